@@ -96,7 +96,7 @@ def _holding(gate: Gate | None) -> Iterator[Family]:
 
 
 def _watching(live: Live) -> Iterator[Family]:
-    sessions, figures, turns = live.sessions, live.figures, live.turns
+    sessions, figures, scheduler = live.sessions, live.figures, live.scheduler
     yield METRICS.whole("topics_watch_sessions", len(sessions))
     yield METRICS.whole("topics_watch_sessions_refused", sessions.refused_total)
     yield METRICS.whole("topics_watch_connections", len(live.watchers))
@@ -104,5 +104,5 @@ def _watching(live: Live) -> Iterator[Family]:
     yield METRICS.whole("topics_watch_reads", figures.reads)
     yield METRICS.whole("topics_watch_pushed", figures.pushed)
     yield METRICS.whole("topics_watch_slow_closed", figures.slow_closed)
-    yield METRICS.whole("topics_watch_turns_waiting", turns.waiting)
-    yield METRICS.whole("topics_watch_turn_waits", turns.waits_total)
+    yield METRICS.whole("topics_watch_deliveries_waiting", scheduler.waiting)
+    yield METRICS.whole("topics_watch_delivery_waits", scheduler.waits_total)

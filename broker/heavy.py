@@ -19,15 +19,15 @@ class Heavy:
     """`at_once` pieces of work run, the others wait in the order in which they came. Belongs to a loop."""
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
-        self._places = asyncio.Semaphore(at_once)
+        self._slots = asyncio.Semaphore(at_once)
 
     async def run(self, work: Callable[A, T], /, *args: A.args, **kwargs: A.kwargs) -> T:
         """What `work` returns or raises. When cancelled, work that is begun keeps its place until it ends."""
-        await self._places.acquire()
+        await self._slots.acquire()
         try:
             working = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
         except BaseException:
-            self._places.release()
+            self._slots.release()
             raise
         working.add_done_callback(self._ended)
         try:
@@ -38,6 +38,6 @@ class Heavy:
             del working
 
     def _ended(self, working: asyncio.Future[T]) -> None:
-        self._places.release()
+        self._slots.release()
         if not working.cancelled():
             working.exception()  # where nobody waits any more, nobody else asks for it

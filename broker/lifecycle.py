@@ -62,7 +62,7 @@ class Lifecycle:
 
     async def run(self) -> ExitCode:
         """Until it is stopped or cannot go on. Returns the exit code of the process."""
-        serving = asyncio.create_task(self._server.serve_until_told())
+        serving = asyncio.create_task(self._server.serve_until_stopped())
         # Should the server end by itself, so does the process.
         serving.add_done_callback(lambda _: self._stop.set())
         telling = asyncio.create_task(self._notifier.keep_telling(self._state))
@@ -70,7 +70,7 @@ class Lifecycle:
         recovering = asyncio.create_task(self._recover())
         await self._stop.wait()
         self._broker.stopping = True
-        self._notifier.tell("STOPPING=1", "STATUS=Stopping.", EXTEND)
+        self._notifier.notify("STOPPING=1", "STATUS=Stopping.", EXTEND)
         recovering.cancel()
         await asyncio.wait((recovering,))
         await self._wind_down(serving)
@@ -112,7 +112,7 @@ class Lifecycle:
             return
         tune_garbage_collection()
         self._broker.pressure.start()
-        self._notifier.tell("READY=1", f"STATUS=Serving at {self._server.url}.")
+        self._notifier.notify("READY=1", f"STATUS=Serving at {self._server.url}.")
         _log.info("ready", url=self._server.url, cluster_id=engine.cluster_id)
 
     def _shard_failed(self, shard: int, number: int | None) -> None:
@@ -132,7 +132,7 @@ class Lifecycle:
         await _first(self._hurry.wait(), asyncio.sleep(self._broker.settings.drain_ms / 1000))
         self._broker.pressure.stop()
         self._broker.live.shut_down()
-        self._server.tell_to_stop()
+        self._server.request_stop()
         if self._kafka is not None:
             await self._kafka.close()
         await serving

@@ -74,7 +74,7 @@ LOGGED: Final = (
     ),
     Event("kafka_request_failed", "error", "", "A request ended in an error; its connection is closed.", _REPORT),
     Event(
-        "kafka_codec_not_kept", "info", "topic codec reason",
+        "kafka_codec_not_saved", "info", "topic codec reason",
         "How the producers of a partition compress could not be written down; its consumers get batches as before.",
         "`reason` says why: most often the disk is full.",
     ),

@@ -23,7 +23,7 @@ METRICS: Final = MetricTable(
     # -- pressure ----------------------------------------------------------------------------------------------------
     Metric("topics_loop_lag_seconds", GAUGE, "seconds", "How late the event loop was, when last seen."),
     Metric("topics_pressure", GAUGE, "share", "Load as a share of what means refusing writes."),
-    Metric("topics_pressure_step", GAUGE, "0 to 4", "0 calm, 1 to 3 relieving, 4 refusing writes."),
+    Metric("topics_pressure_step", GAUGE, "0 to 4", "0 normal, 1 to 3 deferring work, 4 refusing writes."),
     Metric("topics_pressure_refused", COUNTER, "writes", "Writes refused under pressure."),
     # -- memory ------------------------------------------------------------------------------------------------------
     Metric("topics_memory_bytes", GAUGE, "bytes", "Held by answers or by bodies that are on their way.", "of"),
@@ -96,8 +96,14 @@ METRICS: Final = MetricTable(
     Metric("topics_watch_reads", COUNTER, "reads", "Reads made for watchers, shared ones counted once."),
     Metric("topics_watch_pushed", COUNTER, "events", "Record events sent in the moment of their commit."),
     Metric("topics_watch_slow_closed", COUNTER, "connections", "Connections closed for not being read."),
-    Metric("topics_watch_turns_waiting", GAUGE, "turns", "Pieces of delivery that wait for their turn."),
-    Metric("topics_watch_turn_waits", COUNTER, "turns", "Pieces of delivery that had to wait for their turn."),
+    Metric(
+        "topics_watch_deliveries_waiting", GAUGE, "deliveries", "Deliveries that wait for other deliveries.",
+        former="topics_watch_turns_waiting",
+    ),
+    Metric(
+        "topics_watch_delivery_waits", COUNTER, "deliveries", "Deliveries that had to wait for other deliveries.",
+        former="topics_watch_turn_waits",
+    ),
 )  # fmt: skip
 
 #: Renamed metrics under their former names, by the new name.

@@ -54,7 +54,7 @@ class HttpMetrics:
         self._limits: dict[str, int] = {}
         #: By phase (see `broker.server.slow`): connections cut off because their client was too slow.
         self._slow = dict.fromkeys(Phase, 0)
-        #: By what (see `broker.server.calm`; protocol: too many resets, heads in too many frames).
+        #: By what (see `broker.server.control_frames`; protocol: too many resets, heads in too many frames).
         self._floods: dict[str, int] = {"control_frames": 0, "protocol": 0}
         self.connections_refused = 0
         #: Those there are; set by the server.

@@ -43,7 +43,7 @@ class Notifier:
         counts = watchdog_us.isascii() and watchdog_us.isdigit() and len(watchdog_us) < 20 and int(watchdog_us) > 0
         return cls(address or None, int(watchdog_us) / _US if counts and for_us else None)
 
-    def tell(self, *lines: str) -> None:
+    def notify(self, *lines: str) -> None:
         """One datagram; none when there is nobody, or nobody listens."""
         if not self._address or not lines:
             return
@@ -59,5 +59,5 @@ class Notifier:
         interval_s = INTERVAL_S if self._watchdog_s is None else min(INTERVAL_S, self._watchdog_s / 2)
         beat = () if self._watchdog_s is None else ("WATCHDOG=1",)
         while True:
-            self.tell(*state(), *beat)
+            self.notify(*state(), *beat)
             await asyncio.sleep(interval_s)

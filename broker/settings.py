@@ -232,7 +232,7 @@ class Settings(StorageSettings):
 
     def all_keys(self) -> Keys:
         """Those of the variable and those of the file. Raises ValueError when one is in both."""
-        return keys.joined(self.api_keys or (), self.api_keys_file or ())
+        return keys.merged(self.api_keys or (), self.api_keys_file or ())
 
     @classmethod
     def settings_customise_sources(

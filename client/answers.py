@@ -20,7 +20,7 @@ T = TypeVar("T")
 _EXCERPT_BYTES = 120
 
 
-def settle(call: Call[T], outcome: Reply | NoReply) -> T:
+def result_of(call: Call[T], outcome: Reply | NoReply) -> T:
     """The call's value; raises the error of `client.errors` that the outcome stands for."""
     if isinstance(outcome, NoReply):
         raise ConnectionFailed(outcome.reason, outcome="unknown" if outcome.sent else "none")

@@ -46,8 +46,8 @@ def get(topic: str, consumer: str, partition: int | None = None) -> Call[Consume
 def page(
     topic: str, prefix: str, page_size: int, cursor: str | None, partition: int | None = None
 ) -> Call[ConsumerPage]:
-    place = None if partition is None else str(int(partition))
-    query = {"prefix": prefix or None, "page_size": str(page_size), "cursor": cursor, "partition": place}
+    position = None if partition is None else str(int(partition))
+    query = {"prefix": prefix or None, "page_size": str(page_size), "cursor": cursor, "partition": position}
     return Call(request=getting(topic_path(topic, "/consumers"), query), parse=answers.json_value(ConsumerPage))
 
 

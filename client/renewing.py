@@ -180,14 +180,14 @@ class AsyncRenewing:
     def begin(self, job: Job) -> None:
         """See `Holding`."""
         self._holding.begin(job)
-        self._tell()
+        self._notify()
 
     def end(self, topic: str, node: str, jobs: Iterable[Job | int]) -> None:
         """See `Holding`."""
         self._holding.end(topic, node, jobs)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         # Everybody who waits now, and nobody who comes later.
         self._changed.set()
         self._changed = asyncio.Event()
@@ -212,4 +212,4 @@ class AsyncRenewing:
             except TopicsError as error:
                 outcome = error
             self._holding.renewed(jobs, outcome)
-            self._tell()
+            self._notify()

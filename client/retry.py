@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from client.answers import settle
+from client.answers import result_of
 from client.errors import ApiError, ConnectionFailed, TopicsError
 from client.wire import Call, NoReply, Replay, Reply, Request
 
@@ -69,7 +69,7 @@ def exchange(
         tries += 1
         assert outcome is not None, "a Request is answered with what came of it"
         try:
-            value = settle(call, outcome)
+            value = result_of(call, outcome)
         except TopicsError as error:
             perhaps_done = perhaps_done or error.outcome == "unknown"
             error.tries = tries

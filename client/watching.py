@@ -13,7 +13,7 @@ from client.errors import ConnectionFailed, InvalidRequest, NotFound, TopicNotFo
 from client.retry import Pause, RetryPolicy
 from client.values import Watched
 from client.wire import Call, Request
-from client.working import Reconnecting, told, told_of
+from client.working import Reconnecting, error_of, topic_of
 
 #: A topic that the broker cannot give for the moment is tried again so much later, by another connection.
 AGAIN_S = 5.0
@@ -142,7 +142,7 @@ class Watching:
 
     def _stop(self, text: str) -> Watched:
         """What is told of one topic, while there are others. Raises it when there are none."""
-        error, topic = told(text), told_of(text)
+        error, topic = error_of(text), topic_of(text)
         if topic is not None:
             self._stopped.add(topic)
         if topic is None or self._stopped >= self._starts.keys():

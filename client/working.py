@@ -121,7 +121,7 @@ class Working:
         return self._connection.failed(error)
 
 
-def told(text: str) -> TopicsError:
+def error_of(text: str) -> TopicsError:
     """The error that an event tells of: `code` is a status, or says that the broker stops. Raises DecodeError."""
     data: dict[str, Any] = msgspec.json.decode(text)
     message = str(data.get("error", "The broker ended the stream."))
@@ -132,7 +132,7 @@ def told(text: str) -> TopicsError:
     return api_error(status, str(data.get("reason", "internal")), message, None, None)
 
 
-def told_of(text: str) -> str | None:
+def topic_of(text: str) -> str | None:
     """The one topic that such an event is about. Raises DecodeError."""
     topic = msgspec.json.decode(text).get("topic")
     return topic if isinstance(topic, str) else None

@@ -32,7 +32,7 @@ async def fill(folder: str, topics: int) -> None:
         for first in range(0, topics, _AT_ONCE):
             numbers = range(first, min(topics, first + _AT_ONCE))
             await asyncio.gather(*(engine.append(f"t-{number}", [record], config=config) for number in numbers))
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
 
 
 async def watch(folder: str, seconds: float) -> None:
@@ -52,7 +52,7 @@ async def watch(folder: str, seconds: float) -> None:
         late.sort()
         shown = ", ".join(f"{name} {late[int(q * (len(late) - 1))]:.1f}" for name, q in _QUANTILES.items())
         print(f"{len(engine.catalog.topics):,} topics: the loop was late by {shown} ms, and busy for {busy:.0%}")
-        works = (("absorber", engine.absorber.work), ("housekeeping", engine.housekeeping.work))
+        works = (("absorber", engine.flusher.work), ("housekeeping", engine.housekeeping.work))
         for name, work in (*works, ("expiry", engine.expiry.tick)):
             used = time.thread_time()
             await work()

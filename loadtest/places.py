@@ -61,7 +61,7 @@ def misplaced(scenario: Scenario, seen: Counters) -> str:
     cached, live = seen["topics_tail_cache_bytes"], seen["topics_live_bytes"]
     cold, sealed = seen["topics_segments_cold"], seen["topics_segments_sealed_total"]
     if scenario.place == "tail":
-        if absorbed := seen["topics_absorbed_records_total"]:
+        if absorbed := seen["topics_flushed_records_total"]:
             return f"{absorbed:,.0f} records are in segments"
         return f"the tail cache holds {cached:,.0f} bytes of {live:,.0f}" if cached < live or not live else ""
     if cached:

@@ -21,11 +21,11 @@ def proof(name: str, before: Counters, after: Counters) -> str:
     def grown(counter: str) -> float:
         return after[counter] - before[counter]
 
-    absorbed, snapshots = grown("topics_absorbed_records_total"), grown("topics_snapshots_total")
+    absorbed, snapshots = grown("topics_flushed_records_total"), grown("topics_snapshots_total")
     if not absorbed or not snapshots:
         raise BrokerFailed(f"{name}: {absorbed:,.0f} records were absorbed, {snapshots:,.0f} snapshots were taken")
     return (
         f"of {grown('topics_appended_records_total'):,.0f} records {absorbed:,.0f} were absorbed,"
-        f" {after['topics_unabsorbed_records']:,.0f} were to be absorbed when the load ended;"
+        f" {after['topics_unflushed_records']:,.0f} were to be absorbed when the load ended;"
         f" {snapshots:,.0f} snapshots, {grown('topics_wal_files_trimmed_total'):,.0f} log files trimmed"
     )

@@ -56,7 +56,7 @@ async def write(folder: str, given: argparse.Namespace) -> None:
         watching = asyncio.create_task(watch())
         await asyncio.gather(*(writer(topic) for topic in range(given.topics)))
         written_s = time.perf_counter() - begin
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         await engine.snapshotter.take()
         watching.cancel()
         total = sum(state.count for state in engine.topics(limit=given.topics))

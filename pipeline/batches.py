@@ -161,14 +161,14 @@ def from_rows(rows: Sequence[Row], topic: str, partition: int, shape: Shape) -> 
 def _with_any(data: bytes, frames: Frames, keys: Iterable[bytes]) -> Array:
     """Whether one of these texts begins in the body of each."""
     found = np.zeros(len(frames), bool)
-    places: list[int] = []
+    offsets: list[int] = []
     for key in keys:
         at = data.find(key)
         while at >= 0:
-            places.append(at)
+            offsets.append(at)
             at = data.find(key, at + 1)
-    if places and len(frames):
-        at_all = np.array(places, np.int64)
+    if offsets and len(frames):
+        at_all = np.array(offsets, np.int64)
         owners = frames.bodies.searchsorted(at_all, "right") - 1
         inside = (owners >= 0) & (at_all < frames.ends[owners])
         found[owners[inside]] = True

@@ -138,8 +138,8 @@ class Broker:
 
         Raises TopicChanged when the segment is not there any more, or was written anew.
         """
-        begin = 0 if start <= segment.first_seq else self._place(topic, view, segment, start)
-        stop = segment.size if end >= segment.end_seq else self._place(topic, view, segment, end)
+        begin = 0 if start <= segment.first_seq else self._data_offset(topic, view, segment, start)
+        stop = segment.size if end >= segment.end_seq else self._data_offset(topic, view, segment, end)
         offsets = range(begin, stop, CHUNK_BYTES)
         if len(offsets) == 1:
             yield begin, self._range(topic, view, segment, "data", begin, stop)
@@ -170,7 +170,7 @@ class Broker:
         at = f"?partition={view.partition}" if view.partition else ""
         return f"{self.url}{topic_path(topic)}/segments/{segment.first_seq}/{ext}{at}"
 
-    def _place(self, topic: str, view: LogView, segment: SegmentInfo, seq: int) -> int:
+    def _data_offset(self, topic: str, view: LogView, segment: SegmentInfo, seq: int) -> int:
         """Offset in .data where seq, which the segment covers, or what follows it, begins."""
         at = (seq - segment.first_seq) * ENTRY_SIZE
         entry = self._range(topic, view, segment, "idx", at, at + ENTRY_SIZE)

@@ -22,12 +22,12 @@ from pipeline.export.arrow_engine import ArrowEngine
 from pipeline.export.chains import chain_of, exported_topics
 from pipeline.export.display import Display, grid, show, summary
 from pipeline.export.exporter import Exporter, Limits, Outcome
+from pipeline.export.maintenance import collect, compact, status
 from pipeline.export.parts import PartSettings
 from pipeline.export.store import Store, open_store, prove
 from pipeline.export.task import Engine, Job
-from pipeline.export.upkeep import collect, compact, status
 from pipeline.export.verification import Verification
-from pipeline.origins import Place, open_origin
+from pipeline.origins import FullOrigin, open_origin
 
 app = typer.Typer(
     name="pipeline",
@@ -114,7 +114,7 @@ def export(
 
 
 def _export_all(
-    origin: Place, store: Store, engine: Engine, job: Job, limits: Limits, names: list[str]
+    origin: FullOrigin, store: Store, engine: Engine, job: Job, limits: Limits, names: list[str]
 ) -> tuple[list[Outcome], dict[str, PipelineError]]:
     """Every topic, one after the other: one that fails does not keep the others from it."""
     outcomes: list[Outcome] = []
@@ -235,7 +235,7 @@ def _endings() -> Generator[None]:
 
 
 @contextmanager
-def _origin(url: str, token: str | None, path: str, cold_path: str) -> Generator[Place]:
+def _origin(url: str, token: str | None, path: str, cold_path: str) -> Generator[FullOrigin]:
     if bool(url) == bool(path):
         raise BadOption("Say where to read: either --url or --path.")
     with open_origin(url=url, token=token, path=path, cold_path=cold_path) as origin:
@@ -258,7 +258,7 @@ def _engine(name: str, master: str) -> Engine:
         return SparkEngine(open_session(master, log=log))
 
 
-def _wanted(origin: Place, topics: str) -> list[str]:
+def _wanted(origin: FullOrigin, topics: str) -> list[str]:
     """Names given, and what the patterns among them fit."""
     patterns = [each.strip() for each in topics.split(",") if each.strip()]
     plain = {each for each in patterns if not re.search(r"[*?\[]", each)}

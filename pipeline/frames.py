@@ -91,7 +91,7 @@ def whole_frames(data: bytes | bytearray) -> tuple[Array, int, FrameDamaged | No
             break
         if at + size > len(data):
             break
-        if (run := _run_of(data, at, size)) > 1:
+        if (run := _equal_frames(data, at, size)) > 1:
             parts.append(at + size * np.arange(run, dtype=np.int64))
             at += size * run
         else:
@@ -120,12 +120,12 @@ def _hops(data: bytes | bytearray, at: int) -> tuple[Array, int]:
 
 
 #: So many of one size at least, or it is not worth looking.
-_RUN = 8
+_MIN_EQUAL = 8
 
 
-def _run_of(data: bytes | bytearray, at: int, size: int) -> int:
+def _equal_frames(data: bytes | bytearray, at: int, size: int) -> int:
     """How many whole frames of this size lie one behind the other from `at` on, by their lengths."""
-    last, total = at + (_RUN - 1) * size, len(data)
+    last, total = at + (_MIN_EQUAL - 1) * size, len(data)
     if last + size > total or data[last : last + 4] != data[at : at + 4]:
         return 1
     count = (total - at) // size
@@ -169,11 +169,11 @@ def decode(data: bytes, topic_id: int, after_seq: int, end_seq: int) -> tuple[Fr
     return (frames if live.all() else frames.take(live)), used, int(seqs[-1])
 
 
-def gathered(data: bytes | bytearray, places: Array, kind: np.dtype[Any]) -> Array:
+def gathered(data: bytes | bytearray, offsets: Array, kind: np.dtype[Any]) -> Array:
     """What stands at each of these places, all of them inside the data."""
     # Seen as a value at every byte, so that one `take` copies those that are meant, each as a whole.
     everywhere = np.ndarray((len(data) - kind.itemsize + 1,), f"V{kind.itemsize}", data, strides=(1,))
-    return everywhere[places].view(kind)
+    return everywhere[offsets].view(kind)
 
 
 def _checksums(data: bytes, starts: Array, ends: Array) -> Array:
@@ -187,7 +187,7 @@ def _checksums(data: bytes, starts: Array, ends: Array) -> Array:
     sorted_widths = widths[order]
     narrow = int(sorted_widths.searchsorted(_WIDE, "right"))
     borders = [0, *(np.flatnonzero(np.diff(sorted_widths[:narrow])) + 1).tolist(), narrow]
-    if len(borders) * _ALIKE > narrow:
+    if len(borders) * _MIN_UNIFORM > narrow:
         narrow, borders = 0, []
     sums = np.empty(len(order), ">u8")  # digests are big-endian, whatever the machine is
     for begin, end in pairwise(borders):
@@ -204,7 +204,7 @@ def _checksums(data: bytes, starts: Array, ends: Array) -> Array:
 
 
 #: So many frames of one width, on average, and it pays to sort them by width.
-_ALIKE = 16
+_MIN_UNIFORM = 16
 #: Above, a copy of a frame costs more than the object that spares it.
 _WIDE = 4096
 

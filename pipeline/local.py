@@ -396,8 +396,8 @@ class ColdOrigin(_Local):
             raise TopicChanged(f"{topic}: {key} went since the read was planned.") from error
         count = segment.end_seq - segment.first_seq
         if bad := idx_entry.damaged(idx):
-            place = bad[0] * idx_entry.ENTRY_SIZE
-            raise SegmentDamaged(f"{self._path}/{key}", place, "the index entry fails its check", topic)
+            where = bad[0] * idx_entry.ENTRY_SIZE
+            raise SegmentDamaged(f"{self._path}/{key}", where, "the index entry fails its check", topic)
         if len(idx) != count * idx_entry.ENTRY_SIZE:
             raise SegmentDamaged(f"{self._path}/{key}", len(idx), f"the index has not {count} entries", topic)
         bits = idx_entry.dead_bits(idx)
@@ -437,13 +437,13 @@ def _cold_store(location: str, missing: str) -> ColdStore:
         raise SourceUnreadable(f"The cold tier cannot be opened: {error}") from error
 
 
-def _asking(ask: Callable[[], T], place: str) -> T:
+def _asking(ask: Callable[[], T], where: str) -> T:
     try:
         return ask()
     except ColdMissing as error:
-        raise _Gone(f"{place}: {error}") from error
+        raise _Gone(f"{where}: {error}") from error
     except ColdError as error:
-        raise SourceUnreadable(f"Cannot read {place}: {error}") from error
+        raise SourceUnreadable(f"Cannot read {where}: {error}") from error
 
 
 def _object(store: ColdStore, key: str, size: int) -> Iterator[tuple[int, bytes]]:

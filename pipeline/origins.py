@@ -12,12 +12,14 @@ from pipeline.planning import Catalogue
 from pipeline.reading import Origin
 
 
-class Place(Origin, Catalogue, Protocol):
+class FullOrigin(Origin, Catalogue, Protocol):
     """Both sides of an origin: planning, and reading in a task."""
 
 
 @contextmanager
-def open_origin(*, url: str = "", token: str | None = None, path: str = "", cold_path: str = "") -> Generator[Place]:
+def open_origin(
+    *, url: str = "", token: str | None = None, path: str = "", cold_path: str = ""
+) -> Generator[FullOrigin]:
     """The origin at a URL or a path, closed behind the block. Raises PipelineError."""
     if url:
         with closing(Broker(url, token)) as broker:

@@ -101,8 +101,8 @@ def open_session(
     try:
         with contextlib.ExitStack() as stack:
             # What Java inherits; Spark ends it with this process.
-            kept: Any = {} if log is None else {"stderr": stack.enter_context(log.open("ab"))}
-            gateway: Any = launch_gateway(conf, kept)
+            launch_options: Any = {} if log is None else {"stderr": stack.enter_context(log.open("ab"))}
+            gateway: Any = launch_gateway(conf, launch_options)
         return SparkSession(SparkContext(conf=conf, gateway=gateway))
     except PySparkException as error:
         said = "" if log is None else f" What it said is in {log}."

@@ -1,6 +1,6 @@
 """What the tasks of a read do: ranges of seqs, and from which files they come. Pure.
 
-A split is one task's work: pieces that follow one another. A piece is a sealed segment or part of it, or a stretch
+A split is one task's work: pieces that follow one another. A piece is a sealed segment or part of it, or a range
 that is in no sealed one and is read as records are. Small segments share a split, so that a task is worth its start;
 large ones are cut by seqs, whose places in the file their index tells.
 """
@@ -70,7 +70,7 @@ def splits_of(topic: str, view: LogView, start: int, end: int, *, target_bytes: 
     bare = bare_view(view)
     group: list[Piece] = []
     size = 0
-    for piece in _cut(pieces_of(view, start, end), target_bytes):
+    for piece in _divide(pieces_of(view, start, end), target_bytes):
         if group and size + piece.bytes > target_bytes:
             yield _split(topic, bare, group)
             group, size = [], 0
@@ -115,7 +115,7 @@ def bare_view(view: LogView) -> LogView:
     )
 
 
-def _cut(pieces: Iterable[Piece], target_bytes: int) -> Iterator[Piece]:
+def _divide(pieces: Iterable[Piece], target_bytes: int) -> Iterator[Piece]:
     for piece in pieces:
         parts = min(-(-piece.bytes // target_bytes), piece.end - piece.start)
         if parts <= 1 or (piece.segment is not None and piece.segment.file):

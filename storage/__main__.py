@@ -82,8 +82,8 @@ def _verify(directory: DataDirectory) -> int:
 
 
 def _sentence(finding: Finding) -> str:
-    place = finding.path if finding.offset is None else f"{finding.path} at offset {finding.offset}"
-    return f"{'PROBLEM' if finding.problem else 'note'}: {place}: {finding.text}"
+    where = finding.path if finding.offset is None else f"{finding.path} at offset {finding.offset}"
+    return f"{'PROBLEM' if finding.problem else 'note'}: {where}: {finding.text}"
 
 
 class _Progress:

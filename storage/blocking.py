@@ -138,13 +138,13 @@ class BlockingEngine:
             topic, consumer, wait_ms=wait_ms, max_bytes=max_bytes, skip_corrupt=skip_corrupt
         )
         while (batch := self._run(following.next)) is not None:
-            passed = 0
+            processed = 0
             try:
                 for record in records_in(batch):
                     yield record
-                    passed = record.seq
+                    processed = record.seq
             except GeneratorExit:
                 with suppress(ShuttingDown):  # then they come again
-                    self._run(partial(following.leave, passed))
+                    self._run(partial(following.leave, processed))
                 raise
             self._run(partial(following.done, batch))

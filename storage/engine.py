@@ -30,7 +30,7 @@ from storage.consumers.consumers import Consumers
 from storage.consumers.metrics import collect_consumers
 from storage.consumers.reclaim import Reclaim
 from storage.embedded import open_engines
-from storage.embedded.batch import Record, RecordBatch, records_in, single
+from storage.embedded.batch import Record, RecordBatch, first_record, records_in
 from storage.embedded.entries import Entry, Value, one_record, records_of
 from storage.embedded.following import MAX_BYTES, MAX_RECORDS, Following
 from storage.embedded.keyed import keyed_path
@@ -41,13 +41,13 @@ from storage.errors import (
     ShuttingDown,
     StorageError,
 )
-from storage.log.append import Settling, Write
+from storage.log.append import AppendCallback, Write
+from storage.log.coalescer import AppendCoalescer, PendingAppend
 from storage.log.contents import Contents
 from storage.log.fetch import WalFetcher
 from storage.log.logs import Logs
 from storage.log.reservation import Reservations
 from storage.log.shard_log import ShardLog
-from storage.log.together import Single, Together
 from storage.log.writer import Shard
 from storage.metric_table import Family
 from storage.metrics import collect
@@ -84,17 +84,17 @@ from storage.records.values import (
 )
 from storage.recovery.recovery import Recovered, Report, load_snapshots, recover
 from storage.recovery.resharding import clean_up, is_due, recorded_shards, reshard
-from storage.recovery.start import announce_losses, end_leases_with_this_process, hand_back_reservations
+from storage.recovery.start import announce_losses, end_leases_with_this_process, return_reservations
 from storage.routers.metrics import collect_routers
 from storage.routers.routers import Routers
-from storage.segments.absorber import Absorber
 from storage.segments.details import DetailsCache
+from storage.segments.flusher import Flusher
 from storage.segments.housekeeping import Housekeeping
 from storage.segments.metrics import collect_segments
+from storage.segments.segment_worker import SegmentWorker
 from storage.segments.tiering.open import open_tier
 from storage.segments.tiering.relocator import Relocator
 from storage.segments.tiering.store import ColdStore
-from storage.segments.upkeep import Upkeep
 from storage.segments.view import SegmentsView, view_of
 from storage.snapshot.snapshotter import Snapshotter
 from storage.state.catalog import Catalog, Topic
@@ -127,7 +127,7 @@ class Engine:
         self.path: str = runtime.path
         self.clock = runtime.clock
         self.supervisor = runtime.supervisor
-        self.relief = runtime.relief
+        self.load_shedding = runtime.load_shedding
         self.now_ms = runtime.now_ms
         self.monotonic_ms = runtime.monotonic_ms
         self.run_io = runtime.run_io
@@ -136,7 +136,7 @@ class Engine:
         self.shards = logs.shards
         self.changing = logs.changing
         self.pending_keys = logs.pending_keys
-        self.debts = logs.unannounced_losses
+        self.pending_losses = logs.unannounced_losses
         self.check_open = logs.check_open
         self.topic = logs.topic
         self.shard_is_open = logs.shard_is_open
@@ -153,11 +153,11 @@ class Engine:
         self.expiry = Expiry(self)
         self.reader = Reader(logs, self.expiry)
         self.segments = DetailsCache(self)
-        self.absorber = Absorber(self)
+        self.flusher = Flusher(self)
         self.housekeeping = Housekeeping(self)
         self.reclaim = Reclaim(logs)
         self.relocator = Relocator(self)
-        self.upkeep = Upkeep(self, self.absorber, self.reclaim.tick, self.housekeeping)
+        self.segment_worker = SegmentWorker(self, self.flusher, self.reclaim.tick, self.housekeeping)
         self.reservations = Reservations(self)
         self.admin = TopicAdmin(self)
         self.queues = Queues(self)
@@ -165,14 +165,14 @@ class Engine:
         self.consumers = Consumers(logs, self.reader)
         self.states = States(logs)
         self.producers = Producers(logs, self.states)
-        self.together = Together(self)
+        self.coalescer = AppendCoalescer(self)
         self.backups = Backups(self)
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
         #: Is told what is moved from topic to topic; None: nobody.
         self.tracer: Tracer | None = None
         #: By topic_id and consumer: reads that gave no record to tell of losses with.
-        self._untold: dict[tuple[int, str], RecordBatch] = {}
+        self._unreported: dict[tuple[int, str], RecordBatch] = {}
         self._adopt(Catalog(1))
 
     @classmethod
@@ -211,7 +211,7 @@ class Engine:
 
     async def start(self) -> None:
         """Lock, recover, open the writers. Raises OpenError, DataError, OSError; then nothing is held."""
-        self._untold = {}
+        self._unreported = {}
         self.runtime.start()
         try:
             recovered = await self.run_io(self._recover)
@@ -233,8 +233,8 @@ class Engine:
         self._lock.write(LockText(pid=os.getpid(), boot=boot, came_up=bool(boot)).encode())
         self.report = recovered.report
         self.logs.ready = True
-        if self.failed_shards or self.debts:
-            self._distrust_page_cache()  # with debts: the next start has to find the same losses again
+        if self.failed_shards or self.pending_losses:
+            self._distrust_page_cache()  # with unannounced losses: the next start has to find the same losses again
         self._start_workers()
         await self.queues.start()
         self.routers.start()
@@ -267,7 +267,7 @@ class Engine:
             loaded=loaded,
             came_up=previous.came_up,
             trust=trust,
-            before_cutting=self._note,
+            before_truncating=self._note,
             now_ms=self.runtime.now_from,
             progress=self._set_progress,
             cold=open_tier(self._cold_store, self.options, self.fs, self.path, self.cluster_id),
@@ -323,14 +323,14 @@ class Engine:
                 log,
                 self.options,
                 self.clock,
-                self.publisher.settled,
+                self.publisher.complete,
                 self._shard_failed,
                 threaded=self.runtime.threaded,
             )
             box.append(shard)
             self.shards.append(shard)
             shard.start()
-        found = (recovered.kept, recovered.next_snapshot, recovered.sections)
+        found = (recovered.snapshots, recovered.next_snapshot, recovered.sections)
         self.snapshotter: Snapshotter = await self.run_io(Snapshotter, self, *found)  # it looks at all topics
 
     def begin_shutdown(self) -> None:
@@ -349,11 +349,11 @@ class Engine:
         await self.queues.stop()
         await self.routers.stop()
         await self.consumers.stop()
-        await self.upkeep.stop(ready=self.ready)
+        await self.segment_worker.stop(ready=self.ready)
         await self.segments.close()
         if self.ready:
             try:
-                await hand_back_reservations(self.logs)
+                await return_reservations(self.logs)
                 await self.snapshotter.take(clean=not self.failed_shards)
             except (StorageError, OSError) as error:
                 _log.warning("final_snapshot_failed", error=str(error))
@@ -362,14 +362,14 @@ class Engine:
     def forked(self) -> None:
         """This is a forked process: the engine is the parent's, and its directory must not be held here."""
         self.logs.ready, self.logs.closing = False, True
-        self.absorber.copying.forked()
+        self.flusher.copying.forked()
         if self._lock is not None:
             self._lock.release()
 
     async def _release(self) -> None:
         self.logs.ready = False
-        await self.relocator.settled()
-        await self.absorber.copying.close()  # whatever came before: the lock is held as long as it lives
+        await self.relocator.wait_idle()
+        await self.flusher.copying.close()  # whatever came before: the lock is held as long as it lives
         for shard in self.shards:
             try:
                 await shard.stop()
@@ -411,7 +411,7 @@ class Engine:
         options, start = self.options, self.supervisor.start
         start("expiry", options.expiry_interval_ms / 1000, self.expiry.tick)
         start("snapshot", min(1.0, options.snapshot_interval_ms / 1000), self.snapshotter.tick)
-        start("upkeep", options.checkpoint_interval_ms / 1000, self.upkeep.tick)
+        start("upkeep", options.checkpoint_interval_ms / 1000, self.segment_worker.tick)
         if self.store.cold is not None:
             start("relocator", options.checkpoint_interval_ms / 1000, self.relocator.tick)
 
@@ -568,18 +568,18 @@ class Engine:
             hasten=hasten,
         ).run()
 
-    def append_now(
+    def try_append(
         self,
         name: str,
         records: Contents,
-        settled: Callable[[Appended | Exception], None],
+        on_result: Callable[[Appended | Exception], None],
         *,
         node: str | None = None,
         idempotency_key: str | None = None,
         producer: ProducerBatch | None = None,
         hasten: bool = False,
     ) -> bool:
-        """`append` without a task: True when the write is on its way, and `settled` will be called with its outcome.
+        """`append` without a task: True when the write is on its way, and `on_result` will be called with its outcome.
 
         False: nothing was done, because something has to be waited for first (or the answer is known already): call
         `append`. Raises what stands against the write, and then nothing was done either.
@@ -598,22 +598,22 @@ class Engine:
             producer=producer,
             hasten=hasten,
         )
-        return write.attempt(Settling(write, settled))
+        return write.attempt(AppendCallback(write, on_result))
 
-    def append_soon(
+    def try_append_coalesced(
         self,
         name: str,
         data: msgspec.Raw,
-        settled: Callable[[Appended | Exception], None],
-        left: Callable[[], None],
+        on_result: Callable[[Appended | Exception], None],
+        fallback: Callable[[], None],
         *,
         node: str | None = None,
     ) -> bool:
-        """`append_now` of one record of data alone; while others are under way at the end of the loop's turn, with
-        those that came in it. What `append_now` would say False to or raise then, `left` is called for.
+        """`try_append` of one record of data alone; while others are under way at the end of the loop's turn, with
+        those that came in it. What `try_append` would say False to or raise then, `fallback` is called for.
         """
         self.check_open()
-        return self.together.add(name, node, Single(data, settled, left))
+        return self.coalescer.add(name, node, PendingAppend(data, on_result, fallback))
 
     async def read(self, name: str, query: ReadQuery) -> ReadResult:
         """Records behind a cursor, and what was lost before them. Raises TopicNotFound, RecordCorrupt."""
@@ -703,17 +703,17 @@ class Engine:
             return await self.peek(topic, consumer, skip_corrupt=skip_corrupt)
         query = ReadQuery(limit=1, skip_corrupt=skip_corrupt)
         batch = await self.read_as(topic, consumer, query, checkpoint=True, wait_ms=wait_ms)
-        return single(self.telling(batch))
+        return first_record(self.telling(batch))
 
     def telling(self, batch: RecordBatch) -> RecordBatch:
         """The batch, telling also what those before it found lost, of which there was no record to tell with."""
-        place = self._place(batch.topic, batch.consumer)
-        batch.follow(self._untold.pop(place, None))
+        position = self._position_of(batch.topic, batch.consumer)
+        batch.follow(self._unreported.pop(position, None))
         if not batch.records and (batch.tombstone is not None or batch.corrupt_seqs):
-            self._untold[place] = batch
+            self._unreported[position] = batch
         return batch
 
-    def _place(self, topic: str, consumer: str) -> tuple[int, str]:
+    def _position_of(self, topic: str, consumer: str) -> tuple[int, str]:
         return self.topic(topic).topic_id, consumer
 
     async def read_batch(
@@ -738,7 +738,7 @@ class Engine:
         """What `read_next` would give. Moves nothing, makes no consumer, and waits for nobody."""
         query = ReadQuery(limit=1, skip_corrupt=skip_corrupt)
         batch = await self.read_as(topic, consumer, query, checkpoint=False)
-        return single(batch)
+        return first_record(batch)
 
     async def follow(
         self,
@@ -757,13 +757,13 @@ class Engine:
         """
         following = self.following(topic, consumer, wait_ms=wait_ms, max_bytes=max_bytes, skip_corrupt=skip_corrupt)
         while (batch := await following.next()) is not None:
-            passed = 0
+            processed = 0
             try:
                 for record in records_in(batch):
                     yield record
-                    passed = record.seq
+                    processed = record.seq
             except GeneratorExit:
-                await following.leave(passed)
+                await following.leave(processed)
                 raise
             await following.done(batch)
 
@@ -833,7 +833,7 @@ class Engine:
 
     async def delete_consumer(self, topic: str, consumer: str) -> bool:
         """False when there is none. Durable on return."""
-        self._untold.pop(self._place(topic, consumer), None)
+        self._unreported.pop(self._position_of(topic, consumer), None)
         return await self.consumers.delete(topic, consumer)
 
     async def commit(self, topic: str, consumer: str, seq: int) -> ConsumerState:
@@ -850,7 +850,7 @@ class Engine:
         to: Literal["earliest", "head"] | None = None,
     ) -> ConsumerState:
         """Put the cursor elsewhere; exactly one of `seq` (counts as done), `ts` (ms) and `to`. Durable on return."""
-        self._untold.pop(self._place(topic, consumer), None)
+        self._unreported.pop(self._position_of(topic, consumer), None)
         return await self.consumers.seek(topic, consumer, seq=seq, ts=ts, to=to)
 
     def unread(self, topic: str, consumer: str) -> int:

@@ -29,7 +29,7 @@ _SALVAGE: Final = "Compare with a backup; tell those whose data it is."
 LOGGED: Final = (
     # -- start and recovery ------------------------------------------------------------------------------------------
     Event(
-        "wal_tail_cut", "warning", "shard file offset bytes valid_frames quarantined",
+        "wal_tail_truncated", "warning", "shard file offset bytes valid_frames quarantined",
         "Behind the last write that was acked the log had bytes of unfinished ones, as a crash leaves them. They are "
         "cut off; `quarantined` is the copy that is kept, unless the disk was full.",
         "Nothing after a crash or power loss. After a clean stop: look at the disk.",
@@ -91,7 +91,7 @@ LOGGED: Final = (
         "Allow it (seccomp, kernel), or set `fd`.",
     ),
     Event(
-        "stranger_set_aside", "warning", "folder moved_to",
+        "unknown_file_set_aside", "warning", "folder moved_to",
         "Segments of no topic that the log knows; they are moved to `quarantine/`.",
         "Find out who put them there, e.g. a copy of part of another directory. Then delete them.",
     ),
@@ -156,7 +156,7 @@ LOGGED: Final = (
     ),
     # -- segments and the cold tier ----------------------------------------------------------------------------------
     Event(
-        "not_absorbed", "warning", "topic_id error",
+        "flush_failed", "warning", "topic_id error",
         "Records of a topic could not be moved to segments; they stay in the log, and it is tried again.",
         "Look at room and descriptors (`ulimit -n`): the log grows meanwhile.",
     ),
@@ -203,13 +203,13 @@ LOGGED: Final = (
         "Bring the object back. Reads of it are answered 503 until then.",
     ),
     Event(
-        "stranger_in_cold_tier", "warning", "folder",
+        "unknown_folder_in_cold_tier", "warning", "folder",
         "The cold store has a folder of a topic that this broker does not know; it is left alone.",
         "Remove it if it is nobody's.",
     ),
     # -- queues, routers, consumers ----------------------------------------------------------------------------------
     Event(
-        "jobs_put_off", "warning", "topic jobs first_seq error",
+        "jobs_deferred", "warning", "topic jobs first_seq error",
         "The disk does not give these jobs' records: they are claimed again in a minute, the others go on.",
         "Look at the disk.",
     ),
@@ -231,7 +231,7 @@ LOGGED: Final = (
         "For a minute the router has not come up with its source, and is further behind than before.",
         "Write less, or give the broker more processor: what the source evicts before it is copied is lost to dest.",
     ),
-    Event("router_goes_on", "info", "router", "The destination takes copies again.", _NONE),
+    Event("router_resumed", "info", "router", "The destination takes copies again.", _NONE),
     Event("router_failed", "error", "router", "A router's round raised; it is tried again.", _REPORT),
     Event(
         "router_lost_records", "warning", "router up_to reason",
@@ -251,7 +251,7 @@ LOGGED: Final = (
         "See why the log takes no writes: `error` says it.",
     ),
     Event(
-        "not_reclaimed", "warning", "topic_id error",
+        "reclaim_failed", "warning", "topic_id error",
         "That consumed records may go could not be written; it is tried again every second.",
         "See why the log takes no writes: `error` says it.",
     ),

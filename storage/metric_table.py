@@ -163,16 +163,40 @@ METRICS: Final = MetricTable(
     Metric(
         "topics_segments_broken", COUNTER, "segments", "Segments whose files a failed write or sync made unusable.",
     ),
-    Metric("topics_absorbed_records", COUNTER, "records", "Records moved from the log to segments."),
-    Metric("topics_absorbed_bytes", COUNTER, "bytes", "Bytes moved from the log to segments."),
+    Metric(
+        "topics_flushed_records", COUNTER, "records", "Records moved from the log to segments.",
+        former="topics_absorbed_records",
+    ),
+    Metric(
+        "topics_flushed_bytes", COUNTER, "bytes", "Bytes moved from the log to segments.",
+        former="topics_absorbed_bytes",
+    ),
     Metric("topics_checkpoints", COUNTER, "rounds", "Rounds in which records were moved as far as was due."),
     Metric("topics_checkpoint_seconds", GAUGE, "seconds", "Time the last round of moving records took."),
-    Metric("topics_absorb_failures", COUNTER, "turns", "Turns in which the records of a topic could not be moved."),
-    Metric("topics_absorb_process_turns", COUNTER, "turns", "Turns that a process of its own made the copies of."),
-    Metric("topics_absorb_process_starts", COUNTER, "starts", "Starts of that process."),
-    Metric("topics_absorb_process_deaths", COUNTER, "deaths", "How often it died, or could not be started."),
-    Metric("topics_absorb_process_running", GAUGE, "0 or 1", "1 while there is a process that copies."),
-    Metric("topics_unabsorbed_records", GAUGE, "seqs", "Seqs that are in the log and in no segment."),
+    Metric(
+        "topics_flush_failures", COUNTER, "flushes", "Flushes in which the records of a topic could not be moved.",
+        former="topics_absorb_failures",
+    ),
+    Metric(
+        "topics_flush_process_copies", COUNTER, "flushes", "Flushes whose copies a separate process made.",
+        former="topics_absorb_process_turns",
+    ),
+    Metric(
+        "topics_flush_process_starts", COUNTER, "starts", "Starts of that process.",
+        former="topics_absorb_process_starts",
+    ),
+    Metric(
+        "topics_flush_process_deaths", COUNTER, "deaths", "How often it died, or could not be started.",
+        former="topics_absorb_process_deaths",
+    ),
+    Metric(
+        "topics_flush_process_running", GAUGE, "0 or 1", "1 while there is a process that copies.",
+        former="topics_absorb_process_running",
+    ),
+    Metric(
+        "topics_unflushed_records", GAUGE, "seqs", "Seqs that are in the log and in no segment.",
+        former="topics_unabsorbed_records",
+    ),
     Metric("topics_segments", GAUGE, "segments", "Segments there are."),
     Metric("topics_segments_cold", GAUGE, "segments", "Those in the cold tier."),
     Metric("topics_segments_packed", GAUGE, "segments", "Those that are stored compressed."),

@@ -82,13 +82,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """An active segment older than this is sealed; 0 = never."""
     max_open_segments: int = 256
     checkpoint_interval_ms: int = 1000
-    """How often the absorber looks for logs to work off."""
+    """How often the flusher looks for logs to work off."""
     checkpoint_records: int = 100_000
     checkpoint_batches: int = 5000
     checkpoint_bytes: int = 32 * MIB
     checkpoint_age_ms: int = 60_000
-    """A log is absorbed when it has so many records, batches or bytes from its oldest live record in the WAL on, one so
-    old, or holds up a file. One whose records go when they are consumed is absorbed sooner (see `absorber`)."""
+    """A log is flushed when it has so many records, batches or bytes from its oldest live record in the WAL on, one so
+    old, or holds up a file. One whose records go when they are consumed is flushed sooner (see `flusher`)."""
     absorb_process_records: int = 1000
     """From so many records in one go on, a process of its own copies them; 0 = never."""
     flag_age_ms: int = 0

@@ -149,17 +149,17 @@ class StoppedDirectory:
         tail = log.tail
         parts: list[bytes] = []
         first = end = stamp = last = size = 0
-        for span in tail.spans(log.held.absorbed + 1, log.head + 1):
-            if not span.place:
+        for slice_ in tail.slices(log.held.flushed + 1, log.head + 1):
+            if not slice_.lsn:
                 continue
-            data, at = self._wal.read(log.shard, [span])[span.first_seq]
+            data, at = self._wal.read(log.shard, [slice_])[slice_.first_seq]
             if not parts:
-                first, stamp = span.first_seq, span.ts
-            for length in span.sizes:
+                first, stamp = slice_.first_seq, slice_.ts
+            for length in slice_.sizes:
                 parts.append(from_wal(data, at, length))
                 at += length
                 size += length
-            end, last = span.first_seq + len(span.sizes), span.ts
+            end, last = slice_.first_seq + len(slice_.sizes), slice_.ts
             if size >= _TAIL_BYTES:
                 yield StoppedTail(b"".join(parts), first, end, stamp, last, _dead(log, first, end))
                 parts, size = [], 0

@@ -109,10 +109,10 @@ def pytest_sessionstart() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before those of the folders, which look for what their tests need and say what is missing."""
     wanted = CHOICES[chosen_tier(config)]
-    left_out = [item for item in items if tier_of(item) not in wanted]
-    if left_out:
+    excluded_nodes = [item for item in items if tier_of(item) not in wanted]
+    if excluded_nodes:
         items[:] = [item for item in items if tier_of(item) in wanted]
-        config.hook.pytest_deselected(items=left_out)
+        config.hook.pytest_deselected(items=excluded_nodes)
     _leave_out_io_uring(config, items)
     _leave_out_missing_programs(config, items)
 

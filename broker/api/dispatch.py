@@ -16,7 +16,7 @@ import structlog
 from broker.api import errors
 from broker.api.answers import NO_CONTENT, Answer, Message, Receive, Scope, Send, Streamed, send_answer, send_streamed
 from broker.api.pending import awaited
-from broker.api.push import connection_of, drop, is_full, is_http2, send_last, send_now
+from broker.api.push import connection_of, drop, is_full, is_http2, send_last, try_send
 from broker.api.request import ClientGone, Request, by_name
 from broker.api.routes import sockets
 from broker.api.routing import RouteTable
@@ -118,7 +118,11 @@ class Dispatcher:
                     return
             accept_encoding = request.headers.get(b"accept-encoding")
             sent = await send_answer(
-                answer, send, request_id=request.request_id, accept_encoding=accept_encoding, left=request.left
+                answer,
+                send,
+                request_id=request.request_id,
+                accept_encoding=accept_encoding,
+                left=request.client_is_gone,
             )
             if not sent:
                 self.broker.http_metrics.client_gone(template)
@@ -177,7 +181,7 @@ class Dispatcher:
             is_http2(send) or not self.broker.memory.answers.has_room(connection_of(send), len(piece))
         ):
             return False
-        return send_now(send, _body(piece))
+        return try_send(send, _body(piece))
 
     async def _served(self, request: Request) -> Answer:
         """Let it in, read its body, and call its handler. Raises what there is to say against it."""

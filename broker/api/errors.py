@@ -47,7 +47,7 @@ class Code(NamedTuple):
 
 
 _NO: Final = "no"
-_SOON: Final = "yes, after Retry-After"
+_AFTER_DELAY: Final = "yes, after Retry-After"
 
 #: Every code that is answered. The table of docs/api.md is made of it; each is reached in a test.
 CODES: Final[dict[str, Code]] = {
@@ -120,14 +120,14 @@ CODES: Final[dict[str, Code]] = {
         "or cut off, nothing of the seqs `from_seq` to `to_seq`, both included, is there",
         "no; reads go on behind it with `skip_corrupt`",
     ),
-    "not_ready": Code(503, 1, "still recovering: `detail.replay_progress`", _SOON),
+    "not_ready": Code(503, 1, "still recovering: `detail.replay_progress`", _AFTER_DELAY),
     "shutting_down": Code(
         503, 1, "about to stop", "yes, once it is back",
         "nothing; with `detail.outcome` `unknown` (cut off at the end of the grace) it may have been done",
     ),
-    "wal_saturated": Code(503, 1, "the log cannot keep up", _SOON),
+    "wal_saturated": Code(503, 1, "the log cannot keep up", _AFTER_DELAY),
     "overloaded": Code(
-        503, 1, "answers or bodies hold all the memory they may: `detail.limit`, `detail.max`", _SOON,
+        503, 1, "answers or bodies hold all the memory they may: `detail.limit`, `detail.max`", _AFTER_DELAY,
     ),
     "storage_failed": Code(
         503, 5,

@@ -44,7 +44,7 @@ def heartbeat(now_ms: int) -> bytes:
     return b": hb %d\n\n" % now_ms
 
 
-def place_of(address: str) -> dict[str, Any]:
+def topic_and_partition(address: str) -> dict[str, Any]:
     """A topic in an event or message, with its partition, unless that is 0."""
     name, partition = split(address)
     return {"topic": name, "partition": partition} if partition else {"topic": name}
@@ -56,5 +56,5 @@ def error_event(error: StorageError, topic: str | None = None) -> bytes:
     """
     code: int | str = SHUTTING_DOWN if isinstance(error, ShuttingDown) else status_of(error.code)
     detail: dict[str, Any] = {"detail": error.detail} if error.detail else {}
-    named = {} if topic is None else place_of(topic)
+    named = {} if topic is None else topic_and_partition(topic)
     return event("error", {"code": code, "error": error.message, "reason": error.code, **named, **detail})

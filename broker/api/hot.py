@@ -50,8 +50,8 @@ class Application(Protocol):
 class Caller(Protocol):
     """Who made a request, and waits for one answer."""
 
-    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, *, grants: bool) -> Sent:
-        """Send the whole answer. Never raises. `grants`: only to a client that is surely there."""
+    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, *, withdrawable: bool) -> Sent:
+        """Send the whole answer. Never raises. `withdrawable`: only to a client that is surely there."""
         ...
 
     def carry_out(self, application: Application) -> bool:
@@ -183,7 +183,9 @@ class HotRequests:
         if large:
             out.append((b"vary", b"accept-encoding"))
         out += (b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body))
-        self._sent(request, answer, caller.respond(answer.status, out, answer.body, grants=answer.withdraw is not None))
+        self._sent(
+            request, answer, caller.respond(answer.status, out, answer.body, withdrawable=answer.withdraw is not None)
+        )
 
     async def _send_large(self, request: Request, caller: Caller, answer: Answer) -> None:
         """What may be compressed: on a thread, where it is large. The caller is answered in any case."""
@@ -194,7 +196,7 @@ class HotRequests:
             drop(answer)
             self._answer(request, caller, error)
             return
-        self._sent(request, answer, caller.respond(answer.status, out, body, grants=answer.withdraw is not None))
+        self._sent(request, answer, caller.respond(answer.status, out, body, withdrawable=answer.withdraw is not None))
 
     def _sent(self, request: Request, answer: Answer, sent: Sent) -> None:
         if answer.withdraw is not None and sent is not Sent.OUT:

@@ -124,7 +124,7 @@ def decode_and(body: bytes, decoder: msgspec.json.Decoder[T], go_on: Callable[[T
     Raises InvalidRequest, now or when it is awaited.
     """
     if len(body) <= strict_json.WALK_ON_LOOP_BYTES:
-        return go_on(strict_json.decode_now(body, decoder))
+        return go_on(strict_json.decode_sync(body, decoder))
     return _decode_and(body, decoder, go_on)
 
 

@@ -15,7 +15,7 @@ from broker.api.answers import Message, Send
 LINGER_S: Final = 30.0
 
 
-def send_now(send: Send, message: Message) -> bool:
+def try_send(send: Send, message: Message) -> bool:
     """Send if that is possible at once. False: nothing was sent; send it the common way, which knows more."""
     sending = send(message).__await__()
     try:
@@ -74,6 +74,6 @@ def send_last(send: Send, message: Message, end: Message) -> None:
         return
     cycle.flow = _Open()
     cycle.keep_alive = False
-    send_now(send, message)
-    send_now(send, end)
+    try_send(send, message)
+    try_send(send, end)
     asyncio.get_running_loop().call_later(LINGER_S, cycle.transport.abort)

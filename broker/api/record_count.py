@@ -13,7 +13,7 @@ from broker.api.slices import LARGE_BYTES
 from storage.errors import BatchTooLarge
 
 
-class _Left:
+class _Remaining:
     """How many more may come."""
 
     __slots__ = ("count",)
@@ -22,7 +22,7 @@ class _Left:
         self.count = 0
 
 
-_left = _Left()
+_left = _Remaining()
 
 
 class _Counted(msgspec.Struct, gc=False):
@@ -51,7 +51,7 @@ async def check_count(body: bytes, most: int) -> None:
         return  # what is made of a smaller body is bounded by its size
     async with slices.exclusive():
         if body.count(b"{") > most:
-            await slices.let_others_run()
+            await slices.yield_to_loop()
             _check_count(body, most)
 
 

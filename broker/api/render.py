@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from broker.api.render_rows import rows
+from broker.api.render_columns import record_objects
 from storage.format.binary import MARK, as_json, is_binary
+from storage.records.contiguous import ContiguousRecords, parts_of
 from storage.records.partitions import split
-from storage.records.stretch import Stretch, parts_of
 from storage.records.values import Appended, ReadResult, StoredRecord
 from storage.segments.view import SegmentsView
 
@@ -80,23 +80,23 @@ def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
     )
 
 
-async def records_in_turns(
-    found: Sequence[StoredRecord], shape: Shape, size: int, turn: Callable[[int], Awaitable[None]]
+async def records_in_slices(
+    found: Sequence[StoredRecord], shape: Shape, size: int, acquire: Callable[[int], Awaitable[None]]
 ) -> bytes:
-    """The same of records of `size` bytes, in slices, each in its `turn`: others are served in between."""
+    """The same of records of `size` bytes, in slices, each in its `acquire`: others are served in between."""
     each = max(1, len(found) * SLICE_BYTES // max(1, size))
     texts: list[bytes] = []
     for part in parts_of(found):
         for at in range(0, len(part), each):
             end = min(len(part), at + each)
-            await turn(SLICE_BYTES)
-            texts.append(records(part.between(at, end) if isinstance(part, Stretch) else part[at:end], shape))
+            await acquire(SLICE_BYTES)
+            texts.append(records(part.between(at, end) if isinstance(part, ContiguousRecords) else part[at:end], shape))
     return b",".join(texts)
 
 
 def _part(found: Sequence[StoredRecord], shape: Shape) -> bytes:
     """The same of one of the sequences that they are made of, as stored where nothing in it is to be left out."""
-    text = rows(found) if isinstance(found, Stretch) else None
+    text = record_objects(found) if isinstance(found, ContiguousRecords) else None
     if text is not None:
         return text
     text = b",".join(_whole(found, shape))
@@ -169,7 +169,7 @@ def quoted(text: str) -> bytes:
     return msgspec.json.encode(text)
 
 
-def place(address: str) -> bytes:
+def topic_fields(address: str) -> bytes:
     """A topic's name in an answer, and behind it the partition, unless that is 0."""
     name, partition = split(address)
     return b'%b,"partition":%d' % (quoted(name), partition) if partition else quoted(name)
@@ -186,7 +186,7 @@ def diff(result: ReadResult, shape: Shape, started: float, more: bytes = b"", te
         b'{"topic":%b,"records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,"lag":%d,'
         b'"tombstone":%b%b%b,"performance":{"server_total_ms":%.3f,"records_scanned":%d,"cold_segments_read":%d}}'
     ) % (
-        place(result.topic),
+        topic_fields(result.topic),
         text,
         result.next_from_seq,
         result.head_seq,
@@ -203,10 +203,10 @@ def diff(result: ReadResult, shape: Shape, started: float, more: bytes = b"", te
 
 
 async def large_diff(
-    result: ReadResult, shape: Shape, started: float, turn: Callable[[int], Awaitable[None]], more: bytes = b""
+    result: ReadResult, shape: Shape, started: float, acquire: Callable[[int], Awaitable[None]], more: bytes = b""
 ) -> bytes:
     """The same, rendered in turns. The records are gone from `result` then: an answer is not kept twice."""
-    text = await records_in_turns(result.records, shape, result.bytes, turn)
+    text = await records_in_slices(result.records, shape, result.bytes, acquire)
     result.records = ()
     return diff(result, shape, started, more, text)
 
@@ -223,7 +223,7 @@ def one_record(topic: str, record: StoredRecord, shape: Shape, started: float) -
     """The answer to a point read: the record with its topic, flat."""
     text = records([record], shape)
     elapsed_ms = (perf_counter() - started) * 1000
-    return b'%b,"topic":%b,"performance":{"server_total_ms":%.3f}}' % (text[:-1], place(topic), elapsed_ms)
+    return b'%b,"topic":%b,"performance":{"server_total_ms":%.3f}}' % (text[:-1], topic_fields(topic), elapsed_ms)
 
 
 def appended(done: Appended, *, seqs: bool, started: float) -> bytes:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from broker.api.render import Names, quoted, shown, to_be_shown
-from broker.api.render_rows import job_rows
-from storage.records.stretch import Stretch, parts_of
-from storage.state.queues.values import ClaimedJob, ClaimedTogether, Settled
+from broker.api.render_columns import job_objects
+from storage.records.contiguous import ContiguousRecords, parts_of
+from storage.state.queues.values import ClaimedBatch, ClaimedJob, Settled
 
 if TYPE_CHECKING:
     from storage.queues.claims import Claimed
 
 _JOB = b'{"$seq":%d,"lease_id":"lease_%016x","deadline":%d,"$ts":%d%b,"deliveries":%d,%b'
 #: From so many jobs on it is quicker to write them all by one template.
-_ALIKE_PAYS = 4
+_UNIFORM_PAYS = 4
 _LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -38,10 +38,10 @@ def claimed(claim: Claimed, started: float) -> bytes:
 
 def jobs(found: Sequence[ClaimedJob]) -> bytes:
     """The jobs as JSON objects, separated by commas."""
-    if isinstance(found, ClaimedTogether) and (text := _together(found)) is not None:
+    if isinstance(found, ClaimedBatch) and (text := _batch_objects(found)) is not None:
         return text
     names = Names(tags=True)
-    text = _alike(found)
+    text = _uniform_objects(found)
     if text is None:
         text = b",".join(
             [
@@ -54,13 +54,13 @@ def jobs(found: Sequence[ClaimedJob]) -> bytes:
     return b",".join([_job(job, names) for job in found])
 
 
-def _together(found: ClaimedTogether) -> bytes | None:
+def _batch_objects(found: ClaimedBatch) -> bytes | None:
     """The same, of jobs whose records lie one behind the other; None of others."""
     texts: list[bytes] = []
     at = 0
     for part in parts_of(found.records):
         lease_ids = found.lease_ids[at : at + len(part)]
-        text = job_rows(part, lease_ids, found.deadline) if isinstance(part, Stretch) else None
+        text = job_objects(part, lease_ids, found.deadline) if isinstance(part, ContiguousRecords) else None
         if text is None:
             return None
         texts.append(text)
@@ -68,9 +68,9 @@ def _together(found: ClaimedTogether) -> bytes | None:
     return b",".join(texts)
 
 
-def _alike(found: Sequence[ClaimedJob]) -> bytes | None:
+def _uniform_objects(found: Sequence[ClaimedJob]) -> bytes | None:
     """The same, of jobs that differ in little, in one go; None of others."""
-    if len(found) < _ALIKE_PAYS:
+    if len(found) < _UNIFORM_PAYS:
         return None
     records, lease_ids, deadlines, deliveries = zip(*found, strict=True)
     seqs, stamps, nodes, tags, bodies = zip(*records, strict=True)
@@ -97,7 +97,7 @@ def job_event(topic: bytes, job: ClaimedJob) -> bytes:
     return b'event: job\nid: %d\ndata: {"topic":%b,%b\n\n' % (job.record.seq, topic, text[1:])
 
 
-def settled(done: Settled, counted: bytes, started: float) -> bytes:
+def ack_answer(done: Settled, counted: bytes, started: float) -> bytes:
     """The answer to an ack, nack or extend, whose count goes by the name of `counted`."""
     deadlines = b',"deadlines":%b' % msgspec.json.encode(done.deadlines) if counted == b"extended" else b""
     return (b'{"topic":%b,"%b":%d,"skipped":%b%b,"ready":%d,"in_flight":%d,"performance":{"server_total_ms":%.3f}}') % (

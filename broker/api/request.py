@@ -21,7 +21,7 @@ from broker.memory.bodies import BodyRoom
 from broker.memory.memory import PATIENCE_S, SMALL
 from broker.server.hang_up import has_hung_up
 from broker.service import partitions
-from broker.service.limits import Places
+from broker.service.limits import Slots
 
 if TYPE_CHECKING:
     from broker.api.operation import Operation, Refuse
@@ -126,14 +126,14 @@ class Request:
         return (perf_counter() - self.started) * 1000
 
     @property
-    def parking(self) -> Places:
+    def parking(self) -> Slots:
         """Where it may wait for something to happen; while it does it is not under way, and is not again after."""
         return _Parking(self)
 
     @contextmanager
-    def stream_place(self) -> Generator[None]:
+    def hold_stream(self) -> Generator[None]:
         """Hold an event stream instead of being under way. Raises LimitReached."""
-        with self.broker.streams.place(), self.access.stream_place():
+        with self.broker.streams.hold(), self.access.hold_stream():
             self.flight.end()
             yield
 
@@ -245,7 +245,7 @@ class Request:
             if discard is not None and not wanted and not working.cancelled() and working.exception() is None:
                 discard(working.result())
 
-    def left(self) -> bool:
+    def client_is_gone(self) -> bool:
         """Whether the client is known to have gone, without waiting for news of it. After the body has been read.
 
         The kernel is asked as well: this is for what is granted to nobody but a client that is there.
@@ -297,8 +297,8 @@ class _Parking:
         self._request = request
 
     @contextmanager
-    def place(self) -> Generator[None]:
-        with self._request.broker.parking.place():
+    def hold(self) -> Generator[None]:
+        with self._request.broker.parking.hold():
             self._request.flight.end()
             yield
 

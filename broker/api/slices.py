@@ -17,10 +17,10 @@ LARGE_BYTES: Final = 1 << 20
 #: slice, and not for one slice at each of these steps.
 ROUNDS: Final = 8
 
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+_locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
-async def let_others_run() -> None:
+async def yield_to_loop() -> None:
     """Let other requests run before the next slice."""
     for _ in range(ROUNDS):
         await asyncio.sleep(0)
@@ -39,14 +39,14 @@ class Slices:
         self._done += size
         if self._done >= LARGE_BYTES:
             self._done = 0
-            await let_others_run()
+            await yield_to_loop()
 
 
 @asynccontextmanager
 async def exclusive() -> AsyncGenerator[None]:
     """Work on a large body alone. Other large bodies wait, in the order in which they came."""
-    lock = _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+    lock = _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     async with lock:
-        await let_others_run()
+        await yield_to_loop()
         yield
-        await let_others_run()
+        await yield_to_loop()

@@ -64,11 +64,11 @@ async def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         await _check_utf8_in_slices(body)
         if await _large_may_be_deep(body):
             await _check_nesting(body)
-        await slices.let_others_run()
+        await slices.yield_to_loop()
         return decoded(body, decoder)
 
 
-def decode_now(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+def decode_sync(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """As `decode`, without waiting: for bodies of at most `WALK_ON_LOOP_BYTES`."""
     check_utf8(body)
     if may_be_deep(body):
@@ -171,7 +171,7 @@ async def _large_may_be_deep(body: bytes) -> bool:
         if len(brackets) <= 2 * (MAX_NESTING - peeled):
             return False
         brackets = brackets.replace(b"[]", b"")
-        await slices.let_others_run()
+        await slices.yield_to_loop()
     return len(brackets) > 2 * (MAX_NESTING - _PEELS)
 
 
@@ -206,10 +206,10 @@ def _too_deep(at: int | None) -> InvalidRequest:
 
 
 def _not_json(reason: str, body: bytes) -> InvalidRequest:
-    place = re.search(r"\(byte (\d+)\)", reason)
-    if place:
-        at = int(place[1])
-        reason = reason.removeprefix("JSON is malformed: ").removesuffix(place[0]).strip()
+    at_byte = re.search(r"\(byte (\d+)\)", reason)
+    if at_byte:
+        at = int(at_byte[1])
+        reason = reason.removeprefix("JSON is malformed: ").removesuffix(at_byte[0]).strip()
     else:
         # "Input data was truncated" is also said of an escaped surrogate too near the end to have its other half.
         surrogate = _LONE_SURROGATE.search(body)

@@ -49,12 +49,12 @@ class Access:
         """Like `enter`; None when too many requests are in progress."""
         return UNCOUNTED
 
-    async def turn(self) -> Flight:
+    async def acquire(self) -> Flight:
         """Like `enter`, but it waits where that raises: first come, first served."""
         return UNCOUNTED
 
     @contextmanager
-    def stream_place(self) -> Generator[None]:
+    def hold_stream(self) -> Generator[None]:
         """Hold an event stream or a WebSocket. Raises LimitReached."""
         yield
 
@@ -93,7 +93,7 @@ class KeyAccess(Access):
         self.owner = f"key-{key.number}"
         self.prefixes = key.grant.prefixes
         self.inflight = 0
-        self._turns: deque[asyncio.Future[Flight]] = deque()
+        self._waiters: deque[asyncio.Future[Flight]] = deque()
         self.max_inflight = max_inflight
         self.streams = Parking(
             max_streams, limit="max_sse_connections_per_key", are_there="event streams of this key are open"
@@ -126,30 +126,30 @@ class KeyAccess(Access):
         self.inflight += 1
         return _Counted(self)
 
-    async def turn(self) -> Flight:
+    async def acquire(self) -> Flight:
         flight = self.try_enter()
         if flight is not None:
             return flight
-        turn: asyncio.Future[Flight] = asyncio.get_running_loop().create_future()
-        self._turns.append(turn)
+        waiter: asyncio.Future[Flight] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
         try:
-            return await turn
+            return await waiter
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                turn.result().end()  # it arrived at the same moment
+            if waiter.done() and not waiter.cancelled():
+                waiter.result().end()  # it arrived at the same moment
             raise
 
     def leave(self) -> None:
         """One request has ended. The longest waiting one starts at once, so that no other gets ahead of it."""
         self.inflight -= 1
-        while self._turns:
-            turn = self._turns.popleft()
-            if not turn.done():  # it was not cancelled
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():  # it was not cancelled
                 self.inflight += 1
-                turn.set_result(_Counted(self))
+                waiter.set_result(_Counted(self))
                 return
 
     @contextmanager
-    def stream_place(self) -> Generator[None]:
-        with self.streams.place():
+    def hold_stream(self) -> Generator[None]:
+        with self.streams.hold():
             yield

@@ -44,7 +44,7 @@ def parse_file(text: str) -> Keys:
     return _parsed([entry for line in text.splitlines() if line.strip() for entry in line.split(",")])
 
 
-def joined(*several: Keys) -> Keys:
+def merged(*several: Keys) -> Keys:
     """All of them, numbered anew. Raises ValueError when a key occurs twice, because its grants would be ambiguous."""
     keys = tuple(
         Key(key.digest, number, key.grant) for number, key in enumerate((key for keys in several for key in keys), 1)
@@ -92,7 +92,7 @@ class Keyring:
 def _parsed(entries: list[str]) -> Keys:
     if not entries:
         raise ValueError("no key is there")
-    return joined(tuple(_entry(text.strip(), number) for number, text in enumerate(entries, 1)))
+    return merged(tuple(_entry(text.strip(), number) for number, text in enumerate(entries, 1)))
 
 
 def _entry(text: str, number: int) -> Key:

@@ -69,7 +69,7 @@ class Codecs:
         self._writing[number] = writing
         writing.add_done_callback(lambda _: self._writing.pop(number, None))
 
-    async def kept(self) -> None:
+    async def wait_written(self) -> None:
         """Wait until all that was noticed so far is written, or given up."""
         while self._writing:
             await asyncio.wait([*self._writing.values()])
@@ -84,4 +84,4 @@ class Codecs:
             await self._engine.states.put_of_log(topic, CODEC, PRODUCER, codec.name.lower().encode())
         except StorageError as error:
             # The records are stored; consumers get them as they did before.
-            _log.info("kafka_codec_not_kept", topic=topic.name, codec=codec.name.lower(), reason=str(error))
+            _log.info("kafka_codec_not_saved", topic=topic.name, codec=codec.name.lower(), reason=str(error))

@@ -1,6 +1,6 @@
 """Stored records as Kafka clients get them, by columns: `mapping.to_kafka` for many records at once. Pure.
 
-Records that lie together were mostly written by the same door, and are alike in shape, which is told from all of their
+Records that lie together were mostly written by the same API, and are alike in shape, which is told from all of their
 openings and endings, with next to no Python a record. Records of no one shape are mapped one by one.
 """
 
@@ -19,7 +19,7 @@ from broker.kafka.mapping import BINARY_CT, FURTHER, TWO_KEYS, Headers, to_kafka
 from broker.kafka.records.writing import Columns
 from storage.format.binary import OPENING
 from storage.format.record import DATA
-from storage.records.stretch import Stretch, parts_of
+from storage.records.contiguous import ContiguousRecords, parts_of
 from storage.records.values import StoredRecord
 
 _PACK_LEN: Final = Struct(">I").pack
@@ -58,7 +58,7 @@ def columns_of(records: Sequence[StoredRecord]) -> tuple[Sequence[int], Columns]
 
 def _part(records: Sequence[StoredRecord]) -> tuple[Sequence[int], Columns]:
     keys: Sequence[bytes | None] | None = None
-    if isinstance(records, Stretch):
+    if isinstance(records, ContiguousRecords):
         seqs: Sequence[int] = records.seqs
         bodies, stamps, noded = [*records.bodies()], records.stamps(), False
     else:
@@ -66,7 +66,7 @@ def _part(records: Sequence[StoredRecord]) -> tuple[Sequence[int], Columns]:
         noded = any(nodes)
         if any(tags):
             keys = [tag or None for tag in tags]
-    found = _from_kafka(bodies) or (None if noded else _of_another_door(bodies, stamps))
+    found = _from_kafka(bodies) or (None if noded else _of_other_api(bodies, stamps))
     if found is not None:
         return seqs, Columns(keys, found.values, None, found.stamps)
     return seqs, _one_by_one(records)
@@ -113,7 +113,7 @@ def _from_kafka(bodies: Sequence[bytes]) -> _Part | None:
     return _Part(values, [*map(times.__getitem__, ends)])
 
 
-def _of_another_door(bodies: Sequence[bytes], stamps: Sequence[int]) -> _Part | None:
+def _of_other_api(bodies: Sequence[bytes], stamps: Sequence[int]) -> _Part | None:
     """Data alone: all raw bytes, or all JSON; None: they are not all like that."""
     if bodies[0].startswith(OPENING):
         around = len(OPENING) + 4

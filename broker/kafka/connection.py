@@ -121,12 +121,12 @@ class Connection(asyncio.Protocol):
         if frames:
             self._arrived.set()
             self._watch_held()
-        if self._body is not None or self._held_bytes + self._frames.kept > SMALL:
+        if self._body is not None or self._held_bytes + self._frames.buffered > SMALL:
             self._count_requests()
 
     def _count_requests(self) -> None:
         """What has come and is not answered is counted with the bodies of all; what is one too many ends here."""
-        size, bodies = self._held_bytes + self._frames.kept, self._port.broker.memory.bodies
+        size, bodies = self._held_bytes + self._frames.buffered, self._port.broker.memory.bodies
         if self._body is None:
             self._body = bodies.hold(self, 0)
         before = self._body.size
@@ -240,7 +240,7 @@ class Connection(asyncio.Protocol):
             self._refuse("unauthenticated", f"key {header.api_key} before SaslAuthenticate")
             return
         if self._peer.access is not None and header.api_key not in _UNCOUNTED:
-            call.flight = self._peer.access.try_enter() or await self._turn(self._peer.access)
+            call.flight = self._peer.access.try_enter() or await self._acquire(self._peer.access)
         self._under_way = header.api_key
         later = False
         try:
@@ -256,12 +256,12 @@ class Connection(asyncio.Protocol):
                 call.flight.end()
         self._take(answer, started)
 
-    async def _turn(self, access: Access) -> Flight:
+    async def _acquire(self, access: Access) -> Flight:
         """What its key is full of has to end first."""
         self._held_back = True
         self._watch_held()
         try:
-            return await access.turn()
+            return await access.acquire()
         finally:
             self._held_back = False
             self._watch_held()

@@ -62,7 +62,9 @@ def check_offset(topic: Topic, offset: int) -> None:
         raise OffsetOutOfRange
 
 
-async def read_from(engine: Engine, place: str, topic: Topic, offset: int, max_bytes: int, *, least: int = 1) -> Read:
+async def read_from(
+    engine: Engine, partition_name: str, topic: Topic, offset: int, max_bytes: int, *, least: int = 1
+) -> Read:
     """What there is from an offset on, in `max_bytes` at most; but the first `least` records whatever their size.
 
     Raises OffsetOutOfRange, and as the engine does: RecordCorrupt only where the record is the first.
@@ -70,14 +72,14 @@ async def read_from(engine: Engine, place: str, topic: Topic, offset: int, max_b
     check_offset(topic, offset)
     query = ReadQuery(from_seq=offset, limit=MAX_RECORDS, max_bytes=max(1, max_bytes))
     try:
-        found = await engine.read(place, query)
+        found = await engine.read(partition_name, query)
     except RecordCorrupt as error:
         damaged = error.detail.get("seq", 0)
         if damaged <= offset + 1:
             raise
         # What lies in front of the damage is good.
         query = ReadQuery(from_seq=offset, limit=MAX_RECORDS, max_bytes=max(1, max_bytes), to_seq=damaged - 1)
-        found = await engine.read(place, query)
+        found = await engine.read(partition_name, query)
     if found.tombstone is not None:
         check_offset(topic, offset)  # evicted meanwhile, unless it is a loss within the log
     return _within(found.records, offset, found.next_from_seq, max_bytes, least)
@@ -94,7 +96,7 @@ def _within(records: Sequence[StoredRecord], offset: int, next_offset: int, max_
         next_offset = records[-1].seq if records else offset
 
 
-async def offset_since(engine: Engine, place: str, topic: Topic, timestamp: int) -> tuple[int, int] | None:
+async def offset_since(engine: Engine, partition_name: str, topic: Topic, timestamp: int) -> tuple[int, int] | None:
     """The first record whose time, as clients see it, is not before `timestamp`: offset and time; None: there is none.
 
     Records are looked at from the first on that was committed since: a producer whose clock is ahead is not noticed.
@@ -104,7 +106,9 @@ async def offset_since(engine: Engine, place: str, topic: Topic, timestamp: int)
     position = await engine.reader.seq_before(topic, timestamp)
     end = position + MAX_LOOKED_AT
     while position < topic.log.head:
-        found = await engine.read(place, ReadQuery(from_seq=position, limit=_LOOK_AT_ONCE, max_bytes=_LOOK_AT_BYTES))
+        found = await engine.read(
+            partition_name, ReadQuery(from_seq=position, limit=_LOOK_AT_ONCE, max_bytes=_LOOK_AT_BYTES)
+        )
         for seq, ts, node, tag, body in found.records:
             stamp = to_kafka(body, tag, node, ts)[3]
             if stamp >= timestamp or seq > end:
@@ -114,7 +118,7 @@ async def offset_since(engine: Engine, place: str, topic: Topic, timestamp: int)
     return None
 
 
-async def offset_of_max_timestamp(engine: Engine, place: str, topic: Topic) -> tuple[int, int] | None:
+async def offset_of_max_timestamp(engine: Engine, partition_name: str, topic: Topic) -> tuple[int, int] | None:
     """The first record with the latest time, as clients see it: offset and time; None: there are no records.
 
     Records are looked at from the last one back, until those in front were committed before the latest create time seen
@@ -128,7 +132,7 @@ async def offset_of_max_timestamp(engine: Engine, place: str, topic: Topic) -> t
         position, earliest_ts = begin, None
         while position < end:
             query = ReadQuery(from_seq=position, limit=_LOOK_AT_ONCE, max_bytes=_LOOK_AT_BYTES, to_seq=end)
-            found = await engine.read(place, query)
+            found = await engine.read(partition_name, query)
             for seq, ts, node, tag, body in found.records:
                 earliest_ts = ts if earliest_ts is None else earliest_ts
                 stamp = to_kafka(body, tag, node, ts)[3]

@@ -42,7 +42,7 @@ class Frames:
         return bool(self._head) or self._frame is not None
 
     @property
-    def kept(self) -> int:
+    def buffered(self) -> int:
         """Bytes of the part that is there."""
         return len(self._head) + (0 if self._frame is None else len(self._frame))
 

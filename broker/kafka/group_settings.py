@@ -56,10 +56,10 @@ def _between(low: int, high: int) -> Callable[[str, str], str]:
 
 
 def _reset(name: str, text: str) -> str:
-    kept = text.lower()
-    if kept not in (EARLIEST, LATEST) and (not kept.startswith(BY_DURATION) or _duration_ms(kept) is None):
+    lowered = text.lower()
+    if lowered not in (EARLIEST, LATEST) and (not lowered.startswith(BY_DURATION) or _duration_ms(lowered) is None):
         raise InvalidConfig(f"{name}: {text!r} is none of {EARLIEST}, {LATEST}, {BY_DURATION}PnDTnHnMn.nS.")
-    return kept
+    return lowered
 
 
 def _duration_ms(text: str) -> int | None:

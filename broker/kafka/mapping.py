@@ -269,7 +269,7 @@ def all_json(values: Sequence[bytes]) -> bool:
 def to_kafka(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
     """A stored record as a Kafka client gets it: key, value, headers, time in ms.
 
-    A record of another door has the tag as its key, the text of data as its value, and as headers what is text in its
+    A record of another API has the tag as its key, the text of data as its value, and as headers what is text in its
     meta, and its node. Raises msgspec.DecodeError for a body that is neither.
     """
     if is_binary(body):

@@ -13,7 +13,7 @@ from broker.kafka.call import Body
 Whole: TypeAlias = Body | None
 
 
-class _Place:
+class _Slot:
     __slots__ = ("done", "finish", "whole")
 
     def __init__(self, finish: Callable[[Whole], None]) -> None:
@@ -28,31 +28,31 @@ class Outbox:
     `send` gets one body after the other, `failed` what an answer on its way has ended in instead.
     """
 
-    __slots__ = ("_closed", "_failed", "_places", "_tasks")
+    __slots__ = ("_closed", "_failed", "_slots", "_tasks")
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
-        self._places: deque[_Place] = deque()
+        self._slots: deque[_Slot] = deque()
         self._tasks: set[asyncio.Future[Whole]] = set()
         self._failed = failed
         self._closed = False
 
     def __len__(self) -> int:
         """How many are on their way."""
-        return len(self._places)
+        return len(self._slots)
 
     def add(self, body: Whole, finish: Callable[[Whole], None]) -> None:
         """An answer that is ready: `finish` is called with it when its turn has come, maybe at once."""
-        if not self._places:
+        if not self._slots:
             finish(body)
             return
-        place = _Place(finish)
-        place.whole, place.done = body, True
-        self._places.append(place)
+        slot = _Slot(finish)
+        slot.whole, slot.done = body, True
+        self._slots.append(slot)
 
     def expect(self, coming: asyncio.Future[Whole], finish: Callable[[Whole], None]) -> None:
         """One that is on its way."""
-        place = _Place(finish)
-        self._places.append(place)
+        slot = _Slot(finish)
+        self._slots.append(slot)
         self._tasks.add(coming)
 
         def arrived(_: asyncio.Future[Whole]) -> None:
@@ -64,17 +64,17 @@ class Outbox:
                 if not self._closed:
                     self._failed(error)
                 return
-            place.whole, place.done = coming.result(), True
+            slot.whole, slot.done = coming.result(), True
             self._pass_on()
 
         coming.add_done_callback(arrived)
 
     def close(self) -> None:
         """Nobody wants them any more. Those on their way are let go on: what they wait for is handed in already."""
-        self._places.clear()
+        self._slots.clear()
         self._closed = True
 
     def _pass_on(self) -> None:
-        while self._places and self._places[0].done:
-            place = self._places.popleft()
-            place.finish(place.whole)
+        while self._slots and self._slots[0].done:
+            slot = self._slots.popleft()
+            slot.finish(slot.whole)

@@ -19,7 +19,7 @@ from broker.kafka.codec.wire import Buffer
 from broker.kafka.records.codecs import Codec
 
 #: Bytes of compressed batches that are kept; the one that was not asked for for longest goes first.
-MAX_KEPT_BYTES: Final = 32 << 20
+MAX_CACHED_BYTES: Final = 32 << 20
 #: Larger batches are compressed on a thread.
 _ON_LOOP_BYTES: Final = 16 << 10
 
@@ -30,10 +30,10 @@ Compress: TypeAlias = Callable[[Buffer, Codec], Buffer]
 class Packed:
     """Of one broker. Belongs to the loop."""
 
-    def __init__(self, heavy: Heavy, max_bytes: int = MAX_KEPT_BYTES) -> None:
+    def __init__(self, heavy: Heavy, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._heavy = heavy
         self._max_bytes = max_bytes
-        self._kept: OrderedDict[_Key, Buffer] = OrderedDict()
+        self._cache: OrderedDict[_Key, Buffer] = OrderedDict()
         self._coming: dict[_Key, asyncio.Task[Buffer]] = {}
         self._seed = secrets.randbits(64)
         #: Bytes that are kept.
@@ -44,11 +44,11 @@ class Packed:
     async def get(self, topic_id: int, codec: Codec, batch: Buffer, compress: Compress) -> Buffer:
         """What `compress` makes of the batch, now or before."""
         key = (topic_id, codec, xxhash.xxh3_128_digest(batch, seed=self._seed))
-        kept = self._kept.get(key)
-        if kept is not None:
-            self._kept.move_to_end(key)
+        cached = self._cache.get(key)
+        if cached is not None:
+            self._cache.move_to_end(key)
             self.found += 1
-            return kept
+            return cached
         if len(batch) <= _ON_LOOP_BYTES:
             self.made += 1
             return self._keep(key, compress(batch, codec))
@@ -68,8 +68,8 @@ class Packed:
 
     def _keep(self, key: _Key, made: Buffer) -> Buffer:
         if len(made) <= self._max_bytes:
-            self._kept[key] = made
+            self._cache[key] = made
             self.bytes += len(made)
             while self.bytes > self._max_bytes:
-                self.bytes -= len(self._kept.popitem(last=False)[1])
+                self.bytes -= len(self._cache.popitem(last=False)[1])
         return made

@@ -96,10 +96,10 @@ def _max_message(config: TopicConfig, text: str) -> TopicConfig:
 
 def _cleanup(config: TopicConfig, text: str) -> TopicConfig:
     policies = {each.strip() for each in text.split(",")} - {""}
-    joined = ",".join(policy for policy in ("compact", "delete") if policy in policies)
+    policies_text = ",".join(policy for policy in ("compact", "delete") if policy in policies)
     if policies - {"compact", "delete"}:
         raise InvalidConfig(f"cleanup.policy: {text!r} is not delete, compact, both, or an empty list.")
-    return msgspec.structs.replace(config, cleanup_policy=CleanupPolicy(joined or CleanupPolicy.NONE))
+    return msgspec.structs.replace(config, cleanup_policy=CleanupPolicy(policies_text or CleanupPolicy.NONE))
 
 
 def _compression(config: TopicConfig, text: str) -> TopicConfig:

@@ -17,8 +17,8 @@ import structlog
 from broker.api import render
 from broker.live import frames
 from broker.live.cursor import Position
-from broker.live.turns import READING
-from broker.live.wish import Options
+from broker.live.scheduler import READING
+from broker.live.watch_options import Options
 from broker.service.topics import priority_of
 from storage.errors import StorageError
 from storage.records.values import ReadQuery, ReadResult
@@ -42,7 +42,7 @@ class Feed:
     def __init__(self, live: Live, topic: Topic) -> None:
         self.live = live
         self.topic = topic
-        self.name = render.place(topic.name)
+        self.name = render.topic_fields(topic.name)
         self.subscriptions: dict[Subscription, None] = {}
         self._cohorts: dict[tuple[Options, int], dict[Subscription, None]] = {}
         self._news = asyncio.Event()
@@ -144,7 +144,7 @@ class Feed:
         """Deliver the next records to a cohort. Subscriptions that do not take them are left behind."""
         cohort = self._cohorts.pop(key)
         try:
-            await self.live.turns.take(READING, self.priority)
+            await self.live.scheduler.take(READING, self.priority)
             first = next(iter(cohort), None)
             if first is not None:
                 result = await self.read(first)
@@ -171,7 +171,7 @@ class Feed:
         size = max(1, SLICE // weight)
         for begin in range(0, len(members), size):
             part = members[begin : begin + size]
-            await self.live.turns.take(len(part) * weight, self.priority)
+            await self.live.scheduler.take(len(part) * weight, self.priority)
             target = self._cohorts.setdefault((options, reached), {})
             for member in part:
                 if member.cohort is not cohort:

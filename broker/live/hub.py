@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.live.feed import Feed
+from broker.live.scheduler import DeliveryScheduler
 from broker.live.session import Sessions
-from broker.live.turns import Turns
 from storage.errors import ShuttingDown
-from storage.segments.view import durable_seq, synced_place
+from storage.segments.view import durable_seq, synced_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ class Live:
         self.pressure = pressure
         self.memory = memory
         self.sessions = Sessions(max_sessions)
-        self.turns = Turns(engine.clock.monotonic_ns, lambda: pressure.share)
+        self.scheduler = DeliveryScheduler(engine.clock.monotonic_ns, lambda: pressure.share)
         self.figures = Figures()
         self.watchers: dict[Watcher[Any], None] = {}
         self._feeds: dict[int, Feed] = {}
@@ -112,7 +112,7 @@ class Live:
     def durable_seq(self, topic: Topic) -> int:
         """The last seq of a topic that survives any crash."""
         log = topic.log
-        return durable_seq(log, synced_place(self.engine.shards[log.shard].log))
+        return durable_seq(log, synced_lsn(self.engine.shards[log.shard].log))
 
     @staticmethod
     def now_ms() -> float:

@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.auth.access import Forbidden
 from broker.live.cursor import Position
-from broker.live.wish import Wish
+from broker.live.watch_options import StreamOptions
 from storage.errors import LimitReached, RequestError
 
 TTL_MS: Final = 300_000
@@ -27,11 +27,11 @@ class SessionNotFound(RequestError):
 class Session:
     """The request of POST /v0/watch. `owner` is the key that created it; None without keys."""
 
-    __slots__ = ("owner", "positions", "streams", "wid", "wish")
+    __slots__ = ("options", "owner", "positions", "streams", "wid")
 
-    def __init__(self, wish: Wish, positions: dict[str, Position], owner: str | None) -> None:
+    def __init__(self, options: StreamOptions, positions: dict[str, Position], owner: str | None) -> None:
         self.wid = "wid_" + secrets.token_urlsafe(16)
-        self.wish = wish
+        self.options = options
         self.owner = owner
         #: By topic: the last position delivered by any of its streams.
         self.positions = positions
@@ -51,7 +51,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def make(self, wish: Wish, positions: dict[str, Position], owner: str | None, now_ms: float) -> Session:
+    def make(self, options: StreamOptions, positions: dict[str, Position], owner: str | None, now_ms: float) -> Session:
         """Create a session. Raises LimitReached."""
         self.collect(now_ms)
         if self.max and len(self._by_id) >= self.max:
@@ -59,7 +59,7 @@ class Sessions:
             raise LimitReached(
                 f"{self.max} watch sessions are there already.", limit="max_watch_sessions", max=self.max
             )
-        session = Session(wish, positions, owner)
+        session = Session(options, positions, owner)
         self._by_id[session.wid] = session
         self._idle[session.wid] = now_ms + TTL_MS
         return session

@@ -8,8 +8,8 @@ from broker.api import render
 from broker.live import frames
 from broker.live.cursor import Position
 from broker.live.frames import Event
-from broker.live.turns import READING
-from broker.live.wish import Options
+from broker.live.scheduler import READING
+from broker.live.watch_options import Options
 from broker.memory.memory import SMALL
 from storage.errors import RecordCorrupt, TopicNotFound
 from storage.records.values import ReadResult
@@ -93,7 +93,7 @@ class Subscription:
             self.live = True
         elif news is None:
             # skipped records count as delivered: the next id says so
-            self.watcher.handed[self.name] = caught_up.position
+            self.watcher.delivered[self.name] = caught_up.position
         return True
 
     # -- behind, by the watcher --------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Subscription:
         the position is before the unreadable record."""
         feed = self.feed
         self.live = False
-        await feed.live.turns.take(READING, feed.priority)
+        await feed.live.scheduler.take(READING, feed.priority)
         if self.gone:
             return []
         found: list[Event] = []
@@ -123,7 +123,7 @@ class Subscription:
             if self.room is not None:
                 memory, shape = feed.live.memory, self.options.shape
                 async with memory.rendering:
-                    text = await render.records_in_turns(result.records, shape, result.bytes, memory.turn)
+                    text = await render.records_in_slices(result.records, shape, result.bytes, memory.acquire)
                 if self.gone:
                     return []
             news = frames.records(self._key, result, self.options.shape, self.position, epoch, text)
@@ -163,7 +163,7 @@ class Subscription:
             return result
         if large and memory.answers.has_room(self.watcher, most * COPIES - room.size):
             room.resize(max(room.size, most * COPIES))
-        await memory.turn(min(most, SMALL))
+        await memory.acquire(min(most, SMALL))
         result = await self._read_in_front(min(most, room.size // COPIES))
         room.resize(result.bytes * COPIES)
         return result

@@ -17,7 +17,7 @@ from broker.live import cursor, frames
 from broker.live.cursor import Position
 from broker.live.frames import Event
 from broker.live.subscription import Subscription
-from broker.live.wish import Options
+from broker.live.watch_options import Options
 from storage.errors import RecordCorrupt, StorageError, TopicNotFound, Unreadable
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Watcher(Generic[P]):
         self.subscriptions: dict[str, Subscription] = {}
         self.positions = positions
         #: By topic: the last position delivered on this connection.
-        self.handed: dict[str, Position] = {}
+        self.delivered: dict[str, Position] = {}
         self._encode = encode
         self._failure = failure
         self._closes = closes
@@ -83,7 +83,7 @@ class Watcher(Generic[P]):
     def watch(self, name: str, options: Options, start: Position) -> None:
         """Start watching a topic, or restart. When the topic no longer exists, the client is told."""
         self.drop(name)
-        self.handed[name] = start
+        self.delivered[name] = start
         try:
             feed = self.live.feed(name)
         except TopicNotFound:
@@ -96,7 +96,7 @@ class Watcher(Generic[P]):
 
     def drop(self, name: str) -> bool:
         """Stop watching this topic. False: it was not watched."""
-        self.handed.pop(name, None)
+        self.delivered.pop(name, None)
         subscription = self.subscriptions.pop(name, None)
         if subscription is None:
             return False
@@ -113,7 +113,7 @@ class Watcher(Generic[P]):
     def id(self) -> bytes:
         """The cursor of all its topics."""
         return cursor.encode(
-            [cursor.entry(b'"%b"' % cursor.key(name).encode(), each) for name, each in self.handed.items()]
+            [cursor.entry(b'"%b"' % cursor.key(name).encode(), each) for name, each in self.delivered.items()]
         )
 
     # -- what happens to it ------------------------------------------------------------------------------------------
@@ -128,9 +128,9 @@ class Watcher(Generic[P]):
         subscription = self.subscriptions.pop(name, None)
         if subscription is not None:
             self._behind.pop(subscription, None)
-        event = frames.topic_deleted(render.place(name), head_seq, self.handed[name])
+        event = frames.topic_deleted(render.topic_fields(name), head_seq, self.delivered[name])
         self.say(self._encode(self, event))
-        self._end_if_nothing_is_left()
+        self._end_if_empty()
 
     def give_up(self, subscription: Subscription, error: StorageError) -> None:
         """A topic cannot be read further: the client is told, and the other topics continue. A client that returns
@@ -140,9 +140,9 @@ class Watcher(Generic[P]):
         subscription.end()
         self.say(self._failure(error, subscription.name))
         self._unread = True
-        self._end_if_nothing_is_left()
+        self._end_if_empty()
 
-    def _end_if_nothing_is_left(self) -> None:
+    def _end_if_empty(self) -> None:
         if self._closes and self._unread and not self.subscriptions:
             self._over = True
             self._wake.set()
@@ -171,10 +171,10 @@ class Watcher(Generic[P]):
         """Send it if nothing is waiting and the connection accepts it at once."""
         if not self._parked or self._wake.is_set():
             return False
-        before = self.handed[name]
-        self.handed[name] = event.position
+        before = self.delivered[name]
+        self.delivered[name] = event.position
         if not self.push(self._encode(self, event)):
-            self.handed[name] = before
+            self.delivered[name] = before
             return False
         self.positions[name] = event.position
         self._sent_at = asyncio.get_running_loop().time()
@@ -212,12 +212,12 @@ class Watcher(Generic[P]):
 
     async def _advance(self, subscription: Subscription) -> AsyncGenerator[P]:
         try:
-            async for piece in self._stretch(subscription):
+            async for piece in self._next_records(subscription):
                 yield piece
         finally:
             subscription.release()
 
-    async def _stretch(self, subscription: Subscription) -> AsyncGenerator[P]:
+    async def _next_records(self, subscription: Subscription) -> AsyncGenerator[P]:
         try:
             events = await subscription.advance()
         except (RecordCorrupt, Unreadable) as error:
@@ -232,7 +232,7 @@ class Watcher(Generic[P]):
         for event in events:
             if self.subscriptions.get(subscription.name) is not subscription:
                 return  # it was removed, or its topic deleted, while the client was slow
-            self.handed[subscription.name] = self.positions[subscription.name] = event.position
+            self.delivered[subscription.name] = self.positions[subscription.name] = event.position
             yield self._encode(self, event)
 
     async def _park(self, seconds: float | None) -> None:

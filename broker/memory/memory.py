@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from broker.live.turns import ROUND, Turns
+from broker.live.scheduler import ROUND, DeliveryScheduler
 from broker.memory.budget import Budget, Hold
 from broker.memory.giving import give_back
 from broker.memory.refusal import Overloaded
@@ -31,7 +31,7 @@ PIECE: Final = 64 * 1024
 #: What a read that may find little counts with in a turn.
 LOOK_BYTES: Final = 32 * 1024
 #: So many pieces of work on large answers may wait for their turn; the next one is refused.
-MAX_TURNS_WAITING: Final = 5_000
+MAX_SLICES_WAITING: Final = 5_000
 #: What a request counts with in a round of the loop that begins some: 32 of them, the others in the rounds behind it.
 BEGIN_COST: Final = 4
 #: So many requests may wait to be begun before streams of HTTP/2 are refused; HTTP/1.1 has one a connection.
@@ -71,10 +71,10 @@ class Memory:
         self.bodies = Budget(settings.max_body_memory_bytes, goes_over=True)
         self.stall_timeout_s = settings.stall_timeout_s
         #: Large answers are rendered in turns, so that many at once do not hold up others.
-        self.turns = Turns()
+        self.scheduler = DeliveryScheduler()
         #: One large answer is rendered at a time: it takes several times its size while it is.
         self.rendering = asyncio.Lock()
-        self._beginnings = Turns()
+        self._beginnings = DeliveryScheduler()
         self.stalled_total = 0
         #: When an answer was refused or had to wait for the last time.
         self._short_at = float("-inf")
@@ -114,11 +114,11 @@ class Memory:
         """Whether large answers are being made: then reads take turns, too."""
         return self.rendering.locked() or self.answers.waiting > 0
 
-    async def turn(self, size: int) -> None:
+    async def acquire(self, size: int) -> None:
         """Wait for the turn of work on so many bytes of a large answer. Raises Overloaded when too many wait."""
-        if self.turns.waiting > MAX_TURNS_WAITING:
+        if self.scheduler.waiting > MAX_SLICES_WAITING:
             raise self.refusal(self.answers, None, size)
-        await self.turns.take(size // BYTES_A_WRITE, _same)
+        await self.scheduler.take(size // BYTES_A_WRITE, _same)
 
     async def begin(self) -> None:
         """Wait for a request's turn at being begun. However many come at once, probes are answered in between."""

@@ -2,6 +2,6 @@
 
 signals    what is measured: loop lag, queue of the log, age of the oldest write that is not committed
 governor   which step that calls for; pure
-relief     what each step does, and undoes
+watch      measures and applies steps
 watch      measures, decides and does, ten times a second
 """

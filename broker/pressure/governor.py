@@ -1,6 +1,6 @@
 """From signals to a step. Pure: no clock, no I/O. Source: api.md §3 (pressure).
 
-    CALM → COALESCE → WIDEN → DEFER → REFUSE      up at once, however far; down one step after `CALM_MS` below it
+    CALM → COALESCE → WIDEN → DEFER → REFUSE      up at once, however far; down one step after `RECOVERY_MS` below it
 
 A signal counts as what it was in the last `SUSTAINED` samples at least: a pause (a large answer rendered, a disk that
 hiccups) is no pressure. Pressure is the largest of the signals, each as a share of where it means refusing.
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 #: A signal counts only when it has been present for this many samples in a row.
 SUSTAINED: Final = 3
 #: How long pressure must stay below a step before the step is left.
-CALM_MS: Final = 500
+RECOVERY_MS: Final = 500
 #: The pressure at which each step is taken; writes are refused at 1.
 THRESHOLDS: Final = (0.25, 0.5, 0.75, 1.0)
 #: Pressure counts as below a step only at this share of its threshold, so that steps do not alternate.
@@ -26,11 +26,11 @@ RETRY_MS: Final = (200, 5000)
 class Step(enum.IntEnum):
     """Each step includes what the steps before it do."""
 
-    CALM = 0
+    NORMAL = 0
     COALESCE = 1
     """Records that are watched are sent in larger pieces."""
     WIDEN = 2
-    """The log waits longer for company before it syncs."""
+    """The log waits longer for more writes before it syncs."""
     DEFER = 3
     """Work that can wait does; watchers get a smaller share of the loop, low priorities the smallest."""
     REFUSE = 4
@@ -61,7 +61,7 @@ class Governor:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.step = Step.CALM
+        self.step = Step.NORMAL
         #: The pressure of the last samples: 1 and more means refusing.
         self.pressure = 0.0
         self._recent: deque[Signals] = deque(maxlen=SUSTAINED)
@@ -79,7 +79,7 @@ class Governor:
             self._below_since_ms = None
         elif self._below_since_ms is None:
             self._below_since_ms = now_ms
-        elif now_ms - self._below_since_ms >= CALM_MS:
+        elif now_ms - self._below_since_ms >= RECOVERY_MS:
             self._below_since_ms = now_ms
             self.step = Step(self.step - 1)
         return self.step

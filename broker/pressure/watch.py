@@ -25,7 +25,7 @@ QUEUE_FULL: Final = 0.8
 MEMORY_FULL: Final = 1.25
 #: By step: how long news are gathered before they are sent; how many more writes a group commit waits for.
 COALESCE_S: Final = (0.0, 0.01, 0.02, 0.05, 0.05)
-STRETCH: Final = (1, 1, 2, 4, 4)
+WINDOW_FACTORS: Final = (1, 1, 2, 4, 4)
 #: By step: deliveries to watchers take 1/n of their usual share of the loop.
 SHARE: Final = (1, 1, 1, 4, 4)
 
@@ -43,8 +43,8 @@ class Pressure:
         self.governor = Governor(Limits(loop_lag_ms, QUEUE_FULL, commit_ms, MEMORY_FULL))
         self.loop_lag_ms = 0.0
         self.refused_total = 0
-        self.coalesce_s = COALESCE_S[Step.CALM]
-        self.share = SHARE[Step.CALM]
+        self.coalesce_s = COALESCE_S[Step.NORMAL]
+        self.share = SHARE[Step.NORMAL]
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -70,7 +70,7 @@ class Pressure:
             self._task.cancel()
             self._task = None
         self.governor = Governor(self.governor.limits)
-        self._relieve(Step.CALM)
+        self._shed_load(Step.NORMAL)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -86,7 +86,7 @@ class Pressure:
         step = self.governor.take(Signals(self.loop_lag_ms, *self._log(), min(1.0, self._memory())), now_ms)
         if step is not before:
             _say(step, before, round(self.governor.pressure, 2))
-            self._relieve(step)
+            self._shed_load(step)
 
     def _log(self) -> tuple[float, float]:
         """How full the fullest queue of a shard is, 0 to 1, and the age of its oldest write in ms."""
@@ -99,11 +99,11 @@ class Pressure:
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
-    def _relieve(self, step: Step) -> None:
+    def _shed_load(self, step: Step) -> None:
         self.coalesce_s, self.share = COALESCE_S[step], SHARE[step]
-        self._engine.relief.deferring = step >= Step.DEFER
+        self._engine.load_shedding.deferring = step >= Step.DEFER
         for shard in self._engine.shards:
-            shard.stretch_window(STRETCH[step])
+            shard.widen_window(WINDOW_FACTORS[step])
 
 
 def _say(step: Step, before: Step, pressure: float) -> None:

@@ -9,20 +9,22 @@ from typing import TypeAlias
 Partition: TypeAlias = tuple[str, int]
 
 
-def by_range(wishes: Mapping[str, Set[str]], partitions: Mapping[str, Sequence[int]]) -> dict[str, set[Partition]]:
-    """`wishes`: member → topics; `partitions`: topic → their numbers. Every partition has one owner at most.
+def by_range(
+    subscriptions: Mapping[str, Set[str]], partitions: Mapping[str, Sequence[int]]
+) -> dict[str, set[Partition]]:
+    """`subscriptions`: member → topics; `partitions`: topic → their numbers. Every partition has one owner at most.
 
     Of each topic the members that want it, by name, get runs of consecutive partitions whose lengths differ by one at
     most, the longer ones in front. A topic that is not there has no partitions.
     """
-    owned: dict[str, set[Partition]] = {member: set() for member in wishes}
-    for topic in sorted({topic for topics in wishes.values() for topic in topics}):
-        members = sorted(member for member, topics in wishes.items() if topic in topics)
+    owned: dict[str, set[Partition]] = {member: set() for member in subscriptions}
+    for topic in sorted({topic for topics in subscriptions.values() for topic in topics}):
+        members = sorted(member for member, topics in subscriptions.items() if topic in topics)
         numbers = partitions.get(topic, ())
         each, more = divmod(len(numbers), len(members))
         begin = 0
-        for place, member in enumerate(members):
-            end = begin + each + (place < more)
+        for index, member in enumerate(members):
+            end = begin + each + (index < more)
             owned[member].update((topic, number) for number in numbers[begin:end])
             begin = end
     return owned

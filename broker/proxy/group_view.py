@@ -1,4 +1,4 @@
-"""Groups of consumers as REST v3 tells of them: who is in them, and what each has, whichever door it came by.
+"""Groups of consumers as REST v3 tells of them: who is in them, and what each has, whichever API it uses.
 
 Among Kafka clients all instances of the proxy are one member; here the instances stand in its place.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from broker.kafka.groups import consumer_protocol
 from broker.kafka.groups.states import State
 from broker.proxy.assignment import Partition
-from broker.proxy.liaison import CLIENT_ID, PROTOCOL
+from broker.proxy.group_member import CLIENT_ID, PROTOCOL
 
 if TYPE_CHECKING:
     from broker.wiring import Broker

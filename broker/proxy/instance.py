@@ -61,16 +61,16 @@ class Instance(msgspec.Struct, kw_only=True):
         return bool(self.topics) or self.pattern is not None
 
     def encode(self) -> bytes:
-        kept = msgspec.to_builtins(self, builtin_types=(bytes,), str_keys=False)
-        kept["positions"] = [[topic, number, offset] for (topic, number), offset in self.positions.items()]
-        return msgspec.msgpack.encode(kept)
+        fields_ = msgspec.to_builtins(self, builtin_types=(bytes,), str_keys=False)
+        fields_["positions"] = [[topic, number, offset] for (topic, number), offset in self.positions.items()]
+        return msgspec.msgpack.encode(fields_)
 
     @classmethod
     def decode(cls, value: bytes) -> Instance:
         """Raises msgspec.DecodeError."""
-        kept: dict[str, Any] = msgspec.msgpack.decode(value)
-        positions: list[Any] = kept.pop("positions")
-        instance = msgspec.convert(kept, cls)
+        fields_: dict[str, Any] = msgspec.msgpack.decode(value)
+        positions: list[Any] = fields_.pop("positions")
+        instance = msgspec.convert(fields_, cls)
         instance.positions = {(topic, number): offset for topic, number, offset in positions}
         return instance
 

@@ -31,7 +31,7 @@ from broker.proxy.instance import KIND, Instance, check_name, config_of
 from broker.proxy.membership import UNDEFINED, Group, Member, count_of
 from broker.proxy.patterns import compiled
 from broker.proxy.reading import Found, Limits
-from broker.service.limits import Places
+from broker.service.limits import Slots
 from storage.errors import LimitReached, StorageError
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class Instances:
             for partition in instance.positions:
                 group.leave(member, partition)
         instance.topics, instance.pattern, instance.known, instance.chosen = [], None, [], None
-        member.place({})
+        member.assign({})
         await group.part()
         group.share_out()
         await self._keep(member)
@@ -269,7 +269,7 @@ class Instances:
         check_partitions(self._engine, partitions)
         group, has = self._group(instance.group), instance.positions
         instance.chosen = list(dict.fromkeys(partitions))
-        member.place({each: has[each] if each in has else group.begin(member, each) for each in instance.chosen})
+        member.assign({each: has[each] if each in has else group.begin(member, each) for each in instance.chosen})
         await self._keep(member)
 
     def assigned(self, member: Member) -> dict[Partition, int]:
@@ -318,7 +318,7 @@ class Instances:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    async def read(self, member: Member, limits: Limits, parking: Places) -> Found:
+    async def read(self, member: Member, limits: Limits, parking: Slots) -> Found:
         """Records from where it stands, which it passes; with auto commit, what the last read gave is committed first.
 
         Raises IllegalState (neither subscribed nor assigned), DataError, Unavailable, LimitReached.
@@ -333,12 +333,12 @@ class Instances:
                 left_s = deadline - monotonic()
                 if left_s <= 0 or self.stopping:
                     return Found([], [], [], {}, {})
-                with parking.place():
+                with parking.hold():
                     await asyncio.sleep(min(left_s, _LOOK_S))
             before = self._standing(member)
             left_ms = max(0, round((deadline - monotonic()) * 1000))
             found = await reading.read(self._engine, before, limits._replace(timeout_ms=left_ms), parking)
-            return self._passed(member, found)
+            return self._still_owned(member, found)
 
     def _standing(self, member: Member) -> dict[Partition, int]:
         """Where it stands in each of its partitions that is there."""
@@ -363,25 +363,25 @@ class Instances:
         member.dirty = True
 
     @staticmethod
-    def _passed(member: Member, found: Found) -> Found:
+    def _still_owned(member: Member, found: Found) -> Found:
         """What is still the member's of what was found: during a wait others may have got a partition, or a seek."""
         own, before = member.instance.positions, found.began
-        kept = {each for each, at in before.items() if own.get(each) == at}
+        current = {each for each, at in before.items() if own.get(each) == at}
         for partition, offset in found.positions.items():
-            if partition in kept:
+            if partition in current:
                 del own[partition]  # behind the others: their turn comes first
                 own[partition] = offset
                 if offset != before[partition]:
                     member.given[partition] = offset
                     member.dirty = True
-        if len(kept) == len(before):
+        if len(current) == len(before):
             return found
         return Found(
-            [each for each in found.records if (each.topic, each.partition) in kept],
-            [each for each in found.lost if each.partition in kept],
-            [each for each in found.corrupt if each[0] in kept],
-            {each: offset for each, offset in found.positions.items() if each in kept},
-            {each: offset for each, offset in before.items() if each in kept},
+            [each for each in found.records if (each.topic, each.partition) in current],
+            [each for each in found.lost if each.partition in current],
+            [each for each in found.corrupt if each[0] in current],
+            {each: offset for each, offset in found.positions.items() if each in current},
+            {each: offset for each, offset in before.items() if each in current},
         )
 
     @staticmethod

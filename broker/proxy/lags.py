@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from storage.state.catalog import Topic
 
 #: Topics looked at before others have their turn on the loop.
-_TURN: Final = 1000
+_SLICE: Final = 1000
 _NOBODY: Final = MemberView("", "", None, [])
 
 
@@ -30,7 +30,7 @@ async def groups(broker: Broker, prefixes: tuple[str, ...]) -> list[str]:
         for number in range(topic.config.partitions):
             for consumer in engine.catalog.topics[address(topic.name, number)].log.consumers.named(GROUP_PREFIX, ""):
                 found.add(group_of(consumer.name) or "")
-        if count % _TURN == _TURN - 1:
+        if count % _SLICE == _SLICE - 1:
             await asyncio.sleep(0)
     return sorted(found - {""})
 
@@ -49,7 +49,7 @@ async def lags(broker: Broker, group: str, prefixes: tuple[str, ...]) -> list[La
                 owner = owners.get((topic.name, number), _NOBODY)
                 offset = engine.consumers.committed(address(topic.name, number), consumer.name).seq
                 found.append(Lag(topic.name, number, offset, log.head, owner.id, owner.instance_id, owner.client_id))
-        if count % _TURN == _TURN - 1:
+        if count % _SLICE == _SLICE - 1:
             await asyncio.sleep(0)
     return found
 

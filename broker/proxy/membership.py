@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from broker.proxy import offsets
 from broker.proxy.assignment import Partition, by_range
+from broker.proxy.group_member import ProxyGroupMember
 from broker.proxy.instance import Instance
-from broker.proxy.liaison import Liaison
 from broker.proxy.patterns import compiled
 from broker.proxy.reading import bounds
 from storage.errors import StorageError, TopicNotFound
@@ -58,7 +58,7 @@ class Member:
             self._matched, self._matched_ms = _matching(engine, instance), now_ms
         return self._matched
 
-    def place(self, positions: dict[Partition, int]) -> None:
+    def assign(self, positions: dict[Partition, int]) -> None:
         """It has these partitions now, and reads from there on."""
         self.instance.positions = positions
         self.began = {each: self.began.get(each, offset) for each, offset in positions.items()}
@@ -85,19 +85,21 @@ class Group:
         self.name = name
         self.members: dict[str, Member] = {}
         #: Among Kafka clients, where there can be some.
-        self.liaison: Liaison | None = None
-        self._left: dict[Partition, int] = {}
+        self.group_member: ProxyGroupMember | None = None
+        self._released: dict[Partition, int] = {}
 
     def share_out(self, *, anew: bool = False) -> None:
         """Every subscribed member has its partitions, as topics and members are now."""
-        wishes = {
+        subscriptions = {
             name: member.topics(self._engine, anew=anew)
             for name, member in self.members.items()
             if member.instance.subscribed
         }
-        if not wishes:
+        if not subscriptions:
             return
-        owned = by_range(wishes, {topic: self._numbers(topic) for topics in wishes.values() for topic in topics})
+        owned = by_range(
+            subscriptions, {topic: self._numbers(topic) for topics in subscriptions.values() for topic in topics}
+        )
         moved = [name for name, mine in owned.items() if mine != self.members[name].instance.positions.keys()]
         for name in moved:
             member = self.members[name]
@@ -106,16 +108,18 @@ class Group:
         for name in moved:
             member = self.members[name]
             has = member.instance.positions
-            member.place({each: has[each] if each in has else self.begin(member, each) for each in sorted(owned[name])})
+            member.assign(
+                {each: has[each] if each in has else self.begin(member, each) for each in sorted(owned[name])}
+            )
 
     def meet(self) -> None:
         """From the first subscription on it is among Kafka clients, where there can be some."""
-        if self._coordinator is not None and self.liaison is None and self._is_subscribed:
+        if self._coordinator is not None and self.group_member is None and self._is_subscribed:
             count = partial(count_of, self._engine)
-            self.liaison = Liaison(
+            self.group_member = ProxyGroupMember(
                 self._coordinator,
                 self.name,
-                wishes=self.wishes,
+                subscriptions=self.subscriptions,
                 count=count,
                 changed=self.share_out,
                 prefixes=self.owner,
@@ -123,10 +127,10 @@ class Group:
 
     async def part(self, *, always: bool = False) -> None:
         """And until its last."""
-        liaison = self.liaison
-        if liaison is not None and (always or not self._is_subscribed):
-            self.liaison = None
-            await liaison.stop()
+        group_member = self.group_member
+        if group_member is not None and (always or not self._is_subscribed):
+            self.group_member = None
+            await group_member.stop()
 
     @property
     def owner(self) -> tuple[str, ...]:
@@ -137,13 +141,13 @@ class Group:
     def topics(self) -> set[str]:
         """All that instances are subscribed to, or have chosen partitions of."""
         found = {topic for member in self.members.values() for topic, _ in member.instance.positions}
-        return found | self.wishes()
+        return found | self.subscriptions()
 
     @property
     def _is_subscribed(self) -> bool:
         return any(member.instance.subscribed for member in self.members.values())
 
-    def wishes(self) -> set[str]:
+    def subscriptions(self) -> set[str]:
         """All topics that members are subscribed to now."""
         subscribed = [member for member in self.members.values() if member.instance.subscribed]
         return {topic for member in subscribed for topic in member.topics(self._engine)}
@@ -151,14 +155,14 @@ class Group:
     def _numbers(self, topic: str) -> Sequence[int]:
         """Partitions of a topic that are this proxy's to share out."""
         numbers = range(count_of(self._engine, topic))
-        has = None if self.liaison is None else self.liaison.assigned
+        has = None if self.group_member is None else self.group_member.assigned
         return numbers if has is None else [number for number in numbers if (topic, number) in has]
 
     def leave(self, member: Member, partition: Partition) -> None:
         """Somebody else goes on where it began, unless something is committed."""
         began = member.began.get(partition, UNDEFINED)
         if began != UNDEFINED:
-            self._left[partition] = min(began, self._left.get(partition, began))
+            self._released[partition] = min(began, self._released.get(partition, began))
 
     def begin(self, member: Member, partition: Partition) -> int:
         """Where a member that gets a partition starts. Raises TopicNotFound."""
@@ -166,8 +170,8 @@ class Group:
         committed = offsets.committed(engine, self.name, partition)
         if committed is not None and committed[0] >= 0:
             return committed[0]
-        if partition in self._left:
-            return self._left[partition]
+        if partition in self._released:
+            return self._released[partition]
         first, end = bounds(engine, partition)
         match instance.config.reset:
             case "none":

@@ -56,5 +56,5 @@ async def commit(engine: Engine, group: str, partition: Partition, offset: int, 
 
     Raises InvalidRequest for a topic without consumers, TopicNotFound, Unavailable.
     """
-    kept = metadata.encode() if metadata else None
-    await engine.consumers.commit_offset(address(*partition), _name(group), offset, kept)
+    metadata_bytes = metadata.encode() if metadata else None
+    await engine.consumers.commit_offset(address(*partition), _name(group), offset, metadata_bytes)

@@ -11,7 +11,7 @@ from broker.kafka.compacted import is_compacted, key_missing
 from broker.kafka.mapping import NO_TIME, to_stored
 from broker.proxy.errors import KAFKA_ERROR, PartitionMissing, TopicMissing, number_of
 from broker.proxy.membership import count_of
-from broker.proxy.records import Batch, Placed
+from broker.proxy.records import Batch, ProducedRecord
 from broker.service.predicates import check_topic_name
 from storage.config import TopicConfig
 from storage.errors import StorageError
@@ -20,7 +20,7 @@ from storage.records.partitions import address, partition_of
 if TYPE_CHECKING:
     from broker.wiring import Broker
 
-_turns = itertools.count()
+_round_robin = itertools.count()
 
 
 async def produce(
@@ -30,13 +30,13 @@ async def produce(
     *,
     partition: int | None = None,
     idempotency_key: str | None = None,
-    single: bool = False,
-) -> list[Placed]:
+    one_record: bool = False,
+) -> list[ProducedRecord]:
     """What became of each record, in order. On return those written are as safe as the topic's class says.
 
     Without a `partition` that says otherwise, a topic that is not there is made. Of records with an `idempotency_key`
-    none is written twice. `single`: a record for a partition that is not there fails alone, and timestamps are told.
-    Raises InvalidRequest (the name), TopicMissing, PartitionMissing, UnderPressure: nothing was written then.
+    none is written twice. `one_record`: a record for a partition that is not there fails alone, and timestamps are
+    told. Raises InvalidRequest (the name), TopicMissing, PartitionMissing, UnderPressure: nothing was written then.
     """
     check_topic_name(topic)
     broker.pressure.check()
@@ -46,8 +46,8 @@ async def produce(
             raise TopicMissing
         count = await _make(broker, topic)
     # Records without a key go together; a repetition has to go where the first try went.
-    keyless = partition_of(idempotency_key.encode(), count) if idempotency_key else next(_turns) % count
-    placed: list[Placed] = [Placed(None, None)] * len(batch.keys)
+    keyless = partition_of(idempotency_key.encode(), count) if idempotency_key else next(_round_robin) % count
+    results: list[ProducedRecord] = [ProducedRecord(None, None)] * len(batch.keys)
     there = broker.engine.catalog.topics.get(topic)
     keyed = there is not None and is_compacted(there.config)
     parts: dict[int, list[int]] = {}
@@ -56,23 +56,23 @@ async def produce(
         if where is None:
             where = keyless if key is None else partition_of(key, count)
         if where >= count:
-            if not single:
+            if not one_record:
                 raise PartitionMissing
-            placed[index] = Placed(None, None, PartitionMissing.number, f"{topic} has no partition {where}.")
+            results[index] = ProducedRecord(None, None, PartitionMissing.number, f"{topic} has no partition {where}.")
         elif keyed and key is None:
-            placed[index] = Placed(None, None, KAFKA_ERROR, key_missing(topic, where))
+            results[index] = ProducedRecord(None, None, KAFKA_ERROR, key_missing(topic, where))
         else:
             parts.setdefault(where, []).append(index)
     outcomes = await asyncio.gather(
         *(
-            _append(broker, topic, where, batch.only(indexes), idempotency_key, stamped=single)
+            _append(broker, topic, where, batch.only(indexes), idempotency_key, stamped=one_record)
             for where, indexes in parts.items()
         )
     )
     for indexes, outcome in zip(parts.values(), outcomes, strict=True):
         for index, each in zip(indexes, outcome, strict=True):
-            placed[index] = each
-    return placed
+            results[index] = each
+    return results
 
 
 async def _make(broker: Broker, topic: str) -> int:
@@ -84,24 +84,24 @@ async def _make(broker: Broker, topic: str) -> int:
 
 async def _append(
     broker: Broker, topic: str, partition: int, batch: Batch, key: str | None, *, stamped: bool
-) -> Sequence[Placed]:
+) -> Sequence[ProducedRecord]:
     headers = batch.headers if any(batch.headers) else None
     stored = to_stored(batch.keys, batch.values, headers, batch.stamps)
     try:
         done = await broker.engine.append(address(topic, partition), stored, idempotency_key=key)
     except StorageError as error:
-        return [Placed(None, None, number_of(error), error.message)] * len(batch.keys)
+        return [ProducedRecord(None, None, number_of(error), error.message)] * len(batch.keys)
     first = done.first_seq - 1
     stamps: Sequence[int | None] = [None] * len(batch.keys)
     if stamped:
         written_ms = await _written_ms(broker, address(topic, partition), done.first_seq)
         stamps = [written_ms if each == NO_TIME else each for each in batch.stamps]
-    return [Placed(partition, first + index, timestamp=stamp) for index, stamp in enumerate(stamps)]
+    return [ProducedRecord(partition, first + index, timestamp=stamp) for index, stamp in enumerate(stamps)]
 
 
-async def _written_ms(broker: Broker, place: str, seq: int) -> int:
+async def _written_ms(broker: Broker, partition_name: str, seq: int) -> int:
     """The time of records that have none of their own: that of their commit, which a repetition does not change."""
     try:
-        return (await broker.engine.read_one(place, seq)).ts
+        return (await broker.engine.read_one(partition_name, seq)).ts
     except StorageError:
         return broker.engine.now_ms()  # it is gone again already

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from broker.kafka.mapping import to_kafka
 from broker.proxy.assignment import Partition
 from broker.proxy.records import Record
-from broker.service.limits import Places
+from broker.service.limits import Slots
 from storage.errors import DataError, ShuttingDown, TopicNotFound, Unavailable
 from storage.records.partitions import address
 from storage.records.values import ReadQuery, Tombstone
@@ -52,7 +52,7 @@ class Lost(NamedTuple):
         topic, number = self.partition
         return f"{topic}/{number} {self.begin}-{self.end} {self.reason}"
 
-    def told(self) -> dict[str, Any]:
+    def as_event(self) -> dict[str, Any]:
         """As an event has it."""
         topic, number = self.partition
         return {"topic": topic, "partition": number, "from": self.begin, "to": self.end, "reason": self.reason}
@@ -61,7 +61,7 @@ class Lost(NamedTuple):
 class Streaming:
     """Where those wait who hold a stream already: nothing more is counted of them."""
 
-    def place(self) -> AbstractContextManager[None]:
+    def hold(self) -> AbstractContextManager[None]:
         return nullcontext()
 
 
@@ -80,7 +80,7 @@ class Found(NamedTuple):
         return not self.records and not self.lost and not self.corrupt
 
 
-async def read(engine: Engine, positions: Mapping[Partition, int], limits: Limits, parking: Places) -> Found:
+async def read(engine: Engine, positions: Mapping[Partition, int], limits: Limits, parking: Slots) -> Found:
     """Records of the partitions (one at least), in turn, as soon as there is one; none once `timeout_ms` have passed.
 
     What is lost is told once, and `positions` pass it. A partition that cannot be read is an error only where there is
@@ -92,7 +92,7 @@ async def read(engine: Engine, positions: Mapping[Partition, int], limits: Limit
     size = await _add(engine, found, limits, 0)
     if not _waits(found, size, limits, deadline):
         return found
-    with parking.place():
+    with parking.hold():
         while _waits(found, size, limits, deadline):
             if not await _moved(engine, found.positions, deadline):
                 break
@@ -110,11 +110,11 @@ async def _add(engine: Engine, found: Found, limits: Limits, size: int) -> int:
     """Read on in every partition; the bytes that all records have by then."""
     # The one that has been read longest ago comes first: none of them starves behind a busy one.
     for partition in list(found.positions):
-        room, places = limits.max_bytes - size, limits.max_records - len(found.records)
-        if places <= 0 or (room <= 0 and found.records):
+        room, max_records_left = limits.max_bytes - size, limits.max_records - len(found.records)
+        if max_records_left <= 0 or (room <= 0 and found.records):
             break
         try:
-            size += await _read_one(engine, found, partition, max(1, room), places, limits.skip_corrupt)
+            size += await _read_one(engine, found, partition, max(1, room), max_records_left, limits.skip_corrupt)
         except (DataError, Unavailable):
             if found.empty:
                 raise

@@ -147,7 +147,7 @@ def all_as_json(records: Sequence[Record], format: Format) -> bytes:
     return b"[%b]" % b",".join([as_json(record, format) for record in records])
 
 
-class Placed(NamedTuple):
+class ProducedRecord(NamedTuple):
     """What became of one record: written at `offset`, with a timestamp if it was asked for; or not, for the reason
     given."""
 
@@ -158,12 +158,12 @@ class Placed(NamedTuple):
     timestamp: int | None = None
 
 
-def produced(placed: Sequence[Placed]) -> bytes:
+def produced(results: Sequence[ProducedRecord]) -> bytes:
     """The answer to a write."""
     answer: dict[str, Any] = {
         "offsets": [
             {"partition": each.partition, "offset": each.offset, "error_code": each.error_code, "error": each.error}
-            for each in placed
+            for each in results
         ],
         "key_schema_id": None,
         "value_schema_id": None,

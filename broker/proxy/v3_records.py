@@ -18,7 +18,7 @@ from broker.api.strict_json import check_flat, check_utf8
 from broker.proxy import formats
 from broker.proxy.errors import BadRequest, Unprocessable
 from broker.proxy.media import Format
-from broker.proxy.records import Batch, Header, Placed, header_of, time_of
+from broker.proxy.records import Batch, Header, ProducedRecord, header_of, time_of
 from storage.errors import InvalidRequest
 
 _FORMATS: Final = {"BINARY": Format.BINARY, "JSON": Format.JSON, "STRING": Format.TEXT}
@@ -107,22 +107,22 @@ def _bytes(data: Data | None, field: str) -> bytes | None:
     return formats.to_bytes(format, bytes(data.data), f"{field}.data")
 
 
-def receipt(entry: Entry, placed: Placed, sizes: tuple[int, int], cluster: str, topic: str) -> dict[str, Any]:
+def receipt(entry: Entry, results: ProducedRecord, sizes: tuple[int, int], cluster: str, topic: str) -> dict[str, Any]:
     """What became of a record."""
-    if placed.error is not None:
-        return {"error_code": placed.error_code, "message": placed.error}
-    told: dict[str, Any] = {
+    if results.error is not None:
+        return {"error_code": results.error_code, "message": results.error}
+    receipt_fields: dict[str, Any] = {
         "error_code": 200,
         "cluster_id": cluster,
         "topic_name": topic,
-        "partition_id": placed.partition,
-        "offset": placed.offset,
-        "timestamp": None if placed.timestamp is None else iso(placed.timestamp),
+        "partition_id": results.partition,
+        "offset": results.offset,
+        "timestamp": None if results.timestamp is None else iso(results.timestamp),
     }
     for name, data, size in (("key", entry.key, sizes[0]), ("value", entry.value, sizes[1])):
         if data is not None:
-            told[name] = {"type": data.type.upper(), "size": size}
-    return told
+            receipt_fields[name] = {"type": data.type.upper(), "size": size}
+    return receipt_fields
 
 
 def iso(ms: int) -> str:

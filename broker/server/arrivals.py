@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from broker.live.turns import Turns
+from broker.live.scheduler import DeliveryScheduler
 
 if TYPE_CHECKING:
-    from broker.server.door import Door
+    from broker.server.server_context import ServerContext
 
 #: What the first request of a connection counts with in a round of 128: 16 of them. Its protocol is made with it.
 FIRST_COST: Final = 8
@@ -35,21 +35,21 @@ class Arrivals:
     """Of one server."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.scheduler = DeliveryScheduler()
 
     def is_due(self, data: bytes, cost: int) -> bool:
         """Whether what has come may be begun in this round."""
-        return self.turns.try_take(cost) or data.startswith(PROBES)
+        return self.scheduler.try_take(cost) or data.startswith(PROBES)
 
     def wait(self, cost: int) -> asyncio.Future[None]:
         """For a later round."""
-        return self.turns.wait(cost, _same)
+        return self.scheduler.wait(cost, _same)
 
 
 class Arriving:
     """Part of a protocol: what has come is kept, and nothing more is read, until it is its turn."""
 
-    door: ClassVar[Door]
+    server_context: ClassVar[ServerContext]
     transport: Any
     #: What came before its turn.
     early: bytes = b""
@@ -58,17 +58,17 @@ class Arriving:
         """It is the turn of what has come. Each protocol has its own."""
         ...
 
-    def begin_in_turn(self, data: bytes, cost: int) -> None:
+    def begin_in_order(self, data: bytes, cost: int) -> None:
         """Now, or in a later round of the loop."""
         if self.early:  # somebody else has let it be read on
             self.early += data
             self._reading().pause_reading()
-        elif self.door.arrivals.is_due(data, cost):
+        elif self.server_context.arrivals.is_due(data, cost):
             self.begin(data)
         else:
             self.early = data
             self._reading().pause_reading()
-            self.door.arrivals.wait(cost).add_done_callback(self.begin_early)
+            self.server_context.arrivals.wait(cost).add_done_callback(self.begin_early)
 
     def begin_early(self, _: object = None) -> None:
         """Begin what is kept, if there is any, and read on."""

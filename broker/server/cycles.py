@@ -69,10 +69,10 @@ class Cycle(ABC):
         self.more_body = True
         self.message_event = _never
 
-    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, *, grants: bool) -> Sent:
+    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, *, withdrawable: bool) -> Sent:
         """Send the whole answer, in one write, and go on with the connection's next request.
 
-        `grants`: not to a client that has ended its side, and may have gone.
+        `withdrawable`: not to a client that has ended its side, and may have gone.
 
         Never raises: it is called by the engine, amid other requests' outcomes.
         """
@@ -82,7 +82,7 @@ class Cycle(ABC):
         self.response_complete = True
         protocol.forget(self)
         self.request.end()
-        if grants and (self.client_ended or has_hung_up(protocol.transport)):
+        if withdrawable and (self.client_ended or has_hung_up(protocol.transport)):
             protocol.transport.close()
         if self.disconnected or protocol.transport.is_closing():
             return Sent.GONE

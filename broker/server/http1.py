@@ -26,7 +26,7 @@ from storage.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from broker.api.hot import Application, HotRequests
-    from broker.server.door import Door
+    from broker.server.server_context import ServerContext
 
 #: What zttp says of a head that it does not take.
 _TOO_LARGE: Final = "message exceeded configured size limit"
@@ -59,9 +59,9 @@ def head_bytes(target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
     return len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
 
 
-def refusal(error: Exception, door: Door) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+def refusal(error: Exception, server_context: ServerContext) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Status, headers and body for what is no request, in the form of all refusals. It is counted."""
-    door.metrics.refused(error)
+    server_context.metrics.refused(error)
     identity = request_id(None)
     answer = errors.answer(error, request_id=identity.decode())
     headers = [
@@ -75,10 +75,11 @@ def refusal(error: Exception, door: Door) -> tuple[int, list[tuple[bytes, bytes]
 
 
 class Http1Protocol(Arriving, ZttpProtocol):
-    """uvicorn's protocol, asked only for what is not hot. `hot` and `door` are set by `broker.server.protocols`."""
+    """uvicorn's protocol, asked only for what is not hot. `hot` and `server_context` are set by
+    `broker.server.protocols`."""
 
     hot: ClassVar[HotRequests | None] = None
-    door: ClassVar[Door]
+    server_context: ClassVar[ServerContext]
     _default_lines: ClassVar[tuple[list[tuple[bytes, bytes]], bytes] | None] = None
     received = resumed = 0
     _head_from = 0
@@ -126,7 +127,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
     def data_received(self, data: bytes) -> None:
         cycle: Any = self.cycle
         if self._collecting is None and (cycle is None or cycle.response_complete):
-            self.begin_in_turn(data, NEXT_COST)
+            self.begin_in_order(data, NEXT_COST)
         else:  # of a request under way, or behind it
             self.begin(data)
 
@@ -229,11 +230,11 @@ class Http1Protocol(Arriving, ZttpProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.door.memory.paused(self.transport)
+        self.server_context.memory.paused(self.transport)
 
     def resume_writing(self) -> None:
         self.resumed += 1
-        self.door.memory.resumed(self.transport)
+        self.server_context.memory.resumed(self.transport)
         super().resume_writing()
 
     def shutdown(self) -> None:
@@ -279,7 +280,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
 
     def _head_is_too_long(self, event: zttp.Request) -> bool:
         """Whether it was refused for that."""
-        limit = self.door.max_header_bytes
+        limit = self.server_context.max_header_bytes
         before, self._head_from = self._head_from, self.received
         if self.received - before <= limit:
             return False  # the commonest case: all that came is less
@@ -292,11 +293,13 @@ class Http1Protocol(Arriving, ZttpProtocol):
     def send_400_response(self, msg: str) -> None:
         """In the form of all refusals; called where the parser gave up."""
         too_large = str(sys.exc_info()[1]) == _TOO_LARGE
-        self._refuse(HeadTooLarge(self.door.max_header_bytes) if too_large else InvalidRequest(f"request: {msg}"))
+        self._refuse(
+            HeadTooLarge(self.server_context.max_header_bytes) if too_large else InvalidRequest(f"request: {msg}")
+        )
 
     def _refuse(self, error: Exception) -> None:
         """Instead of a request; the connection ends."""
-        status, headers, body = refusal(error, self.door)
+        status, headers, body = refusal(error, self.server_context)
         self.conn.send_response(status, self.server_state.default_headers + headers)
         self.conn.send_data(body)
         self.conn.end_message()
@@ -310,7 +313,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
             self.forget(collecting)
             collecting.request.end()
             self.hot.client_gone(collecting.request)
-        self.door.memory.resumed(self.transport)
+        self.server_context.memory.resumed(self.transport)
         super().connection_lost(exc)
 
     def handle_remote_protocol_error(self) -> None:
@@ -379,7 +382,9 @@ class Http1Protocol(Arriving, ZttpProtocol):
             return
         self._boundary += size
         head_size = data.find(END) + len(END)
-        if size == len(data) and head_size + MAX_MORE_DIGITS <= min(MAX_HEAD_BYTES, self.door.max_header_bytes):
+        if size == len(data) and head_size + MAX_MORE_DIGITS <= min(
+            MAX_HEAD_BYTES, self.server_context.max_header_bytes
+        ):
             self._head = data[:head_size]
 
     def carry_out(self, hot: HotCycle, application: Application) -> bool:

@@ -15,7 +15,7 @@ from broker.server.slow import Look, Phase, look_at_http1
 from storage.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from broker.server.door import Door
+    from broker.server.server_context import ServerContext
 
 #: As the other server has it.
 MAX_FIELDS: Final = 100
@@ -23,9 +23,9 @@ _VERSIONS: Final = ("1.0", "1.1")
 
 
 class PlainProtocol(Arriving, HttpToolsProtocol):
-    """`door` is set by `broker.server.protocols`."""
+    """`server_context` is set by `broker.server.protocols`."""
 
-    door: ClassVar[Door]
+    server_context: ClassVar[ServerContext]
     received = resumed = 0
     _head = _fields = 0
     #: Heads so far; whether the last one is under way, and what came of it behind the piece that it began in.
@@ -38,7 +38,7 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
     _client_ended = False
 
     def connection_made(self, transport: Any) -> None:
-        if self.door.turns_away(self.connections, transport):
+        if self.server_context.refuses(self.connections, transport):
             self.transport = transport
         else:
             super().connection_made(transport)
@@ -65,7 +65,7 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
         if self._head_is_open or (cycle is not None and not cycle.response_complete):
             self.begin(data)
         else:
-            self.begin_in_turn(data, NEXT_COST if self.received else FIRST_COST)
+            self.begin_in_order(data, NEXT_COST if self.received else FIRST_COST)
 
     def begin(self, data: bytes) -> None:
         self.received += len(data)
@@ -76,8 +76,8 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
         # The parser tells of a field when it is whole: until then it keeps whatever comes.
         if was_open and self._head_is_open and self._heads == heads:
             self._open_bytes += len(data)
-            if self._open_bytes > self.door.max_header_bytes:
-                self._refusal = HeadTooLarge(self.door.max_header_bytes)
+            if self._open_bytes > self.server_context.max_header_bytes:
+                self._refusal = HeadTooLarge(self.server_context.max_header_bytes)
                 self.send_400_response("")
 
     def shutdown(self) -> None:
@@ -95,15 +95,15 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.door.memory.paused(self.transport)
+        self.server_context.memory.paused(self.transport)
 
     def resume_writing(self) -> None:
         self.resumed += 1
-        self.door.memory.resumed(self.transport)
+        self.server_context.memory.resumed(self.transport)
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.door.memory.resumed(self.transport)
+        self.server_context.memory.resumed(self.transport)
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
@@ -151,7 +151,7 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
             if self.pipeline or cycle.response_started:
                 self.transport.close()
                 return
-        status, headers, body = refusal(self._refusal or InvalidRequest(f"request: {msg}"), self.door)
+        status, headers, body = refusal(self._refusal or InvalidRequest(f"request: {msg}"), self.server_context)
         lines = [b"%b: %b\r\n" % each for each in (*self.server_state.default_headers, *headers)]
         self.transport.write(b"".join((STATUS_LINE[status], *lines, b"\r\n", body)))
         self.transport.close()
@@ -164,8 +164,8 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
 
     def _count(self, size: int) -> None:
         self._head += size
-        if self._head > self.door.max_header_bytes or self._fields > MAX_FIELDS:
-            self._fail(HeadTooLarge(self.door.max_header_bytes))
+        if self._head > self.server_context.max_header_bytes or self._fields > MAX_FIELDS:
+            self._fail(HeadTooLarge(self.server_context.max_header_bytes))
 
     def _fail(self, error: Exception) -> None:
         self._refusal = error

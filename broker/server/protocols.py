@@ -1,4 +1,4 @@
-"""The wire protocols: HTTP/1.1 and HTTP/2 on one port, as uvicorn's zttp has them, with two mends of HTTP/2.
+"""The wire protocols: HTTP/1.1 and HTTP/2 on one port, as uvicorn's zttp has them, with two repairs of HTTP/2.
 
 uvicorn 0.54 does not note that an HTTP/2 request has ended when it ends with its headers: a POST without a body would
 wait for one for ever. Its HTTP/1.1 half does note it. And it does not wait for a client that has closed the window of
@@ -18,7 +18,7 @@ from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
 from broker.api.errors import HeadTooLarge
 from broker.server.arrivals import FIRST_COST, Arriving
-from broker.server.calm import Calm
+from broker.server.control_frames import ControlFrameLimiter
 from broker.server.http1 import Http1Protocol, can_answer, end_client_side, head_bytes
 from broker.server.plain1 import PlainProtocol
 from broker.server.slow import Look, Phase, Progress, Quota
@@ -26,7 +26,7 @@ from broker.server.slow import Look, Phase, Progress, Quota
 if TYPE_CHECKING:
     from broker.api.hot import HotRequests
     from broker.memory.budget import Hold
-    from broker.server.door import Door
+    from broker.server.server_context import ServerContext
 
 #: Why a stream is reset: too much is asked for, or it is not wanted any more (RFC 9113 §7).
 _ENHANCE_YOUR_CALM: Final = 0xB
@@ -41,7 +41,7 @@ STREAM_BYTES: Final = 4096
 #: Asked however much there is to do.
 PROBES: Final = frozenset({b"/v0/health", b"/healthz", b"/v0/ready", b"/readyz"})
 
-#: What asks for nothing: see `broker.server.calm`.
+#: What asks for nothing: see `broker.server.control_frames`.
 _IDLE_FRAMES: Final = (zttp.Ping, zttp.Settings, zttp.RstStream)
 #: What zttp says of too many resets (256 a connection) or of a head in too many frames.
 _FLOOD: Final = "flood"
@@ -55,7 +55,7 @@ class StreamFlow:
         self._cycle = cycle
         self._moved = asyncio.Event()
         #: How often there was room again.
-        self.passed = 0
+        self.drains = 0
 
     @property
     def write_paused(self) -> bool:
@@ -67,7 +67,7 @@ class StreamFlow:
         while self.write_paused and not self._cycle.disconnected:
             self._moved.clear()
             await self._moved.wait()
-        self.passed += 1
+        self.drains += 1
 
     def look_again(self) -> None:
         self._moved.set()
@@ -76,23 +76,23 @@ class StreamFlow:
 class _Taking:
     """How fast a client takes what a stream has for it."""
 
-    __slots__ = ("_pace", "_passed", "_pending", "_progress")
+    __slots__ = ("_drains", "_pace", "_pending", "_progress")
 
     def __init__(self, pace: Quota, now: float) -> None:
         self._pace = pace
         self._progress = Progress(pace, now)
-        self._pending = self._passed = 0
+        self._pending = self._drains = 0
 
     @property
     def last_moved(self) -> float:
         """When it took anything."""
         return self._progress.last_moved
 
-    def is_slow(self, pending: int, passed: int, now: float) -> bool:
-        """`passed`: how often there was room for more in between, which is as good as any number of bytes."""
-        taken = max(0, self._pending - pending) if passed == self._passed else self._pace.bytes
+    def is_slow(self, pending: int, drains: int, now: float) -> bool:
+        """`drains`: how often there was room for more in between, which is as good as any number of bytes."""
+        taken = max(0, self._pending - pending) if drains == self._drains else self._pace.bytes
         self._progress.moved(taken, now)
-        self._pending, self._passed = pending, passed
+        self._pending, self._drains = pending, drains
         return now >= self._progress.deadline()
 
 
@@ -102,13 +102,13 @@ class Http2Protocol(ZttpH2Protocol):
     Bodies that do not come are seen to by those who read them: other streams of the connection may be well.
     """
 
-    door: ClassVar[Door]
+    server_context: ClassVar[ServerContext]
     _requests = 0
     _resumed = 0
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self._calm = Calm(self.door.max_control_frames_per_s, self.loop.time())
+        self._control_frames = ControlFrameLimiter(self.server_context.max_control_frames_per_s, self.loop.time())
         #: Streams whose answer is complete, and was not taken as a whole when it was; and what they hold.
         self._untaken: dict[int, tuple[Any, Hold]] = {}
         #: Those whose client makes no room, by number.
@@ -148,13 +148,13 @@ class Http2Protocol(ZttpH2Protocol):
         under_way: dict[int, Any] = {**self.cycles}
         streams = {number: stream for number, (stream, _) in self._untaken.items()}
         streams |= {number: cycle.stream for number, cycle in under_way.items()}
-        memory = self.door.memory
+        memory = self.server_context.memory
         for number, stream in streams.items():
             pending = waiting(stream)
             if not pending:
                 continue
             cycle = under_way.get(number)
-            taking = before.get(number) or _Taking(self.door.answer_pace, now)
+            taking = before.get(number) or _Taking(self.server_context.answer_pace, now)
             is_slow = taking.is_slow(pending, 0 if cycle is None else cycle.flow.passed, now)
             if is_slow or (taking.last_moved + memory.stall_timeout_s <= now and memory.is_short):
                 memory.stalled()
@@ -177,7 +177,7 @@ class Http2Protocol(ZttpH2Protocol):
             found[1].release()
 
     def _give_up(self, number: int, stream: Any, cycle: Any) -> None:
-        self.door.metrics.too_slow(Phase.ANSWER)
+        self.server_context.metrics.too_slow(Phase.ANSWER)
         self._forget(number)
         stream.reset(_CANCEL)
         self.flush()
@@ -196,7 +196,7 @@ class Http2Protocol(ZttpH2Protocol):
 
     def _keep(self, stream_id: int, stream: Any, left: int) -> None:
         """An answer is complete, and its client has made no room for it. Where too much is held like that, it goes."""
-        memory = self.door.memory
+        memory = self.server_context.memory
         if not memory.answers.has_room(self.transport, left + STREAM_BYTES):
             memory.refusal(memory.answers, self.transport, left)
             stream.reset(_ENHANCE_YOUR_CALM)
@@ -206,8 +206,8 @@ class Http2Protocol(ZttpH2Protocol):
 
     def events(self) -> Generator[Any]:
         for event in super().events():
-            if isinstance(event, _IDLE_FRAMES) and not self._calm.keeps(self.loop.time()):
-                self.door.metrics.flooded("control_frames")
+            if isinstance(event, _IDLE_FRAMES) and not self._control_frames.keeps(self.loop.time()):
+                self.server_context.metrics.flooded("control_frames")
                 self.conn.close(_ENHANCE_YOUR_CALM)
                 raise zttp.RemoteProtocolError("too many frames that ask for nothing")
             yield event
@@ -217,7 +217,7 @@ class Http2Protocol(ZttpH2Protocol):
             super().handle_events()
         except zttp.RemoteProtocolError as error:
             if _FLOOD in str(error):
-                self.door.metrics.flooded("protocol")
+                self.server_context.metrics.flooded("protocol")
             raise
 
     def handle_request(self, event: Any) -> None:
@@ -225,11 +225,11 @@ class Http2Protocol(ZttpH2Protocol):
         if not event.path.isascii():
             self.conn.stream(event.stream_id).reset(_PROTOCOL_ERROR)
             return
-        if head_bytes(event.target, event.headers) > self.door.max_header_bytes:
-            self.door.metrics.refused(HeadTooLarge(self.door.max_header_bytes))
+        if head_bytes(event.target, event.headers) > self.server_context.max_header_bytes:
+            self.server_context.metrics.refused(HeadTooLarge(self.server_context.max_header_bytes))
             self.conn.stream(event.stream_id).reset(_ENHANCE_YOUR_CALM)
             return
-        if self.door.memory.refuses_stream(len(self.cycles)) and event.path not in PROBES:
+        if self.server_context.memory.refuses_stream(len(self.cycles)) and event.path not in PROBES:
             self.conn.stream(event.stream_id).reset(_REFUSED_STREAM)
             return
         super().handle_request(event)
@@ -248,16 +248,16 @@ class Http2Protocol(ZttpH2Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.door.memory.paused(self.transport)
+        self.server_context.memory.paused(self.transport)
 
     def resume_writing(self) -> None:
         self._resumed += 1
-        self.door.memory.resumed(self.transport)
+        self.server_context.memory.resumed(self.transport)
         super().resume_writing()
         self._look_again()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.door.memory.resumed(self.transport)
+        self.server_context.memory.resumed(self.transport)
         for number in list(self._untaken):
             self._forget(number)
         super().connection_lost(exc)
@@ -286,15 +286,15 @@ class OnePortProtocol(Arriving, AutoZttpProtocol):
 
     http1: ClassVar[type[Http1Protocol]] = Http1Protocol
     http2: ClassVar[type[Http2Protocol]] = Http2Protocol
-    door: ClassVar[Door]
+    server_context: ClassVar[ServerContext]
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        if not self.door.turns_away(self.connections, transport):
+        if not self.server_context.refuses(self.connections, transport):
             super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        self.begin_in_turn(data, FIRST_COST)
+        self.begin_in_order(data, FIRST_COST)
 
     def begin(self, data: bytes) -> None:
         super().data_received(data)
@@ -334,7 +334,7 @@ class OnePortProtocol(Arriving, AutoZttpProtocol):
             (protocol.data_received if http2 else protocol.begin)(initial_data)
 
 
-def one_port(hot: HotRequests, door: Door) -> type[OnePortProtocol]:
+def one_port(hot: HotRequests, server_context: ServerContext) -> type[OnePortProtocol]:
     """The protocol class of a server whose hot requests go to `hot`."""
 
     class Hot(Http1Protocol):
@@ -348,15 +348,15 @@ def one_port(hot: HotRequests, door: Door) -> type[OnePortProtocol]:
         http2 = Two
 
     Hot.hot = hot
-    Hot.door = Two.door = OnePort.door = door
+    Hot.server_context = Two.server_context = OnePort.server_context = server_context
     return OnePort
 
 
-def plain(door: Door) -> type[PlainProtocol]:
+def plain(server_context: ServerContext) -> type[PlainProtocol]:
     """The protocol class of a server for HTTP/1.1 alone."""
 
     class Plain(PlainProtocol):
         pass
 
-    Plain.door = door
+    Plain.server_context = server_context
     return Plain

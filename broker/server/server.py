@@ -16,9 +16,9 @@ from uvicorn import Config, Server
 from broker.api.answers import Receive, Scope, Send
 from broker.api.dispatch import Dispatcher
 from broker.api.hot import HotRequests
-from broker.server.door import Door
 from broker.server.listening import CannotListen, tls_context
 from broker.server.protocols import one_port, plain
+from broker.server.server_context import ServerContext
 from broker.server.slow import Sweeper
 from broker.server.sockets import websockets
 from broker.settings import HttpServer, Settings
@@ -65,8 +65,8 @@ class BrokerServer(Server):
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{self._scheme}://{host}:{self.port}"
 
-    async def serve_until_told(self) -> None:
-        """Serve until `tell_to_stop`; then close the sockets and give requests in flight `GRACE_S`."""
+    async def serve_until_stopped(self) -> None:
+        """Serve until `request_stop`; then close the sockets and give requests in flight `GRACE_S`."""
         tasks = [asyncio.create_task(each) for each in (self._sweeper.run(), self._memory.run())]
         try:
             await self.serve(sockets=[self._listener])
@@ -99,7 +99,7 @@ class BrokerServer(Server):
         self.started = True
         self._accepting.set()
 
-    def tell_to_stop(self) -> None:
+    def request_stop(self) -> None:
         self.should_exit = True
 
     @contextlib.contextmanager
@@ -112,12 +112,12 @@ def _config(app: Dispatcher, settings: Settings) -> Config:
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         await app(scope, receive, send)
 
-    door = Door(settings, app.broker.http_metrics, app.broker.memory)
+    server_context = ServerContext(settings, app.broker.http_metrics, app.broker.memory)
     return Config(
         run,  # pyright: ignore[reportArgumentType]
         loop="uvloop",
-        http=one_port(HotRequests(app), door) if settings.http is HttpServer.ZTTP else plain(door),
-        ws=websockets(door),
+        http=one_port(HotRequests(app), server_context) if settings.http is HttpServer.ZTTP else plain(server_context),
+        ws=websockets(server_context),
         ws_max_size=settings.max_body_bytes,
         # Records go to many connections as the same bytes; compressing them for each would cost more than it saves.
         ws_per_message_deflate=False,

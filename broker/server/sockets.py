@@ -10,23 +10,23 @@ from broker.memory.memory import SMALL
 
 if TYPE_CHECKING:
     from broker.memory.budget import Hold
-    from broker.server.door import Door
+    from broker.server.server_context import ServerContext
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """`door` is set by `websockets`."""
+    """`server_context` is set by `websockets`."""
 
-    door: ClassVar[Door]
+    server_context: ClassVar[ServerContext]
     #: Of a message that has not come to its end.
     _coming = 0
     _body: Hold | None = None
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.door.memory.paused(self.transport)
+        self.server_context.memory.paused(self.transport)
 
     def resume_writing(self) -> None:
-        self.door.memory.resumed(self.transport)
+        self.server_context.memory.resumed(self.transport)
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
@@ -47,19 +47,19 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.handshake_complete = True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.door.memory.resumed(self.transport)
+        self.server_context.memory.resumed(self.transport)
         self._let_go()
         super().connection_lost(exc)
 
     def _count(self) -> None:
         """Where messages that are coming hold all they may, this one is not waited for: its connection ends."""
-        bodies = self.door.memory.bodies
+        bodies = self.server_context.memory.bodies
         if self._body is None:
             self._body = bodies.hold(self.transport, self._coming)
         else:
             self._body.resize(self._coming)
         if bodies.is_over and bodies.held > self._coming:
-            self.door.memory.refusal(bodies, self.transport, 0)
+            self.server_context.memory.refusal(bodies, self.transport, 0)
             self._let_go()
             self.transport.abort()
 
@@ -69,11 +69,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._body = None
 
 
-def websockets(door: Door) -> type[Any]:
+def websockets(server_context: ServerContext) -> type[Any]:
     """The protocol class of a server's WebSockets."""
 
     class Socket(SocketProtocol):
         pass
 
-    Socket.door = door
+    Socket.server_context = server_context
     return Socket

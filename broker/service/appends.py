@@ -12,7 +12,7 @@ from broker.service.topics import storage_config
 from schemas.config import TopicSettings
 from storage.errors import StorageError
 from storage.records.values import Appended, NewRecord, PlainRecords
-from storage.topics import spreading
+from storage.topics import partitioner
 
 if TYPE_CHECKING:
     from broker.pressure.watch import Pressure
@@ -56,12 +56,12 @@ def try_append(
     with the outcome, or `leave` because nothing was done after all. False, or `leave`: call `append`, which also says
     what stands against it.
     """
-    if topic in engine.catalog.spread:
+    if topic in engine.catalog.partitioned:
         return False  # which partition it goes to has to be found out
     try:
         if key is None and len(records) == 1 and isinstance(records, PlainRecords):
-            return engine.append_soon(topic, records[0], resolve, leave, node=node)
-        return engine.append_now(topic, records, resolve, node=node, idempotency_key=key)
+            return engine.try_append_coalesced(topic, records[0], resolve, leave, node=node)
+        return engine.try_append(topic, records, resolve, node=node, idempotency_key=key)
     except StorageError:
         return False
 
@@ -75,8 +75,8 @@ async def append(engine: Engine, write: Append, pressure: Pressure) -> Appended:
     if not write.disable_backpressure:
         pressure.check()
     config = None if write.settings is None else storage_config(write.topic, write.settings, "config.")
-    if spreading.needs_choice(engine, write.topic, write.partition, config):
-        return await spreading.append(
+    if partitioner.needs_choice(engine, write.topic, write.partition, config):
+        return await partitioner.append(
             engine,
             write.topic,
             write.records,

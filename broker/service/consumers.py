@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from broker.service import reads
-from broker.service.limits import Places
+from broker.service.limits import Slots
 from broker.service.predicates import check_consumer_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
 from schemas.consumers import ConsumerChange, ConsumerRequest, SeekRequest
@@ -100,14 +100,14 @@ async def read(engine: Engine, asked: Read) -> ConsumerRead:
 
 async def read_on(
     engine: Engine,
-    parking: Places,
+    parking: Slots,
     asked: Read,
     empty: ConsumerRead,
     began: float,
-    turn: Callable[[], Awaitable[None]] | None = None,
+    acquire: Callable[[], Awaitable[None]] | None = None,
 ) -> ConsumerRead:
     """Go on with a read that found nothing until there is something or its wait_ms since `began` have passed.
-    `turn`: is waited for before each read, since many may wait for the same write.
+    `acquire`: is waited for before each read, since many may wait for the same write.
 
     Cancelled while it waits, it has handed out nothing. At shutdown the `empty` answer is given at once.
     Raises LimitReached (too many waiting) and as `read`.
@@ -115,20 +115,20 @@ async def read_on(
     left_ms = min(asked.wait_ms, reads.MAX_WAIT_MS) - int((monotonic() - began) * 1000)
     if left_ms <= 0:
         return empty
-    with parking.place():
+    with parking.hold():
         try:
-            return await _read(engine, asked, left_ms, turn)
+            return await _read(engine, asked, left_ms, acquire)
         except ShuttingDown:
             return empty
 
 
 async def _read(
-    engine: Engine, asked: Read, wait_ms: int, turn: Callable[[], Awaitable[None]] | None = None
+    engine: Engine, asked: Read, wait_ms: int, acquire: Callable[[], Awaitable[None]] | None = None
 ) -> ConsumerRead:
     query = ReadQuery(
         limit=reads.clamped(asked.limit, reads.DEFAULT_LIMIT, reads.MAX_LIMIT),
         max_bytes=reads.clamped(asked.max_batch_bytes, reads.DEFAULT_BATCH_BYTES, reads.MAX_BATCH_BYTES),
-        exclude_nodes=reads.left_out(engine, asked.topic, asked.nodes),
+        exclude_nodes=reads.excluded_nodes(engine, asked.topic, asked.nodes),
         skip_corrupt=asked.skip_corrupt,
     )
     return await engine.consumers.read(
@@ -137,7 +137,7 @@ async def _read(
         query,
         checkpoint=asked.checkpoint,
         wait_ms=wait_ms,
-        turn=turn,
+        acquire=acquire,
         attempt_key=asked.attempt_key,
     )
 

@@ -9,10 +9,10 @@ from typing import Protocol
 from storage.errors import LimitReached
 
 
-class Places(Protocol):
+class Slots(Protocol):
     """Where a request may stay."""
 
-    def place(self) -> AbstractContextManager[None]:
+    def hold(self) -> AbstractContextManager[None]:
         """Hold one place. Raises LimitReached when all are taken."""
         ...
 
@@ -33,7 +33,7 @@ class Parking:
         self.refused_total = 0
 
     @contextmanager
-    def place(self) -> Generator[None]:
+    def hold(self) -> Generator[None]:
         """Hold one place. Raises LimitReached when all are taken."""
         if self.max and self.parked >= self.max:
             self.refused_total += 1

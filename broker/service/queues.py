@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from broker.service.limits import Places
+from broker.service.limits import Slots
 from broker.service.predicates import check_topic_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
 from storage.errors import InvalidRequest, ShuttingDown, StorageError
@@ -69,7 +69,7 @@ def try_claim(engine: Engine, asked: Claim, resolve: Callable[[Claimed | Excepti
     if asked.attempt_key is not None or not asked.node:
         return False
     try:
-        return engine.queues.claim_now(asked.topic, asked.node, asked.max, asked.lease_ms, resolve, max_bytes)
+        return engine.queues.try_claim(asked.topic, asked.node, asked.max, asked.lease_ms, resolve, max_bytes)
     except StorageError:
         return False
 
@@ -83,7 +83,7 @@ async def claim(engine: Engine, asked: Claim, max_bytes: int = 0) -> Claimed:
 
 
 async def claim_on(
-    engine: Engine, parking: Places, asked: Claim, empty: Claimed, began: float, max_bytes: int = 0
+    engine: Engine, parking: Slots, asked: Claim, empty: Claimed, began: float, max_bytes: int = 0
 ) -> Claimed:
     """Go on with a claim that found nothing until there is a job or its wait_ms since `began` have passed.
 
@@ -92,7 +92,7 @@ async def claim_on(
     left_ms = min(asked.wait_ms, MAX_WAIT_MS) - int((monotonic() - began) * 1000)
     if left_ms <= 0:
         return empty
-    with parking.place():
+    with parking.hold():
         try:
             return await _claim(engine, asked, left_ms, max_bytes)
         except ShuttingDown:
@@ -118,7 +118,7 @@ def try_ack(engine: Engine, asked: Settle, resolve: Callable[[Settled | Exceptio
     if asked.strict or not asked.node or not 0 < len(asked.seqs) <= MAX_JOBS:
         return False
     try:
-        return engine.queues.ack_now(asked.topic, asked.node, asked.seqs, asked.lease_ids, resolve)
+        return engine.queues.try_ack(asked.topic, asked.node, asked.seqs, asked.lease_ids, resolve)
     except StorageError:
         return False
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from broker.memory.memory import SMALL
-from broker.service.limits import Places
+from broker.service.limits import Slots
 from storage.errors import ShuttingDown
 from storage.records.values import ReadQuery, ReadResult, StoredRecord, TagMatch
 
@@ -68,7 +68,7 @@ async def read(engine: Engine, asked: Read) -> Reading:
         from_seq=asked.from_seq,
         limit=clamped(asked.limit, DEFAULT_LIMIT, MAX_LIMIT),
         max_bytes=min(bytes_asked(asked), SMALL),
-        exclude_nodes=left_out(engine, asked.topic, asked.nodes),
+        exclude_nodes=excluded_nodes(engine, asked.topic, asked.nodes),
         tag=asked.tag,
         from_ts=asked.from_ts,
         epoch=asked.epoch,
@@ -82,7 +82,7 @@ def bytes_asked(asked: Read) -> int:
     return clamped(asked.max_batch_bytes, DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES)
 
 
-def is_cut(asked: Read, reading: Reading) -> bool:
+def is_partial(asked: Read, reading: Reading) -> bool:
     """Whether more is to be had than a look that is held small gives, or one record is more already."""
     result, query = reading.result, reading.query
     if result.bytes > SMALL:
@@ -118,7 +118,7 @@ def several(nodes: str | list[str] | None) -> Iterable[str]:
     return (nodes,) if isinstance(nodes, str) else [node for node in nodes if node]
 
 
-def left_out(engine: Engine, topic: str, nodes: Iterable[str]) -> frozenset[bytes]:
+def excluded_nodes(engine: Engine, topic: str, nodes: Iterable[str]) -> frozenset[bytes]:
     """Whose records a reader is not given; nobody's where the topic says that nodes do not count."""
     exclude = frozenset(node.encode() for node in nodes)
     if exclude and not engine.state(topic).config.dedupe_node:
@@ -128,21 +128,20 @@ def left_out(engine: Engine, topic: str, nodes: Iterable[str]) -> frozenset[byte
 
 async def read_on(
     engine: Engine,
-    parking: Places,
+    parking: Slots,
     reading: Reading,
     wait_ms: int,
-    turn: Callable[[], Awaitable[None]] | None = None,
+    acquire: Callable[[], Awaitable[None]] | None = None,
 ) -> Reading:
     """Go on with a read that was empty until there is something or `wait_ms` have passed.
 
     A write between two reads is not missed: the wait is for a head beyond what the last read examined, whenever it
-    came. At shutdown what there is is returned at once. `turn` is waited for before each read: many wait for the same
-    write. Raises LimitReached (too many waiting), TopicNotFound
-    (deleted meanwhile).
+    came. At shutdown what there is is returned at once. `acquire` is waited for before each read: many wait for the
+    same write. Raises LimitReached (too many waiting), TopicNotFound (deleted meanwhile).
     """
     deadline = monotonic() + min(wait_ms, MAX_WAIT_MS) / 1000
     topic = reading.topic
-    with parking.place():
+    with parking.hold():
         while reading.empty:
             left_ms = int((deadline - monotonic()) * 1000)
             if left_ms <= 0:
@@ -154,8 +153,8 @@ async def read_on(
                 break
             if not moved:
                 break
-            if turn is not None:
-                await turn()
+            if acquire is not None:
+                await acquire()
             query = msgspec.structs.replace(reading.query, from_seq=position)
             reading = Reading(topic=topic, query=query, result=await engine.read(topic, query))
     return reading

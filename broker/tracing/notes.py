@@ -37,7 +37,7 @@ def claimed(done: Claimed) -> Note:
     return Note("claim", "receive", done.topic, len(done.jobs), of_bodies(job.record.body for job in done.jobs))
 
 
-def settled(operation: str, done: Settled) -> Note:
+def ack_note(operation: str, done: Settled) -> Note:
     """Jobs acked, given back or kept for longer."""
     return Note(operation, "settle", done.topic, len(done.done))
 

@@ -81,7 +81,7 @@ def backup(
         if as_json:
             emit(msgspec.json.encode(found))
         else:
-            _tell(found)
+            _print(found)
 
 
 def restore(
@@ -133,7 +133,7 @@ def _wait(client: Client, found: Backup) -> Backup:
     return found
 
 
-def _tell(done: Backup) -> None:
+def _print(done: Backup) -> None:
     say(f"Backup {done.number} is in {done.directory}: all topics as of {moment(done.taken_ms)}.")
     say(
         f"{size(done.copied_bytes)} copied, {size(done.reused_bytes)} re-used of earlier backups, "

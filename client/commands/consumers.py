@@ -218,13 +218,13 @@ def seek(
     """Go on from elsewhere, forward or back."""
     if (where is None) == (ts is None):
         raise typer.BadParameter("Give either WHERE or --ts.", param_hint="WHERE")
-    place = None if where is None else _where(where, "WHERE")
+    position = None if where is None else _where(where, "WHERE")
     call = consumer_calls.seek(
         topic,
         consumer,
-        seq=place if isinstance(place, int) else None,
+        seq=position if isinstance(position, int) else None,
         ts=ts,
-        to=None if isinstance(place, int) else place,
+        to=None if isinstance(position, int) else position,
         partition=partition,
     )
     with broker(url, token, as_json, ca_file) as client:

@@ -156,7 +156,7 @@ def get(
         table.add_row("source", printable(found.source))
         table.add_row("dest", printable(found.dest))
         table.add_row("filter", printable(_filter(found.filter)))
-        table.add_row("copies keep", ", ".join(_kept(found)) or "-")
+        table.add_row("copies keep", ", ".join(_preserved(found)) or "-")
         table.add_row("cursor_seq", str(found.cursor_seq))
         table.add_row("lag", f"{found.lag:,}")
         table.add_row("forwarded", f"{found.forwarded_total:,}")
@@ -186,5 +186,5 @@ def _filter(predicate: list[str] | None) -> str:
     return predicate[2] if predicate is not None else "-"
 
 
-def _kept(router: Router) -> list[str]:
-    return [name for name, kept in (("node", router.preserve_node), ("tag", router.preserve_tag)) if kept]
+def _preserved(router: Router) -> list[str]:
+    return [name for name, preserved in (("node", router.preserve_node), ("tag", router.preserve_tag)) if preserved]

@@ -55,18 +55,18 @@ def _show(state: TopicState, *, now_ms: int) -> None:
     console = out()
     console.print(printable(state.topic), style="bold", markup=False)
     parts = [(f"partition {each.partition}", _partition(each)) for each in state.partitions]
-    for heading, rows in (
+    for heading, fields in (
         ("", facts),
         ("Partitions", parts),
         ("Settings", [(name, _plain(v)) for name, v in state.config.items()]),
     ):
-        if not rows:
+        if not fields:
             continue
         if heading:
             console.print(f"\n{heading}", style="bold", markup=False)
         table = grid("", "")
         table.show_header = False
-        for name, value in rows:
+        for name, value in fields:
             table.add_row(f"  {printable(name)}", printable(value))
         show(table)
 
@@ -79,8 +79,8 @@ def _when(ts_ms: int | None, now_ms: int) -> str:
     return "never" if ts_ms is None else f"{moment(ts_ms)} ({_ago(now_ms - ts_ms)})"
 
 
-def _ago(span_ms: int) -> str:
-    seconds = max(0, span_ms) // 1000
+def _ago(age_ms: int) -> str:
+    seconds = max(0, age_ms) // 1000
     for unit, length_s in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= length_s:
             return f"{seconds // length_s} {unit} ago"

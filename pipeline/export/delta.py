@@ -112,7 +112,7 @@ class DeltaChain(Chain):
         active = [] if table is None else self._active(table)
         return len(active), sum(rows for _, rows in active)
 
-    def kept(self) -> set[str]:
+    def referenced(self) -> set[str]:
         """Files that are not strays: whatever a commit has added is for VACUUM to remove."""
         return {entry.file for each in self.all() for entry in each.added}
 

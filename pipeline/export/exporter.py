@@ -350,10 +350,10 @@ def is_over(plan: Plan, now_ms: int) -> bool:
     """Whether nobody is at work on a plan any more: it has expired, or its process on this machine is gone."""
     if plan.expires_ms <= now_ms:
         return True
-    return plan.host == this_host() and not _runs(plan.pid)
+    return plan.host == this_host() and not _is_running(plan.pid)
 
 
-def _runs(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

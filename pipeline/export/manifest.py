@@ -209,7 +209,7 @@ class Chain:
         files = self.files()
         return len(files), sum(entry.rows for entry in files)
 
-    def kept(self) -> set[str]:
+    def referenced(self) -> set[str]:
         """Files that the collection leaves alone however old they are."""
         return {entry.file for entry in self.files()}
 

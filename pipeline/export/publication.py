@@ -53,7 +53,7 @@ def finish(chain: Chain) -> None:
     waiting = {key for key, _ in store.list(names.staging_folder(chain.topic))}
     if not waiting:
         return
-    counting = chain.kept()
+    counting = chain.referenced()
     for manifest in chain.all():
         mine = {names.staged(chain.topic, entry.file): entry.file for entry in manifest.added}
         if mine.keys() & waiting:

@@ -104,7 +104,7 @@ class _ticking:
     def __init__(self, read: Callable[[], tuple[int, int]], progress: Callable[[Progress], None]) -> None:
         self._read = read
         self._progress = progress
-        self._told = (0, 0)
+        self._reported = (0, 0)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -114,13 +114,13 @@ class _ticking:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        self._tell()
+        self._report()
 
     def _run(self) -> None:
         while not self._ended.wait(_TICK_S):
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         now = self._read()
-        self._progress(Progress(now[0] - self._told[0], now[1] - self._told[1]))
-        self._told = now
+        self._progress(Progress(now[0] - self._reported[0], now[1] - self._reported[1]))
+        self._reported = now

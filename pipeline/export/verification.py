@@ -18,10 +18,10 @@ from pipeline.batches import Shape
 from pipeline.errors import Gap, log_name
 from pipeline.export import names, publication
 from pipeline.export.chains import chain_of
+from pipeline.export.maintenance import read_file
 from pipeline.export.manifest import Bookmark, FileEntry
 from pipeline.export.store import Store
-from pipeline.export.upkeep import read_file
-from pipeline.origins import Place
+from pipeline.origins import FullOrigin
 from pipeline.reading import SplitReader
 from pipeline.splits import splits_of
 from pipeline.view import Held, LogView
@@ -30,7 +30,7 @@ Digest = tuple[int, int]
 """Seq, and a hash of all else that a record has."""
 
 #: How long what the broker counts may differ from what was read, while it does away with what has expired.
-SETTLE_S = 5.0
+GRACE_S = 5.0
 #: Sentences about single records, before only their number is told.
 _NAMED = 20
 
@@ -57,7 +57,7 @@ class Verification:
         self._problems: list[str] = []
         self._notes: list[str] = []
 
-    def run(self, origin: Place | None) -> Verified:
+    def run(self, origin: FullOrigin | None) -> Verified:
         """Raises ManifestDamaged, SourceUnreadable. Without an origin only the files are looked at."""
         chain = chain_of(self._store, self._topic)
         seen = [] if chain.visible_first else self._store.list(chain.folder)
@@ -132,7 +132,7 @@ class Verification:
                 self._problems.append(f"{entry.file} holds {rows} records, and its manifest says {entry.rows}.")
 
     def _compare(
-        self, records: Iterator[Digest], partition: int, known: Bookmark, held: Held | None, origin: Place
+        self, records: Iterator[Digest], partition: int, known: Bookmark, held: Held | None, origin: FullOrigin
     ) -> None:
         """Record by record, and the number of them with what the broker counts."""
         mark = known.mark
@@ -167,9 +167,9 @@ class Verification:
             self._notes.append(f"{since} exported records{_of(partition)} are not at the broker any more.")
         self._count(seen, held, origin)
 
-    def _count(self, seen: int, before: Held, origin: Place) -> None:
+    def _count(self, seen: int, before: Held, origin: FullOrigin) -> None:
         """Whether what was read is as much as the broker counts by its books, which change meanwhile."""
-        patience = time.monotonic() + SETTLE_S
+        patience = time.monotonic() + GRACE_S
         while True:
             after = next((each for each in origin.held(self._topic) if each.partition == before.partition), None)
             if after is None or after.epoch != before.epoch:
@@ -186,7 +186,7 @@ class Verification:
                 return
             time.sleep(0.1)  # the books tell of what has expired a little later than reads do
 
-    def _there(self, origin: Place, view: LogView, end: int) -> Iterator[Digest]:
+    def _there(self, origin: FullOrigin, view: LogView, end: int) -> Iterator[Digest]:
         ignored: list[Gap] = []
         for split in splits_of(self._topic, view, planning.earliest(view), end):
             for batch in SplitReader(origin, split, Shape(), ignored.append).batches():

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pipeline.batches import Shape
 from pipeline.errors import Gap
 from pipeline.options import ReadOptions
-from pipeline.origins import Place, open_origin
+from pipeline.origins import FullOrigin, open_origin
 from pipeline.planning import Range, batch_ranges, splits_for, wanted
 from pipeline.reading import OnGap, SplitReader, fail_on_gap
 from pipeline.source.typed import Typed
@@ -60,7 +60,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._typed = Typed.of(schema, options)
 
-    def narrowed(self, origin: Place, found: Range) -> Range:
+    def narrowed(self, origin: FullOrigin, found: Range) -> Range:
         """What of a range can have records that the query wants."""
         return found
 

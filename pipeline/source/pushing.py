@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pipeline.origins import Place
+from pipeline.origins import FullOrigin
 from pipeline.planning import Range, seq_at
 from pipeline.source.batch import BatchReader
 
@@ -73,7 +73,7 @@ class PushingReader(BatchReader):
             if upper:
                 self._end_ms = min(self._end_ms or stamp + 2, stamp + 2)
 
-    def narrowed(self, origin: Place, found: Range) -> Range:
+    def narrowed(self, origin: FullOrigin, found: Range) -> Range:
         start = max(found.start, self._first_seq)
         end = found.end if self._end_seq is None else min(found.end, self._end_seq)
         if self._first_ms is not None:

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pipeline.broker import TopicMissing
 from pipeline.errors import BadOption, Gap, SourceUnreadable, log_name
 from pipeline.options import ReadOptions
-from pipeline.origins import Place, open_origin
+from pipeline.origins import FullOrigin, open_origin
 from pipeline.planning import Range, earliest, gaps_of, shares, starting, wanted, wanted_partitions
 from pipeline.reading import fail_on_gap
 from pipeline.source.batch import SplitPartition, on_gap_of, read_partition
@@ -75,7 +75,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for topic, partitions in ends.items():
                 known = start.get(topic)
                 begins[topic] = {
-                    at: (known[at] if known is not None and at in known else self._joined(origin, topic, at, known))
+                    at: (
+                        known[at] if known is not None and at in known else self._start_of_new(origin, topic, at, known)
+                    )
                     for at in partitions
                 }
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -117,12 +119,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _origin(self) -> Any:
         return open_origin(url=self._options.url, token=self._options.token)
 
-    def _first(self, origin: Place, topic: str, partition: int) -> Offset:
+    def _first(self, origin: FullOrigin, topic: str, partition: int) -> Offset:
         view = origin.view(topic, partition)
         seq = starting(origin, topic, view, self._options, "latest")
         return _at(view.epoch, min(seq, view.end) if self._options.starting is None else seq)
 
-    def _joined(self, origin: Place, topic: str, at: str, known: dict[str, Offset] | None) -> Offset:
+    def _start_of_new(self, origin: FullOrigin, topic: str, at: str, known: dict[str, Offset] | None) -> Offset:
         """Where to begin with what was not there when the stream began: all of it is new."""
         view = origin.view(topic, int(at))
         return _at(view.epoch, _beginning(view, known is not None))
@@ -135,12 +137,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ends[topic] = {str(view.partition): _at(view.epoch, view.end) for view in views}
             return ends
 
-    def _there(self, origin: Place, topic: str) -> list[int]:
+    def _there(self, origin: FullOrigin, topic: str) -> list[int]:
         # startingOffsets name what was there at the start of the stream, not what was added since.
         return wanted_partitions(origin, topic, replace(self._options, starting=None))
 
     def _range(
-        self, origin: Place, topic: str, partition: int, known: dict[str, Offset] | None, last: Offset
+        self, origin: FullOrigin, topic: str, partition: int, known: dict[str, Offset] | None, last: Offset
     ) -> Range | None:
         start = known.get(str(partition)) if known is not None else None
         try:

@@ -30,7 +30,7 @@ DAY_MS = 86_400_000
 #: Tasks beyond those of a batch that are asked for: was the batch run before, with so many?
 _TASKS, _TASKS_ONCE_REPEATED = 4, 200
 _COLUMNS = {"key", "value", "topic", "node", "meta"}
-_PASSED_OVER = {"partition", "offset", "timestamp", "timestampType", "headers", "seq"}
+_IGNORED = {"partition", "offset", "timestamp", "timestampType", "headers", "seq"}
 
 
 class Target:
@@ -53,7 +53,7 @@ class Target:
             raise BadOption("There is no column value: JSON text, for example to_json(struct('*')) AS value.")
         if not self.topic and "topic" not in names:
             raise BadOption("Say which topic: the option topic, or a column topic.")
-        if strangers := names - _COLUMNS - _PASSED_OVER:
+        if strangers := names - _COLUMNS - _IGNORED:
             raise BadOption(f"Columns {', '.join(sorted(strangers))} would be lost: put them into value with to_json.")
 
     def client(self) -> Client:

@@ -165,11 +165,11 @@ def shared_file(id: SegmentId, identity: str) -> str:
 
 def identity_of(idx: bytes) -> str:
     """Names the records of a sealed segment by its index, whatever is deleted of them."""
-    kept = bytearray(idx)
+    normalized = bytearray(idx)
     nothing = bytes(len(idx) // ENTRY_SIZE)
     for byte in range(16, ENTRY_SIZE):  # flags, and the sum over them
-        kept[byte::ENTRY_SIZE] = nothing
-    return xxhash.xxh3_64_hexdigest(bytes(kept))
+        normalized[byte::ENTRY_SIZE] = nothing
+    return xxhash.xxh3_64_hexdigest(bytes(normalized))
 
 
 def idx_path(id: SegmentId) -> str:

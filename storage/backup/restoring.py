@@ -93,7 +93,7 @@ def restore(
     source = BackupSource(fs, os.path.abspath(os.fspath(backup)))
     root: str = os.path.abspath(os.fspath(directory))
     with closing(source):
-        _check_place(fs, source.root, root)
+        _check_target(fs, source.root, root)
         source.open(number)
         if source.manifest.referenced and cold is None:
             count, size = len(source.manifest.referenced), sum(each.size for each in source.manifest.referenced)
@@ -111,7 +111,7 @@ def restore(
             lock.release()
 
 
-def _check_place(fs: FileSystem, backup: str, root: str) -> None:
+def _check_target(fs: FileSystem, backup: str, root: str) -> None:
     if lies_within(root, backup) or lies_within(backup, root):
         raise BackupRefused(f"{root} and {backup} must not lie one in the other.")
     if not fs.exists(root):
@@ -158,7 +158,7 @@ class _Restoration:
             self._fs.sync_dir(self._root)
             self._copy_files()
             recovered = self._recover()
-            restored = self._settle(recovered)
+            restored = self._finish(recovered)
             self._fs.unlink(marker)
             self._fs.sync_dir(self._root)
         except Exception:
@@ -182,12 +182,12 @@ class _Restoration:
                     self._flag(file, parsed)
                 file.sync()
         for each in manifest.shared:
-            with closing(self._create(self._place(each.id, cold))) as file:
+            with closing(self._create(self._path_of(each.id, cold))) as file:
                 self._source.read_shared(each, lambda data, at, file=file: self._write(file, data, at))
                 self._flag(file, each.id)
                 file.sync()
         for each in manifest.referenced:
-            with closing(self._create(self._place(each.id, cold))) as file:
+            with closing(self._create(self._path_of(each.id, cold))) as file:
                 self._fetch(each.id, each.size, file)
                 self._flag(file, each.id)
                 file.sync()
@@ -200,7 +200,7 @@ class _Restoration:
         self._done += len(data)
         self._progress("copying", self._done, self._total)
 
-    def _place(self, id: SegmentId, cold: set[tuple[int, ...]]) -> str:
+    def _path_of(self, id: SegmentId, cold: set[tuple[int, ...]]) -> str:
         if (id.topic_id, id.first_seq) not in cold:
             return names.path(self._root, id, names.DATA)
         return names.path(layout.join(self._root, _COLD, self._manifest.cluster_id), id, names.DATA)
@@ -336,7 +336,7 @@ class _Restoration:
 
     # -- 6: the verdict ----------------------------------------------------------------------------------------------
 
-    def _settle(self, recovered: Recovered) -> Restored:
+    def _finish(self, recovered: Recovered) -> Restored:
         made = write_format(self._fs, self._root, self._manifest.shards)
         verdict = self._verify()
         topics = [topic for topic in recovered.catalog.topics.values() if not topic.provisional]

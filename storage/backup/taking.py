@@ -2,7 +2,7 @@
 
 1. Sealed segments that the backup directory does not have are copied. Nothing waits for that.
 2. From here on the log is not trimmed. A snapshot is taken.
-3. Absorbing and housekeeping stand still for a moment. Every segment there is is pinned, and what was on its way into
+3. Flushing and housekeeping stand still for a moment. Every segment there is is pinned, and what was on its way into
    the log has come out of it: from now on no manifest changes.
 4. The instant: on the loop, for all shards at once, the place up to which anything was answered. What was answered
    before is below it, and nothing is below it that was caused by anything behind it. Then all goes on as ever.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from storage.engine import Engine
 
 #: Segments that are copied in one go on the I/O pool.
-_TOGETHER = 64
+_AT_ONCE = 64
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ class Taking:
             await self._copy_ahead()
             self._pins.begin()
             number, redo = await engine.snapshotter.take()
-            async with engine.upkeep.paused():
+            async with engine.segment_worker.paused():
                 parts = await self._pin_segments()
                 instant = self._now()
             await self._barrier()
@@ -199,7 +199,7 @@ class Taking:
         topics = [topic for topic in engine.catalog.topics.values() if not topic.provisional]
         heads = {each.name: each.log.durable_head if each.log.ephemeral else each.log.head for each in topics}
         self._at_instant()
-        return Instant(engine.now_ms(), [shard.settled_end for shard in engine.shards], heads)
+        return Instant(engine.now_ms(), [shard.completed_end for shard in engine.shards], heads)
 
     # -- 5: what every backup holds anew -----------------------------------------------------------------------------
 
@@ -326,5 +326,5 @@ class Taking:
 
 
 def _groups(parts: list[Part]) -> Iterator[list[Part]]:
-    for begin in range(0, len(parts), _TOGETHER):
-        yield parts[begin : begin + _TOGETHER]
+    for begin in range(0, len(parts), _AT_ONCE):
+        yield parts[begin : begin + _AT_ONCE]

@@ -28,7 +28,7 @@ from storage.platform.filesystem import File, FileSystem, Lock, write_whole
 from storage.segments.files import replace_file
 from storage.segments.names import SegmentId
 
-KEPT = 2
+RETAINED = 2
 _MAX_MARKER_BYTES = 4096
 _log = structlog.get_logger("storage")
 
@@ -239,8 +239,8 @@ class Target:
     def _prune(self) -> None:
         fs, root = self._fs, self.root
         whole = {number: each for number, each in self._manifests.items() if isinstance(each, Manifest)}
-        kept = dict(sorted(whole.items())[-KEPT:])
-        doomed = [number for number in self._manifests if number not in kept]
+        retained = dict(sorted(whole.items())[-RETAINED:])
+        doomed = [number for number in self._manifests if number not in retained]
         for number in doomed:
             fs.unlink(layout.join(root, files.manifest_name(number)))
         if doomed:
@@ -250,9 +250,9 @@ class Target:
             unfinished = name.endswith(layout.TMP_SUFFIX) and files.manifest_number(
                 name.removesuffix(layout.TMP_SUFFIX)
             )
-            if (number is not None and number not in kept) or unfinished:
+            if (number is not None and number not in retained) or unfinished:
                 fs.unlink(layout.join(root, name))
-        named = {each.file for manifest in kept.values() for each in manifest.shared}
+        named = {each.file for manifest in retained.values() for each in manifest.shared}
         folder = layout.join(root, files.SEGMENTS)
         for name in fs.listdir(folder):
             self._prune_folder(layout.join(files.SEGMENTS, name), named)

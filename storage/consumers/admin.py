@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from storage.config import Durability, TopicConfig
 from storage.consumers.checks import check_kind, start_seq
-from storage.consumers.desk import Desks
+from storage.consumers.cursor_writer import CursorWriters
 from storage.errors import ConsumerNotFound, InvalidRequest, LimitReached, TopicIncompatible, TopicNotFound
 from storage.format import control
 from storage.log.encode import encode_controls
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class ConsumerAdmin:
     """Operations on whole consumers."""
 
-    def __init__(self, logs: Logs, desks: Desks) -> None:
+    def __init__(self, logs: Logs, cursor_writers: CursorWriters) -> None:
         self._logs = logs
-        self._desks = desks
+        self._cursor_writers = cursor_writers
         #: By name: the lock of its operations, and how many hold it or wait for it.
         self._busy: dict[tuple[int, str], tuple[asyncio.Lock, int]] = {}
         #: Consumers whose first frame is not durable yet, by topic_id.
@@ -51,7 +51,7 @@ class ConsumerAdmin:
             if count > 1:
                 self._busy[key] = (lock, count - 1)
 
-    async def _settled(self, name: str) -> Topic:
+    async def _wait_unchanged(self, name: str) -> Topic:
         """The topic, once no change of it is in progress."""
         while True:
             topic = self._logs.topic(name)
@@ -69,7 +69,7 @@ class ConsumerAdmin:
         """Create the consumer, with `value` stored beside its cursor, or replace its config; durable on return. True
         when created."""
         async with self._one_at_a_time(self._logs.topic(topic_name), name):
-            topic = await self._settled(topic_name)
+            topic = await self._wait_unchanged(topic_name)
             return await self._put(topic, name, config, start, value)
 
     async def alter(
@@ -81,7 +81,7 @@ class ConsumerAdmin:
         raise.
         """
         async with self._one_at_a_time(self._logs.topic(topic_name), name):
-            topic = await self._settled(topic_name)
+            topic = await self._wait_unchanged(topic_name)
             check_kind(topic)
             old = topic.log.consumers.by_name.get(name)
             if old is None:
@@ -91,7 +91,7 @@ class ConsumerAdmin:
             return topic, consumer
 
     async def _put(
-        self, topic: Topic, name: str, config: ConsumerConfig, start: Start, kept: bytes | None
+        self, topic: Topic, name: str, config: ConsumerConfig, start: Start, metadata: bytes | None
     ) -> tuple[Consumer, bool]:
         check_kind(topic)
         logs, table = self._logs, topic.log.consumers
@@ -111,7 +111,7 @@ class ConsumerAdmin:
             config=config.to_map(),
             seq=seq,
         )
-        behind = [] if seq is None else _kept(name, kept)
+        behind = [] if seq is None else _metadata_frames(name, metadata)
         encoded = encode_controls([value, *behind], topic.topic_id, logs.now_ms())
         done = logs.submit_controls(topic.log, encoded, generation=shard.generation)
         making = self._making.setdefault(topic.topic_id, set())
@@ -170,13 +170,13 @@ class ConsumerAdmin:
         """Mark everything up to `seq` as done; durable on return."""
         if not 0 <= seq <= topic.log.head:
             raise InvalidRequest(f"seq must be 0 to {topic.log.head}, the newest of {topic.name}.", field="seq")
-        desk = self._desks.of(topic, consumer)
-        async with desk.turn:
-            desk.check()
-            await desk.settled()
+        cursor_writer = self._cursor_writers.of(topic, consumer)
+        async with cursor_writer.lock:
+            cursor_writer.check()
+            await cursor_writer.wait_written()
             if consumer.durable_seq < seq:
-                await (await desk.place(seq, lambda: consumer.placed(seq)))
-                desk.check()
+                await (await cursor_writer.write_cursor(seq, lambda: consumer.moved_to(seq)))
+                cursor_writer.check()
             else:
                 self._check_writable(topic)
 
@@ -193,17 +193,17 @@ class ConsumerAdmin:
             topic = self._logs.topic(topic_name)
             if created:
                 return topic, consumer
-        desk = self._desks.of(topic, consumer)
-        async with desk.turn:
-            desk.check()
-            await desk.settled()
+        cursor_writer = self._cursor_writers.of(topic, consumer)
+        async with cursor_writer.lock:
+            cursor_writer.check()
+            await cursor_writer.wait_written()
             seq = said.cursor_in(topic)
             value = said.encode(seq)
             back = seq < consumer.cursor_seq
-            told = consumer.durable_seq == seq and kept_value(topic, name) == value
-            if not told or has_one(topic.log.states, name):
-                await (await desk.place(seq, consumer.reset, _kept(name, value)))
-                desk.check()
+            unchanged = consumer.durable_seq == seq and committed_metadata(topic, name) == value
+            if not unchanged or has_one(topic.log.states, name):
+                await (await cursor_writer.write_cursor(seq, consumer.reset, _metadata_frames(name, value)))
+                cursor_writer.check()
             else:
                 self._check_writable(topic)
                 consumer.reset()
@@ -213,14 +213,14 @@ class ConsumerAdmin:
 
     async def seek(self, topic: Topic, consumer: Consumer, target: Start) -> None:
         """Move the cursor to `target`; durable on return."""
-        desk = self._desks.of(topic, consumer)
-        async with desk.turn:
-            desk.check()
-            await desk.settled()
+        cursor_writer = self._cursor_writers.of(topic, consumer)
+        async with cursor_writer.lock:
+            cursor_writer.check()
+            await cursor_writer.wait_written()
             seq = start_seq(topic, target, "seq")
             if consumer.durable_seq != seq or has_one(topic.log.states, consumer.name):
-                await (await desk.place(seq, consumer.reset))
-                desk.check()
+                await (await cursor_writer.write_cursor(seq, consumer.reset))
+                cursor_writer.check()
             else:
                 self._check_writable(topic)
                 consumer.reset()
@@ -234,12 +234,12 @@ class ConsumerAdmin:
             raise shard.log.failure()
 
 
-def kept_value(topic: Topic, name: str) -> bytes | None:
+def committed_metadata(topic: Topic, name: str) -> bytes | None:
     """The value stored beside a consumer's cursor; None when there is none."""
     states = topic.log.states
     return states.get(OFFSET, name) if states is not None else None
 
 
-def _kept(name: str, value: bytes | None) -> list[control.State]:
+def _metadata_frames(name: str, value: bytes | None) -> list[control.State]:
     """The frame that stores it. There is none for None, because a cursor frame alone clears it."""
     return [] if value is None else [control.State(kind=OFFSET, key=name, value=value)]

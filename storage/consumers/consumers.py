@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import structlog
 
 from storage.config import TopicConfig
-from storage.consumers.admin import ConsumerAdmin, kept_value
+from storage.consumers.admin import ConsumerAdmin, committed_metadata
 from storage.consumers.checks import check_attempt_key, check_consumer_config, check_consumer_name, check_kind
-from storage.consumers.desk import Desk, Desks
-from storage.consumers.reading import Reading
+from storage.consumers.consumer_read import ConsumerReading
+from storage.consumers.cursor_writer import CursorWriter, CursorWriters
 from storage.errors import ConsumerNotFound, InvalidRequest, NotReady, ShuttingDown, StorageError
 from storage.reads.reader import Reader
 from storage.records.values import ConsumerFigures, ReadQuery
@@ -49,12 +49,12 @@ class Consumers:
     def __init__(self, logs: Logs, reader: Reader) -> None:
         self._logs = logs
         self._reader = reader
-        self._desks = Desks(logs)
-        self._admin = ConsumerAdmin(logs, self._desks)
-        self.counters = self._desks.counters
+        self._cursor_writers = CursorWriters(logs)
+        self._admin = ConsumerAdmin(logs, self._cursor_writers)
+        self.counters = self._cursor_writers.counters
         self.attempts = Attempts(logs.options.consumer_answers_bytes)
         #: Consumers whose cursor may be ahead of the log.
-        self._moved: set[Desk] = set()
+        self._moved: set[CursorWriter] = set()
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -65,15 +65,15 @@ class Consumers:
             for consumer in topic.log.consumers.by_name.values() if topic.log.states is not None else ():
                 resume(consumer, topic.log.states, topic.log.head, now_ms)
                 if (awaited := consumer.awaited) is not None:
-                    self.attempts.remember(consumer.consumer_id, awaited.key, awaited.span, None, now_ms)
-                    self._moved.add(self._desks.of(topic, consumer))
+                    self.attempts.remember(consumer.consumer_id, awaited.key, awaited.range, None, now_ms)
+                    self._moved.add(self._cursor_writers.of(topic, consumer))
         self._logs.runtime.supervisor.start("consumers", TICK_S, self._tick)
 
     async def stop(self) -> None:
         """At a clean stop: write every cursor to the log."""
         if not self._logs.ready:
             return
-        pending = [self._persist_all(desk, self._logs.monotonic_ms()) for desk in self._moved]
+        pending = [self._persist_all(cursor_writer, self._logs.monotonic_ms()) for cursor_writer in self._moved]
         self._moved.clear()
         for outcome in await asyncio.gather(*pending, return_exceptions=True):
             if isinstance(outcome, StorageError):
@@ -82,27 +82,31 @@ class Consumers:
                 raise outcome
 
     @staticmethod
-    async def _persist_all(desk: Desk, now_ms: int) -> None:
-        async with desk.turn:
-            await desk.settled()
-            if not desk.alive:
+    async def _persist_all(cursor_writer: CursorWriter, now_ms: int) -> None:
+        async with cursor_writer.lock:
+            await cursor_writer.wait_written()
+            if not cursor_writer.alive:
                 return
-            if (awaited := desk.awaits(now_ms)) is not None:
-                await desk.persist_unconfirmed(awaited)
-            elif desk.confirm_silent():
-                await desk.persist()
+            if (awaited := cursor_writer.awaits(now_ms)) is not None:
+                await cursor_writer.persist_unconfirmed(awaited)
+            elif cursor_writer.confirm_silent():
+                await cursor_writer.persist()
 
     async def _tick(self) -> None:
         """Write the cursors of consumers that have not been read for a second, and forget expired answers."""
         logs = self._logs
         silent_ns, now_ms = logs.clock.monotonic_ns() - IDLE_NS, logs.monotonic_ms()
-        for desk in list(self._moved):
-            if not desk.alive:
-                self._moved.discard(desk)
-            elif desk.awaits(now_ms) is None and desk.moved_ns <= silent_ns and desk.writing is None:
-                if not desk.confirm_silent():
-                    self._moved.discard(desk)
-                elif not desk.begin_write():
+        for cursor_writer in list(self._moved):
+            if not cursor_writer.alive:
+                self._moved.discard(cursor_writer)
+            elif (
+                cursor_writer.awaits(now_ms) is None
+                and cursor_writer.moved_ns <= silent_ns
+                and cursor_writer.writing is None
+            ):
+                if not cursor_writer.confirm_silent():
+                    self._moved.discard(cursor_writer)
+                elif not cursor_writer.begin_write():
                     break  # no room now, or the engine stops
         self.attempts.expire(now_ms)
 
@@ -164,14 +168,14 @@ class Consumers:
         *,
         checkpoint: bool = True,
         wait_ms: float = 0,
-        turn: Callable[[], Awaitable[None]] | None = None,
+        acquire: Callable[[], Awaitable[None]] | None = None,
         attempt_key: str | None = None,
     ) -> ConsumerRead:
         """Read records after the cursor, and the losses before them; the cursor moves behind what is returned.
 
         Of `query`, only limit, max_bytes, exclude_nodes, tag and skip_corrupt count. `checkpoint` False is a peek:
         the cursor does not move, and the call waits for no other reader. `wait_ms` is how long to wait when there
-        are no records; `turn` is awaited before each further look. `attempt_key`: a retry with the same key within
+        are no records; `acquire` is awaited before each further look. `attempt_key`: a retry with the same key within
         60 s gets the same answer again.
 
         Raises ConsumerNotFound; RecordCorrupt (the cursor stays before it); Unavailable when the cursor could not be
@@ -185,9 +189,11 @@ class Consumers:
         check_attempt_key(attempt_key)
         found, known = self._find(topic, consumer)
         key = attempt_key if checkpoint else None
-        desk = self._desks.of(found, known)
-        reading = Reading(logs, self._reader, desk, found, known, query or _ALL, self.attempts, self._moved.add, key)
-        return await reading.run(wait_ms, turn, checkpoint=checkpoint)
+        cursor_writer = self._cursor_writers.of(found, known)
+        reading = ConsumerReading(
+            logs, self._reader, cursor_writer, found, known, query or _ALL, self.attempts, self._moved.add, key
+        )
+        return await reading.run(wait_ms, acquire, checkpoint=checkpoint)
 
     async def commit(self, topic: str, consumer: str, seq: int) -> ConsumerState:
         """Mark everything up to and including `seq` as done. Durable on return. Never moves a cursor back.
@@ -197,7 +203,7 @@ class Consumers:
         """
         self._logs.check_open()
         found, known = self._find(topic, consumer)
-        return await _whole(self._told(self._admin.commit(found, known, seq), found, known))
+        return await _whole(self._state_after(self._admin.commit(found, known, seq), found, known))
 
     async def commit_offset(
         self,
@@ -233,7 +239,7 @@ class Consumers:
         """What was committed and is durable: the seq, or the value that was committed instead, and its metadata.
         Raises ConsumerNotFound."""
         found, known = self._find(topic, consumer)
-        return CommittedOffset.decode(known.durable_seq, kept_value(found, consumer))
+        return CommittedOffset.decode(known.durable_seq, committed_metadata(found, consumer))
 
     async def seek(
         self,
@@ -256,7 +262,7 @@ class Consumers:
         found, known = self._find(topic, consumer)
         if ts is not None:
             given = [await self._reader.seq_before(found, ts)]
-        return await _whole(self._told(self._admin.seek(found, known, given[0]), found, known))
+        return await _whole(self._state_after(self._admin.seek(found, known, given[0]), found, known))
 
     async def check_change(self, topic: Topic, config: TopicConfig) -> None:
         """Raises TopicIncompatible when the change would make a topic with consumers ephemeral."""
@@ -283,7 +289,7 @@ class Consumers:
         check_kind(self._logs.topic(topic))
         raise ConsumerNotFound(topic, consumer)
 
-    async def _told(self, work: Coroutine[Any, Any, None], topic: Topic, consumer: Consumer) -> ConsumerState:
+    async def _state_after(self, work: Coroutine[Any, Any, None], topic: Topic, consumer: Consumer) -> ConsumerState:
         """The state right after `work`: a moment later, other readers may have moved the cursor."""
         await work
         return self._state_of(topic, consumer)

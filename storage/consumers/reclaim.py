@@ -24,7 +24,7 @@ from storage.format import control
 from storage.log.encode import encode_controls
 from storage.platform.slices import in_slices
 from storage.records.values import LossCause
-from storage.state.consumers.passed import reclaimable_floor
+from storage.state.consumers.consumed_floor import reclaimable_floor
 from storage.state.log import Log
 
 if TYPE_CHECKING:
@@ -78,16 +78,16 @@ class Reclaim:
         value = control.EvictWatermark(floors={LossCause.CONSUMED: floor})
         encoded = encode_controls([value], topic_id, logs.now_ms())
         done = self._pending[topic_id] = logs.submit_controls(topic.log, encoded, frees=True)
-        done.add_done_callback(lambda done: self._settled(topic_id, done))
+        done.add_done_callback(lambda done: self._on_written(topic_id, done))
 
-    def _settled(self, topic_id: int, done: asyncio.Future[int | None]) -> None:
+    def _on_written(self, topic_id: int, done: asyncio.Future[int | None]) -> None:
         del self._pending[topic_id]
         if done.cancelled():
             return
         if (error := done.exception()) is not None:
             self.failures += 1
             self._again.add(topic_id)
-            _log.warning("not_reclaimed", topic_id=topic_id, error=str(error))
+            _log.warning("reclaim_failed", topic_id=topic_id, error=str(error))
             return
         self.records += done.result() or 0
         self._reclaim(topic_id)  # noted meanwhile

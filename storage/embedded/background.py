@@ -112,7 +112,7 @@ class BackgroundLoop:
             return await work()
 
         task = self._loop.create_task(carry_out())
-        task.add_done_callback(partial(_tell, done))
+        task.add_done_callback(partial(_deliver, done))
         done.add_done_callback(partial(self._give_up, task))
 
     def _give_up(self, task: asyncio.Task[Any], done: concurrent.futures.Future[Any]) -> None:
@@ -138,7 +138,7 @@ class BackgroundLoop:
         self._ended.result()
 
 
-def _tell(done: concurrent.futures.Future[T], task: asyncio.Task[T]) -> None:
+def _deliver(done: concurrent.futures.Future[T], task: asyncio.Task[T]) -> None:
     if task.cancelled():
         done.cancel()
     elif not done.set_running_or_notify_cancel():

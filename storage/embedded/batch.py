@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import structlog
 
-from storage.records.stretch import data_of
+from storage.records.contiguous import data_of
 from storage.records.values import StoredRecord, Tombstone
 from storage.state.consumers.values import ConsumerRead
 
@@ -84,7 +84,7 @@ class RecordBatch(Sequence[StoredRecord]):
     def follow(self, before: RecordBatch | None) -> None:
         """Say, too, what the batch before it said, of which no record told."""
         if before is not None:
-            self.tombstone = joined(before.tombstone, self.tombstone)
+            self.tombstone = merge_tombstones(before.tombstone, self.tombstone)
             self.corrupt_seqs = before.corrupt_seqs + self.corrupt_seqs
 
     def announce(self) -> None:
@@ -105,7 +105,7 @@ class RecordBatch(Sequence[StoredRecord]):
         return f"<{len(self.records)} records of {self.topic} up to {self.cursor_seq}, {self.unread} unread>"
 
 
-def single(batch: RecordBatch) -> Record | None:
+def first_record(batch: RecordBatch) -> Record | None:
     """The first record of a batch, if there is one; it says what the batch says."""
     if not batch.records:
         return None
@@ -119,13 +119,13 @@ def single(batch: RecordBatch) -> Record | None:
 
 def records_in(batch: RecordBatch) -> Iterator[Record]:
     """Its records one by one; the first says what the batch says."""
-    first = single(batch)
+    first = first_record(batch)
     if first is not None:
         yield first
         yield from map(_record, islice(batch.records, 1, None))
 
 
-def joined(first: Tombstone | None, second: Tombstone | None) -> Tombstone | None:
+def merge_tombstones(first: Tombstone | None, second: Tombstone | None) -> Tombstone | None:
     """One announcement for two losses, the second behind the first."""
     if first is None or second is None:
         return first or second

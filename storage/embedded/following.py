@@ -88,8 +88,8 @@ class Following:
         if not self._strict:
             await self._engine.commit(self._topic, self._consumer, batch.next_from_seq)
 
-    async def leave(self, passed_seq: int) -> None:
+    async def leave(self, processed_seq: int) -> None:
         """The program goes away, having passed the records up to this one (0: none). What is not noted comes again."""
-        if passed_seq and not self._strict:
+        if processed_seq and not self._strict:
             with suppress(StorageError):
-                await self._engine.commit(self._topic, self._consumer, passed_seq)
+                await self._engine.commit(self._topic, self._consumer, processed_seq)

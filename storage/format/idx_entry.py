@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, overload
 
+from storage.format.blocks import field, split_block
 from storage.format.checksum import checksum_bytes
-from storage.format.cutting import cut, field
 
 ENTRY_SIZE = 20
 HAS_TAG = 1
@@ -140,7 +140,7 @@ def unpack(buffer: bytes | memoryview, index: int) -> Entry:
 def damaged(buffer: bytes | memoryview) -> list[int]:
     """Indexes of the entries that fail their check, ascending. An entry cut short at the end is not looked at."""
     whole = memoryview(buffer)[: len(buffer) // ENTRY_SIZE * ENTRY_SIZE]
-    digests = b"".join(map(checksum_bytes, cut(whole, ENTRY_SIZE, "17s3x")))
+    digests = b"".join(map(checksum_bytes, split_block(whole, ENTRY_SIZE, "17s3x")))
     found: set[int] = set()
     for byte in range(3):
         stored, right = bytes(whole[17 + byte :: ENTRY_SIZE]), digests[7 - byte :: 8]

@@ -99,9 +99,9 @@ def decode_header(content: bytes) -> Header:
     return Header(*fields)
 
 
-def encode_table(header: Header, rows: Iterable[tuple[int, int]]) -> bytes:
+def encode_table(header: Header, entries: Iterable[tuple[int, int]]) -> bytes:
     """(bytes in the file, checksum) of each block."""
-    table = b"".join(ROW.pack(*row) for row in rows)
+    table = b"".join(ROW.pack(*row) for row in entries)
     return table + CHECKSUM.pack(xxh3_64_intdigest(header.encode() + table))
 
 

@@ -63,8 +63,8 @@ def are_data_alone(bodies: Sequence[bytes]) -> bool:
     around = {*map(_AT_DATA, bodies), *map(_BEFORE_END, bodies)}
     if not around.isdisjoint(_SPACE):
         return False
-    together = b"".join(bodies)
-    return not any(together.rfind(each) >= 0 for each in _NOT_ALONE)  # four times as fast as from the front
+    all_bodies = b"".join(bodies)
+    return not any(all_bodies.rfind(each) >= 0 for each in _NOT_ALONE)  # four times as fast as from the front
 
 
 class FurtherKeys:
@@ -82,8 +82,8 @@ class FurtherKeys:
         if self._nearest < at:
             for index, key in enumerate(FURTHER):
                 if self._found[index] < at:
-                    place = self._data.find(key, at)
-                    self._found[index] = place if place >= 0 else len(self._data)
+                    found_at = self._data.find(key, at)
+                    self._found[index] = found_at if found_at >= 0 else len(self._data)
             self._nearest = min(self._found)
         return self._nearest
 
@@ -126,8 +126,8 @@ def payload_size(data: bytes, begin: int, end: int) -> int:
 
 def payload_sizes(bodies: Sequence[bytes]) -> array[int]:
     """`payload_size` of each of these bodies."""
-    together = b"".join(bodies)
-    if any(together.rfind(key) >= 0 for key in FURTHER):  # four times as fast as from the front
+    all_bodies = b"".join(bodies)
+    if any(all_bodies.rfind(key) >= 0 for key in FURTHER):  # four times as fast as from the front
         return array("I", [payload_size(body, 0, len(body)) for body in bodies])
     return body_sizes(bodies)
 

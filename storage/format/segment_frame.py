@@ -73,33 +73,33 @@ def convert(pieces: Iterable[tuple[bytes | memoryview, int, Sizes]]) -> memoryvi
     Raises FrameError, before anything is returned, when an Append frame of that size does not begin where one should.
     """
     parts: list[bytes | memoryview] = []
-    runs: list[_Run] = []
+    groups: list[_Group] = []
     length = 0
     for data, offset, sizes in pieces:
-        alike = sizes[:1] * len(sizes) == sizes  # as most are: asked with no Python number for each
-        end = offset + (sizes[0] * len(sizes) if alike and sizes else sum(sizes))
+        uniform = sizes[:1] * len(sizes) == sizes  # as most are: asked with no Python number for each
+        end = offset + (sizes[0] * len(sizes) if uniform and sizes else sum(sizes))
         if not 0 <= offset <= end <= len(data):
             raise FrameError(f"frames at [{offset}, {end}) of {len(data)} bytes")
         parts.append(data[offset:end])
-        size = sizes[0] if alike and sizes else 0
-        if runs and size and runs[-1].size == size:
-            runs[-1].count += len(sizes)
+        size = sizes[0] if uniform and sizes else 0
+        if groups and size and groups[-1].size == size:
+            groups[-1].count += len(sizes)
         else:
-            runs.append(_Run(length, size, len(sizes), sizes))
+            groups.append(_Group(length, size, len(sizes), sizes))
         length += end - offset
     parts.append(b"\0")
     # Each frame loses a byte at its head and gets one at its end. Seen from one byte further on, all of it stays where
     # it is but for five bytes: frame_len and type give way to the delete byte of the frame before, and frame_len.
     out = bytearray().join(parts)
-    for run in runs:
-        if run.count >= _STRIDES_PAY and run.size:
-            _convert_alike(out, run.start, run.count, run.size)
+    for group in groups:
+        if group.count >= _STRIDES_PAY and group.size:
+            _convert_uniform(out, group.start, group.count, group.size)
         else:
-            _convert_run(out, run.start, [run.size] * run.count if run.size else run.sizes)
+            _convert_group(out, group.start, [group.size] * group.count if group.size else group.sizes)
     return memoryview(out)[1:]
 
 
-class _Run:
+class _Group:
     """Frames one behind the other in what is converted: `count` of one `size`, or (`size` 0) of many `sizes`."""
 
     __slots__ = ("count", "size", "sizes", "start")
@@ -111,18 +111,18 @@ class _Run:
         self.sizes = sizes
 
 
-def _convert_alike(out: bytearray, start: int, count: int, size: int) -> None:
+def _convert_uniform(out: bytearray, start: int, count: int, size: int) -> None:
     """Frames of one size: column by column."""
     end = start + count * size
     head = _LENGTH_TYPE.pack(size - 4, FrameType.APPEND)
     if any(bytes(out[start + at : end : size]) != bytes((byte,)) * count for at, byte in enumerate(head)):
-        _convert_run(out, start, [size] * count)  # it says which one
+        _convert_group(out, start, [size] * count)  # it says which one
         return
     for at, byte in enumerate(_DELETE_LENGTH.pack(LIVE, size - 4)):
         out[start + at : end : size] = bytes((byte,)) * count
 
 
-def _convert_run(out: bytearray, start: int, sizes: Sequence[int]) -> None:
+def _convert_group(out: bytearray, start: int, sizes: Sequence[int]) -> None:
     offsets = list(accumulate(sizes, initial=start))[:-1]
     lengths = [size - 4 for size in sizes]
     expected = list(zip(lengths, repeat(int(FrameType.APPEND)), strict=False))

@@ -34,8 +34,8 @@ VERSION = 1
 PREFIX = struct.Struct("<4sIQQQIIQ")
 CHECKSUM = struct.Struct("<Q")
 HEADER_SIZE = PREFIX.size + CHECKSUM.size
-ROW = struct.Struct("<II")
-_TWO_ROWS = struct.Struct("<IIII")
+ENTRY = struct.Struct("<II")
+_TWO_ENTRIES = struct.Struct("<IIII")
 _NUMBER_SIZE = 4
 _U32_END = 1 << 32
 _CHECK_BYTES = 1 << 20
@@ -57,18 +57,18 @@ def encode(first_seq: int, gen: int, data_bytes: int, pairs: Iterable[tuple[byte
 
     Raises ValueError for an empty tag, and for a seq outside [first_seq, first_seq + 2**32).
     """
-    runs: dict[bytes, list[int]] = {}
+    seqs_of: dict[bytes, list[int]] = {}
     for tag, seq in pairs:
         index = seq - first_seq
         if not tag or not 0 <= index < _U32_END:
             raise ValueError(f"({tag!r}, {seq}) cannot be in a tag file that begins with seq {first_seq}")
-        runs.setdefault(tag, []).append(index)
-    tags = sorted(runs)
-    numbers = [index for tag in tags for index in sorted(runs[tag])]
-    tag_ends, run_ends = accumulate(map(len, tags)), accumulate(len(runs[tag]) for tag in tags)
-    rows = b"".join(map(ROW.pack, tag_ends, run_ends))
+        seqs_of.setdefault(tag, []).append(index)
+    tags = sorted(seqs_of)
+    numbers = [index for tag in tags for index in sorted(seqs_of[tag])]
+    tag_ends, seq_ends = accumulate(map(len, tags)), accumulate(len(seqs_of[tag]) for tag in tags)
+    table = b"".join(map(ENTRY.pack, tag_ends, seq_ends))
     names = b"".join(tags)
-    body = rows + struct.pack(f"<{len(numbers)}I", *numbers) + names
+    body = table + struct.pack(f"<{len(numbers)}I", *numbers) + names
     prefix = PREFIX.pack(MAGIC, VERSION, first_seq, data_bytes, gen, len(tags), len(numbers), len(names))
     return prefix + CHECKSUM.pack(_checksum(prefix, [body])) + body
 
@@ -83,7 +83,7 @@ def _checksum(prefix: bytes, pieces: Iterable[bytes]) -> int:
 class TagFile:
     """A verified tag file. Keeps its header only and reads what a search touches; as thread-safe as its `pread`."""
 
-    __slots__ = ("_entries", "_names_at", "_pread", "_runs_at", "_tag_bytes", "_tags", "data_bytes", "first_seq", "gen")
+    __slots__ = ("_entries", "_names_at", "_pread", "_seqs_at", "_tag_bytes", "_tags", "data_bytes", "first_seq", "gen")
 
     def __init__(
         self, pread: Pread, *, first_seq: int, data_bytes: int, gen: int, tags: int, entries: int, tag_bytes: int
@@ -96,8 +96,8 @@ class TagFile:
         self._tags = tags
         self._entries = entries
         self._tag_bytes = tag_bytes
-        self._runs_at = HEADER_SIZE + ROW.size * tags
-        self._names_at = self._runs_at + _NUMBER_SIZE * entries
+        self._seqs_at = HEADER_SIZE + ENTRY.size * tags
+        self._names_at = self._seqs_at + _NUMBER_SIZE * entries
 
     @classmethod
     def open(cls, source: bytes | Pread, size: int | None = None) -> TagFile:
@@ -124,7 +124,7 @@ class TagFile:
             raise TagFileDamaged("checksum mismatch")
         if version != VERSION:  # what follows may mean something else
             raise TagFileUnsupported(f"tag file version {version}, this program knows {VERSION}")
-        if HEADER_SIZE + ROW.size * tags + _NUMBER_SIZE * entries + tag_bytes != size:
+        if HEADER_SIZE + ENTRY.size * tags + _NUMBER_SIZE * entries + tag_bytes != size:
             raise TagFileDamaged(f"the counts in the header do not come to the {size} bytes of the file")
         return cls(
             pread,
@@ -138,36 +138,38 @@ class TagFile:
 
     def exact(self, tag: bytes) -> list[int]:
         """Seqs of the records with this very tag, ascending. Raises TagFileDamaged, and what the source raises."""
-        row = bisect_left(range(self._tags), tag, key=self._tag)
-        return self._seqs(row, row + 1) if row < self._tags and self._tag(row) == tag else []
+        entry = bisect_left(range(self._tags), tag, key=self._tag)
+        return self._seqs(entry, entry + 1) if entry < self._tags and self._tag(entry) == tag else []
 
     def prefix(self, text: bytes) -> list[int]:
         """Seqs of the records whose tag begins with `text` (b'': that have one), ascending. Raises as `exact`."""
         width = len(text)
         first = bisect_left(range(self._tags), text, key=self._tag)
-        end = bisect_right(range(self._tags), text, lo=first, key=lambda row: self._tag(row)[:width])
+        end = bisect_right(range(self._tags), text, lo=first, key=lambda entry: self._tag(entry)[:width])
         return sorted(self._seqs(first, end))
 
-    def _tag(self, row: int) -> bytes:
-        begin, _, end, _ = self._rows(row)
+    def _tag(self, entry: int) -> bytes:
+        begin, _, end, _ = self._ends_of(entry)
         if not begin < end <= self._tag_bytes:
-            raise TagFileDamaged(f"tag {row} lies at [{begin}, {end}) of {self._tag_bytes} bytes")
+            raise TagFileDamaged(f"tag {entry} lies at [{begin}, {end}) of {self._tag_bytes} bytes")
         return self._read(end - begin, self._names_at + begin)
 
-    def _seqs(self, row: int, end_row: int) -> list[int]:
-        if row == end_row:
+    def _seqs(self, entry: int, end_entry: int) -> list[int]:
+        if entry == end_entry:
             return []
-        begin, end = self._rows(row)[1], self._rows(end_row - 1)[3]
+        begin, end = self._ends_of(entry)[1], self._ends_of(end_entry - 1)[3]
         if not begin < end <= self._entries:
-            raise TagFileDamaged(f"the run of tags {row} to {end_row} is [{begin}, {end}) of {self._entries} entries")
-        numbers = self._read((end - begin) * _NUMBER_SIZE, self._runs_at + begin * _NUMBER_SIZE)
+            raise TagFileDamaged(
+                f"the run of tags {entry} to {end_entry} is [{begin}, {end}) of {self._entries} entries"
+            )
+        numbers = self._read((end - begin) * _NUMBER_SIZE, self._seqs_at + begin * _NUMBER_SIZE)
         return [self.first_seq + index for index in struct.unpack(f"<{end - begin}I", numbers)]
 
-    def _rows(self, row: int) -> tuple[int, int, int, int]:
+    def _ends_of(self, entry: int) -> tuple[int, int, int, int]:
         """tag_end and run_end of the row before this one, then of this one."""
-        if row == 0:
-            return 0, 0, *ROW.unpack(self._read(ROW.size, HEADER_SIZE))
-        return _TWO_ROWS.unpack(self._read(_TWO_ROWS.size, HEADER_SIZE + ROW.size * (row - 1)))
+        if entry == 0:
+            return 0, 0, *ENTRY.unpack(self._read(ENTRY.size, HEADER_SIZE))
+        return _TWO_ENTRIES.unpack(self._read(_TWO_ENTRIES.size, HEADER_SIZE + ENTRY.size * (entry - 1)))
 
     def _read(self, size: int, offset: int) -> bytes:
         data = self._pread(size, offset)

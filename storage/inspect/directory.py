@@ -56,7 +56,7 @@ class SnapshotView(NamedTuple):
     states: StatesSection | None = None
 
     @property
-    def places(self) -> list[tuple[int, tuple[int, int]]]:
+    def lsns(self) -> list[tuple[int, tuple[int, int]]]:
         """(shard, as_of) of every section."""
         shards = self.body.shards
         of_logs = [(shard_of(each.topic_id, shards), each.as_of) for each in self.sections]

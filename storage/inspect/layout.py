@@ -70,8 +70,8 @@ def change_under_way(directory: DataDirectory, valid: Sequence[SnapshotView]) ->
 def _begin_of_all(view: SnapshotView) -> int | None:
     """The number of the file with whose byte 0 every replay begins and every section ends; None when there is none."""
     first = max((number for number, _ in view.body.redo_from), default=0)
-    places = {*view.body.redo_from, *(place for _, place in view.places)}
-    return first if first > 1 and not view.body.clean and places == {(first, 0)} else None
+    lsns = {*view.body.redo_from, *(lsn for _, lsn in view.lsns)}
+    return first if first > 1 and not view.body.clean and lsns == {(first, 0)} else None
 
 
 def _holds_frames(directory: DataDirectory, file: WalPath) -> bool:

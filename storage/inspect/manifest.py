@@ -16,18 +16,18 @@ from storage.snapshot.contents import Section
 from storage.state.lookup import tag_match
 from storage.state.manifest import SegmentState
 
-Place: TypeAlias = tuple[int, int]
+Lsn: TypeAlias = tuple[int, int]
 """File number and offset in it."""
 
 
 class LogSegments:
     """What is known of one log: its segments in order, by first_seq, and what makes records in them dead."""
 
-    __slots__ = ("absorbed", "as_of", "deletes", "floor", "segments")
+    __slots__ = ("as_of", "deletes", "floor", "flushed", "segments")
 
     def __init__(self, section: Section | None = None) -> None:
-        self.as_of: Place = section.as_of if section else (0, 0)
-        self.absorbed = section.absorbed if section else 0
+        self.as_of: Lsn = section.as_of if section else (0, 0)
+        self.flushed = section.absorbed if section else 0
         self.segments = {each.first_seq: each for each in section.segments} if section else {}
         self.floor = max([1, *(section.floors.values() if section else ())])
         #: Delete frames by tag or seq: what they remove may not be flagged in the files yet.
@@ -59,7 +59,7 @@ class NamedSegments:
         self.deleted = set(newest.body.pending_deletes) if newest else set[int]()
         self.stale = False
 
-    def apply(self, place: Place, topic_id: int, value: Any) -> Iterator[str]:
+    def apply(self, lsn: Lsn, topic_id: int, value: Any) -> Iterator[str]:
         """Take in a whole, verified control frame; sentences about what does not fit."""
         if isinstance(value, control.CheckpointMark):
             for each, seq in value.absorbed.items():
@@ -74,19 +74,19 @@ class NamedSegments:
                 _delete(log, value)
             elif isinstance(value, control.EvictWatermark):
                 log.floor = max([log.floor, *(value.floors or {}).values()])
-            elif isinstance(value, control.Segment) and place >= log.as_of:
+            elif isinstance(value, control.Segment) and lsn >= log.as_of:
                 yield from _take(log, value)
 
     def _mark(self, topic_id: int, seq: int) -> Iterator[str]:
         log = self.logs.get(topic_id)
-        if log is None or seq <= log.absorbed:
+        if log is None or seq <= log.flushed:
             return  # deleted since, or known to the snapshot
         active = log.active
         if active is None:
             yield f"It says that topic {topic_id} is in segments up to seq {seq}, but no segment is open for that."
             return
         log.segments[active.first_seq] = replace(active, end_seq=seq + 1)
-        log.absorbed = seq
+        log.flushed = seq
 
 
 def _delete(log: LogSegments, value: control.Delete) -> None:
@@ -101,8 +101,8 @@ def _take(log: LogSegments, value: control.Segment) -> Iterator[str]:
     first_seq = value.first_seq
     segment = log.segments.get(first_seq)
     if value.event == "opened":
-        if log.active is not None or first_seq <= log.absorbed:
-            yield f"A segment is opened at seq {first_seq}, where records are in segments up to seq {log.absorbed}."
+        if log.active is not None or first_seq <= log.flushed:
+            yield f"A segment is opened at seq {first_seq}, where records are in segments up to seq {log.flushed}."
             return
         log.segments[first_seq] = SegmentState(first_seq=first_seq, end_seq=first_seq, gen=value.gen)
         return

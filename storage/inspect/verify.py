@@ -187,19 +187,19 @@ class _Verification:
 
     def _check_snapshots_of(self, shard: int, files: list[WalPath], end: FileEnd | None) -> None:
         """The log reaches from where each snapshot's replay begins to where it was taken."""
-        place = (end.wal.number, end.scanned) if end else (0, 0)
+        lsn = (end.wal.number, end.scanned) if end else (0, 0)
         for path, view in self._valid[-2:]:  # more may be there after a crash; the log does not wait for those
             if not self._directory.fs.exists(layout.join(self._directory.root, path)):
                 continue  # replaced meanwhile, and the log trimmed behind it
             number = view.body.redo_from[shard][0] if shard < len(view.body.redo_from) else 0
             if files and 0 < number < files[0].number:
                 self._say(path, f"Its replay begins in file {number} of shard {shard}, which is gone.")
-            latest = max((place for index, place in view.places if index == shard), default=(0, 0))
-            if latest > place and latest[1] > 0:
+            latest = max((lsn for index, lsn in view.lsns if index == shard), default=(0, 0))
+            if latest > lsn and latest[1] > 0:
                 self._say(
                     path,
                     f"It was taken when the log of shard {shard} reached offset {latest[1]} of file {latest[0]}, but "
-                    f"that log ends at offset {place[1]} of file {place[0]}: synced frames are missing. {DAMAGE}",
+                    f"that log ends at offset {lsn[1]} of file {lsn[0]}: synced frames are missing. {DAMAGE}",
                 )
 
     def _check_numbers(self, folder: str, numbers: list[int]) -> None:

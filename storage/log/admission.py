@@ -14,12 +14,12 @@ import msgspec
 from storage.config import Discard, Durability, TopicConfig
 from storage.errors import LimitReached, RecordTooLarge, StorageFull, TopicFull
 from storage.format import control
-from storage.format.cutting import largest
+from storage.format.blocks import largest
 from storage.log.encode import encode_controls
 from storage.records.values import LossCause
-from storage.state.consumers.passed import passed_floor
+from storage.state.consumers.consumed_floor import consumed_floor
 from storage.state.log import Log
-from storage.state.retained import Cut
+from storage.state.retained import Eviction
 
 if TYPE_CHECKING:
     from storage.engine import Engine
@@ -63,13 +63,13 @@ def over_caps(config: TopicConfig, log: Log, records: int, size_bytes: int) -> t
     return max(0, over_records), max(0, over_bytes)
 
 
-def eviction(config: TopicConfig, log: Log, cut: Cut) -> control.EvictWatermark:
+def eviction(config: TopicConfig, log: Log, plan: Eviction) -> control.EvictWatermark:
     """The frame that says that the oldest make room, as things are assigned now.
 
     What all consumers have passed is not lost to a cap: it goes as consumed.
     """
-    cause = LossCause.CONSUMED if cut.floor <= passed_floor(config, log) else LossCause.CAP
-    return control.EvictWatermark(floors={cause: cut.floor}, jobs=None if log.queue is None else cut.records)
+    cause = LossCause.CONSUMED if plan.floor <= consumed_floor(config, log) else LossCause.CAP
+    return control.EvictWatermark(floors={cause: plan.floor}, jobs=None if log.queue is None else plan.records)
 
 
 def check_limits(engine: Engine, config: TopicConfig, total_bytes: int, *, has_key: bool) -> None:

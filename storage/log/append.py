@@ -24,23 +24,23 @@ from storage.errors import (
     TopicNotFound,
 )
 from storage.format import control
-from storage.format.cutting import total
+from storage.format.blocks import total
 from storage.log.admission import announce, check_caps, check_limits, eviction, over_caps
+from storage.log.blockers import Blocker, wait_done
 from storage.log.contents import Contents, encoded, hash_of, measured
 from storage.log.encode import WriteHeader, assemble
 from storage.log.framing import Frames
-from storage.log.obstacles import Obstacle, settled
-from storage.log.pending_losses import settle_debt
+from storage.log.pending_losses import announce_losses
 from storage.log.submission import Both, Outcome, Submission
 from storage.log.validation import MAX_U64, check_address, check_cleanup, check_text
-from storage.records.batches import Run
+from storage.records.batches import AppendedRecords
 from storage.records.partitions import is_address
 from storage.records.values import Appended, ProducerBatch, StoredBodies
 from storage.state.catalog import Topic
 from storage.state.keys import key_digest
 from storage.state.log import Log
 from storage.state.partition_rules import check_partitions
-from storage.state.retained import Cut
+from storage.state.retained import Eviction
 
 if TYPE_CHECKING:
     from storage.engine import Engine
@@ -56,12 +56,12 @@ class Write:
         "count",
         "create",
         "created",
-        "cut",
         "delayed",
         "dest_id",
         "digest",
         "durable",
         "engine",
+        "eviction",
         "expected_seq",
         "first_seq",
         "hash",
@@ -107,7 +107,7 @@ class Write:
 
         `hasten`: its sync is not to wait for the timer of its class; the ack does not wait for it all the same.
         `writers` above 1: each of its plain records is a write, and becomes a unit, of its own (see
-        `storage.log.together`), but where others go to a cap to make room for them: what goes and what comes is one
+        `storage.log.coalescer`), but where others go to a cap to make room for them: what goes and what comes is one
         unit, all of it."""
         self.engine = engine
         self.move = move
@@ -139,7 +139,7 @@ class Write:
         self.durable = False
         #: (records, bytes) by which it brings its log over its caps, and what goes for them, as far as it is there.
         self.over: tuple[int, int] | None = None
-        self.cut: Cut | None = None
+        self.eviction: Eviction | None = None
         self.log: Log
         self.first_seq = 0
         self.submission: Submission | None = None
@@ -152,10 +152,10 @@ class Write:
             if topic is not None and (known := await self._known(topic)) is not None:
                 return known
             topic = self.engine.catalog.topics.get(self.name)
-            obstacle = self._obstacle(topic)
-            if obstacle is None:
+            blocker = self._blocker(topic)
+            if blocker is None:
                 break
-            await asyncio.ensure_future(obstacle())  # a task: every round lets the loop go on
+            await asyncio.ensure_future(blocker())  # a task: every round lets the loop go on
         submission = self._enqueue(topic)
         if submission is not None:
             done = self.engine.loop.create_future()
@@ -166,7 +166,7 @@ class Write:
     def attempt(self, outcome: Outcome) -> bool:
         """Enqueue if nothing has to be waited for: True, and `outcome` is told, on the loop.
 
-        False: nothing was done, and it takes `run`. Raises what stands against the write, as `run` would.
+        False: nothing was done, and it takes `appended`. Raises what stands against the write, as `appended` would.
         """
         self._check()
         topic = self.engine.catalog.topics.get(self.name)
@@ -174,7 +174,7 @@ class Write:
             return False
         if (self.key is not None or self.producer is not None) and self._seen(topic.logs[0]):
             return False
-        if self._obstacle(topic) is not None:
+        if self._blocker(topic) is not None:
             return False
         submission = self._enqueue(topic)
         assert submission is not None  # only ephemeral topics have none
@@ -251,7 +251,7 @@ class Write:
             raise IdempotencyConflict(first_seq=found.first_seq)
         return self._answer(log, found.first_seq, found.count, deduped=True, payload_differs=differs)
 
-    def _obstacle(self, topic: Topic | None) -> Obstacle | None:
+    def _blocker(self, topic: Topic | None) -> Blocker | None:
         """None when the write can be enqueued now; what to wait for; or raises what stands against it."""
         engine = self.engine
         if engine.closing:
@@ -265,9 +265,9 @@ class Write:
             self._check_kind(config)
         changing = engine.changing.get(topic.topic_id)
         if changing is not None:
-            return partial(settled, changing)
+            return partial(wait_done, changing)
         if self.key is not None and (log.topic_id, self.digest) in engine.pending_keys:
-            return partial(settled, engine.pending_keys[log.topic_id, self.digest])
+            return partial(wait_done, engine.pending_keys[log.topic_id, self.digest])
         if self.expected_seq is not None:
             self._check_expected(log.assigned_head)
         capped = config.cap_records or config.cap_bytes or config.consumed_max_bytes
@@ -281,14 +281,14 @@ class Write:
         check_limits(engine, config, self.total, has_key=self.key is not None)
         shard = engine.shards[log.shard]
         shard.refuse_when_full()
-        if log.topic_id in engine.debts:
-            return partial(settle_debt, engine, log)
+        if log.topic_id in engine.pending_losses:
+            return partial(announce_losses, engine, log)
         self.over = over_caps(config, log, self.count, self.total) if capped else None
         if self.over is not None:
-            cut = log.cut(*self.over)
-            if not isinstance(cut, Cut):
-                return partial(engine.segments.load_to_evict, log, cut)
-            self.cut = cut
+            eviction_plan = log.plan_eviction(*self.over)
+            if not isinstance(eviction_plan, Eviction):
+                return partial(engine.segments.load_to_evict, log, eviction_plan)
+            self.eviction = eviction_plan
         frames = self.count + 3
         if not shard.has_room(frames, self.total):
             return partial(self._wait_room, shard, frames)
@@ -302,7 +302,7 @@ class Write:
         await shard.wait_room(frames, self.total, self.held_ns)
         self.held_ns += clock.monotonic_ns() - began_ns
 
-    def _check_new_topic(self) -> Obstacle | None:
+    def _check_new_topic(self) -> Blocker | None:
         if not self.create:
             raise TopicNotFound(self.name)
         if is_address(self.name):
@@ -361,23 +361,23 @@ class Write:
         if over is not None:
             self.apart = False
         more = over is not None or bool(self.trailing)
-        appends, run = self._encode(head, more=more)
-        row = log.reserve(run)
+        appends, appended = self._encode(head, more=more)
+        entry = log.reserve(appended)
         after: list[control.EvictWatermark] = []
         if over is not None:
-            cut = self.cut
-            if cut is None or cut.short:
-                cut = log.cut(*over)  # some of what it brings goes, too
-                assert isinstance(cut, Cut), "all that is in segments goes, and takes no look at sizes"
-            after.append(eviction(topic.config, log, cut))
-            log.assign_cut(cut)
-            engine.segments.look_ahead(log, cut.floor)
+            eviction_plan = self.eviction
+            if eviction_plan is None or eviction_plan.short:
+                eviction_plan = log.plan_eviction(*over)  # some of what it brings goes, too
+                assert isinstance(eviction_plan, Eviction), "all that is in segments goes, and takes no look at sizes"
+            after.append(eviction(topic.config, log, eviction_plan))
+            log.assign_eviction(eviction_plan)
+            engine.segments.look_ahead(log, eviction_plan.floor)
         behind = [*self.trailing, *after]
         if self.producer is not None:
             engine.producers.assign(log, self.producer, self.count, self.first_seq, now)
         whole = assemble(
             appends,
-            run,
+            appended,
             head,
             before=before,
             after=behind,
@@ -389,7 +389,7 @@ class Write:
         )
         if log.ephemeral:
             durable_go = bool(after) and not log.in_memory_only
-            engine.publisher.in_memory(log, whole, row)
+            engine.publisher.in_memory(log, whole, entry)
             if durable_go:
                 announce(engine, log, after)
             return None
@@ -403,20 +403,20 @@ class Write:
             needs_sync=durable or self.created or self.move is not None,
             hasten=self.hasten,
             generation=shard.generation,
-            row=row,
+            entry=entry,
             writers=self.writers,
         )
         return self.submission
 
-    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, Run]:
+    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, AppendedRecords]:
         return encoded(self.records, head, self.payloads, more=more, apart=self.apart)
 
     def _submit(self, submission: Submission, outcome: Outcome) -> None:
         engine, log = self.engine, self.log
         if self.key is not None:
-            place = (log.topic_id, self.digest)
-            settled = engine.pending_keys[place] = engine.loop.create_future()
-            outcome = Both(outcome, settled, partial(engine.pending_keys.pop, place, None))
+            key_id = (log.topic_id, self.digest)
+            done_once = engine.pending_keys[key_id] = engine.loop.create_future()
+            outcome = Both(outcome, done_once, partial(engine.pending_keys.pop, key_id, None))
         if self.producer is not None:
             pending, sent = engine.producers.pending, (log.topic_id, self.first_seq)
             over = pending[sent] = engine.loop.create_future()
@@ -429,14 +429,14 @@ class Write:
         )
 
 
-class Settling:
+class AppendCallback:
     """The outcome of a write that nobody awaits: a callback is told. It must not raise."""
 
-    __slots__ = ("_settled", "_write")
+    __slots__ = ("_on_result", "_write")
 
-    def __init__(self, write: Write, settled: Callable[[Appended | Exception], None]) -> None:
+    def __init__(self, write: Write, on_result: Callable[[Appended | Exception], None]) -> None:
         self._write = write
-        self._settled = settled
+        self._on_result = on_result
 
     def done(self) -> bool:
         return False
@@ -445,13 +445,15 @@ class Settling:
         outcome: Appended | Exception
         try:
             outcome = self._write.finish()
-        except Exception as error:  # where `run` would raise it; other outcomes, told behind this one, must be told
+        except (
+            Exception
+        ) as error:  # where `appended` would raise it; other outcomes, told behind this one, must be told
             outcome = error
         # The submission leads back here: left standing, the circle would keep the request's bytes until the garbage
         # collector comes by, and every request would have to be given fresh memory instead of its predecessor's.
         self._write.submission = None
-        self._settled(outcome)
+        self._on_result(outcome)
 
     def set_exception(self, exception: StorageError, /) -> None:
         self._write.submission = None
-        self._settled(exception)
+        self._on_result(exception)

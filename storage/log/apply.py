@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from storage.format.control import RouterCursor
 from storage.format.wal_frame import FrameType
-from storage.log.submission import ControlStep, PlaceStep, SinglesStep, Unit
+from storage.log.submission import ControlStep, LoneAppendsStep, PersistStep, Unit
 from storage.state.catalog import Catalog
 from storage.state.log import Log
 
 
-def apply_unit(catalog: Catalog, unit: Unit, place: int, end_place: int, row: int = -1) -> int | None:
-    """Publish a unit whose bytes lie at `place` (0: in memory only) up to `end_place`.
+def apply_unit(catalog: Catalog, unit: Unit, lsn: int, end_lsn: int, entry: int = -1) -> int | None:
+    """Publish a unit whose bytes lie at `lsn` (0: in memory only) up to `end_lsn`.
 
-    `row` is that of the unit's reserved run; without one (recovery) runs are reserved here. The caller has checked
+    `entry` is that of the unit's reserved run; without one (recovery) runs are reserved here. The caller has checked
     that runs continue their logs. Returns what the last removing control frame removed, in records.
     """
     removed: int | None = None
@@ -27,28 +27,28 @@ def apply_unit(catalog: Catalog, unit: Unit, place: int, end_place: int, row: in
             if isinstance(step.value, RouterCursor):
                 catalog.move_router(topic_id, step.value, count)
                 continue
-            result = catalog.apply(step.type, topic_id, step.ts, step.value, place, step.node)
+            result = catalog.apply(step.type, topic_id, step.ts, step.value, lsn, step.node)
             removed = result if result is not None else removed
             ts = step.ts
             continue
         log = catalog.log(topic_id)
         if log is None:
             continue
-        if isinstance(step, PlaceStep):
-            log.written_out(log.tail.place_batch(step.first_seq, place, step.offset))
+        if isinstance(step, PersistStep):
+            log.written_out(log.tail.set_batch_lsn(step.first_seq, lsn, step.offset))
             continue
-        if isinstance(step, SinglesStep):
-            log.take_singles(step.singles, place)
+        if isinstance(step, LoneAppendsStep):
+            log.take_lone(step.lone, lsn)
             continue
-        run = step.run
-        log.commit(run, log.reserve(run) if row < 0 else row, place, step.offset)
-        count += len(run.sizes)
-        ts = run.ts
+        appended = step.appended
+        log.commit(appended, log.reserve(appended) if entry < 0 else entry, lsn, step.offset)
+        count += len(appended.sizes)
+        ts = appended.ts
     if unit.batch is not None:
         catalog.remember(topic_id, ts, unit.batch, count)
     log = log or catalog.log(topic_id)
-    if log is not None and end_place:
-        log.applied_place = end_place
+    if log is not None and end_lsn:
+        log.applied_lsn = end_lsn
     elif topic_id == 0 and any(isinstance(step, ControlStep) and step.type == FrameType.STATE for step in unit.steps):
-        catalog.states.applied_place = end_place
+        catalog.states.applied_lsn = end_lsn
     return removed

@@ -23,7 +23,7 @@ from storage.log.encode_bodies import encode_bodies
 from storage.log.framing import Frames
 from storage.log.validation import check_delays, check_plain, check_records, check_stored, fit, is_plain
 from storage.options import Options
-from storage.records.batches import Run
+from storage.records.batches import AppendedRecords
 from storage.records.record_columns import RecordColumns, columns_of
 from storage.records.values import NewRecord, PlainBinary, PlainRecords, StoredBodies
 
@@ -62,7 +62,7 @@ def hash_of(contents: Contents, payloads: array[int], node: str | None) -> bytes
 
 def encoded(
     contents: Contents, head: WriteHeader, payloads: array[int], *, more: bool, apart: bool = False
-) -> tuple[Frames, Run]:
+) -> tuple[Frames, AppendedRecords]:
     """The Append frames, and what the index needs. `more`: a frame of the same batch follows the last one.
 
     `apart`: each is a unit of its own; of plain records only.

@@ -12,15 +12,15 @@ from struct import Struct
 from typing import NamedTuple
 
 from storage.format.binary import binary_body, is_binary, opening_of
+from storage.format.blocks import all_equal, put, split_block, u64s
 from storage.format.checksum import digest128
 from storage.format.control import TYPE_OF, Batch, Control, encode_control
-from storage.format.cutting import alike, cut, put, u64s
 from storage.format.record import DATA, PLAIN_OVERHEAD, split_body
 from storage.format.wal_frame import HEADER, LENGTH, MORE, OVERHEAD, REST, FrameFlag, FrameType, encode
 from storage.log.framing import FEW, Frames, framed, framed_each, little
-from storage.log.submission import ControlStep, RunStep, Step, Submission, Unit
+from storage.log.submission import AppendStep, ControlStep, Step, Submission, Unit
 from storage.platform.filesystem import Buffer
-from storage.records.batches import Run
+from storage.records.batches import AppendedRecords
 from storage.records.record_columns import RecordColumns
 from storage.records.values import BinaryRecord, NewRecord, StoredBodies
 
@@ -94,7 +94,7 @@ def stored_hash(stored: StoredBodies, node: bytes) -> bytes:
 def plain_hash(datas: Sequence[Buffer], payloads: array[int], node: bytes) -> bytes:
     """`payload_hash` for records that are data alone."""
     before = _U32.pack(len(node)) + node + bytes(4)
-    lengths = cut(little(payloads[:]), 4)
+    lengths = split_block(little(payloads[:]), 4)
     return digest128(_join(chain.from_iterable(zip(repeat(before), lengths, datas, repeat(bytes(4))))))
 
 
@@ -110,7 +110,7 @@ def _fields(column: Sequence[Buffer] | None, default: bytes = b"") -> tuple[Iter
     """The lengths, as they are hashed, and the fields: of each record `default` where there is no column."""
     if column is None:
         return repeat(_U32.pack(len(default))), repeat(default)
-    return cut(little(array("I", map(len, column))), _U32.size), column
+    return split_block(little(array("I", map(len, column))), _U32.size), column
 
 
 def _deliver_at(record: NewRecord, now_ms: int) -> int | None:
@@ -131,7 +131,7 @@ def _body(record: NewRecord, now_ms: int) -> bytes:
 
 def encode_appends(
     records: Sequence[NewRecord], head: WriteHeader, payloads: array[int], *, more: bool
-) -> tuple[Frames, Run]:
+) -> tuple[Frames, AppendedRecords]:
     """The Append frames, and what the index needs. `more`: a frame of the same batch follows the last one."""
     topic_id, seq, ts, durable, default_node = head
     base_flags = MORE | (DURABLE if durable else 0) | (2 if default_node else 0)
@@ -162,7 +162,7 @@ def encode_appends(
         bodies.append(body)
         seq += 1
     frames, sizes = framed_each(bodies)
-    return frames, Run(head.first_seq, ts, sizes, payloads, tagged, delayed or ())
+    return frames, AppendedRecords(head.first_seq, ts, sizes, payloads, tagged, delayed or ())
 
 
 def encode_plain(
@@ -173,7 +173,7 @@ def encode_plain(
     more: bool,
     binary: bool = False,
     apart: bool = False,
-) -> tuple[Frames, Run]:
+) -> tuple[Frames, AppendedRecords]:
     """`encode_appends` for records that are data alone, with next to no Python a record: the same bytes.
 
     `apart`: none of the frames says that another one of its batch follows: each is a unit.
@@ -196,7 +196,7 @@ def encode_plain(
     put(block, _SEQ_AT, width, seqs, 8, (first_seq ^ (first_seq + count - 1)).bit_length() + 7 >> 3)
     if not more:
         block[_FLAGS_AT - width] = flags & ~MORE
-    if alike(payloads):
+    if all_equal(payloads):
         sizes = array("I", [size + fixed]) * count
     else:
         sizes = array("I", [each + fixed for each in payloads])
@@ -206,14 +206,14 @@ def encode_plain(
             lengths = little(payloads[:])
             for byte in range(4):
                 block[width - 1 - byte :: width] = lengths[byte::4]
-    headers = [*cut(block, width, f"{LENGTH.size}x{width - LENGTH.size}s")]
+    headers = [*split_block(block, width, f"{LENGTH.size}x{width - LENGTH.size}s")]
     frames = framed(headers, [datas], b"" if binary else b"}", sizes)
-    return frames, Run(first_seq, ts, sizes, payloads, [])
+    return frames, AppendedRecords(first_seq, ts, sizes, payloads, [])
 
 
 def _encode_few(
     datas: Sequence[Buffer], payloads: array[int], head: WriteHeader, *, more: bool, binary: bool, apart: bool
-) -> tuple[Frames, Run]:
+) -> tuple[Frames, AppendedRecords]:
     """What `encode_plain` makes, frame by frame."""
     topic_id, seq, ts, durable, node = head
     flags = (0 if apart else MORE) | (DURABLE if durable else 0) | (NODE if node else 0) | (BINARY if binary else 0)
@@ -229,12 +229,12 @@ def _encode_few(
         bodies.append(b"%b%b%b%b%b" % (front, node, opening, data, closing))
         seq += 1
     frames, sizes = framed_each(bodies)
-    return frames, Run(head.first_seq, ts, sizes, payloads, [])
+    return frames, AppendedRecords(head.first_seq, ts, sizes, payloads, [])
 
 
 def assemble(
     appends: Frames,
-    run: Run,
+    appended: AppendedRecords,
     head: WriteHeader,
     *,
     before: Sequence[Control] = (),
@@ -247,9 +247,9 @@ def assemble(
 ) -> EncodedUnit:
     """One write as one batch: Batch, `before`, the Append frames, `after`. A single Append that a Batch would say
     nothing of stands alone, and so do those of several writes (`apart`), which have nothing else with them."""
-    frames = len(before) + len(run.sizes) + len(after)
+    frames = len(before) + len(appended.sizes) + len(after)
     if apart or (frames == 1 and key is None and move is None and producer is None):
-        return EncodedUnit(Unit(None, [RunStep(head.topic_id, run, 0)]), appends.between(b"", b""), frames)
+        return EncodedUnit(Unit(None, [AppendStep(head.topic_id, appended, 0)]), appends.between(b"", b""), frames)
     lead = b"".join([_control(each, head, more=True) for each in before])
     trail = b"".join([_control(each, head, more=index < len(after) - 1) for index, each in enumerate(after)])
     size = len(lead) + appends.size + len(trail)
@@ -258,7 +258,7 @@ def assemble(
     )
     opening = _control(batch, head, more=True)
     steps: list[Step] = [_step(each, head) for each in before]
-    steps.append(RunStep(head.topic_id, run, len(opening) + len(lead)))
+    steps.append(AppendStep(head.topic_id, appended, len(opening) + len(lead)))
     steps += [_step(each, head) for each in after]
     return EncodedUnit(Unit(batch, steps), appends.between(opening + lead, trail), frames + 1)
 

@@ -11,11 +11,11 @@ from functools import partial
 from itertools import repeat
 from operator import add
 
-from storage.format.cutting import alike, cut, put, u64s
+from storage.format.blocks import all_equal, put, split_block, u64s
 from storage.format.wal_frame import HEADER, HOP_SHIFT, LENGTH, MORE, OVERHEAD, REST
 from storage.log.encode import BINARY, DURABLE, NODE, TAG, WriteHeader
 from storage.log.framing import FEW, Frames, framed, framed_each, little
-from storage.records.batches import Run
+from storage.records.batches import AppendedRecords
 from storage.records.values import StoredBodies
 
 # Where in an Append frame these fields are.
@@ -25,7 +25,7 @@ _AS_BINARY = bytes([0] + [BINARY] * 255)
 
 def encode_bodies(
     stored: StoredBodies, head: WriteHeader, *, more: bool, hops: int = 0, nodes: list[bytes] | None = None
-) -> tuple[Frames, Run]:
+) -> tuple[Frames, AppendedRecords]:
     """The Append frames, and what the index needs. `more`: a frame of the same batch follows the last one. `hops`: how
     often routers have copied each of them. `nodes`: of each; None: all are from that of `head`, which else has none.
     """
@@ -36,7 +36,7 @@ def encode_bodies(
     tagged = [] if tags is None else [each for each in zip(tags, seqs_of, strict=True) if each[0]]
     if count <= FEW:
         frames, sizes = framed_each(_few(stored, head, more=more, hops=hops))
-        return frames, Run(first_seq, ts, sizes, stored.payloads, tagged)
+        return frames, AppendedRecords(first_seq, ts, sizes, stored.payloads, tagged)
     data_lens = array("I", map(len, bodies))
     tag_lens = array("H", map(len, tags)) if tags is not None else None
     node_lens = array("H", map(len, nodes)) if nodes is not None else None
@@ -57,18 +57,18 @@ def encode_bodies(
     block = bytearray((opening + node) * count)
     seqs = u64s(count).pack(*range(first_seq, first_seq + count))
     put(block, _SEQ_AT, width, seqs, 8, (first_seq ^ (first_seq + count - 1)).bit_length() + 7 >> 3)
-    if not alike(data_lens):
+    if not all_equal(data_lens):
         put(block, _DATA_LEN_AT, width, little(data_lens), 4)
-    if tag_lens is not None and not alike(tag_lens):
+    if tag_lens is not None and not all_equal(tag_lens):
         put(block, _TAG_LEN_AT, width, little(tag_lens), 2)
-    if node_lens is not None and not alike(node_lens):
+    if node_lens is not None and not all_equal(node_lens):
         put(block, _NODE_LEN_AT, width, little(node_lens), 2)
     _set_flags(block, width, flags, stored, nodes)
     if not more:
         block[_FLAGS_AT - width] &= ~MORE
-    run = Run(first_seq, ts, sizes, stored.payloads, tagged)
-    headers = [*cut(block, width, f"{LENGTH.size}x{width - LENGTH.size}s")]
-    return framed(headers, [column for column in (nodes, tags, bodies) if column is not None], b"", sizes), run
+    appended = AppendedRecords(first_seq, ts, sizes, stored.payloads, tagged)
+    headers = [*split_block(block, width, f"{LENGTH.size}x{width - LENGTH.size}s")]
+    return framed(headers, [column for column in (nodes, tags, bodies) if column is not None], b"", sizes), appended
 
 
 def _few(stored: StoredBodies, head: WriteHeader, *, more: bool, hops: int) -> list[bytes]:
@@ -91,11 +91,11 @@ def _few(stored: StoredBodies, head: WriteHeader, *, more: bool, hops: int) -> l
 
 def _sizes(data_lens: array[int], tag_lens: array[int] | None, fixed: int) -> array[int]:
     """The sums."""
-    if tag_lens is not None and alike(tag_lens):
+    if tag_lens is not None and all_equal(tag_lens):
         fixed, tag_lens = fixed + tag_lens[0], None
     if tag_lens is not None:
         return array("I", map(partial(add, fixed), map(add, data_lens, tag_lens)))
-    if alike(data_lens):
+    if all_equal(data_lens):
         return array("I", [data_lens[0] + fixed]) * len(data_lens)
     return array("I", [each + fixed for each in data_lens])
 

@@ -7,11 +7,11 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from storage.format.cutting import total
+from storage.format.blocks import total
 from storage.log.position import split
 from storage.platform import layout
 from storage.platform.filesystem import File, FileSystem, Read
-from storage.records.spans import Span
+from storage.records.batch_slices import BatchSlice
 
 MAX_OPEN = 64
 #: Reads in one batch: fewer than MAX_OPEN, so that opening the last never closes the first.
@@ -42,19 +42,19 @@ class WalReader:
         self._open: OrderedDict[tuple[int, int], File] = OrderedDict()
         self._lock = threading.Lock()
 
-    def read(self, shard: int, spans: list[Span]) -> dict[int, tuple[bytes, int]]:
+    def read(self, shard: int, slices: list[BatchSlice]) -> dict[int, tuple[bytes, int]]:
         """By each span's first seq: bytes that hold its frames, and where they begin. Raises WalFileGone, OSError."""
         found: dict[int, tuple[bytes, int]] = {}
-        groups = _merge(spans)
+        groups = _merge(slices)
         for begin in range(0, len(groups), _MOST_AT_ONCE):
             part = groups[begin : begin + _MOST_AT_ONCE]
             for group, data in zip(part, self._read_groups(shard, part), strict=True):
                 start = _begin(group)[1]
-                for span in group:
-                    found[span.first_seq] = (data, split(span.place)[1] + span.offset - start)
+                for slice_ in group:
+                    found[slice_.first_seq] = (data, split(slice_.lsn)[1] + slice_.offset - start)
         return found
 
-    def _read_groups(self, shard: int, groups: list[list[Span]]) -> list[bytes]:
+    def _read_groups(self, shard: int, groups: list[list[BatchSlice]]) -> list[bytes]:
         """One batch of reads: no more files than are kept open."""
         # Read under the lock: no file is closed meanwhile.
         with self._lock:
@@ -62,7 +62,7 @@ class WalReader:
             for group in groups:
                 number, begin = _begin(group)
                 last = group[-1]
-                end = split(last.place)[1] + last.offset + total(last.sizes)
+                end = split(last.lsn)[1] + last.offset + total(last.sizes)
                 try:
                     reads.append(Read(self._file(shard, number), end - begin, begin))
                 except FileNotFoundError:
@@ -102,30 +102,30 @@ class WalFetcher(WalReader):
         super().__init__(fs, directories)
         self._run_io = run_io
 
-    async def fetch(self, shard: int, spans: list[Span]) -> dict[int, tuple[bytes, int]]:
+    async def fetch(self, shard: int, slices: list[BatchSlice]) -> dict[int, tuple[bytes, int]]:
         """`read`, awaited."""
-        return await self._run_io(self.read, shard, spans)
+        return await self._run_io(self.read, shard, slices)
 
 
-def _begin(group: list[Span]) -> tuple[int, int]:
+def _begin(group: list[BatchSlice]) -> tuple[int, int]:
     """File and offset where the bytes of a group begin."""
-    return split(group[0].place + group[0].offset)
+    return split(group[0].lsn + group[0].offset)
 
 
-def _merge(spans: list[Span]) -> list[list[Span]]:
+def _merge(slices: list[BatchSlice]) -> list[list[BatchSlice]]:
     """Neighbours in one file that are read together: not too far apart, not too much at once."""
-    groups: list[list[Span]] = []
+    groups: list[list[BatchSlice]] = []
     begin = used = 0
-    for span in spans:
-        number, offset = split(span.place)
-        offset += span.offset
-        size = total(span.sizes)
-        if groups and split(groups[-1][-1].place)[0] == number and offset >= begin:
+    for slice_ in slices:
+        number, offset = split(slice_.lsn)
+        offset += slice_.offset
+        size = total(slice_.sizes)
+        if groups and split(groups[-1][-1].lsn)[0] == number and offset >= begin:
             extent = offset + size - begin
             if extent <= _MERGE_MAX_BYTES and extent <= _MERGE_WASTE * (used + size) + 65536:
-                groups[-1].append(span)
+                groups[-1].append(slice_)
                 used += size
                 continue
-        groups.append([span])
+        groups.append([slice_])
         begin, used = offset, size
     return groups

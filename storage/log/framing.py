@@ -13,8 +13,8 @@ from itertools import repeat
 from operator import add
 from typing import TypeAlias
 
+from storage.format.blocks import all_equal, put, split_block, total
 from storage.format.checksum import checksum, checksum_bytes
-from storage.format.cutting import alike, cut, put, total
 from storage.format.wal_frame import CHECKSUM, LENGTH
 from storage.platform.filesystem import Buffer
 
@@ -53,7 +53,7 @@ def framed(headers: Sequence[bytes], columns: Sequence[Sequence[Buffer]], closin
     sums = _join(map(checksum_bytes, covered))
     # Between two frames stand the checksum of the one and the length of the other.
     width = len(closing) + CHECKSUM.size + LENGTH.size
-    if alike(sizes):
+    if all_equal(sizes):
         first = LENGTH.pack(sizes[0] - LENGTH.size)
         between = bytearray((closing + bytes(CHECKSUM.size) + first) * count)
     else:
@@ -68,9 +68,9 @@ def framed(headers: Sequence[bytes], columns: Sequence[Sequence[Buffer]], closin
     pieces: Pieces = [b""] * (step * count + 1)
     pieces[0] = first
     pieces[1::step] = headers
-    for place, column in enumerate(columns, start=2):
-        pieces[place::step] = column
-    pieces[step::step] = cut(between, width)
+    for index, column in enumerate(columns, start=2):
+        pieces[index::step] = column
+    pieces[step::step] = split_block(between, width)
     pieces[-1] = bytes(between[-width : -LENGTH.size])
     return Frames(pieces, total(sizes))
 

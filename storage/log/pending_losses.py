@@ -10,6 +10,6 @@ if TYPE_CHECKING:
     from storage.engine import Engine
 
 
-async def settle_debt(engine: Engine, log: Log) -> None:
+async def announce_losses(engine: Engine, log: Log) -> None:
     """Announce what a full disk had no room for at the start. Raises StorageFull when there is still none."""
     await engine.logs.announce_losses(log)

@@ -11,6 +11,6 @@ def position(file: int, offset: int) -> int:
     return file << SHIFT | offset
 
 
-def split(place: int) -> tuple[int, int]:
+def split(lsn: int) -> tuple[int, int]:
     """(file number, byte offset) of a position."""
-    return place >> SHIFT, place & OFFSET_MASK
+    return lsn >> SHIFT, lsn & OFFSET_MASK

@@ -12,7 +12,7 @@ from storage.errors import ShuttingDown, StorageError, TopicNotFound
 from storage.format.control import ConfigUpdate, Consumer, Segment, TopicDelete
 from storage.log.apply import apply_unit
 from storage.log.encode import EncodedUnit
-from storage.log.submission import ControlStep, PlaceStep, RunStep, Submission, Unit
+from storage.log.submission import AppendStep, ControlStep, PersistStep, Submission, Unit
 from storage.log.writer import Shard
 from storage.state.cache import TailCache
 from storage.state.catalog import Catalog, Topic
@@ -45,7 +45,7 @@ class Publisher:
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
-    def settled(self, shard: Shard, submission: Submission) -> None:
+    def complete(self, shard: Shard, submission: Submission) -> None:
         """A submission came back from its shard: publish it, or undo what it had been given."""
         done = submission.done
         assert done is not None
@@ -55,19 +55,19 @@ class Publisher:
             if not done.done():
                 done.set_exception(submission.error)
             return
-        place = submission.place
+        lsn = submission.lsn
         removed = self._publish(
-            submission.unit, submission.payload, place, place + len(submission.payload), submission.row
+            submission.unit, submission.payload, lsn, lsn + len(submission.payload), submission.entry
         )
         if not done.done():
             done.set_result(removed)
 
-    def in_memory(self, log: Log, encoded: EncodedUnit, row: int) -> None:
+    def in_memory(self, log: Log, encoded: EncodedUnit, entry: int) -> None:
         """Publish a unit of an ephemeral log, which has no other place than memory."""
-        self._publish(encoded.unit, encoded.payload, 0, 0, row)
+        self._publish(encoded.unit, encoded.payload, 0, 0, entry)
 
-    def _publish(self, unit: Unit, payload: bytes, place: int, end: int, row: int) -> int | None:
-        removed = apply_unit(self._catalog, unit, place, end, row)
+    def _publish(self, unit: Unit, payload: bytes, lsn: int, end: int, entry: int) -> int | None:
+        removed = apply_unit(self._catalog, unit, lsn, end, entry)
         self.commits += 1
         for step in unit.steps:
             self.touched.add(step.topic_id)
@@ -75,19 +75,19 @@ class Publisher:
             log = topic.logs[0] if topic is not None else None
             if isinstance(step, ControlStep):
                 if isinstance(step.value, TopicDelete):
-                    self._tell_deleted(step.topic_id, step.value.name)
+                    self._notify_deleted(step.topic_id, step.value.name)
                 if topic is None or log is None:
                     continue
                 topic.provisional = False
                 if self.on_retention is not None and isinstance(step.value, _OF_RETENTION):
                     self.on_retention(log)
-            elif log is not None and isinstance(step, RunStep):
-                self._catalog.usage.traffic.wrote(len(step.run.sizes))
-                if place:
-                    self._cache.add(log, step.run.first_seq, payload, step.offset)
+            elif log is not None and isinstance(step, AppendStep):
+                self._catalog.usage.traffic.wrote(len(step.appended.sizes))
+                if lsn:
+                    self._cache.add(log, step.appended.first_seq, payload, step.offset)
                 else:
-                    log.cached[step.run.first_seq] = (payload, step.offset)
-            elif log is not None and isinstance(step, PlaceStep) and step.first_seq in log.cached:
+                    log.cached[step.appended.first_seq] = (payload, step.offset)
+            elif log is not None and isinstance(step, PersistStep) and step.first_seq in log.cached:
                 self._cache.add(log, step.first_seq, payload, step.offset)  # no longer the only copy
         if unit.steps:
             first = unit.steps[0]
@@ -138,10 +138,10 @@ class Publisher:
         except TimeoutError:
             return False
         finally:
-            left = self._waiters.get(log.topic_id)
-            if left is not None and waiter in left:
-                left.remove(waiter)
-                if not left:
+            still_waiting = self._waiters.get(log.topic_id)
+            if still_waiting is not None and waiter in still_waiting:
+                still_waiting.remove(waiter)
+                if not still_waiting:
                     del self._waiters[log.topic_id]
         return True
 
@@ -175,7 +175,7 @@ class Publisher:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _tell_deleted(self, topic_id: int, name: str) -> None:
+    def _notify_deleted(self, topic_id: int, name: str) -> None:
         if self.on_deleted is not None:
             self.on_deleted(topic_id, name)
         for waiter in self._waiters.pop(topic_id, ()):

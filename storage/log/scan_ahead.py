@@ -48,14 +48,14 @@ class AheadScanner:
         return index, job
 
     def scan(self, file: File, job: Job, idle: Callable[[], None]) -> Scan:
-        in_place = InlineScanner().scan(file, job, idle)
+        inline = InlineScanner().scan(file, job, idle)
         with self._changed:
             index, process = self._given.pop(job, (0, None))
             if process is None:
                 with contextlib.suppress(StopIteration):
                     self._todo.remove(next(each for each in self._todo if each[1] == job))
-                return in_place
-        return _AheadScan(job, index, process, in_place, idle)
+                return inline
+        return _AheadScan(job, index, process, inline, idle)
 
     def close(self) -> None:
         with self._changed:
@@ -65,14 +65,14 @@ class AheadScanner:
 
 
 class _AheadScan(Scan):
-    """One file as a process finds it; `in_place` is the scan to turn to when that process dies."""
+    """One file as a process finds it; `inline` is the scan to turn to when that process dies."""
 
-    def __init__(self, job: Job, index: int, process: ScanProcess, in_place: Scan, idle: Callable[[], None]) -> None:
+    def __init__(self, job: Job, index: int, process: ScanProcess, inline: Scan, idle: Callable[[], None]) -> None:
         super().__init__(job.start)
         self._job = job
         self._index = index
         self._process = process
-        self._in_place = in_place
+        self._inline = inline
         self._idle = idle
 
     def units(self) -> Iterator[ScannedUnit]:
@@ -97,8 +97,8 @@ class _AheadScan(Scan):
     def _rest(self, count: int) -> Iterator[ScannedUnit]:
         """From the beginning in place, without the units that were delivered: the same bytes make the same units."""
         try:
-            for unit in islice(self._in_place.units(), count, None):
+            for unit in islice(self._inline.units(), count, None):
                 self.end = unit.end
                 yield unit
         finally:
-            self.take(self._in_place.findings())
+            self.take(self._inline.findings())

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from storage.format.control import Batch
-from storage.log.submission import RunStep, Unit
+from storage.log.submission import AppendStep, Unit
 from storage.log.units import ScannedUnit
-from storage.records.batches import Run
+from storage.records.batches import AppendedRecords
 
 
-class Rows(NamedTuple):
+class UnitColumns(NamedTuple):
     """Consecutive units, each of a Batch frame of `leads` bytes (0: none) and `counts` records without tag or delay."""
 
     offsets: array[int]
@@ -32,55 +32,55 @@ class Rows(NamedTuple):
     """Of the Batch frame, where there is one: key and hash."""
 
 
-Packed: TypeAlias = list[Rows | ScannedUnit]
+Packed: TypeAlias = list[UnitColumns | ScannedUnit]
 
 
 def pack(units: Iterable[ScannedUnit]) -> Packed:
     """The units, in order. `unpack` gives back their equals."""
     found: Packed = []
-    rows: list[tuple[ScannedUnit, RunStep]] = []
+    units_: list[tuple[ScannedUnit, AppendStep]] = []
     for each in units:
         steps = each.unit.steps
         step = steps[0] if len(steps) == 1 else None
-        if isinstance(step, RunStep) and _is_row(each, step):
-            rows.append((each, step))
+        if isinstance(step, AppendStep) and _is_uniform(each, step):
+            units_.append((each, step))
             continue
-        if rows:
-            found.append(_columns(rows))
-            rows = []
+        if units_:
+            found.append(_columns(units_))
+            units_ = []
         found.append(each)
-    if rows:
-        found.append(_columns(rows))
+    if units_:
+        found.append(_columns(units_))
     return found
 
 
-def _columns(rows: list[tuple[ScannedUnit, RunStep]]) -> Rows:
+def _columns(units_: list[tuple[ScannedUnit, AppendStep]]) -> UnitColumns:
     numbers = [
-        (unit.offset, unit.end, lead, topic_id, run.first_seq, run.ts, len(run.sizes))
-        for unit, (topic_id, run, lead) in rows
+        (unit.offset, unit.end, lead, topic_id, appended.first_seq, appended.ts, len(appended.sizes))
+        for unit, (topic_id, appended, lead) in units_
     ]
     sizes, payloads = array("I"), array("I")
-    for _, (_, run, _) in rows:
-        sizes.extend(run.sizes)
-        payloads.extend(run.payloads)
-    batches = [unit.unit.batch for unit, _ in rows]
+    for _, (_, appended, _) in units_:
+        sizes.extend(appended.sizes)
+        payloads.extend(appended.payloads)
+    batches = [unit.unit.batch for unit, _ in units_]
     keys = [(batch.key, batch.hash) for batch in batches if batch is not None]
     columns = [array("Q", column) for column in zip(*numbers, strict=True)]
-    return Rows(*columns, sizes=sizes, payloads=payloads, keys=keys)
+    return UnitColumns(*columns, sizes=sizes, payloads=payloads, keys=keys)
 
 
-def _is_row(unit: ScannedUnit, step: RunStep) -> bool:
+def _is_uniform(unit: ScannedUnit, step: AppendStep) -> bool:
     """Whether all that is in the unit can be told from a row."""
-    run, batch = step.run, unit.unit.batch
-    if run.tagged or run.delayed:
+    appended, batch = step.appended, unit.unit.batch
+    if appended.tagged or appended.delayed:
         return False
-    count = len(run.sizes)
+    count = len(appended.sizes)
     if batch is None:
         return step.offset == 0 and unit.frames == count
     return (
         step.offset > 0
         and unit.frames == count + 1
-        and batch == _batch(unit.offset, unit.end, step.offset, run.first_seq, count, (batch.key, batch.hash))
+        and batch == _batch(unit.offset, unit.end, step.offset, appended.first_seq, count, (batch.key, batch.hash))
     )
 
 
@@ -89,23 +89,28 @@ def _batch(offset: int, end: int, lead: int, first_seq: int, count: int, key: tu
 
 
 def _unit(
-    offset: int, end: int, lead: int, topic_id: int, run: Run, key: tuple[str | None, bytes | None] | None
+    offset: int,
+    end: int,
+    lead: int,
+    topic_id: int,
+    appended: AppendedRecords,
+    key: tuple[str | None, bytes | None] | None,
 ) -> ScannedUnit:
-    count = len(run.sizes)
+    count = len(appended.sizes)
     if key is None:
-        return ScannedUnit(offset, end, Unit(None, [RunStep(topic_id, run, lead)]), count)
-    batch = _batch(offset, end, lead, run.first_seq, count, key)
-    return ScannedUnit(offset, end, Unit(batch, [RunStep(topic_id, run, lead)]), count + 1)
+        return ScannedUnit(offset, end, Unit(None, [AppendStep(topic_id, appended, lead)]), count)
+    batch = _batch(offset, end, lead, appended.first_seq, count, key)
+    return ScannedUnit(offset, end, Unit(batch, [AppendStep(topic_id, appended, lead)]), count + 1)
 
 
 def unpack(packed: Packed) -> Iterator[ScannedUnit]:
     """The units that were packed."""
     for each in packed:
-        if not isinstance(each, Rows):
+        if not isinstance(each, UnitColumns):
             yield each
             continue
         at, keys = 0, iter(each.keys)
         for offset, end, lead, topic_id, first_seq, ts, count in zip(*each[:7], strict=True):
-            run = Run(first_seq, ts, each.sizes[at : at + count], each.payloads[at : at + count], [])
-            yield _unit(offset, end, lead, topic_id, run, next(keys) if lead else None)
+            appended = AppendedRecords(first_seq, ts, each.sizes[at : at + count], each.payloads[at : at + count], [])
+            yield _unit(offset, end, lead, topic_id, appended, next(keys) if lead else None)
             at += count

@@ -25,11 +25,12 @@ from storage.options import Options
 from storage.platform.clock import Clock
 from storage.platform.filesystem import Buffer, File, FileSystem, SyncFailed, write_buffers
 
-Settle = Callable[[list[Submission]], None]
+OnWritten = Callable[[list[Submission]], None]
 
 
 class ShardLog:
-    """The active file and where it stands. `settle` gets submissions in order; failures after all earlier successes."""
+    """The active file and where it stands. `on_written` gets submissions in order; failures after all earlier
+    successes."""
 
     def __init__(
         self,
@@ -38,13 +39,13 @@ class ShardLog:
         shard: int,
         options: Options,
         clock: Clock,
-        settle: Settle,
+        on_written: OnWritten,
         spawn: Callable[[Callable[[], None]], None],
     ) -> None:
         self.shard = shard
         self._options = options
         self._clock = clock
-        self._settle = settle
+        self._on_written = on_written
         self.stats = WalStats()
         size, reserve = options.wal_file_bytes, options.wal_reserve_bytes
         self.files = WalFiles(fs, directory, file_bytes=size, reserve_bytes=reserve, spawn=spawn, stats=self.stats)
@@ -100,7 +101,7 @@ class ShardLog:
             self.files.prepare_ahead(self._next_number)
 
     @property
-    def end_place(self) -> int:
+    def end_lsn(self) -> int:
         """Where the next frame would go."""
         number = self._active.number if self._active else self._next_number
         return position(number, self._end)
@@ -116,24 +117,24 @@ class ShardLog:
         self.stats.groups += 1
         self.stats.group_size.observe(writers)
         self._written_ns = 0
-        run: list[Submission] = []
+        batch: list[Submission] = []
         size = 0
         written: list[Submission] = []
         for each in group:
-            if run and self._end + size + len(each.payload) > self._room():
-                self._flush(run, size, written)
-                run, size = [], 0
+            if batch and self._end + size + len(each.payload) > self._room():
+                self._flush(batch, size, written)
+                batch, size = [], 0
             # Asked behind that flush, which may have failed: nothing is written behind what failed.
             refusal = self._refusal(each)
             if refusal is not None:
-                self._flush(run, size, written)
-                run, size = [], 0
+                self._flush(batch, size, written)
+                batch, size = [], 0
                 each.error = refusal
                 written.append(each)
                 continue
-            run.append(each)
+            batch.append(each)
             size += len(each.payload)
-        self._flush(run, size, written, sync=sync)  # nobody is told before the sync
+        self._flush(batch, size, written, sync=sync)  # nobody is told before the sync
         self._conclude(written)
 
     def _room(self) -> int:
@@ -168,18 +169,18 @@ class ShardLog:
         message = f"Log shard {self.shard} stopped after a failed write or sync (errno {number}); restart to recover."
         return StorageFailed(message, shard=self.shard, errno=number)
 
-    def _flush(self, run: list[Submission], size: int, written: list[Submission], *, sync: bool = False) -> None:
+    def _flush(self, group: list[Submission], size: int, written: list[Submission], *, sync: bool = False) -> None:
         """Write a run of `size` bytes to the active file, or to the next one where it does not fit. `sync`: sync it."""
-        if not run:
+        if not group:
             return
         if size == 0:  # barriers: they only want the sync
-            written += run
+            written += group
             return
         try:
             if self._active is None or self._end + size > self._room():
                 self._rotate(size)
-            self._write(run, sync=sync)
-            written += run
+            self._write(group, sync=sync)
+            written += group
             return
         except OSError as error:
             if self.failed is None and no_space(error):
@@ -187,7 +188,7 @@ class ShardLog:
             elif self.failed is None:
                 self.failed = error
         # The disk was full: what frees space goes to the reserve, one by one; the rest is refused.
-        for each in run:
+        for each in group:
             each.error = self._refusal(each)
             if each.error is None:
                 self._write_to_reserve(each)
@@ -209,18 +210,18 @@ class ShardLog:
                 self.failed = error
                 each.error = self.failure()
 
-    def _write(self, run: Sequence[Submission], *, sync: bool = False) -> None:
+    def _write(self, batch: Sequence[Submission], *, sync: bool = False) -> None:
         """One run, whole or not at all, and with `sync` that too. Raises OSError unless it was the sync that failed;
         sets `failed` for all but a full disk."""
         active = self._active
         assert active is not None
         start = self._end
-        point = self._sync_point(active.number, run[0].ts)
+        point = self._sync_point(active.number, batch[0].ts)
         buffers: list[Buffer] = [] if point is None else [point]
         at = start + sum(map(len, buffers))
         frames, hasten = len(buffers), False
-        for each in run:
-            each.place = position(active.number, at)
+        for each in batch:
+            each.lsn = position(active.number, at)
             at += len(each.payload)
             frames += each.frames
             hasten = hasten or each.hasten
@@ -281,7 +282,7 @@ class ShardLog:
             each.written_ns = now
             waiting = waiting or (each.needs_sync and each.error is None)
         if not waiting:
-            self._settle(written)
+            self._on_written(written)
             return
         held: set[int] = set()
         early: list[Submission] = []
@@ -296,14 +297,14 @@ class ShardLog:
             else:
                 early.append(each)
         if early:
-            self._settle(early)
+            self._on_written(early)
         self.sync()
         now = self._clock.monotonic_ns()
         for each in late:
             each.synced_ns = now
             if self.failed is not None and each.error is None:
                 each.error = self.failure()
-        self._settle(late)
+        self._on_written(late)
 
     # -- syncing and turning over --------------------------------------------------------------------------------------
 

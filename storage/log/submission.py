@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from storage.errors import StorageError
 from storage.format.control import Batch
-from storage.records.batches import Run, Singles
+from storage.records.batches import AppendedRecords, LoneAppends
 
 if TYPE_CHECKING:  # what scans the log in processes of its own has no use for a loop, and imports this
     import asyncio
@@ -23,15 +23,15 @@ class ControlStep(NamedTuple):
     node: str = ""
 
 
-class RunStep(NamedTuple):
+class AppendStep(NamedTuple):
     """Append frames, back to back. `offset` of the first from the start of the unit's bytes."""
 
     topic_id: int
-    run: Run
+    appended: AppendedRecords
     offset: int
 
 
-class PlaceStep(NamedTuple):
+class PersistStep(NamedTuple):
     """Append frames of records that are published already: from now on they are in the WAL, too."""
 
     topic_id: int
@@ -39,14 +39,14 @@ class PlaceStep(NamedTuple):
     offset: int
 
 
-class SinglesStep(NamedTuple):
+class LoneAppendsStep(NamedTuple):
     """Append frames of a log that stand alone, in recovery: a unit each, taken together."""
 
     topic_id: int
-    singles: Singles
+    lone: LoneAppends
 
 
-Step: TypeAlias = ControlStep | RunStep | PlaceStep | SinglesStep
+Step: TypeAlias = ControlStep | AppendStep | PersistStep | LoneAppendsStep
 
 
 class Unit(NamedTuple):
@@ -101,24 +101,24 @@ class Submission:
     `generation` >= 0 marks a write whose seqs build on those before it: when one fails, so do all later ones of
     that generation. `frees` marks one that a full disk still takes, `needs_sync` one acked only after a sync, `hasten`
     one whose sync, though it is acked before, is not to wait for the timer. `writers`: how many wait for it.
-    The writer sets `place` (where its first byte lies) or `error`; times are monotonic ns.
+    The writer sets `lsn` (where its first byte lies) or `error`; times are monotonic ns.
     """
 
     __slots__ = (
         "done",
         "enqueued_ns",
+        "entry",
         "error",
         "frames",
         "frees",
         "generation",
         "hasten",
         "internal",
+        "lsn",
         "needs_sync",
         "payload",
-        "place",
         "posted",
         "resolved",
-        "row",
         "synced_ns",
         "topic_id",
         "ts",
@@ -140,7 +140,7 @@ class Submission:
         frees: bool = False,
         internal: bool = False,
         generation: int = -1,
-        row: int = -1,
+        entry: int = -1,
         writers: int = 1,
     ) -> None:
         self.unit = unit
@@ -153,9 +153,9 @@ class Submission:
         self.frees = frees
         self.internal = internal
         self.generation = generation
-        self.row = row
+        self.entry = entry
         self.writers = writers
-        self.place = 0
+        self.lsn = 0
         self.posted = False
         self.resolved = False
         self.error: StorageError | None = None

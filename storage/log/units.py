@@ -16,11 +16,11 @@ from storage.format import control
 from storage.format.control import Batch, SyncPoint
 from storage.format.record import PLAIN_OVERHEAD, delivered_at, payload_size
 from storage.format.wal_frame import HEADER_SIZE, MORE, OVERHEAD, FrameType
+from storage.log.frame_groups import FrameGroup, FrameGroupParser, LoneGroup
 from storage.log.position import MAX_OFFSET
 from storage.log.reader import FrameStream, RawFrame, frame_data, frame_node, frame_size, frame_tag
-from storage.log.runs import FrameRun, LoneGroup, RunParser
-from storage.log.submission import ControlStep, RunStep, SinglesStep, Step, Unit
-from storage.records.batches import Run, Singles
+from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, Step, Unit
+from storage.records.batches import AppendedRecords, LoneAppends
 
 _APPEND = int(FrameType.APPEND)
 
@@ -48,7 +48,7 @@ class BadUnit(ValueError):
 class _Builder:
     """The unit whose last frame has not come yet."""
 
-    __slots__ = ("batch", "body_offset", "frames", "offset", "run", "run_seq", "size", "steps")
+    __slots__ = ("appended", "batch", "body_offset", "frames", "next_seq_of_batch", "offset", "size", "steps")
 
     def __init__(self) -> None:
         self.frames = 0
@@ -60,39 +60,44 @@ class _Builder:
         self.body_offset = 0
         self.batch: Batch | None = None
         self.steps: list[Step] = []
-        self.run: Run | None = None
-        self.run_seq = 0
+        self.appended: AppendedRecords | None = None
+        self.next_seq_of_batch = 0
 
     def append(self, frame: RawFrame, chunk: bytes, base: int) -> None:
         start, _, _, topic_id, seq, ts, node_len, tag_len, data_len = frame
-        run = self.run
-        if run is None or seq != self.run_seq or run.ts != ts or self.steps[-1].topic_id != topic_id:
-            run = self.run = Run(seq, ts, array("I"), array("I"), [])
-            self.steps.append(RunStep(topic_id, run, base + start - self.offset))
-            self.run_seq = seq
+        appended = self.appended
+        if (
+            appended is None
+            or seq != self.next_seq_of_batch
+            or appended.ts != ts
+            or self.steps[-1].topic_id != topic_id
+        ):
+            appended = self.appended = AppendedRecords(seq, ts, array("I"), array("I"), [])
+            self.steps.append(AppendStep(topic_id, appended, base + start - self.offset))
+            self.next_seq_of_batch = seq
         begin = start + HEADER_SIZE + node_len + tag_len
-        run.sizes.append(begin - start + data_len + 8)
+        appended.sizes.append(begin - start + data_len + 8)
         try:
-            run.payloads.append(payload_size(chunk, begin, begin + data_len))
+            appended.payloads.append(payload_size(chunk, begin, begin + data_len))
         except (msgspec.DecodeError, OverflowError) as error:
             raise BadUnit("an Append frame does not hold a record", base + start) from error
         if tag_len:
-            run.tagged.append((frame_tag(frame, chunk), seq))
+            appended.tagged.append((frame_tag(frame, chunk), seq))
         deliver_at = delivered_at(chunk, begin, begin + data_len)
         if deliver_at:
-            self._delay(run, seq, deliver_at)
-        self.run_seq += 1
+            self._delay(appended, seq, deliver_at)
+        self.next_seq_of_batch += 1
 
-    def _delay(self, run: Run, seq: int, deliver_at: int) -> None:
-        if isinstance(run.delayed, list):
-            run.delayed.append((seq, deliver_at))
+    def _delay(self, appended: AppendedRecords, seq: int, deliver_at: int) -> None:
+        if isinstance(appended.delayed, list):
+            appended.delayed.append((seq, deliver_at))
             return
-        self.run = run._replace(delayed=[(seq, deliver_at)])
+        self.appended = appended._replace(delayed=[(seq, deliver_at)])
         step = self.steps[-1]
-        assert isinstance(step, RunStep)
-        self.steps[-1] = step._replace(run=self.run)
+        assert isinstance(step, AppendStep)
+        self.steps[-1] = step._replace(appended=self.appended)
 
-    def extend(self, found: FrameRun, base: int) -> None:
+    def extend(self, found: FrameGroup, base: int) -> None:
         overhead = OVERHEAD + found.node_len
         first, count = found.data_lens[0], len(found.data_lens)
         if found.data_lens.count(first) == count:
@@ -100,24 +105,24 @@ class _Builder:
         else:
             sizes = array("I", [size + overhead for size in found.data_lens])
             payloads = array("I", [size - PLAIN_OVERHEAD for size in found.data_lens])
-        run = self.run
+        appended = self.appended
         if (
-            run is None
-            or found.first_seq != self.run_seq
-            or run.ts != found.ts
+            appended is None
+            or found.first_seq != self.next_seq_of_batch
+            or appended.ts != found.ts
             or self.steps[-1].topic_id != found.topic_id
         ):
-            self.run = Run(found.first_seq, found.ts, sizes, payloads, [])
-            self.steps.append(RunStep(found.topic_id, self.run, base + found.start - self.offset))
+            self.appended = AppendedRecords(found.first_seq, found.ts, sizes, payloads, [])
+            self.steps.append(AppendStep(found.topic_id, self.appended, base + found.start - self.offset))
         else:
-            run.sizes.extend(sizes)
-            run.payloads.extend(payloads)
-        self.run_seq = found.first_seq + len(sizes)
+            appended.sizes.extend(sizes)
+            appended.payloads.extend(payloads)
+        self.next_seq_of_batch = found.first_seq + len(sizes)
         self.frames += len(sizes)
         self.size += found.end - found.start
 
     def control(self, frame: RawFrame, chunk: bytes) -> None:
-        self.run = None
+        self.appended = None
         value: Any = control.decode_control(frame[1], frame_data(frame, chunk))
         if isinstance(value, Batch):
             self.batch = value
@@ -166,14 +171,14 @@ class UnitScan(Scan):
     def __init__(self, stream: FrameStream, number: int, group_from: int = MAX_OFFSET) -> None:
         super().__init__(stream.end)
         self._stream = stream
-        self._parser = RunParser(group_from)
+        self._parser = FrameGroupParser(group_from)
         self._number = number
 
     def units(self) -> Iterator[ScannedUnit]:
         builder = _Builder()
         for base, data, items in self._stream.read(self._parser.parse):
             for frame in items:
-                if isinstance(frame, FrameRun):
+                if isinstance(frame, FrameGroup):
                     self.max_topic_id = max(self.max_topic_id, frame.topic_id)
                     builder.extend(frame, base)
                     if frame.ends:
@@ -211,8 +216,8 @@ class UnitScan(Scan):
             self.last_ts = max(self.last_ts, stamps[-1])
             self.frames += len(sizes)
             offsets = array("Q", [start - group.start for start in starts])
-            singles = Singles(first_seq, array("Q", stamps), offsets, array("I", sizes), array("I", payloads))
-            yield ScannedUnit(begin, self.end, Unit(None, [SinglesStep(topic_id, singles)]), len(sizes))
+            lone = LoneAppends(first_seq, array("Q", stamps), offsets, array("I", sizes), array("I", payloads))
+            yield ScannedUnit(begin, self.end, Unit(None, [LoneAppendsStep(topic_id, lone)]), len(sizes))
 
     def _control(self, builder: _Builder, frame: RawFrame, data: bytes, base: int) -> None:
         try:

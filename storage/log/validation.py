@@ -10,7 +10,7 @@ import msgspec
 
 from storage.config import CleanupPolicy, Retention, TopicConfig
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
-from storage.format.cutting import largest
+from storage.format.blocks import largest
 from storage.options import Options
 from storage.records.partitions import is_address
 from storage.records.record_columns import RecordColumns

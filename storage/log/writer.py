@@ -37,7 +37,7 @@ class Shard:
         log: ShardLog,
         options: Options,
         clock: Clock,
-        settled: Callable[[Shard, Submission], None],
+        on_complete: Callable[[Shard, Submission], None],
         failed: Callable[[Shard], None],
         *,
         threaded: bool = True,
@@ -46,7 +46,7 @@ class Shard:
         self.log = log
         self._options = options
         self._clock = clock
-        self._settled = settled
+        self._on_complete = on_complete
         self._failed = failed
         self._threaded = threaded
         self._loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ class Shard:
         self._condition = threading.Condition()
         self._wake_at = 1
         self._stopping = False
-        self._failure_told = False
+        self._failure_reported = False
         #: A commit could not be applied: its log's state is unknown until the next start.
         self._defect = False
         self._drain_scheduled = False
@@ -74,11 +74,11 @@ class Shard:
         self.generation = 0
         #: Called on the loop after a sync, for as long as it is set.
         self.on_synced: Callable[[], None] | None = None
-        self._syncs_told = 0
+        self._syncs_reported = 0
         #: In flight, in the order of the log. The first one's place bounds what a snapshot may call applied.
         self.unresolved: deque[Submission] = deque()
         #: Everything of this shard below this place has been applied.
-        self.applied_place = log.end_place
+        self.applied_lsn = log.end_lsn
         self.queued_frames = 0
         self.queued_bytes = 0
         self.peak_frames = 0
@@ -112,9 +112,9 @@ class Shard:
             return 0.0
         return (self._clock.monotonic_ns() - self.unresolved[0].enqueued_ns) / 1e6
 
-    def stretch_window(self, factor: int) -> None:
-        """A group commit waits for so many times the company it would wait for."""
-        self._window.stretch = factor
+    def widen_window(self, factor: int) -> None:
+        """A group commit waits for this many times the writes it would wait for."""
+        self._window.pressure_factor = factor
 
     async def wait_room(self, frames: int, size_bytes: int, waited_ns: int = 0) -> None:
         """Wait until so much fits. Raises WalSaturated after the enqueue timeout, of which `waited_ns` are over: others
@@ -163,13 +163,13 @@ class Shard:
         return self._came - self._taken
 
     @property
-    def settled_end(self) -> int:
+    def completed_end(self) -> int:
         """The end of the last unit whose outcome is known, or of all that is known: nothing settled is behind it.
 
         Units in front of it may still wait for their sync, which the next one issued covers.
         """
-        ends = [each.place + len(each.payload) for each in self.unresolved if each.resolved and each.error is None]
-        return max([self.applied_place, *ends])
+        ends = [each.lsn + len(each.payload) for each in self.unresolved if each.resolved and each.error is None]
+        return max([self.applied_lsn, *ends])
 
     # -- the outcome -------------------------------------------------------------------------------------------------
 
@@ -192,23 +192,23 @@ class Shard:
             self.queued_frames -= each.frames
             self.queued_bytes -= len(each.payload)
             each.resolved = True
-            self._settle(each)
+            self._complete(each)
         while self.unresolved and self.unresolved[0].resolved:
             first = self.unresolved.popleft()
             # In the order of the log: a disk-class write is settled before the fsync-class one in front of it.
             if first.error is None and first.payload:
-                self.applied_place = first.place + len(first.payload)
+                self.applied_lsn = first.lsn + len(first.payload)
         while self._room_waiters:
             waiter = self._room_waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _settle(self, each: Submission) -> None:
+    def _complete(self, each: Submission) -> None:
         """What cannot be applied stops the shard, as what cannot be synced does: nobody is left waiting for it."""
         if self._defect and each.error is None:
             each.error = self.log.failure()  # it builds on a state that nobody knows
         try:
-            self._settled(self, each)
+            self._on_complete(self, each)
         except Exception as error:
             _log.exception("commit_not_applied", shard=self.index)
             self._defect = True
@@ -216,8 +216,8 @@ class Shard:
             each.error = self.log.failure()
             if each.done is not None and not each.done.done():
                 each.done.set_exception(each.error)
-            if not self._failure_told:
-                self._failure_told = True
+            if not self._failure_reported:
+                self._failure_reported = True
                 self._failed(self)
 
     def refuse_when_full(self) -> None:
@@ -264,7 +264,7 @@ class Shard:
                 return
 
     def _gather(self) -> None:
-        """Wait for company, when there has been company before. Called with the condition held."""
+        """Wait for more writes, if earlier groups had several. Called with the condition held."""
         before = self._came - self._taken
         wanted, window_ns = self._window.wait_for(before)
         if not wanted or not before or self._stopping:
@@ -294,14 +294,14 @@ class Shard:
             self._worked_ns = ended
         if self.log.dirty_since_ns is not None or self.log.full:
             self.harden()
-        if self.on_synced is not None and self.log.syncs != self._syncs_told:
-            self._syncs_told = self.log.syncs
-            self._call(Shard._tell_synced, self)
-        if self.log.failed is not None and not self._failure_told:
-            self._failure_told = True
+        if self.on_synced is not None and self.log.syncs != self._syncs_reported:
+            self._syncs_reported = self.log.syncs
+            self._call(Shard._report_synced, self)
+        if self.log.failed is not None and not self._failure_reported:
+            self._failure_reported = True
             self._call(self._failed, self)
 
-    def _tell_synced(self) -> None:
+    def _report_synced(self) -> None:
         if self.on_synced is not None:
             self.on_synced()
 
@@ -328,7 +328,7 @@ class Shard:
             self.log.resume()
 
     def _sync_after_ns(self) -> int:
-        """How long what is written may wait for its sync; what is in a hurry only for company, as a group does."""
+        """How long what is written may wait for its sync; what is in a hurry only for more writes, as a group does."""
         if not self.log.hastened:
             return self._options.disk_sync_ms * 1_000_000
         return self._options.gc_max_us * 1000 if self._queue else 0

@@ -66,13 +66,13 @@ def take_lock(fs: FileSystem, root: str, clock: Clock | None = None) -> Lock:
         try:
             return fs.lock(path)
         except BlockingIOError:
-            if clock.monotonic_ns() >= give_up_ns or _holder_runs(fs, path):
+            if clock.monotonic_ns() >= give_up_ns or _holder_is_running(fs, path):
                 raise AlreadyLocked(f"{root} is in use by another process (its .lock is held).", path=root) from None
         with still:
             clock.wait(still, _LOOK_AGAIN_S)
 
 
-def _holder_runs(fs: FileSystem, path: str) -> bool:
+def _holder_is_running(fs: FileSystem, path: str) -> bool:
     """Whether the process named in the lock file exists. For a moment, the file may still name the previous owner.
 
     A process number of another container means nothing here: the wait is then in vain, or does not happen.
@@ -82,7 +82,7 @@ def _holder_runs(fs: FileSystem, path: str) -> bool:
         pid = file.pread(4096, 0).partition(b"\n")[0]
     finally:
         file.close()
-    return not pid.isdigit() or fs.runs(int(pid))
+    return not pid.isdigit() or fs.is_running(int(pid))
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,7 @@ class FileSystem(Protocol):
         """flock(LOCK_EX | LOCK_NB), creating the file. BlockingIOError when another process holds it."""
         ...
 
-    def runs(self, pid: int) -> bool:
+    def is_running(self, pid: int) -> bool:
         """Whether a process with that number exists, as far as can be known. A process that has ended does not
         count, even if nobody has waited for it."""
         ...

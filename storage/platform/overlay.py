@@ -29,8 +29,8 @@ class _Content:
         count = max(0, min(count, self.size - offset))
         if not count:
             return b""
-        kept = max(0, min(count, self.limit - offset))
-        base = self.below.pread(kept, offset) if self.below is not None and kept else b""
+        readable = max(0, min(count, self.limit - offset))
+        base = self.below.pread(readable, offset) if self.below is not None and readable else b""
         if not self._patches:
             return base if len(base) == count else base + bytes(count - len(base))
         out = bytearray(base) + bytes(count - len(base))
@@ -197,8 +197,8 @@ class OverlayFileSystem:
         finally:
             file.close()
 
-    def runs(self, pid: int) -> bool:
-        return self._below.runs(pid)
+    def is_running(self, pid: int) -> bool:
+        return self._below.is_running(pid)
 
     def boot_id(self) -> str:
         return self._below.boot_id()

@@ -178,7 +178,7 @@ class PosixFileSystem:
             raise
         return PosixLock(fd, previous)
 
-    def runs(self, pid: int) -> bool:
+    def is_running(self, pid: int) -> bool:
         try:
             os.kill(pid, 0)
         except (ProcessLookupError, OverflowError):

@@ -17,8 +17,8 @@ from storage.options import Options
 from storage.platform.clock import Clock, EngineTime, SystemClock
 from storage.platform.filesystem import FileSystem
 from storage.platform.io.choose import close_file_system, open_file_system
+from storage.platform.load_shedding import LoadShedding
 from storage.platform.posix import PosixFileSystem
-from storage.platform.relief import Relief
 from storage.platform.supervisor import Supervisor
 
 _log = structlog.get_logger("storage")
@@ -48,7 +48,7 @@ class Runtime:
         #: Engine time in ms: never goes backwards, not even over a restart.
         self.now_ms: Callable[[], int] = self._time.now_ms
         self.supervisor = Supervisor(self.clock)
-        self.relief = Relief(self.clock)
+        self.load_shedding = LoadShedding(self.clock)
         self._pool: ThreadPoolExecutor | None = None
         self._cold_pool: ThreadPoolExecutor | None = None
 

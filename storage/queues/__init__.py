@@ -1,4 +1,4 @@
-"""Lease queues: jobs are the records of a topic of type queue. Source: api.md §6.
+"""Lease queues: the jobs of a queue are the records of its topic. Source: api.md §6.
 
-`values` what goes in and comes out, `policy` and `leases` the pure state machine, the rest what drives it.
+`storage.state.queues` has the pure state machine; this package runs it.
 """

@@ -1,4 +1,4 @@
-"""One sleeper for everything that falls due: calls back at engine times. Runs on the loop, by the injected clock."""
+"""Timers by key: one task calls back at engine times. Runs on the loop, by the injected clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storage.platform.clock import Clock
 
 
 class Alarms:
-    """`ring(key)` is called once `now_ms()` has reached the time last set for a key."""
+    """Calls `ring(key)` when `now_ms()` has reached the time last set for the key."""
 
     def __init__(self, clock: Clock, now_ms: Callable[[], int], ring: Callable[[int], None]) -> None:
         self._clock = clock
@@ -24,7 +24,7 @@ class Alarms:
         self._stopped = False
 
     def set(self, key: int, at_ms: int) -> None:
-        """Ring for `key` then; an earlier time that was set for it stays."""
+        """Ring for `key` at that time; an earlier time set for it remains."""
         before = self._at.get(key)
         if self._stopped or (before is not None and before <= at_ms):
             return
@@ -34,7 +34,7 @@ class Alarms:
             self._sleep()
 
     def forget(self, key: int) -> None:
-        """Nobody listens any more."""
+        """Cancel the timer of a key."""
         self._at.pop(key, None)
 
     def _sleep(self) -> None:
@@ -49,7 +49,7 @@ class Alarms:
             self._sleeper = asyncio.get_running_loop().create_task(self._wait(heap[0][0]), name="storage-alarms")
 
     async def _wait(self, at_ms: int) -> None:
-        # Engine time may stand still behind a clock that was set back: it is asked again, not assumed.
+        # Engine time may stand still after the wall clock was set back: it is read again, not assumed.
         while (left_ms := at_ms - self._now_ms()) > 0:
             await self._clock.sleep(left_ms / 1000)
         self._sleeper = None
@@ -62,12 +62,12 @@ class Alarms:
         try:
             for key in due:
                 self._ring(key)
-        finally:  # one that fails must not silence the others
+        finally:  # a callback that fails must not stop the others
             if self._sleeper is None:
                 self._sleep()
 
     async def stop(self) -> None:
-        """Nothing rings from here on."""
+        """Cancel all timers."""
         self._stopped = True
         if self._sleeper is not None:
             sleeper, self._sleeper = self._sleeper, None

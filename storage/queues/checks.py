@@ -1,6 +1,6 @@
-"""What a queue operation may be asked for: the only place that says so, for the library and the broker alike.
+"""Checks of queue operations' arguments, for the library and the broker.
 
-All but `check_seqs` raise InvalidRequest, which names the field. Source: api.md §6.
+All except `check_seqs` raise InvalidRequest, which names the field. Source: api.md §6.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def check_delay(delay_ms: int | None) -> None:
 
 
 def lease_time(lease_ms: int | None, usual: int) -> int:
-    """How long a lease lasts, clamped as a topic's setting is."""
+    """The duration of a lease, clamped like a topic's setting."""
     if lease_ms is None:
         return usual
     if lease_ms < 0:
@@ -65,7 +65,7 @@ def check_seqs(seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> N
 
 
 def tokens_of(seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> dict[int, int]:
-    """Token (0: none given) by seq; a seq named twice counts once. Of what has passed `check_seqs`."""
+    """Token (0: none given) by seq; a seq named twice counts once. For arguments that have passed `check_seqs`."""
     if not lease_ids:
         return dict.fromkeys(seqs, 0)
     return {seq: token or 0 for seq, token in zip(seqs, lease_ids, strict=True)}

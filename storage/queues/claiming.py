@@ -1,4 +1,4 @@
-"""Claims on their way: from the checks to an answer, waiting if they may. Source: api.md §6 (claim)."""
+"""Claims from their checks to their answers, waiting if they may. Source: api.md §6 (claim)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from storage.errors import InvalidRequest, ShuttingDown
 from storage.queues import checks
+from storage.queues.callback_outcome import CallbackOutcome
 from storage.queues.claims import Claim, Claimed
-from storage.queues.desk import Desk
-from storage.queues.soon import Soon
+from storage.queues.lease_queue import LeaseQueue
 from storage.state.catalog import Topic
 from storage.state.queues.job import Holder
 
@@ -45,18 +45,18 @@ class Claiming:
         for field, value in (("max", max), ("wait_ms", wait_ms)):
             if value < 0:
                 raise InvalidRequest(f"{field} must not be negative.", field=field)
-        desk = await self._queues.open(name)
-        if desk.topic.config.ttl_ms:
-            # What is too old must not be taken and dropped again: the claim would be given less than there is.
-            await self._engine.expiry.expire_if_possible(desk.topic)
-            desk = await self._queues.open(name)
-        lease_ms = checks.lease_time(lease_ms, desk.topic.config.lease_ms)
+        queue = await self._queues.open(name)
+        if queue.topic.config.ttl_ms:
+            # Expired jobs must not be taken and then dropped: the claim would get fewer than there are.
+            await self._engine.expiry.expire_if_possible(queue.topic)
+            queue = await self._queues.open(name)
+        lease_ms = checks.lease_time(lease_ms, queue.topic.config.lease_ms)
         while attempt_key is not None:
-            again = await self._repeated(desk, node, attempt_key)
+            again = await self._repeated(queue, node, attempt_key)
             if again is not None:
                 return again
-            desk = await self._queues.open(name)  # it may be gone, or another's, by now
-            if _pending(desk, node, attempt_key) is None:
+            queue = await self._queues.open(name)  # it may have been deleted or recreated by now
+            if _pending(queue, node, attempt_key) is None:
                 break
         answer: asyncio.Future[Claimed] = self._engine.loop.create_future()
         claim = Claim(
@@ -69,12 +69,12 @@ class Claiming:
             holder=holder,
             max_bytes=max_bytes,
         )
-        return await self._wait(desk, claim, answer, min(wait_ms, checks.MAX_WAIT_MS))
+        return await self._wait(queue, claim, answer, min(wait_ms, checks.MAX_WAIT_MS))
 
-    def claim_now(
-        self, name: str, node: str, max: int, lease_ms: int | None, told: Callable[..., None], max_bytes: int = 0
+    def try_claim(
+        self, name: str, node: str, max: int, lease_ms: int | None, on_result: Callable[..., None], max_bytes: int = 0
     ) -> bool:
-        """See `Queues.claim_now`."""
+        """See `Queues.try_claim`."""
         engine = self._engine
         engine.check_open()
         checks.check_node(node, engine.options)
@@ -84,69 +84,71 @@ class Claiming:
         if topic.topic_id in engine.changing or topic.paused or config.ttl_ms or config.claim_jitter_ms or max < 0:
             return False
         if topic.topic_id in engine.catalog.routes.into:
-            return False  # what is on its way here is waited for
+            return False  # records on their way to this topic are waited for
         ready = table.ready(topic.log.count)
         if max_bytes and min(max, ready) * topic.log.bytes > max_bytes * topic.log.count:
             return False
         if ready <= 0 or engine.shards[topic.log.shard].log.failed is not None:
             return False
-        answer = Soon(engine.loop, told)
-        self._queues.desk(topic).queue_up(Claim(answer, node, min(max or 1, checks.MAX_JOBS), lease_ms, patient=False))
+        answer = CallbackOutcome(engine.loop, on_result)
+        self._queues.queue_of(topic).queue_up(
+            Claim(answer, node, min(max or 1, checks.MAX_JOBS), lease_ms, patient=False)
+        )
         return True
 
     async def claim_for(self, worker: Worker, count: int, max_bytes: int) -> Claimed:
-        """A claim of a worker, which waits as long as it takes. Raises ShuttingDown."""
-        desk = await self._queues.open(worker.topic)
+        """A claim of a worker; it waits without a limit. Raises ShuttingDown."""
+        queue = await self._queues.open(worker.topic)
         if self._queues.leaving:
             raise ShuttingDown()
         answer: asyncio.Future[Claimed] = self._engine.loop.create_future()
         claim = Claim(answer, worker.node, count, worker.lease_ms, patient=True, holder=worker, max_bytes=max_bytes)
         try:
-            self._refuse_when_failed(desk.topic)
-            desk.queue_up(claim)
+            self._refuse_when_failed(queue.topic)
+            queue.queue_up(claim)
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            self._abandon(desk, claim, answer)
+            self._abandon(queue, claim, answer)
             raise
 
-    async def _wait(self, desk: Desk, claim: Claim, answer: asyncio.Future[Claimed], wait_ms: int) -> Claimed:
+    async def _wait(self, queue: LeaseQueue, claim: Claim, answer: asyncio.Future[Claimed], wait_ms: int) -> Claimed:
         key = (claim.node, claim.attempt_key) if claim.attempt_key is not None else None
         if key is not None:
-            desk.attempts[key] = answer
+            queue.attempts[key] = answer
         try:
-            self._refuse_when_failed(desk.topic)
-            desk.queue_up(claim)
+            self._refuse_when_failed(queue.topic)
+            queue.queue_up(claim)
             if claim.patient and not answer.done():
                 await asyncio.wait([answer], timeout=wait_ms / 1000)
                 claim.patient = False
-                desk.leave(claim)
+                queue.leave(claim)
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            self._abandon(desk, claim, answer)
+            self._abandon(queue, claim, answer)
             raise
         finally:
             if key is not None and answer.done():
-                _forget(desk, key, answer)
+                _forget(queue, key, answer)
 
-    def _abandon(self, desk: Desk, claim: Claim, answer: asyncio.Future[Claimed]) -> None:
-        """Whoever asked is gone."""
+    def _abandon(self, queue: LeaseQueue, claim: Claim, answer: asyncio.Future[Claimed]) -> None:
+        """The caller is gone."""
         if answer.done():
             if not answer.cancelled() and answer.exception() is None:
                 answer.result().undo()
-        elif claim.dealt and claim.attempt_key is not None:
-            # What it will be given stands, for a repeat to ask for.
+        elif claim.dispatched and claim.attempt_key is not None:
+            # Its leases will stand, for a repeat to ask for.
             key = (claim.node, claim.attempt_key)
-            answer.add_done_callback(lambda done: (_forget(desk, key, done), done.cancelled() or done.exception()))
+            answer.add_done_callback(lambda done: (_forget(queue, key, done), done.cancelled() or done.exception()))
         else:
-            desk.leave(claim)
+            queue.leave(claim)
             answer.cancel()
 
-    async def _repeated(self, desk: Desk, node: str, key: str) -> Claimed | None:
-        """What an earlier claim with this key was given and still holds."""
-        while (pending := _pending(desk, node, key)) is not None:  # behind one that got nothing another may be next
+    async def _repeated(self, queue: LeaseQueue, node: str, key: str) -> Claimed | None:
+        """The jobs that an earlier claim with this key was given and still holds."""
+        while (pending := _pending(queue, node, key)) is not None:  # after one that got nothing, another may be next
             await asyncio.wait([pending])
-        jobs = desk.table.repeat(node, key, self._engine.now_ms())
-        return await desk.repeat(jobs, node, key) if jobs else None
+        jobs = queue.table.repeat(node, key, self._engine.now_ms())
+        return await queue.repeat(jobs, node, key) if jobs else None
 
     def _refuse_when_failed(self, topic: Topic) -> None:
         shard = self._engine.shards[topic.log.shard]
@@ -154,13 +156,13 @@ class Claiming:
             raise shard.log.failure()
 
 
-def _pending(desk: Desk, node: str, key: str) -> asyncio.Future[Claimed] | None:
-    """The answer that another claim with this key waits for."""
-    answer = desk.attempts.get((node, key))
+def _pending(queue: LeaseQueue, node: str, key: str) -> asyncio.Future[Claimed] | None:
+    """The pending answer of another claim with this key."""
+    answer = queue.attempts.get((node, key))
     return answer if answer is not None and not answer.done() else None
 
 
-def _forget(desk: Desk, key: tuple[str, str], answer: asyncio.Future[Claimed]) -> None:
-    """It is there: the next claim with this key may be on its way already, and is another's to forget."""
-    if desk.attempts.get(key) is answer:
-        del desk.attempts[key]
+def _forget(queue: LeaseQueue, key: tuple[str, str], answer: asyncio.Future[Claimed]) -> None:
+    """The answer is there. The next claim with this key may have replaced it, and then forgets its own."""
+    if queue.attempts.get(key) is answer:
+        del queue.attempts[key]

@@ -1,4 +1,4 @@
-"""One claim on its way, and what it was given. Source: api.md §6 (claim)."""
+"""A claim in progress, and its result. Source: api.md §6 (claim)."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from storage.state.queues.job import Holder
 from storage.state.queues.values import ClaimedJob
 
 if TYPE_CHECKING:
-    from storage.queues.desk import Desk
+    from storage.queues.lease_queue import LeaseQueue
 
 
 class Claimed:
-    """What a claim was given. `undo` when nobody will ever hear of it."""
+    """The result of a claim. `undo` it when it reaches nobody."""
 
-    __slots__ = ("_attempt_key", "_desk", "_node", "jobs", "ready", "topic")
+    __slots__ = ("_attempt_key", "_node", "_queue", "jobs", "ready", "topic")
 
-    def __init__(self, desk: Desk, claim: Claim, jobs: Sequence[ClaimedJob], ready: int) -> None:
-        self.topic = desk.topic.name
+    def __init__(self, queue: LeaseQueue, claim: Claim, jobs: Sequence[ClaimedJob], ready: int) -> None:
+        self.topic = queue.topic.name
         self.jobs: Sequence[ClaimedJob] = jobs
         self.ready = ready
-        self._desk = desk
+        self._queue = queue
         self._node = claim.node
         self._attempt_key = claim.attempt_key
 
     def stands(self, job: ClaimedJob) -> bool:
-        """Whether the lease of one of `jobs` is still one."""
-        return self._desk.table.lease_of(job.record.seq) == job.lease_id
+        """Whether the lease of one of `jobs` still stands."""
+        return self._queue.table.lease_of(job.record.seq) == job.lease_id
 
     def undo(self) -> None:
-        """Give all of it back at once, and forgiven. With an attempt_key the leases stand: a repeat asks for them."""
+        """Give all jobs back at once, without counting the delivery. With an attempt_key the leases stand, for a
+        repeat."""
         if self._attempt_key is None and self.jobs:
-            self._desk.give_back([(job.record.seq, job.lease_id) for job in self.jobs], self._node, forgiven=True)
+            self._queue.give_back([(job.record.seq, job.lease_id) for job in self.jobs], self._node, forgiven=True)
         self.jobs = ()
 
 
@@ -44,7 +45,7 @@ class Claim:
     __slots__ = (
         "answer",
         "attempt_key",
-        "dealt",
+        "dispatched",
         "failed",
         "holder",
         "lease_ms",
@@ -74,12 +75,12 @@ class Claim:
         self.patient = patient
         self.attempt_key = attempt_key
         self.holder = holder
-        #: Jobs were taken for it: it is answered with them, or with what went wrong.
-        self.dealt = False
-        #: Reads for it that the disk failed. The first is the answer when there is nothing else.
+        #: Jobs were taken for it: it is answered with them, or with an error.
+        self.dispatched = False
+        #: Reads for it that the disk failed. The first is the answer when no job can be read.
         self.failed: list[Unreadable] = []
 
     @property
     def gone(self) -> bool:
-        """Nobody waits for the answer, and nobody will ask for it again."""
+        """Nobody waits for the answer, and no repeat will ask for it."""
         return self.answer.done() and self.attempt_key is None

@@ -1,10 +1,9 @@
-"""Moves records from log to log, each exactly once over crashes: dead jobs to their dead letter topic, and back.
+"""Moves records from log to log, exactly once over crashes: dead jobs to their dead letter topic, and back.
 
-A move goes through the steps of `moves`; whatever step a crash or a refusal comes at, the next try goes on from there.
-Many go together: one Lease{dead} (one a reason), one batch of copies (one a node) and one Delete for all of them. Those
-of them that something stands against are then tried one by one.
-What is refused (the target is full, or cannot be made) stays where it is, unclaimable, and is tried again.
-Source: api.md §6.
+A move consists of the steps in `moves`; after a crash or a refusal at any step, the next try continues from there.
+Many moves share frames: one Lease{dead} for each reason, one batch of copies for each node, and one Delete for all.
+Those that fail are then tried one by one. A refused move (the target is full, or cannot be created) leaves its job
+in place, unclaimable, and is tried again. Source: api.md §6.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from storage.queues import reading
 from storage.queues.dead_meta import copies_of
 from storage.records.values import StoredBodies, StoredRecord
 from storage.state.catalog import Topic
-from storage.state.queues.job import DEAD, JobRow
+from storage.state.queues.job import DEAD, LeaseEntry
 from storage.state.queues.moves import Move
 from storage.state.queues.policy import limits_of
 from storage.tracing import moving
@@ -38,38 +37,39 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("storage")
 
-#: Most moves of one log that go together, so many of these at a time: while some wait for a sync, others are made.
-TOGETHER, AT_ONCE = 1000, 2
-#: Most moves under way side by side where they do not go together.
+#: Most moves of one log that share frames, and how many such groups run at a time: some wait for a sync while others
+#: are prepared.
+MAX_MOVES, AT_ONCE = 1000, 2
+#: Most single moves that run at a time.
 SIDE_BY_SIDE = 64
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
 _node_of = attrgetter("node")
 
 
-class Together(NamedTuple):
-    """Of many moves, the seqs of those that were carried out, and of those that were not (yet)."""
+class MovedJobs(NamedTuple):
+    """Of many moves, the seqs that were moved, and those that were not (yet)."""
 
     moved: list[int]
-    left: list[int]
+    remaining: list[int]
 
 
 class Mover:
-    """One task a log that has something to be moved."""
+    """One task for each log that has something to move."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
         self._engine = queues.engine
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        #: (source topic_id, seq) of moves that somebody is carrying out, redrives too.
+        #: (source topic_id, seq) of moves in progress, redrives included.
         self._under_way: dict[tuple[int, int], asyncio.Future[None]] = {}
-        #: Moves of many under way: they go on when whoever asked for them has gone.
+        #: Moves of many in progress: they continue when their caller is gone.
         self._working: set[asyncio.Task[list[int]]] = set()
-        #: Those whose first step somebody is about to take.
+        #: Moves whose first step is about to be taken.
         self.opening: set[tuple[int, int]] = set()
         self._stopped = False
 
     def kick(self, topic: Topic) -> None:
-        """There may be something to be moved out of this topic."""
+        """There may be something to move out of this topic."""
         if not self._stopped and topic.topic_id not in self._tasks:
             task = self._engine.loop.create_task(self._run(topic), name="storage-mover")
             self._tasks[topic.topic_id] = task
@@ -80,7 +80,7 @@ class Mover:
             self._tasks.pop(topic_id, None)
 
     async def stop(self) -> None:
-        """No move is begun any more; those under way have come to an end, or go on after the next start."""
+        """Begin no further moves; those in progress have ended, or continue after the next start."""
         self._stopped = True
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -101,24 +101,24 @@ class Mover:
     async def _run(self, topic: Topic) -> None:
         backoff_s = MIN_BACKOFF_S
         while pending := self._pending(topic):
-            # In turn: those that are refused for good must not keep the ones behind them from being tried.
-            for begin in range(0, len(pending), AT_ONCE * TOGETHER):
+            # In turn: moves that are refused for good must not keep later ones from being tried.
+            for begin in range(0, len(pending), AT_ONCE * MAX_MOVES):
                 if self._engine.catalog.by_id.get(topic.topic_id) is not topic:
                     self._ended(topic.topic_id)
                     return
-                if await self._try_all(topic, pending[begin : begin + AT_ONCE * TOGETHER]):
+                if await self._try_all(topic, pending[begin : begin + AT_ONCE * MAX_MOVES]):
                     backoff_s = MIN_BACKOFF_S
                     continue
                 await self._engine.clock.sleep(backoff_s)
                 backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
-        # In the very step that found nothing to be moved: whoever has something from now on begins another task.
+        # In the step that found nothing to move: whoever adds something later begins another task.
         self._ended(topic.topic_id)
 
     async def _try_all(self, topic: Topic, seqs: list[int]) -> bool:
-        """Carry these moves as far as they go; False when one was refused."""
+        """Take these moves as far as possible; False when one was refused."""
         left, refused = seqs, list[tuple[int, BaseException]]()
         if len(seqs) > 1:
-            left = (await self.move_together(topic, seqs)).left
+            left = (await self.move_many(topic, seqs)).remaining
         for begin in range(0, len(left), SIDE_BY_SIDE):
             tried = left[begin : begin + SIDE_BY_SIDE]
             outcomes = await asyncio.gather(*(self.move(topic, seq) for seq in tried), return_exceptions=True)
@@ -132,19 +132,19 @@ class Mover:
             _log.error("move_failed", topic=topic.name, seq=seq, moves=len(refused), exc_info=error)
         return False
 
-    async def move_together(self, topic: Topic, seqs: list[int]) -> Together:
-        """Move many at once. Those that it is about to move nobody else does meanwhile; a caller that goes away does
-        not end it. Does not raise: what it could not do is left, and each of that goes on from where it is."""
-        if len(seqs) > TOGETHER:
-            parts = [seqs[begin : begin + TOGETHER] for begin in range(0, len(seqs), TOGETHER)]
-            outcomes = await asyncio.gather(*(self.move_together(topic, part) for part in parts))
-            return Together(
-                [seq for each in outcomes for seq in each.moved], [seq for each in outcomes for seq in each.left]
+    async def move_many(self, topic: Topic, seqs: list[int]) -> MovedJobs:
+        """Move many at once. Nobody else moves the same records meanwhile, and cancelling the caller does not end
+        it. Does not raise: moves that failed are returned, and each continues from where it is."""
+        if len(seqs) > MAX_MOVES:
+            parts = [seqs[begin : begin + MAX_MOVES] for begin in range(0, len(seqs), MAX_MOVES)]
+            outcomes = await asyncio.gather(*(self.move_many(topic, part) for part in parts))
+            return MovedJobs(
+                [seq for each in outcomes for seq in each.moved], [seq for each in outcomes for seq in each.remaining]
             )
         mine = [seq for seq in seqs if (topic.topic_id, seq) not in self._under_way]
         done = self._engine.loop.create_future()
         self._under_way.update(dict.fromkeys(zip(repeat(topic.topic_id), mine), done))
-        working = self._engine.loop.create_task(self._move_together(topic, mine), name="storage-moves")
+        working = self._engine.loop.create_task(self._move_many(topic, mine), name="storage-moves")
         self._working.add(working)
 
         def ended(task: asyncio.Task[list[int]]) -> None:
@@ -156,13 +156,13 @@ class Mover:
         working.add_done_callback(ended)
         moved = await asyncio.shield(working)
         gone = frozenset(moved)
-        return Together(moved, [seq for seq in seqs if seq not in gone])
+        return MovedJobs(moved, [seq for seq in seqs if seq not in gone])
 
-    async def _move_together(self, topic: Topic, seqs: list[int]) -> list[int]:
+    async def _move_many(self, topic: Topic, seqs: list[int]) -> list[int]:
         moved: list[int] = []
         try:
-            await self._open_together(topic, seqs)
-            while step := await self._copy_together(topic, [*filter(topic.log.moves.out.__contains__, seqs)]):
+            await self._open_moves(topic, seqs)
+            while step := await self._copy_many(topic, [*filter(topic.log.moves.out.__contains__, seqs)]):
                 dest, copied, error = step
                 if copied:
                     await self._finish(topic, copied, dest)
@@ -170,35 +170,35 @@ class Mover:
                 if error is not None:
                     raise error
         except StorageError:
-            pass  # of one of them, maybe; whoever tries it alone is told
+            pass  # possibly an error of one of them; the single try reports it
         except Exception:
             _log.exception("move_failed", topic=topic.name, seq=seqs[0], moves=len(seqs) - len(moved))
         return moved
 
-    async def _open_together(self, topic: Topic, seqs: Sequence[int]) -> None:
-        """Step 1 for those that are dead and have no open move."""
+    async def _open_moves(self, topic: Topic, seqs: Sequence[int]) -> None:
+        """Step 1 for dead jobs without an open move."""
         table = topic.log.queue
         if table is None or all(map(topic.log.moves.out.__contains__, seqs)):
             return
         dest = await self.dead_letter_topic(topic)
         while (changing := self._engine.changing.get(topic.topic_id)) is not None:
             await asyncio.wait([changing])
-        rows: dict[str | None, list[JobRow]] = {}
+        entries: dict[str | None, list[LeaseEntry]] = {}
         for seq in seqs:
             job = table.jobs.get(seq)
             if job is not None and job.state == DEAD and seq not in topic.log.moves.out:
-                rows.setdefault(job.reason, []).append(job.row())
-        if dest is not None and rows:
+                entries.setdefault(job.reason, []).append(job.entry())
+        if dest is not None and entries:
             leases = [
-                Lease(event="dead", jobs=jobs, dest_id=dest.topic_id, reason=reason) for reason, jobs in rows.items()
+                Lease(event="dead", jobs=jobs, dest_id=dest.topic_id, reason=reason) for reason, jobs in entries.items()
             ]
             await self._queues.commit(topic, leases, sync=True)
 
-    async def _copy_together(
+    async def _copy_many(
         self, topic: Topic, seqs: Sequence[int]
     ) -> tuple[Topic, list[int], BaseException | None] | None:
-        """Step 2 for those of these that go to one topic, as many bytes of them as are read at once: where to, which
-        have come there, and what kept others from it. None: there is nothing to be done for several at once."""
+        """Step 2 for those that go to one topic, as many bytes as one read returns: the target, which copies are
+        there, and the error of the others. None: there is nothing to do for several at once."""
         log, engine = topic.log, self._engine
         live = log.live_of(seqs)
         dest = engine.catalog.by_id.get(log.moves.out[live[0]].dest_id) if live else None
@@ -224,7 +224,7 @@ class Mover:
         return dest, copied, errors[0] if errors else None
 
     async def _copy_group(self, topic: Topic, records: list[StoredRecord], dest: Topic) -> list[int]:
-        """Their seqs, once the copies are there."""
+        """Their seqs, once the copies are durable."""
         moves = [topic.log.moves.out[record.seq] for record in records]
         seqs = [record.seq for record in records]
         what = "dead_letter" if moves[0].deliveries else "redrive"
@@ -248,11 +248,11 @@ class Mover:
         ).run()
 
     async def move(self, topic: Topic, seq: int) -> bool:
-        """One step after the other until the record is gone from here. Raises StorageError when one is refused.
+        """Take one step after the other until the record is gone from here. Raises StorageError when one is refused.
 
-        False: it was called off, or there was nothing to be moved any more.
+        False: it was called off, or there is nothing to move any more.
 
-        One caller a move at a time: two who both find that the copy has not come would make two.
+        Only one caller may run a move: two that both find no copy would make two.
         """
         key = (topic.topic_id, seq)
         while (other := self._under_way.get(key)) is not None:
@@ -267,11 +267,11 @@ class Mover:
     async def _move(self, topic: Topic, seq: int) -> bool:
         log = topic.log
         if seq not in log.moves.out and not await self._open(topic, seq):
-            return not log.is_live(seq)  # another caller may have come first
+            return not log.is_live(seq)  # another caller may have been first
         move = log.moves.out.get(seq)
         if move is None:
             return False
-        if not log.is_live(seq):  # lost or deleted meanwhile, and said to be: the copy, if any, is all there is
+        if not log.is_live(seq):  # lost or deleted meanwhile, and announced: the copy, if any, is all there is
             log.moves.out.pop(seq, None)
             log.section = None
             return False
@@ -291,38 +291,39 @@ class Mover:
         return True
 
     def _may_have_come(self, dest: Topic) -> bool:
-        """Whether only the next start can tell: what was on its way when the shard stopped may be there after all."""
+        """Whether only the next start can know: a frame in flight when the shard stopped may be in the log after
+        all."""
         return self._engine.shards[dest.log.shard].log.failed is not None
 
     @staticmethod
     def _wanted(topic: Topic, dest: Topic, move: Move) -> bool:
-        """Whether it is still to go there: a dead job goes where the settings say now."""
+        """Whether it still goes there: a dead job goes where the settings say now."""
         return not move.deliveries or topic.config.dead_letter == dest.name
 
     async def _open(self, topic: Topic, seq: int) -> bool:
-        """Step 1 for a dead job; False when it is dead no more."""
+        """Step 1 for a dead job; False when it is no longer dead."""
         table = topic.log.queue
         job = table.jobs.get(seq) if table is not None else None
         if table is None or job is None or job.state != DEAD:
             return False
         dest = await self.dead_letter_topic(topic)
         while (changing := self._engine.changing.get(topic.topic_id)) is not None:
-            await asyncio.wait([changing])  # by other limits it may live on: that is to be known before it is decided
+            await asyncio.wait([changing])  # new limits may revive it: wait for them before deciding
         if dest is None or table.jobs.get(seq) is not job or job.state != DEAD:
             table.review(limits_of(topic.config))
             return False
-        value = Lease(event="dead", jobs=[job.row()], dest_id=dest.topic_id, reason=job.reason)
+        value = Lease(event="dead", jobs=[job.entry()], dest_id=dest.topic_id, reason=job.reason)
         await self._queues.commit(topic, [value], sync=True)
         return True
 
     async def dead_letter_topic(self, topic: Topic) -> Topic | None:
-        """Where dead jobs of this queue go, made if it is not there; None: they go nowhere."""
+        """The dead letter topic of this queue, created if missing; None: it has none."""
         name = topic.config.dead_letter
         if name is None:
             return None
         there = self._engine.catalog.topics.get(name)
         if there is None or there.provisional:
-            # Another move may be making it just now: behind a change of it, it is there.
+            # Another move may be creating it now: after that, it exists.
             config = TopicConfig(durability=topic.config.durability) if there is None else there.config
             await self._engine.admin.put(name, config)
         return self._engine.topic(name)
@@ -335,7 +336,7 @@ class Mover:
         await self._queues.commit(topic, [value])
 
     async def call_off(self, topic: Topic, seqs: list[int]) -> None:
-        """Of these open moves those whose copies have not come are none any more."""
+        """Cancel those of these open moves whose copies do not exist."""
         for seq in seqs:
             move = topic.log.moves.out.get(seq)
             dest = self._engine.catalog.by_id.get(move.dest_id) if move is not None else None
@@ -352,7 +353,7 @@ class Mover:
                 raise reading.corrupt(topic.name, seq)
             if seq in found.unreadable:
                 raise found.unreadable[seq]
-            # What cannot be read is not there any more, or else it must not be deleted as if it had been copied.
+            # A record that cannot be read is gone, or must not be deleted as if it had been copied.
             if topic.log.is_live(seq):
                 raise StorageError(f"Record {seq} of {topic.name} cannot be read now.")
             return False
@@ -360,7 +361,7 @@ class Mover:
         return True
 
     async def _finish(self, topic: Topic, seqs: list[int], dest: Topic) -> None:
-        """Step 3, and dest may forget."""
+        """Step 3; then dest may forget the move."""
         log = topic.log
         await self._queues.delete(topic, control.Delete(bound_head=log.head, seqs=seqs, ack=True), None, sync=True)
         dest.log.moves.came.difference_update(zip(repeat(log.topic_id), seqs))

@@ -51,11 +51,11 @@ def copies_of(records: Sequence[StoredRecord], queue: str, moves: Sequence[Move]
     """The copies of these records, each as its move says; nodes are not in them."""
     tags = [record.tag for record in records]
     bodies = [record.body for record in records]
-    made, sizes = _made_alike(records, bodies, queue, moves) or _made_each(records, queue, moves)
+    made, sizes = _copy_uniform(records, bodies, queue, moves) or _made_each(records, queue, moves)
     return StoredBodies(made, tags if any(tags) else None, bytes(map(is_binary, made)), sizes)
 
 
-def _made_alike(
+def _copy_uniform(
     records: Sequence[StoredRecord], bodies: Sequence[bytes], queue: str, moves: Sequence[Move]
 ) -> tuple[list[bytes], array[int]] | None:
     """The copies and what they count for, of jobs that were data alone and go for one reason, as most do: the meta goes
@@ -79,9 +79,9 @@ def _made_alike(
 def _made_each(records: Sequence[StoredRecord], queue: str, moves: Sequence[Move]) -> tuple[list[bytes], array[int]]:
     bodies: list[bytes] = []
     for record, move in zip(records, moves, strict=True):
-        alike = _made_alike([record], [record.body], queue, [move])
-        if alike is not None:
-            bodies += alike[0]
+        uniform = _copy_uniform([record], [record.body], queue, [move])
+        if uniform is not None:
+            bodies += uniform[0]
         else:
             gone = move.deliveries > 0
             bodies.append(dead_lettered(record, queue, move.deliveries, move.reason) if gone else redriven(record))
@@ -158,8 +158,8 @@ def _with(meta: bytes, added: dict[str, str]) -> bytes:
         # In front of what there is, which stays as it was sent.
         rest = meta.lstrip(b" \t\r\n")[1:]
         return new if not fields else b"%b,%b" % (new[:-1], rest)
-    kept = {name: value for name, value in fields.items() if not name.startswith(PREFIX)}
-    return _join({name: bytes(value) for name, value in kept.items()} | _encoded(added))
+    remaining = {name: value for name, value in fields.items() if not name.startswith(PREFIX)}
+    return _join({name: bytes(value) for name, value in remaining.items()} | _encoded(added))
 
 
 def _encoded(added: dict[str, str]) -> dict[str, bytes]:
@@ -170,12 +170,12 @@ def _without(meta: bytes) -> bytes:
     fields = _fields(meta)
     if fields is None:
         return meta
-    kept = {name: bytes(value) for name, value in fields.items() if not name.startswith(PREFIX)}
-    if len(kept) == len(fields):
+    remaining = {name: bytes(value) for name, value in fields.items() if not name.startswith(PREFIX)}
+    if len(remaining) == len(fields):
         return meta
-    if not kept:
+    if not remaining:
         return b""
-    return kept[OTHER] if list(kept) == [OTHER] else _join(kept)
+    return remaining[OTHER] if list(remaining) == [OTHER] else _join(remaining)
 
 
 def _join(fields: dict[str, bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""What the engine counts about queues. See `storage.metrics`."""
+"""Metrics of queues. See `storage.metrics`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIGURES: Final = (
 
 
 def collect_queues(engine: Engine) -> list[Family]:
-    """Families about queues; none before the engine is ready."""
+    """Metric families of queues; none before the engine is ready."""
     if not engine.ready:
         return []
     stats = engine.queues.stats

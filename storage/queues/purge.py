@@ -1,4 +1,4 @@
-"""Deletes jobs that nobody holds. Source: api.md §6 (purge)."""
+"""Deletes jobs without a lease. Source: api.md §6 (purge)."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from storage.format import control
-from storage.queues import settling
+from storage.queues import acks
 from storage.state.queues.job import Job
 
 if TYPE_CHECKING:
-    from storage.queues.desk import Desk
+    from storage.queues.lease_queue import LeaseQueue
     from storage.queues.queues import Queues
 
 #: Jobs deleted by one frame.
 _AT_ONCE = 10_000
 
 
-async def purge(queues: Queues, desk: Desk, states: frozenset[str]) -> int:
-    """Jobs of these states up to the head as it is now; how many went. A crash in between leaves some of them."""
-    log, table = desk.topic.log, desk.table
+async def purge(queues: Queues, queue: LeaseQueue, states: frozenset[str]) -> int:
+    """Delete the jobs in these states up to the current head; returns their number. After a crash some may remain."""
+    log, table = queue.topic.log, queue.table
     below, purged = log.head + 1, 0
-    desk.serve()  # what has fallen due by now is ready
+    queue.serve()  # jobs that are due by now become ready
     while True:
         jobs: list[Job] = []
         if "ready" in states:
@@ -32,10 +32,10 @@ async def purge(queues: Queues, desk: Desk, states: frozenset[str]) -> int:
         if not jobs:
             return purged
         request = control.Delete(bound_head=log.head, seqs=sorted(job.seq for job in jobs))
-        # Whoever asked may go: what is being deleted is nobody's until it is known to be gone, or to have stayed.
-        await settling.settle(
-            desk,
-            partial(queues.delete, desk.topic, request, None),
+        # The caller may go: jobs being deleted are held until the outcome is known.
+        await acks.commit_shielded(
+            queue,
+            partial(queues.delete, queue.topic, request, None),
             partial(table.put_back, jobs),
         )
         purged += len(jobs)

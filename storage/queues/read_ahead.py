@@ -1,10 +1,10 @@
-"""Records of the jobs that will be claimed next, read from files along with those that are being claimed.
+"""Reads the records of jobs that will be claimed next, together with those being claimed.
 
-A look into a segment or into the log costs a hop to another thread, whatever it brings back; jobs are mostly claimed in
-the order in which they lie there. So more is read than was asked for, and the next part before this one has been used
-up: then a claim finds its records here, and waits for no read. What is kept has been checked, and does not change;
-whether it is still a job is the table's to say. No read begins at what the tail cache has. Bounded by records and
-bytes a queue, and by queues. Source: api.md §6 (claim order); architecture.md.
+A read of a segment or the log costs a hop to another thread, whatever it returns, and jobs are mostly claimed in the
+order in which they are stored. So more is read than was asked for, and the next part before this one is used up:
+then a claim finds its records here, and waits for no read. The records have been checked, and do not change; the
+table decides whether they are still jobs. No read begins in the tail cache. Bounded by records and bytes for each
+queue, and by queues. Source: api.md §6 (claim order); architecture.md.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.errors import StorageError
 from storage.queues import reading
 from storage.queues.reading import Found, Read, in_memory, sizes_of
-from storage.records.spans import stretches
+from storage.records.batch_slices import consecutive_ranges
 from storage.records.values import ReadQuery
 from storage.state.catalog import Topic
-from storage.state.queues.kept import Kept
+from storage.state.queues.prefetched import PrefetchedRecords
 
 if TYPE_CHECKING:
     from storage.engine import Engine
 
-#: Read at once, at most.
+#: Most records in one read.
 RECORDS = 1000
 BYTES = 256 << 10
-#: Kept of one queue: what is not asked for is dropped, what was read first before the rest.
-KEPT_RECORDS = 4 * RECORDS
-KEPT_BYTES = 4 * BYTES
-#: Queues of which something is kept.
+#: Most records held of one queue; unused ones are dropped, the oldest reads first.
+PREFETCH_RECORDS = 4 * RECORDS
+PREFETCH_BYTES = 4 * BYTES
+#: Queues with records held.
 QUEUES = 16
 
 
 class _Reading(NamedTuple):
-    """A read that is under way, of seqs first_seq to `last_seq` at most."""
+    """A read in progress, of seqs first_seq to `last_seq` at most."""
 
     first_seq: int
     last_seq: int
@@ -44,21 +44,21 @@ class _Reading(NamedTuple):
 
 
 class _Ahead:
-    """What was read ahead of the claims of one queue.
+    """The records read ahead for the claims of one queue.
 
-    `next_seq`: where what comes next begins, 0: that is not known; `reach`: seqs that the last read went through.
+    `next_seq`: where the next read begins, 0: unknown; `reach`: seqs that the last read went through.
     """
 
-    __slots__ = ("kept", "next_seq", "reach", "under_way")
+    __slots__ = ("next_seq", "prefetched", "reach", "under_way")
 
     def __init__(self) -> None:
-        self.kept = Kept(KEPT_RECORDS, KEPT_BYTES)
+        self.prefetched = PrefetchedRecords(PREFETCH_RECORDS, PREFETCH_BYTES)
         self.next_seq = self.reach = 0
         self.under_way: list[_Reading] = []
 
 
 class ReadAhead:
-    """What was read ahead of the claims, by topic_id."""
+    """Records read ahead of the claims, by topic_id."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -66,9 +66,9 @@ class ReadAhead:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, topic: Topic, seqs: Sequence[int]) -> Read | None:
-        """The records of these jobs, no longer kept here, if all of them are.
+        """Remove and return the records of these jobs, if all of them are here.
 
-        When less than two reads' worth is left, what comes next is begun to be read: many may come at a time.
+        When less than two reads' worth remains, the next read begins: many claims may come at a time.
         """
         ahead = self._queues.get(topic.topic_id)
         found = None if ahead is None else _taken(ahead, seqs)
@@ -79,29 +79,31 @@ class ReadAhead:
         is_low = next_seq - seqs[-1] <= 2 * ahead.reach
         if is_low and not ahead.under_way and 0 < next_seq <= topic.log.head and not in_memory(topic, next_seq):
             task = self._engine.loop.create_task(self._read(topic, ahead, self._begin(topic, ahead, next_seq)))
-            self._tasks.add(task)  # the loop itself would let it be collected
+            self._tasks.add(task)  # the loop alone would let it be collected
             task.add_done_callback(self._tasks.discard)
         return found
 
     async def read(self, topic: Topic, seqs: Sequence[int]) -> Read | Found:
-        """As `reading.read`, of jobs that are claimed for the first time, ascending; in columns when all is well."""
+        """Like `reading.read`, for jobs that are claimed for the first time, ascending; as columns if nothing is
+        wrong."""
         ahead = self._of(topic)
         found = _taken(ahead, seqs)
         if found is not None:
             return found
         first, last = seqs[0], seqs[-1]
-        # What lies in front of such a read was kept when it began.
+        # Records before such a read were held when it began.
         covering = next((each for each in ahead.under_way if each.first_seq <= last <= each.last_seq), None)
         if covering is not None:
             await asyncio.wait([covering.done])
         elif len(seqs) <= RECORDS and not in_memory(topic, first):
-            # Should it fail, that may be about others: those asked for are read by themselves, and then it is told.
+            # A failure may concern other records: those asked for are read by themselves, and then it is reported.
             await self._read(topic, ahead, self._begin(topic, ahead, first))
         found = _taken(ahead, seqs)
         if found is not None:
             return found
-        for begin, end in stretches(seqs):  # too large to be read at once, or not all there: nobody else asks for the
-            ahead.kept.drop(begin, end + 1)  # rest of them
+        # Too large for one read, or incomplete: nobody else asks for the rest of them.
+        for begin, end in consecutive_ranges(seqs):
+            ahead.prefetched.drop(begin, end + 1)
         return await reading.read(self._engine, topic, seqs)
 
     def _of(self, topic: Topic) -> _Ahead:
@@ -112,18 +114,18 @@ class ReadAhead:
         return ahead
 
     def _begin(self, topic: Topic, ahead: _Ahead, first_seq: int) -> _Reading:
-        last_seq = min(first_seq + RECORDS - 1, topic.log.head)  # what comes later is not in it
+        last_seq = min(first_seq + RECORDS - 1, topic.log.head)  # it does not contain later records
         under_way = _Reading(first_seq, last_seq, self._engine.loop.create_future())
         ahead.under_way.append(under_way)
         return under_way
 
     async def _read(self, topic: Topic, ahead: _Ahead, under_way: _Reading) -> None:
-        """Keep what lies there. Where that cannot be had, nothing is kept, and nothing more is read unasked."""
+        """Hold the records. When the read fails, none are held, and nothing more is read ahead."""
         ahead.next_seq = 0
         try:
             query = ReadQuery(from_seq=under_way.first_seq - 1, limit=RECORDS, max_bytes=BYTES, skip_corrupt=True)
             result = await self._engine.reader.read(topic, query)
-            ahead.kept.add(result.records)
+            ahead.prefetched.add(result.records)
             ahead.next_seq = result.next_from_seq + 1
             ahead.reach = ahead.next_seq - under_way.first_seq
         except StorageError:
@@ -133,11 +135,11 @@ class ReadAhead:
             under_way.done.set_result(None)
 
     def forget(self, topic_id: int) -> None:
-        """The queue is gone."""
+        """The queue was deleted."""
         self._queues.pop(topic_id, None)
 
     async def stop(self) -> None:
-        """What nobody waits for is not read to its end."""
+        """Cancel reads that nobody waits for."""
         for task in self._tasks:
             task.cancel()
         while self._tasks:
@@ -145,5 +147,5 @@ class ReadAhead:
 
 
 def _taken(ahead: _Ahead, seqs: Sequence[int]) -> Read | None:
-    records = ahead.kept.take(seqs)
+    records = ahead.prefetched.take(seqs)
     return None if records is None else Read(records, sizes_of(records))

@@ -1,4 +1,4 @@
-"""Reads the records of jobs: from the tail cache at once, or awaited from wherever they are. Source: api.md §6."""
+"""Reads the records of jobs: at once from the tail cache, or awaited from wherever they are. Source: api.md §6."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.errors import RecordCorrupt, Unreadable
 from storage.format.record import FURTHER, PLAIN_OVERHEAD, payload_sizes
 from storage.reads.scan import Piece, Scan
-from storage.records.spans import stretches
-from storage.records.stretch import Stretch, parts_of
+from storage.records.batch_slices import consecutive_ranges
+from storage.records.contiguous import ContiguousRecords, parts_of
 from storage.records.values import ReadQuery, StoredRecord
 from storage.state.catalog import Topic
 
 if TYPE_CHECKING:
     from storage.engine import Engine
 
-#: Most bytes of records that one claim is answered with, beyond its first.
+#: Most bytes of records in the answer to one claim, beyond its first record.
 MAX_BYTES = 8 << 20
 
 
-#: So many records next to each other in a segment that the disk does not give, and the others of it are not asked for.
+#: After this many adjacent records in a segment that the disk fails, its other records are not read.
 MOST_FAILURES = 4
 
 
 class Found(NamedTuple):
-    """Records by seq, and their payload bytes. Those asked for and not there are corrupt, unreadable (and why), gone,
-    or over MAX_BYTES."""
+    """Records by seq, and their payload bytes. Missing ones are corrupt, unreadable (and why), gone, or over
+    MAX_BYTES."""
 
     records: dict[int, StoredRecord]
     sizes: dict[int, int]
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 
 class Read(NamedTuple):
-    """All records that were asked for, in order, and their payload bytes."""
+    """All requested records, in order, and their payload bytes."""
 
     records: Sequence[StoredRecord]
     sizes: Sequence[int]
@@ -47,30 +47,30 @@ class Read(NamedTuple):
 
 
 def cached(engine: Engine, topic: Topic, seqs: Sequence[int]) -> Read | None:
-    """All of them, if their bytes are in memory and small enough; else None."""
+    """All of them, if their bytes are in memory and within the limit; else None."""
     log = topic.log
-    if seqs[0] <= log.held.absorbed or seqs[-1] > log.head:
+    if seqs[0] <= log.held.flushed or seqs[-1] > log.head:
         return None
     sizes: list[int] = []
     query = ReadQuery(limit=len(seqs), max_bytes=MAX_BYTES, skip_corrupt=True)  # nothing is raised here
     scan = Scan(topic, query, engine.now_ms(), len(seqs))
-    for first, last in stretches(seqs):
+    for first, last in consecutive_ranges(seqs):
         sizes += log.tail.payloads(first, last + 1)
-        for span in log.tail.spans(first, last + 1):
-            kept = log.cached.get(span.batch_seq)
-            if kept is None:
+        for slice_ in log.tail.slices(first, last + 1):
+            in_cache = log.cached.get(slice_.batch_seq)
+            if in_cache is None:
                 return None
-            dead = log.tail.dead_between(span.first_seq, len(span.sizes))
-            scan.take(Piece(span, kept[0], kept[1] + span.offset, True, dead))
+            dead = log.tail.dead_between(slice_.first_seq, len(slice_.sizes))
+            scan.take(Piece(slice_, in_cache[0], in_cache[1] + slice_.offset, True, dead))
     if len(scan.records) < len(seqs):
-        return None  # too many bytes, expired, or damaged: the long way tells
+        return None  # too many bytes, expired, or damaged: `read` handles it
     return Read(scan.records, sizes)
 
 
 def in_memory(topic: Topic, seq: int) -> bool:
-    """Whether the record with this seq is to be had without a read of files."""
+    """Whether the record with this seq can be read without a file."""
     log = topic.log
-    return seq > log.held.absorbed and any(span.batch_seq in log.cached for span in log.tail.spans(seq, seq + 1))
+    return seq > log.held.flushed and any(slice_.batch_seq in log.cached for slice_ in log.tail.slices(seq, seq + 1))
 
 
 def whole(found: Found, seqs: Sequence[int]) -> Read | None:
@@ -84,7 +84,7 @@ async def read(engine: Engine, topic: Topic, seqs: Sequence[int], *, sized: bool
     """The records with these ascending seqs. Raises TopicNotFound. `sized`: their payload bytes are wanted as well."""
     found = Found({}, {}, [], {})
     reader, size = engine.reader, 0
-    for first, last in stretches(seqs):
+    for first, last in consecutive_ranges(seqs):
         at = first - 1
         while at < last:
             if size >= MAX_BYTES:
@@ -109,7 +109,7 @@ async def read(engine: Engine, topic: Topic, seqs: Sequence[int], *, sized: bool
 
 
 def _pass(unreadable: dict[int, Unreadable], error: Unreadable, at: int, last: int) -> int:
-    """Take down which of the seqs up to `last` behind `at` the disk does not give: where to go on from."""
+    """Note the seqs up to `last` after `at` that the disk fails; returns where to continue."""
     first = error.detail["seq"]
     if first > last:  # there is none left up to there
         return last
@@ -124,16 +124,16 @@ def sizes_of(records: Sequence[StoredRecord]) -> list[int]:
     """Payload bytes of each."""
     found: list[int] = []
     for part in parts_of(records):
-        if isinstance(part, Stretch) and not any(map(part.may_have, FURTHER)):
+        if isinstance(part, ContiguousRecords) and not any(map(part.may_have, FURTHER)):
             lengths = part.lengths()
-            alike = lengths.count(lengths[0]) == len(lengths)
-            each = [max(0, length - PLAIN_OVERHEAD) for length in (lengths[:1] if alike else lengths)]
-            found += each * len(lengths) if alike else each
+            uniform = lengths.count(lengths[0]) == len(lengths)
+            each = [max(0, length - PLAIN_OVERHEAD) for length in (lengths[:1] if uniform else lengths)]
+            found += each * len(lengths) if uniform else each
         else:
             found += payload_sizes([record.body for record in part])
     return found
 
 
 def corrupt(topic: str, seq: int) -> RecordCorrupt:
-    """What is said of a job whose record fails its check."""
+    """The error for a job whose record fails its check."""
     return RecordCorrupt(f"Record {seq} of {topic} fails its checksum.", topic=topic, seq=seq)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from storage.errors import InvalidRequest, StorageError
 from storage.format.control import Lease
 from storage.log.validation import check_topic_name
-from storage.queues.dead_letter import AT_ONCE, SIDE_BY_SIDE, TOGETHER
+from storage.queues.dead_letter import AT_ONCE, MAX_MOVES, SIDE_BY_SIDE
 from storage.queues.dead_meta import came_from
 from storage.records.values import ReadQuery
 from storage.state.catalog import Topic
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from storage.queues.queues import Queues
 
 MAX_JOBS = 10_000
-#: A call without a rate ends when it has moved jobs for so long, and counts those behind them for no longer.
+#: A call without a rate moves jobs for this long, and counts the remaining ones for no longer.
 STEP_MS = 1000
-#: Of one topic and queue so many seqs are known from one call to the next.
+#: Most seqs remembered from one call to the next, of one topic and queue.
 MOST_SEEN = 1 << 17
 
 
 class Seen:
-    """Which records of a topic, up to `reached`, were jobs of a queue: what a record says of it never changes, so one
-    call after the other looks at those behind alone. Whether they are still there is asked anew."""
+    """Which records of a topic, up to `reached`, were jobs of a queue. A record's origin never changes, so each call
+    examines only later records. Whether they still exist is checked anew."""
 
     __slots__ = ("queue", "reached", "seqs", "topic_id")
 
@@ -41,7 +41,7 @@ class Seen:
 async def redrive(
     queues: Queues, queue: Topic, source_name: str | None, count: int, rate_per_s: float | None, *, dry_run: bool
 ) -> Redriven:
-    """See `Queues.redrive`. What a refusal by the queue comes too early for stays where it is."""
+    """See `Queues.redrive`. Jobs that the queue refuses stay where they are."""
     if not 0 < count <= MAX_JOBS:
         raise InvalidRequest(f"max must be 1 to {MAX_JOBS}.", field="max")
     if rate_per_s is not None and rate_per_s <= 0:
@@ -57,12 +57,12 @@ async def redrive(
     if dry_run:
         return Redriven(moved=len(wanted), remaining=more)
     moved, began_ns = 0, queues.engine.clock.monotonic_ns()
-    step = AT_ONCE * TOGETHER if rate_per_s is None else max(1, min(SIDE_BY_SIDE, int(rate_per_s)))
+    step = AT_ONCE * MAX_MOVES if rate_per_s is None else max(1, min(SIDE_BY_SIDE, int(rate_per_s)))
     for begin in range(0, len(wanted), step):
         if rate_per_s is not None and begin:
             await queues.engine.clock.sleep(step / rate_per_s)
         elif begin and queues.engine.clock.monotonic_ns() - began_ns >= STEP_MS * 1_000_000:
-            break  # what is left is said, and whoever asks again goes on from there
+            break  # the rest is reported, and the next call continues there
         before, several = moved, wanted[begin : begin + step]
         try:
             moved += await _move(queues, source, queue, several)
@@ -72,14 +72,14 @@ async def redrive(
             break
         finally:
             if moved - before < len(several):
-                queues.seen = None  # what has become unreadable is passed over by whoever reads it anew
+                queues.seen = None  # records that have become unreadable are skipped by the next examination
     return Redriven(moved=moved, remaining=len(wanted) + more - moved)
 
 
 async def _found(queues: Queues, source: Topic, queue: str, count: int, *, whole: bool) -> tuple[list[int], int]:
-    """Seqs of the first `count` records of `source` that were jobs of `queue` and nobody holds; how many follow.
+    """Seqs of the first `count` records of `source` that were jobs of `queue` and are not held, and how many follow.
 
-    But for `whole` the count of these ends after STEP_MS: then it is at least so many, and never 0.
+    Unless `whole`, counting ends after STEP_MS: then there are at least that many, and never 0.
     """
     clock = queues.engine.clock
     until_ns = clock.monotonic_ns() + STEP_MS * 1_000_000
@@ -105,7 +105,7 @@ async def _found(queues: Queues, source: Topic, queue: str, count: int, *, whole
 
 
 def _seen(queues: Queues, source: Topic, queue: str) -> Seen:
-    """What is known of these two, as far as it is still there."""
+    """What is known of these two topics, as far as it still exists."""
     seen = queues.seen
     if seen is None or (seen.topic_id, seen.queue) != (source.topic_id, queue) or source.config.ttl_ms:
         return Seen(source.topic_id, queue)
@@ -114,7 +114,7 @@ def _seen(queues: Queues, source: Topic, queue: str) -> Seen:
 
 
 def _free(queues: Queues, source: Topic, seqs: list[int]) -> list[int]:
-    """Those of these that nobody holds, nor moves."""
+    """Those of these that nobody holds or moves."""
     out, opening, table = source.log.moves.out, queues.mover.opening, source.log.queue
     if out or opening:
         seqs = [seq for seq in seqs if seq not in out and (source.topic_id, seq) not in opening]
@@ -125,7 +125,8 @@ def _free(queues: Queues, source: Topic, seqs: list[int]) -> list[int]:
 
 
 async def _move(queues: Queues, source: Topic, queue: Topic, seqs: list[int]) -> int:
-    """Open the moves of these records and carry them out; how many came through. Raises what refused all of them."""
+    """Open the moves of these records and carry them out; returns how many completed. Raises the error that refused
+    all."""
     seqs = source.log.live_of(_free(queues, source, seqs))
     if not seqs:
         return 0
@@ -145,20 +146,20 @@ async def _move(queues: Queues, source: Topic, queue: Topic, seqs: list[int]) ->
     try:
         await asyncio.shield(committing)
     except asyncio.CancelledError:
-        committing.add_done_callback(lambda _: queues.mover.kick(source))  # the frame is on its way all the same
+        committing.add_done_callback(lambda _: queues.mover.kick(source))  # the frame is in flight in any case
         raise
     try:
-        together = await queues.mover.move_together(source, seqs)
-        moved, errors, refused = len(together.moved), list[BaseException](), list[int]()
-        for begin in range(0, len(together.left), SIDE_BY_SIDE):
-            left = together.left[begin : begin + SIDE_BY_SIDE]
+        moved_jobs = await queues.mover.move_many(source, seqs)
+        moved, errors, refused = len(moved_jobs.moved), list[BaseException](), list[int]()
+        for begin in range(0, len(moved_jobs.remaining), SIDE_BY_SIDE):
+            left = moved_jobs.remaining[begin : begin + SIDE_BY_SIDE]
             outcomes = await asyncio.gather(*(queues.mover.move(source, seq) for seq in left), return_exceptions=True)
             errors += [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
             refused += [seq for seq, outcome in zip(left, outcomes, strict=True) if isinstance(outcome, BaseException)]
             moved += outcomes.count(True)
         await queues.mover.call_off(source, refused)
     finally:
-        queues.mover.kick(source)  # also when whoever asked has gone: what is open is carried through
+        queues.mover.kick(source)  # also when the caller is gone: open moves are carried out
     if len(errors) == len(seqs):
         raise errors[0]
     return moved

@@ -21,11 +21,11 @@ from storage.errors import (
     TopicNotFound,
     Unreadable,
 )
-from storage.format.cutting import total
+from storage.format.blocks import total
 from storage.log.fetch import WalFileGone
 from storage.log.position import split
-from storage.reads.scan import MAX_CORRUPT, Piece, Scan, cut
-from storage.records.spans import Span
+from storage.reads.scan import MAX_CORRUPT, Piece, Scan, limit_slice
+from storage.records.batch_slices import BatchSlice
 from storage.records.values import ReadQuery, ReadResult, StoredRecord, Tombstone
 from storage.segments.io import SegmentGone, look_into, said_by
 from storage.segments.store import SegmentStore, id_of
@@ -100,7 +100,7 @@ class Reader:
         # An eviction during a wait ends the read: the next one gets the tombstone.
         while log.marks.evict_floor <= cursor + 1 < end and not scan.done:
             try:
-                if cursor < log.held.absorbed:
+                if cursor < log.held.flushed:
                     cursor = await self._read_segment(log, cursor + 1, end, scan)
                     continue
                 pieces, reached = await self._fetch(topic, cursor + 1, end, scan, missing)
@@ -158,7 +158,7 @@ class Reader:
         """Examine records of the segment with `first_seq`, or of the next one. Returns the last seq examined."""
         segment = next(log.held.manifest.behind(first_seq), None)
         if segment is None or segment.first_seq >= end_seq:
-            return min(log.held.absorbed, end_seq - 1)
+            return min(log.held.flushed, end_seq - 1)
         if segment.first_seq > first_seq:
             return segment.first_seq - 1
         end = min(segment.end_seq, end_seq)
@@ -181,7 +181,7 @@ class Reader:
             try:
                 found = await look_into(logs, log, segment, read, id, end_of_all, first_live, 1, 1)
             except SegmentIncomplete as error:
-                return scan.cut_off(segment.live_seqs(first_live, end, MAX_CORRUPT), end - 1, error)
+                return scan.missing_in_segment(segment.live_seqs(first_live, end, MAX_CORRUPT), end - 1, error)
             except RecordCorrupt as error:
                 scan.damaged(first_live, error.detail["file"], error.detail["offset"])
                 return first_live
@@ -209,59 +209,59 @@ class Reader:
     ) -> tuple[list[Piece], int]:
         """The next pieces for a scan, and the last seq they examine. Raises WalFileGone, LogUnreadable."""
         log = topic.log
-        wanted: list[Span] = []
-        stored: list[Span] = []
+        wanted: list[BatchSlice] = []
+        stored: list[BatchSlice] = []
         records, size = 0, 0
         max_records, max_bytes = scan.appetite()
         # The bytes of deleted records before the first live one may be gone already, with their file.
         first_live = log.tail.first_live(first_seq, end_seq)
-        for span in log.tail.spans(end_seq if first_live is None else first_live, end_seq):
-            there = len(span.sizes)
-            span = cut(span, max_records - records, max_bytes - size)
-            wanted.append(span)
-            if span.batch_seq not in log.cached and split(span.place)[0] not in missing:
-                stored.append(span)
-            records += len(span.sizes)
-            size += total(span.sizes)
+        for slice_ in log.tail.slices(end_seq if first_live is None else first_live, end_seq):
+            there = len(slice_.sizes)
+            slice_ = limit_slice(slice_, max_records - records, max_bytes - size)
+            wanted.append(slice_)
+            if slice_.batch_seq not in log.cached and split(slice_.lsn)[0] not in missing:
+                stored.append(slice_)
+            records += len(slice_.sizes)
+            size += total(slice_.sizes)
             # A slice that was limited ends the plan, even where less than one of its records would still fit.
-            if len(span.sizes) < there or records >= max_records or size >= max_bytes:
+            if len(slice_.sizes) < there or records >= max_records or size >= max_bytes:
                 break
         if not wanted:
             return [], end_seq - 1
         # Taken before the wait: records evicted meanwhile were live when the read began.
-        cached = {span.first_seq: log.cached[span.batch_seq] for span in wanted if span.batch_seq in log.cached}
-        gone = [log.tail.dead_between(span.first_seq, len(span.sizes)) for span in wanted]
+        cached = {slice_.first_seq: log.cached[slice_.batch_seq] for slice_ in wanted if slice_.batch_seq in log.cached}
+        gone = [log.tail.dead_between(slice_.first_seq, len(slice_.sizes)) for slice_ in wanted]
         read, unread = await self._from_log(topic, stored)
         pieces: list[Piece] = []
-        for span, dead in zip(wanted, gone, strict=True):
-            if span.first_seq in cached:
-                payload, offset = cached[span.first_seq]
-                pieces.append(Piece(span, payload, offset + span.offset, True, dead))
+        for slice_, dead in zip(wanted, gone, strict=True):
+            if slice_.first_seq in cached:
+                payload, offset = cached[slice_.first_seq]
+                pieces.append(Piece(slice_, payload, offset + slice_.offset, True, dead))
                 continue
-            if unread is not None and span.first_seq not in read:
+            if unread is not None and slice_.first_seq not in read:
                 if not pieces:
                     raise unread
                 break
-            data, start = read.get(span.first_seq, (b"", 0))
-            pieces.append(Piece(span, data, start, False, dead))
-        last = pieces[-1].span
+            data, start = read.get(slice_.first_seq, (b"", 0))
+            pieces.append(Piece(slice_, data, start, False, dead))
+        last = pieces[-1].slice
         return pieces, last.first_seq + len(last.sizes) - 1
 
     async def _from_log(
-        self, topic: Topic, spans: list[Span]
+        self, topic: Topic, slices: list[BatchSlice]
     ) -> tuple[dict[int, tuple[bytes, int]], LogUnreadable | None]:
         """As `fetch`. Where the disk fails, it returns what precedes the failure, and the error."""
-        if not spans:
+        if not slices:
             return {}, None
         fetch, shard = self._logs.wal_files.fetch, topic.log.shard
         with suppress(OSError):
-            return await fetch(shard, spans), None
+            return await fetch(shard, slices), None
         read: dict[int, tuple[bytes, int]] = {}
-        for span in spans:
+        for slice_ in slices:
             try:
-                read |= await fetch(shard, [span])
+                read |= await fetch(shard, [slice_])
             except OSError as error:
-                seq, file = span.first_seq, split(span.place)[0]
+                seq, file = slice_.first_seq, split(slice_.lsn)[0]
                 said = f"Record {seq} of {topic.name} cannot be read from WAL file {file}: {said_by(error)}"
                 return read, LogUnreadable(said, topic=topic.name, seq=seq, file=file)
         return read, None

@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from storage.errors import RecordCorrupt, SegmentIncomplete
 from storage.format import idx_entry, segment_frame
+from storage.format.blocks import total
 from storage.format.checksum import checksum
-from storage.format.cutting import total
 from storage.format.segment_frame import lengths_of_live
 from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, HOP_SHIFT, LENGTH
 from storage.log.position import split
 from storage.records import columns
+from storage.records.batch_slices import BatchSlice
+from storage.records.contiguous import ContiguousRecords, chain_records
 from storage.records.labelled import Labelled
-from storage.records.spans import Span
-from storage.records.stretch import Stretch, joined
 from storage.records.values import ReadQuery, StoredRecord
 from storage.segments import names
 from storage.segments.names import SegmentId
@@ -35,7 +35,7 @@ _FEW = 64
 class Piece(NamedTuple):
     """Consecutive frames of one batch, and the bytes that contain them."""
 
-    span: Span
+    slice: BatchSlice
     data: bytes
     start: int
     verified: bool
@@ -46,12 +46,12 @@ class Piece(NamedTuple):
 MAX_CORRUPT = 10_000
 
 
-def cut(span: Span, max_records: int, max_bytes: int) -> Span:
+def limit_slice(slice_: BatchSlice, max_records: int, max_bytes: int) -> BatchSlice:
     """At least one record of the span, within both limits."""
-    sizes = span.sizes[:max_records] if len(span.sizes) > max_records else span.sizes
+    sizes = slice_.sizes[:max_records] if len(slice_.sizes) > max_records else slice_.sizes
     if total(sizes) > max_bytes:
         sizes = sizes[: max(1, bisect_right([*accumulate(sizes)], max_bytes))]
-    return span if len(sizes) == len(span.sizes) else span._replace(sizes=sizes or span.sizes[:1])
+    return slice_ if len(sizes) == len(slice_.sizes) else slice_._replace(sizes=sizes or slice_.sizes[:1])
 
 
 class Scan:
@@ -71,7 +71,7 @@ class Scan:
         #: Found so far: `_parts` with `_before` records, followed by records examined one by one.
         self._parts: list[Sequence[StoredRecord]] = []
         self._before = 0
-        self._singles: list[StoredRecord] = []
+        self._separate: list[StoredRecord] = []
         self.corrupt: list[int] = []
         self.hops: dict[int, int] = {}
         #: First seqs of the cold segments that were read.
@@ -83,48 +83,48 @@ class Scan:
     @property
     def count(self) -> int:
         """The number of records found so far."""
-        return self._before + len(self._singles)
+        return self._before + len(self._separate)
 
     @property
     def records(self) -> Sequence[StoredRecord]:
         """The records found so far."""
-        return joined([*self._parts, self._singles] if self._singles else self._parts)
+        return chain_records([*self._parts, self._separate] if self._separate else self._parts)
 
-    def _add(self, part: Stretch | Labelled, count: int) -> None:
+    def _add(self, part: ContiguousRecords | Labelled, count: int) -> None:
         if count < _FEW:
-            self._singles += part
+            self._separate += part
             return
-        if self._singles:
-            self._parts.append(self._singles)
-            self._before += len(self._singles)
-            self._singles = []
+        if self._separate:
+            self._parts.append(self._separate)
+            self._before += len(self._separate)
+            self._separate = []
         self._parts.append(part.own())
         self._before += count
 
     def appetite(self) -> tuple[int, int]:
         """How many records and bytes to fetch next: the rest of the limit, or more if many records were skipped."""
-        passed_over = self.scanned - self.count
+        skipped = self.scanned - self.count
         wanted = self._query.limit - self.count
-        return max(wanted, min(4096, 2 * passed_over)), max(1, self._query.max_bytes - self.size) + 65536
+        return max(wanted, min(4096, 2 * skipped)), max(1, self._query.max_bytes - self.size) + 65536
 
     def take(self, piece: Piece) -> int:
         """Examine the frames of a piece; returns the last seq examined."""
         query = self._query
         plain = not self._exclude and query.tag is None and piece.dead is None and query.from_ts is None
-        data, at, seq, topic_id = piece.data, piece.start, piece.span.first_seq, self._topic.topic_id
+        data, at, seq, topic_id = piece.data, piece.start, piece.slice.first_seq, self._topic.topic_id
         unpack = HEADER.unpack_from
         max_bytes, routing = query.max_bytes, query.routing
-        if piece.span.ts < self._oldest_ts:
-            return seq + len(piece.span.sizes) - 1
-        if plain and (room := self._room(len(piece.span.sizes))) >= columns.LEAST:
-            sizes = piece.span.sizes[:room]
+        if piece.slice.ts < self._oldest_ts:
+            return seq + len(piece.slice.sizes) - 1
+        if plain and (room := self._room(len(piece.slice.sizes))) >= columns.LEAST:
+            sizes = piece.slice.sizes[:room]
             found = columns.from_log(
                 data, at, sizes, topic_id, seq, verified=piece.verified, unrouted=routing, labelled=True
             )
             if found is not None:
-                return self._take_all(found, seq + len(piece.span.sizes) - 1)
-        records, before, limit = self._singles, self._before, query.limit - self._before
-        for index, frame_size in enumerate(piece.span.sizes):
+                return self._take_all(found, seq + len(piece.slice.sizes) - 1)
+        records, before, limit = self._separate, self._before, query.limit - self._before
+        for index, frame_size in enumerate(piece.slice.sizes):
             self.scanned += 1
             length, _, flags, stored_id, stored_seq, ts, node_len, tag_len, data_len = (
                 unpack(data, at) if len(data) - at >= HEADER_SIZE else _NOTHING
@@ -167,9 +167,8 @@ class Scan:
         """How many of `count` records to examine, if none is skipped."""
         return max(1, min(count, self._query.limit - self.count, self._max_scan - self.scanned))
 
-    def _take_all(self, found: Stretch | Labelled, last_seq: int) -> int:
-        """These records are wanted as far as there is room; the last seq examined. `last_seq` is the last one that
-        could be had."""
+    def _take_all(self, found: ContiguousRecords | Labelled, last_seq: int) -> int:
+        """Take these records up to the limits; returns the last seq examined. `last_seq` is the last seq available."""
         max_bytes, there = self._query.max_bytes, len(found)
         size, count, taken = found.bytes_of(), there, found
         if self.size + size > max_bytes:
@@ -197,10 +196,10 @@ class Scan:
         return query.tag is None or query.tag.matches(tag)
 
     def _damaged(self, piece: Piece, seq: int, at: int) -> None:
-        if piece.dead is not None and piece.dead[seq - piece.span.first_seq]:
+        if piece.dead is not None and piece.dead[seq - piece.slice.first_seq]:
             return
-        file, offset = split(piece.span.place)
-        self.damaged(seq, f"WAL file {file}", offset + piece.span.offset + (at - piece.start), number=file)
+        file, offset = split(piece.slice.lsn)
+        self.damaged(seq, f"WAL file {file}", offset + piece.slice.offset + (at - piece.start), number=file)
 
     def damaged(self, seq: int, file: str, offset: int, number: int | None = None) -> None:
         """A record that cannot be served: raises RecordCorrupt, or notes it when the reader skips damage."""
@@ -223,7 +222,7 @@ class Scan:
         self.corrupt += seqs
         self.done = self.done or len(self.corrupt) >= MAX_CORRUPT
 
-    def cut_off(self, seqs: Sequence[int], last_seq: int, error: SegmentIncomplete) -> int:
+    def missing_in_segment(self, seqs: Sequence[int], last_seq: int, error: SegmentIncomplete) -> int:
         """These live records up to `last_seq` are not in their segment: raises the error, or notes them all.
 
         Returns the last seq examined, at most MAX_CORRUPT `seqs` on. Without any seqs, they were deleted meanwhile.
@@ -248,7 +247,7 @@ class Scan:
         filtered = bool(self._exclude) or query.tag is not None or query.from_ts is not None
         if not filtered and (plain := self._plain(id, found, dead, end_seq)) is not None:
             return self._take_all(*plain)
-        records, before, limit = self._singles, self._before, query.limit - self._before
+        records, before, limit = self._separate, self._before, query.limit - self._before
         for offset, length, ts, flags in found.entries:
             seq += 1
             if seq >= end_seq:
@@ -290,7 +289,7 @@ class Scan:
 
     def _plain(
         self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int
-    ) -> tuple[Stretch | Labelled, int] | None:
+    ) -> tuple[ContiguousRecords | Labelled, int] | None:
         """The records of a slice, if every one of them is live and wanted; the last seq there is of it."""
         count = min(len(found.entries), end_seq - found.first_seq)
         room = self._room(count)

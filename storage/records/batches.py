@@ -6,7 +6,7 @@ from array import array
 from typing import NamedTuple
 
 
-class Run(NamedTuple):
+class AppendedRecords(NamedTuple):
     """Consecutive Append frames of one batch: what the index needs of them."""
 
     first_seq: int
@@ -23,7 +23,7 @@ class Run(NamedTuple):
         return self.first_seq + len(self.sizes) - 1
 
 
-class Singles(NamedTuple):
+class LoneAppends(NamedTuple):
     """Append frames with consecutive seqs, each a batch of its own. `offsets` count from the start of their unit."""
 
     first_seq: int
@@ -36,7 +36,7 @@ class Singles(NamedTuple):
     def last_seq(self) -> int:
         return self.first_seq + len(self.sizes) - 1
 
-    def without(self, count: int) -> Singles:
+    def without(self, count: int) -> LoneAppends:
         """All but the first `count`."""
         columns = (self.stamps[count:], self.offsets[count:], self.sizes[count:], self.payloads[count:])
-        return Singles(self.first_seq + count, *columns)
+        return LoneAppends(self.first_seq + count, *columns)

@@ -12,13 +12,13 @@ from array import array
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, repeat
 
+from storage.format.blocks import constant, field, split_block, u64s
 from storage.format.checksum import checksum, checksum_bytes
-from storage.format.cutting import constant, cut, field, u64s
 from storage.format.segment_frame import APPEND, LIVE
 from storage.format.segment_frame import HEADER as SEGMENT_HEADER
 from storage.format.wal_frame import CHECKSUM, HEADER, HEADER_SIZE, HOP_SHIFT, LENGTH, OVERHEAD, FrameFlag, FrameType
+from storage.records.contiguous import ContiguousRecords
 from storage.records.labelled import Labelled
-from storage.records.stretch import Stretch
 
 #: Below this many records, going frame by frame is faster: the setup of columns costs as much as 20 frames.
 LEAST = 20
@@ -39,7 +39,7 @@ def from_log(
     verified: bool,
     unrouted: bool = False,
     labelled: bool = False,
-) -> Stretch | Labelled | None:
+) -> ContiguousRecords | Labelled | None:
     """The records of the Append frames of these sizes from data[at] on; `verified`: their checksums are known to be
     right. `unrouted`: only such as no router has copied. `labelled`: also such as have a node or a tag."""
     size, count = sizes[0], len(sizes)
@@ -55,10 +55,12 @@ def from_log(
     if not _fields_are(data, at, size, count, topic_id, first_seq):
         return None
     if not verified:
-        covered = cut(memoryview(data)[at : at + size * count], size, f"4x{size - LENGTH.size - CHECKSUM.size}s8x")
+        covered = split_block(
+            memoryview(data)[at : at + size * count], size, f"4x{size - LENGTH.size - CHECKSUM.size}s8x"
+        )
         if _sums(covered) != field(data, at + size - CHECKSUM.size, size, count):
             return None
-    return Stretch(first_seq, data, range(at + HEADER_SIZE, at + size * count, size), sizes)
+    return ContiguousRecords(first_seq, data, range(at + HEADER_SIZE, at + size * count, size), sizes)
 
 
 def from_segment(
@@ -71,7 +73,7 @@ def from_segment(
     *,
     unrouted: bool = False,
     labelled: bool = False,
-) -> Stretch | Labelled | None:
+) -> ContiguousRecords | Labelled | None:
     """The records of the segment frames of these sizes, live all of them, from data[at] on; `stamps` as the index has
     them. `unrouted` and `labelled`: as of `from_log`."""
     size, count = sizes[0], len(sizes)
@@ -92,10 +94,10 @@ def from_segment(
         return None
     typed = bytearray(memoryview(data)[at:end])
     typed[LENGTH.size - 1 :: size] = APPEND * count  # the type, which a segment omits, replaces a byte of the length
-    covered = cut(typed, size, f"3x{size - LENGTH.size - CHECKSUM.size}s9x")
+    covered = split_block(typed, size, f"3x{size - LENGTH.size - CHECKSUM.size}s9x")
     if _sums(covered) != field(data, at + size - 1 - CHECKSUM.size, size, count):
         return None
-    return Stretch(first_seq, data, range(at + SEGMENT_HEADER.size, end, size), sizes, stamps)
+    return ContiguousRecords(first_seq, data, range(at + SEGMENT_HEADER.size, end, size), sizes, stamps)
 
 
 def _fields_are(data: bytes, at: int, size: int, count: int, topic_id: int, first_seq: int) -> bool:
@@ -126,18 +128,18 @@ def _varied(
     verified: bool = False,
     unrouted: bool = False,
     labelled: bool = False,
-) -> Stretch | Labelled | None:
-    """Frames of whatever size: those of a segment when `stamps` are given, else those of the log."""
+) -> ContiguousRecords | Labelled | None:
+    """Frames of different sizes: of a segment when `stamps` are given, else of the log."""
     header, prefix, tail = (SEGMENT_HEADER, APPEND, CHECKSUM.size + 1) if stamps else (HEADER, b"", CHECKSUM.size)
-    places = [*accumulate(sizes, initial=at)]
-    if places[-1] > len(data) or min(sizes) < OVERHEAD:
+    offsets = [*accumulate(sizes, initial=at)]
+    if offsets[-1] > len(data) or min(sizes) < OVERHEAD:
         return None
-    sum_places = [place - tail for place in places[1:]] if stamps or not verified else []
-    if stamps and any(data[place + CHECKSUM.size] != LIVE for place in sum_places):
+    sum_offsets = [offset - tail for offset in offsets[1:]] if stamps or not verified else []
+    if stamps and any(data[offset + CHECKSUM.size] != LIVE for offset in sum_offsets):
         return None
-    del places[-1]
+    del offsets[-1]
     count, width = len(sizes), header.size
-    block = _join([data[place : place + width] for place in places])
+    block = _join([data[offset : offset + width] for offset in offsets])
     back = HEADER.size - width  # in a segment, what follows the type is so much further in front
     if not stamps and block[LENGTH.size :: width].count(FrameType.APPEND) != count:
         return None
@@ -162,14 +164,14 @@ def _varied(
     if [*contents] != [size - OVERHEAD for size in sizes]:
         return None
     if not verified:
-        begins = [place + LENGTH.size for place in places]
-        covered = map(data.__getitem__, map(slice, begins, sum_places))
+        begins = [offset + LENGTH.size for offset in offsets]
+        covered = map(data.__getitem__, map(slice, begins, sum_offsets))
         sums = map(checksum, map(prefix.__add__, covered) if prefix else covered)
-        if [*map(CHECKSUM.unpack_from, repeat(data), sum_places)] != [*zip(sums, strict=True)]:
+        if [*map(CHECKSUM.unpack_from, repeat(data), sum_offsets)] != [*zip(sums, strict=True)]:
             return None
-    begins = [place + width for place in places]
+    begins = [offset + width for offset in offsets]
     if plain:
-        return Stretch(first_seq, data, begins, sizes, stamps)
+        return ContiguousRecords(first_seq, data, begins, sizes, stamps)
     return Labelled(first_seq, data, begins, sizes, node_lens, tag_lens, flags, stamps)
 
 

@@ -50,8 +50,8 @@ class PlainRecords(list[msgspec.Raw]):
         try:
             return self._sizes
         except AttributeError:
-            alike = {*map(len, self)}  # mostly all sizes are equal, and no number for each is needed
-            self._sizes = array("I", alike) * len(self) if len(alike) == 1 else array("I", map(len, self))
+            uniform = {*map(len, self)}  # mostly all sizes are equal, and no number for each is needed
+            self._sizes = array("I", uniform) * len(self) if len(uniform) == 1 else array("I", map(len, self))
             return self._sizes
 
 

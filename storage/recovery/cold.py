@@ -17,7 +17,7 @@ from storage.segments.tiering.store import ColdMissing, ColdUnavailable
 from storage.state.manifest import Segment
 
 
-def settle_cold(store: SegmentStore, topic_id: int, segment: Segment) -> None:
+def reconcile_cold(store: SegmentStore, topic_id: int, segment: Segment) -> None:
     """Make the local files of a cold segment match the manifest. Raises SegmentError, OpenError, OSError."""
     id = id_of(topic_id, segment)
     if store.cold is None:
@@ -44,14 +44,14 @@ def restore_idx(store: SegmentStore, id: SegmentId, count: int) -> None:
     assert store.cold is not None
     path, key = names.path(store.root, id, names.IDX), store.cold.key(id, names.IDX)
     try:
-        kept = store.cold.store.get(key)
+        cold_idx = store.cold.store.get(key)
     except ColdMissing as error:
         raise SegmentCorrupt(path, 0, "the index is damaged or missing, and so is the one in the cold tier") from error
     except ColdUnavailable as error:
         raise OpenError(f"{path} is damaged, and is to be taken from the cold tier. {error.message}") from error
-    if len(kept) != count * ENTRY_SIZE:
-        raise SegmentCorrupt(path, 0, f"the index in the cold tier has {len(kept)} bytes, not {count * ENTRY_SIZE}")
-    content = bytearray(kept)
+    if len(cold_idx) != count * ENTRY_SIZE:
+        raise SegmentCorrupt(path, 0, f"the index in the cold tier has {len(cold_idx)} bytes, not {count * ENTRY_SIZE}")
+    content = bytearray(cold_idx)
     here = _read(store, path)[: len(content)]
     here = here[: len(here) // ENTRY_SIZE * ENTRY_SIZE]
     damaged = set(idx_entry.damaged(here))

@@ -6,7 +6,7 @@ from storage.format import control
 from storage.state.catalog import Catalog
 
 
-def settle_consumers(catalog: Catalog) -> None:
+def reconcile_consumers(catalog: Catalog) -> None:
     """Every cursor is where the log says, but never beyond the head: salvage may have lost the records there, and
     their seqs are assigned again. `catalog.unannounced` gets what the log must be told of this."""
     for topic in catalog.topics.values():

@@ -13,8 +13,8 @@ from storage.format.idx_entry import set_bits
 from storage.log.fetch import WalFileGone, WalReader
 from storage.options import Options
 from storage.platform import layout
-from storage.segments.absorption import Plan, plan_turn
 from storage.segments.copying import Copy, append, open_writer, read
+from storage.segments.flush_plan import Plan, plan_flush
 from storage.segments.store import SegmentStore
 from storage.segments.writer import MAX_JUMP, ActiveSegment
 from storage.state.log import Log
@@ -32,7 +32,7 @@ def drain(store: SegmentStore, wal: WalReader, log: Log, options: Options) -> in
     writer: ActiveSegment | None = None
     moved = 0
     try:
-        while log.oldest_unabsorbed() is not None:
+        while log.oldest_unflushed() is not None:
             plan = _next(log, options)
             job = plan.copy(log, store.root, log.tail.dead_bits(plan.first_seq, plan.last_seq + 1))
             writer = _writer(store, job, writer)
@@ -56,19 +56,19 @@ def _flag(store: SegmentStore, log: Log, segment: Segment) -> None:
 
 def _next(log: Log, options: Options) -> Plan:
     """What to move next, into an active segment with room for it."""
-    active, first_seq = log.held.manifest.active, log.oldest_unabsorbed()
+    active, first_seq = log.held.manifest.active, log.oldest_unflushed()
     assert first_seq is not None
     full = active is not None and (
         active.count >= options.segment_max_events
         or active.data_bytes >= options.segment_max_bytes
         or first_seq - active.end_seq > MAX_JUMP
     )
-    plan = None if full else plan_turn(log, options)
+    plan = None if full else plan_flush(log, options)
     if plan is None:
         if active is not None:
             log.take_segment(active.ended())
         log.take_segment(opened(first_seq))
-        plan = plan_turn(log, options)
+        plan = plan_flush(log, options)
     assert plan is not None, "an empty segment has room for any batch"
     return plan
 
@@ -88,6 +88,6 @@ def _move(wal: WalReader, log: Log, plan: Plan, job: Copy, writer: ActiveSegment
         raise WalCorrupt(
             f"{error}, from which records were replayed.", file=layout.wal_name(error.file), offset=error.offset
         ) from error
-    log.held.written = Written(plan.first_seq, job.dead, log.applied_place, copied.data_bytes)
-    log.absorb(plan.last_seq)
+    log.held.written = Written(plan.first_seq, job.dead, log.applied_lsn, copied.data_bytes)
+    log.mark_flushed(plan.last_seq)
     return plan.last_seq + 1 - plan.first_seq

@@ -37,12 +37,12 @@ def highest_number(fs: FileSystem, root: str) -> int:
     return max((number for each in folders for number in layout.wal_numbers(each)), default=0)
 
 
-def remove(fs: FileSystem, root: str, kept: Iterable[int], first_files: list[int]) -> None:
-    """Remove all snapshots except `kept`, and each shard's log files below its number in `first_files`.
+def remove(fs: FileSystem, root: str, retained: Iterable[int], first_files: list[int]) -> None:
+    """Remove all snapshots except `retained`, and each shard's log files below its number in `first_files`.
 
     Both snapshots must be durable. After a crash it may be repeated. Raises OSError.
     """
-    _remove_snapshots(fs, layout.meta_dir(root), min(kept))
+    _remove_snapshots(fs, layout.meta_dir(root), min(retained))
     shards = len(first_files)
     for folder in stray_folders(fs, root, shards):
         _remove_logs(fs, folder, None)

@@ -39,7 +39,7 @@ class LogEnd:
         self.first_file: int | None = None
         self.next_file = split(redo)[0]
         #: End of the last whole unit.
-        self.place = redo
+        self.lsn = redo
         #: From here to the end, the last file's bytes may be in the page cache only: write them again, then sync.
         self.rewrite_from = split(redo)[1]
         #: (file number, offset) to truncate at: the end, and prepared files that were never used.
@@ -197,7 +197,7 @@ class _ShardReader:
         end.bytes += scan.end - start
         end.last_ts = max(end.last_ts, scan.last_ts)
         end.max_topic_id = max(end.max_topic_id, scan.max_topic_id)
-        end.place = position(number, scan.end)
+        end.lsn = position(number, scan.end)
         if scan.sync_point is not None:
             end.rewrite_from = max(end.rewrite_from, scan.sync_point.offset)
 

@@ -7,7 +7,7 @@ from functools import partial
 from storage.state.catalog import Catalog
 
 
-def settle_jobs(catalog: Catalog, *, clean: bool) -> list[int]:
+def reconcile_jobs(catalog: Catalog, *, clean: bool) -> list[int]:
     """`clean`: the last stop was clean, and no frame follows its snapshot. Otherwise leases that are not durable are
     void.
 

@@ -26,21 +26,21 @@ from storage.platform import layout
 from storage.platform.directory import ShardTrust
 from storage.platform.filesystem import FileSystem
 from storage.records.values import LossCause
-from storage.recovery.consumers import settle_consumers
+from storage.recovery.consumers import reconcile_consumers
 from storage.recovery.log_end import LogEnd, find_end
-from storage.recovery.mend import mend
-from storage.recovery.queues import settle_jobs
+from storage.recovery.queues import reconcile_jobs
+from storage.recovery.repair import repair
 from storage.recovery.replay import Replay
-from storage.recovery.routers import settle_routers
+from storage.recovery.routers import reconcile_routers
 from storage.recovery.salvage import Salvage
-from storage.recovery.segments import settle
+from storage.recovery.segments import reconcile_segments
 from storage.segments.store import SegmentStore
 from storage.segments.tiering.tier import ColdTier
 from storage.snapshot import contents as snapshot
 from storage.state.catalog import Catalog
 from storage.state.keys import KeyRing
 from storage.state.log import Log
-from storage.state.partition_sets import settle_partitions
+from storage.state.partition_sets import reconcile_partitions
 from storage.state.watermarks import LossRange
 
 _log = structlog.get_logger("storage")
@@ -51,7 +51,7 @@ class Recovered(NamedTuple):
 
     catalog: Catalog
     next_files: list[int]
-    kept: list[tuple[int, list[int]]]
+    snapshots: list[tuple[int, list[int]]]
     next_snapshot: int
     sections: dict[int, bytes]
     losses: dict[int, list[LossRange]]
@@ -83,7 +83,7 @@ class Loaded(NamedTuple):
     """A snapshot and its contents, or nothing."""
 
     body: snapshot.Body | None
-    kept: list[tuple[int, list[int]]]
+    snapshots: list[tuple[int, list[int]]]
     next_number: int
     sections: list[snapshot.Section]
     raw: dict[int, bytes]
@@ -98,7 +98,7 @@ def recover(
     loaded: Loaded | None = None,
     came_up: bool = True,
     trust: ShardTrust,
-    before_cutting: Callable[[ShardTrust], None] = lambda _: None,
+    before_truncating: Callable[[ShardTrust], None] = lambda _: None,
     now_ms: Callable[[int], int],
     progress: Callable[[float], None],
     cold: ColdTier | None = None,
@@ -106,9 +106,9 @@ def recover(
 ) -> Recovered:
     """Rebuild the state. `shards`: the count that the log is laid out for. `came_up`: the start before this one did, so
     that what its clean stop says of the files still holds. `trust`: where only the process died, so that the page cache
-    is as it left it; `before_cutting` is told what is left of that trust while the evidence is still there. `now_ms` is
-    told the greatest ts there is and answers the time from which idempotency keys live on. `unpacked`: whatever the log
-    says of packed segments, all of them are plain here (a backup's are).
+    is as it left it; `before_truncating` is told what is left of that trust while the evidence is still there. `now_ms`
+    is told the greatest ts there is and answers the time from which idempotency keys live on. `unpacked`: whatever the
+    log says of packed segments, all of them are plain here (a backup's are).
 
     Raises MetadataLost, WalCorrupt, UnsupportedFormat (all before anything was changed, but for quarantine/), OSError.
     """
@@ -117,7 +117,7 @@ def recover(
     catalog.usage.access = store = SegmentStore(fs, root, options.max_open_segments, cold)
     catalog.usage.replaying = True
     created_ms = _restore(catalog, loaded)
-    redo = [position(*place) for place in loaded.body.redo_from] if loaded.body else [position(1, 0)] * shards
+    redo = [position(*lsn) for lsn in loaded.body.redo_from] if loaded.body else [position(1, 0)] * shards
     report = Report()
     salvage = Salvage(fs, report) if options.recovery is Recovery.SALVAGE else None
     parts = _parts(root, shards, redo, catalog) if salvage is None else []
@@ -127,26 +127,26 @@ def recover(
             for shard in range(shards)
         ]
     _check_beginning(ends, loaded)
-    settle_partitions(catalog, salvaging=salvage is not None)
+    reconcile_partitions(catalog, salvaging=salvage is not None)
     last_ts = max([created_ms, *(end.last_ts for end in ends)])
     catalog.next_topic_id = max([catalog.next_topic_id, *(end.max_topic_id + 1 for end in ends)])
     trust = trust.after([end.torn_file for end in ends], [end.next_file for end in ends])
-    before_cutting(trust)
+    before_truncating(trust)
     for end in ends:
-        mend(fs, root, end, options, report)
+        repair(fs, root, end, options, report)
     clean = came_up and _was_clean(loaded, ends)
     if unpacked:
         _unpack(catalog)
-    settle(store, catalog, redo, clean=clean)
+    reconcile_segments(store, catalog, redo, clean=clean)
     catalog.usage.replaying = False
-    losses, renewed = _settle_heads(catalog, salvage, trust)
-    volatile = _settle_projections(catalog, clean=clean)
+    losses, renewed = _reconcile_heads(catalog, salvage, trust)
+    volatile = _reconcile_projections(catalog, clean=clean)
     _renew_remembered(catalog, options, last_ts, now_ms(last_ts))
     progress(1.0)
     return Recovered(
         catalog,
         [end.next_file for end in ends],
-        loaded.kept,
+        loaded.snapshots,
         loaded.next_number,
         loaded.raw,
         losses,
@@ -199,10 +199,10 @@ def load_snapshots(fs: FileSystem, root: str) -> Loaded:
     if not valid:
         return Loaded(None, [], next_number, [], {})
     body = valid[-1][1]
-    kept = [(number, [position(*place) for place in each.redo_from]) for number, each in valid[-2:]]
+    snapshots = [(number, [position(*lsn) for lsn in each.redo_from]) for number, each in valid[-2:]]
     sections = [snapshot.decode_section(raw) for raw in body.sections]
     raw = {section.topic_id: encoded for section, encoded in zip(sections, body.sections, strict=True)}
-    return Loaded(body, kept, next_number, sections, {**raw, 0: body.states} if body.states else raw)
+    return Loaded(body, snapshots, next_number, sections, {**raw, 0: body.states} if body.states else raw)
 
 
 def _restore(catalog: Catalog, loaded: Loaded) -> int:
@@ -226,10 +226,10 @@ def _parts(root: str, shards: int, redo: list[int], catalog: Catalog) -> list[Sh
 
 def _as_of(catalog: Catalog, shard: int) -> dict[int, int]:
     """By topic_id, the position below which the catalog holds everything of a log."""
-    places = {
-        log.topic_id: log.applied_place for topic in catalog.by_id.values() for log in topic.logs if log.shard == shard
+    lsns = {
+        log.topic_id: log.applied_lsn for topic in catalog.by_id.values() for log in topic.logs if log.shard == shard
     }
-    return places if shard else {**places, 0: catalog.states.applied_place}
+    return lsns if shard else {**lsns, 0: catalog.states.applied_lsn}
 
 
 def _replay_shard(
@@ -258,13 +258,13 @@ def _replay_shard(
     report.frames += end.frames
     report.bytes += end.bytes
     latest = max(as_of.values(), default=0)
-    if latest > end.place and split(latest)[1] > 0:
+    if latest > end.lsn and split(latest)[1] > 0:
         _ends_too_early(end, split(latest), salvage)
     return end
 
 
 def _ends_too_early(end: LogEnd, expected: tuple[int, int], salvage: Salvage | None) -> None:
-    number, offset = split(end.place)
+    number, offset = split(end.lsn)
     path = layout.join(end.directory, layout.wal_name(number))
     what = f"the log ends here, but the snapshot was taken at file {expected[0]}, offset {expected[1]}"
     if salvage is None:
@@ -289,7 +289,7 @@ def _check_beginning(ends: list[LogEnd], loaded: Loaded) -> None:
         )
 
 
-def _settle_heads(
+def _reconcile_heads(
     catalog: Catalog, salvage: Salvage | None, trust: ShardTrust
 ) -> tuple[dict[int, list[LossRange]], list[int]]:
     """Announce as lost the seqs that may have been handed out and do not exist."""
@@ -318,10 +318,10 @@ def _settle_heads(
     return losses, renewed
 
 
-def _settle_projections(catalog: Catalog, *, clean: bool) -> list[int]:
-    settle_routers(catalog, clean=clean)
-    settle_consumers(catalog)
-    return settle_jobs(catalog, clean=clean)
+def _reconcile_projections(catalog: Catalog, *, clean: bool) -> list[int]:
+    reconcile_routers(catalog, clean=clean)
+    reconcile_consumers(catalog)
+    return reconcile_jobs(catalog, clean=clean)
 
 
 def _renew_epoch(catalog: Catalog, log: Log) -> None:
@@ -344,7 +344,7 @@ def _renew_keys(catalog: Catalog, last_ts: int, now_ms: int) -> None:
             continue
         window_ms = topic.config.idempotency_window_ms
         live = [msgspec.structs.replace(each, ts=now_ms) for each in ring.live(last_ts, window_ms)]
-        catalog.usage.keys += len(live) - ring.rows
+        catalog.usage.keys += len(live) - ring.key_count
         topic.log.keys = KeyRing.of(live, window_ms) if live else None
 
 

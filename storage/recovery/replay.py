@@ -9,10 +9,10 @@ from storage.errors import WalCorrupt
 from storage.format import control
 from storage.log.apply import apply_unit
 from storage.log.position import MAX_OFFSET, position, split
-from storage.log.submission import ControlStep, PlaceStep, RunStep, SinglesStep, Step, Unit
+from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, PersistStep, Step, Unit
 from storage.log.units import ScannedUnit
 from storage.platform import layout
-from storage.records.batches import Singles
+from storage.records.batches import LoneAppends
 from storage.recovery.salvage import Salvage
 from storage.state.catalog import Catalog
 from storage.state.log import Log
@@ -46,12 +46,12 @@ class Replay:
         if not unit.steps:
             return
         topic_id = unit.steps[0].topic_id
-        place = position(number, scanned.offset)
+        lsn = position(number, scanned.offset)
         log = self._catalog.log(topic_id)
-        if log is not None and place < self._as_of.get(topic_id, 0):
-            self._index(log, unit, place)
+        if log is not None and lsn < self._as_of.get(topic_id, 0):
+            self._index(log, unit, lsn)
             return
-        if topic_id == 0 and self._is_state(unit.steps[0]) and place < self._as_of.get(0, 0):
+        if topic_id == 0 and self._is_state(unit.steps[0]) and lsn < self._as_of.get(0, 0):
             return
         self.beyond = self.beyond or self._is_news(unit.steps[0])
         if log is None and self._salvage is not None:
@@ -60,7 +60,7 @@ class Replay:
             unit = self._following_on(log, unit, number, scanned.offset)
             if log.ephemeral and log.half_written is None:
                 log.half_written = _first_append(unit)
-        apply_unit(self._catalog, unit, place, position(number, scanned.end))
+        apply_unit(self._catalog, unit, lsn, position(number, scanned.end))
 
     def _is_news(self, step: Step) -> bool:
         """Whether a clean stop's snapshot did not know of it. A log without a section was deleted, if its id had
@@ -75,31 +75,31 @@ class Replay:
     def _is_state(step: Step) -> bool:
         return isinstance(step, ControlStep) and isinstance(step.value, control.State)
 
-    def _is_further(self, topic_id: int, absorbed: int) -> bool:
+    def _is_further(self, topic_id: int, flushed: int) -> bool:
         log = self._catalog.log(topic_id) if topic_id in self._as_of else None
-        return topic_id >= self._next_topic_id or (log is not None and absorbed > log.held.absorbed)
+        return topic_id >= self._next_topic_id or (log is not None and flushed > log.held.flushed)
 
-    def _index(self, log: Log, unit: Unit, place: int) -> None:
+    def _index(self, log: Log, unit: Unit, lsn: int) -> None:
         """Below as_of, the section has head, counts, keys and floors; only positions and delete flags are added."""
         for step in unit.steps:
-            if isinstance(step, RunStep):
-                if step.run.last_seq >= log.marks.live_floor and step.run.last_seq > log.held.absorbed:
-                    log.index_only(step.run, place, step.offset)
+            if isinstance(step, AppendStep):
+                if step.appended.last_seq >= log.marks.live_floor and step.appended.last_seq > log.held.flushed:
+                    log.index_only(step.appended, lsn, step.offset)
                     for start, end, _ in log.marks.loss:
-                        for seq in range(max(start, step.run.first_seq), min(end, step.run.last_seq) + 1):
+                        for seq in range(max(start, step.appended.first_seq), min(end, step.appended.last_seq) + 1):
                             log.tail.delete(seq)
             elif isinstance(step, ControlStep) and isinstance(step.value, control.Delete):
-                self._flag(log, step.value, place)
+                self._flag(log, step.value, lsn)
 
     @staticmethod
-    def _flag(log: Log, value: control.Delete, place: int) -> None:
+    def _flag(log: Log, value: control.Delete, lsn: int) -> None:
         if value.match is None and value.seqs is None:
             return
         last = log.delete_end(value)
-        log.held.deferred.append((value, place))
+        log.held.deferred.append((value, lsn))
         seqs = value.seqs if value.seqs is not None else log.tags.find(tag_match(value.match or []), last)
         for seq in seqs:
-            if max(log.marks.live_floor, log.held.absorbed + 1) <= seq <= last:
+            if max(log.marks.live_floor, log.held.flushed + 1) <= seq <= last:
                 log.tail.delete(seq)
 
     def _following_on(self, log: Log, unit: Unit, number: int, offset: int) -> Unit:
@@ -111,19 +111,19 @@ class Replay:
                 if isinstance(step.value, control.EvictWatermark):
                     head = max([head, *(end for _, end, _ in step.value.loss or ())])
                 continue
-            if isinstance(step, PlaceStep):
+            if isinstance(step, PersistStep):
                 continue
-            run = step.run if isinstance(step, RunStep) else step.singles
-            if isinstance(run, Singles) and run.first_seq <= head < run.last_seq:
-                run = run.without(head - run.first_seq + 1)
-                step = SinglesStep(log.topic_id, run)
+            appended = step.appended if isinstance(step, AppendStep) else step.lone
+            if isinstance(appended, LoneAppends) and appended.first_seq <= head < appended.last_seq:
+                appended = appended.without(head - appended.first_seq + 1)
+                step = LoneAppendsStep(log.topic_id, appended)
                 steps = list[Step]((step,))
-            if run.last_seq <= head:
+            if appended.last_seq <= head:
                 steps = [each for each in steps if each is not step]
                 continue
-            if run.first_seq != head + 1:
-                self._jump(log, head, run.first_seq, number, offset)
-            head = run.last_seq
+            if appended.first_seq != head + 1:
+                self._jump(log, head, appended.first_seq, number, offset)
+            head = appended.last_seq
         return unit if steps is unit.steps else Unit(None, steps)
 
     def _jump(self, log: Log, head: int, first_seq: int, number: int, offset: int) -> None:
@@ -140,8 +140,8 @@ class Replay:
 def _first_append(unit: Unit) -> int | None:
     """The first seq of the records in a unit."""
     for step in unit.steps:
-        if isinstance(step, RunStep):
-            return step.run.first_seq
-        if isinstance(step, SinglesStep):
-            return step.singles.first_seq
+        if isinstance(step, AppendStep):
+            return step.appended.first_seq
+        if isinstance(step, LoneAppendsStep):
+            return step.lone.first_seq
     return None

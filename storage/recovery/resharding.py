@@ -34,8 +34,8 @@ from storage.platform import layout
 from storage.platform.filesystem import FileSystem
 from storage.recovery import leftovers
 from storage.recovery.draining import drain
-from storage.recovery.mend import heal
 from storage.recovery.recovery import Loaded, Recovered
+from storage.recovery.repair import heal
 from storage.recovery.segments import refusing_damage
 from storage.snapshot import contents as snapshot
 from storage.snapshot import file as snapshot_file
@@ -63,16 +63,16 @@ def recorded_shards(fs: FileSystem, root: str, made_with: int, loaded: Loaded) -
 def is_due(fs: FileSystem, root: str, made_with: int, loaded: Loaded, wanted: int) -> bool:
     """Whether a new layout is needed: the count differs, or an earlier change was interrupted."""
     recorded = loaded.body.shards if loaded.body else made_with
-    if wanted != recorded or any(len(redo) != recorded for _, redo in loaded.kept):
+    if wanted != recorded or any(len(redo) != recorded for _, redo in loaded.snapshots):
         return True
-    alone = len(loaded.kept) == 1
+    alone = len(loaded.snapshots) == 1
     return alone and (recorded != made_with or bool(leftovers.stray_logs(fs, root, recorded)))
 
 
 def clean_up(fs: FileSystem, root: str, loaded: Loaded) -> None:
     """Remove the leftovers of an interrupted change or trim, if any. Raises OSError."""
-    if len(loaded.kept) == 2:
-        _remove_all_but(fs, root, loaded.kept)
+    if len(loaded.snapshots) == 2:
+        _remove_all_but(fs, root, loaded.snapshots)
 
 
 def reshard(
@@ -124,21 +124,25 @@ def lay_out_anew(
             next_topic_id=catalog.next_topic_id,
             pending_deletes=sorted(catalog.pending_deletes | catalog.superseded.keys()),
             clean=False,
-            redo_from=[split(place) for place in redo],
+            redo_from=[split(lsn) for lsn in redo],
             sections=list(sections.values()),
             states=states,
         )
     )
     number = recovered.next_snapshot
-    kept = [(number, redo), (number + 1, redo)]
-    for each, _ in kept:
+    snapshots = [(number, redo), (number + 1, redo)]
+    for each, _ in snapshots:
         progress(1.0)
         snapshot_file.write(fs, root, each, body)
     for end in recovered.wounds:
         heal(fs, root, end, options)  # quarantines the damage; both snapshots announce its loss
-    _remove_all_but(fs, root, kept)
+    _remove_all_but(fs, root, snapshots)
     return moved, recovered._replace(
-        next_files=[first] * shards, kept=kept, next_snapshot=number + 2, sections={**sections, 0: states}, wounds=[]
+        next_files=[first] * shards,
+        snapshots=snapshots,
+        next_snapshot=number + 2,
+        sections={**sections, 0: states},
+        wounds=[],
     )
 
 
@@ -161,13 +165,13 @@ def _lay_out(catalog: Catalog, shards: int, begin: int) -> None:
         for log in topic.logs:
             assert log.wal_needed_from() is None, f"log {log.topic_id} still needs the log of the old layout"
             log.shard = shard_of(log.topic_id, shards)
-            log.applied_place = begin
+            log.applied_lsn = begin
             log.section = None
-    if catalog.states.applied_place:
-        catalog.states.applied_place = begin
+    if catalog.states.applied_lsn:
+        catalog.states.applied_lsn = begin
         catalog.states.section = None
 
 
-def _remove_all_but(fs: FileSystem, root: str, kept: list[tuple[int, list[int]]]) -> None:
-    first_files = [min(split(place)[0] for place in places) for places in zip(*(redo for _, redo in kept), strict=True)]
-    leftovers.remove(fs, root, [number for number, _ in kept], first_files)
+def _remove_all_but(fs: FileSystem, root: str, snapshots: list[tuple[int, list[int]]]) -> None:
+    first_files = [min(split(lsn)[0] for lsn in lsns) for lsns in zip(*(redo for _, redo in snapshots), strict=True)]
+    leftovers.remove(fs, root, [number for number, _ in snapshots], first_files)

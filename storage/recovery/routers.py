@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from storage.log.logs import Logs
 
 
-def settle_routers(catalog: Catalog, *, clean: bool) -> None:
+def reconcile_routers(catalog: Catalog, *, clean: bool) -> None:
     """Drop routers whose source or dest is gone; restart at the source's head where the copies were in memory only.
 
     `clean`: the last stop was clean, and no frame follows its snapshot. `catalog.unannounced` gets what the log must
@@ -51,17 +51,17 @@ def _announce(catalog: Catalog, router: Router, value: control.Control) -> None:
 
 
 async def announce_routers(logs: Logs) -> None:
-    """Write the changes of `settle_routers`; durable on return. Where that is impossible, the next start repeats
+    """Write the changes of `reconcile_routers`; durable on return. Where that is impossible, the next start repeats
     them."""
     pending: list[asyncio.Future[int | None]] = []
-    told = list(logs.catalog.unannounced)
-    for dest_id, value in told:
+    announced = list(logs.catalog.unannounced)
+    for dest_id, value in announced:
         log = logs.catalog.by_id[dest_id].log
         encoded = encode_controls([value], dest_id, logs.now_ms())
         pending.append(logs.submit_controls(log, encoded, frees=not isinstance(value, control.RouterCursor)))
     logs.catalog.unannounced.clear()
     outcomes = await asyncio.gather(*pending, return_exceptions=True)
-    for (_, value), outcome in zip(told, outcomes, strict=True):
+    for (_, value), outcome in zip(announced, outcomes, strict=True):
         later = isinstance(outcome, StorageFull | StorageFailed) and not isinstance(value, control.TopicCreate)
         if isinstance(outcome, BaseException) and not later:
             raise outcome  # among them: a partition that is created anew, and must not be written to before

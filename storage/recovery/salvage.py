@@ -13,7 +13,7 @@ import structlog
 
 from storage.format.wal_frame import MORE, OVERHEAD, FrameType, encode
 from storage.log.reader import CHUNK_BYTES, parse
-from storage.log.submission import ControlStep, RunStep, Step
+from storage.log.submission import AppendStep, ControlStep, Step
 from storage.platform.filesystem import File, FileSystem
 from storage.records.values import LossCause
 from storage.state.watermarks import LossRange
@@ -44,9 +44,9 @@ class Salvage:
     def ownerless(self, steps: list[Step]) -> None:
         """Frames of an unknown log: its topic is deleted later on, or its TopicCreate is lost."""
         for step in steps:
-            if isinstance(step, RunStep):
-                first_seq, _ = self._ownerless.get(step.topic_id, (step.run.first_seq, 0))
-                self._ownerless[step.topic_id] = (first_seq, step.run.last_seq)
+            if isinstance(step, AppendStep):
+                first_seq, _ = self._ownerless.get(step.topic_id, (step.appended.first_seq, 0))
+                self._ownerless[step.topic_id] = (first_seq, step.appended.last_seq)
             elif isinstance(step, ControlStep) and step.type == FrameType.TOPIC_DELETE:
                 self._ownerless.pop(step.topic_id, None)
 
@@ -62,7 +62,7 @@ class Salvage:
             return []
         log.recount()
         found: list[LossRange] = []
-        for first, last in log.tail.gaps(max(log.marks.live_floor, log.held.absorbed + 1), log.head + 1):
+        for first, last in log.tail.gaps(max(log.marks.live_floor, log.held.flushed + 1), log.head + 1):
             for start, end, _ in [*log.marks.loss, (last + 1, last + 1, "")]:
                 if first < min(start, last + 1):
                     found.append((first, min(start, last + 1) - 1, str(LossCause.SALVAGE)))
@@ -76,9 +76,11 @@ class Salvage:
         for step in steps:
             if isinstance(step, ControlStep):
                 _log.error("control_frame_lost", topic_id=step.topic_id, type=FrameType(step.type).name)
-            elif isinstance(step, RunStep):
-                run = step.run
-                _log.error("records_given_up", topic_id=step.topic_id, first_seq=run.first_seq, last_seq=run.last_seq)
+            elif isinstance(step, AppendStep):
+                appended = step.appended
+                _log.error(
+                    "records_given_up", topic_id=step.topic_id, first_seq=appended.first_seq, last_seq=appended.last_seq
+                )
 
     def resume(self, file: File, path: str, start: int, batch_end: int) -> int | None:
         """The offset after `start` where whole units begin again; None when this file has none.

@@ -15,7 +15,7 @@ import structlog
 from storage.errors import StorageError, WalCorrupt
 from storage.platform import layout
 from storage.platform.filesystem import FileSystem
-from storage.recovery.cold import restore_idx, settle_cold
+from storage.recovery.cold import reconcile_cold, restore_idx
 from storage.segments import check, names
 from storage.segments.errors import SegmentCorrupt, SegmentError
 from storage.segments.store import SegmentStore, id_of
@@ -27,7 +27,7 @@ from storage.state.manifest import COLD, UNKNOWN, Segment
 _log = structlog.get_logger("storage")
 
 
-def settle(store: SegmentStore, catalog: Catalog, redo: list[int], *, clean: bool) -> None:
+def reconcile_segments(store: SegmentStore, catalog: Catalog, redo: list[int], *, clean: bool) -> None:
     """Make the files of all live logs match their manifests, and count live records. Raises WalCorrupt, OSError.
 
     `clean`: the last stop was clean, so files and counts are known to be right.
@@ -38,7 +38,7 @@ def settle(store: SegmentStore, catalog: Catalog, redo: list[int], *, clean: boo
             log.held.replaying = False
             if log.topic_id in folders or len(log.held.manifest):
                 with refusing_damage():
-                    settle_log(store, log, redo[log.shard], clean=clean)
+                    reconcile_log(store, log, redo[log.shard], clean=clean)
     # A log whose address a later one has, or that no topic counts, is deleted before the engine is ready; then its
     # folder goes.
     known = catalog.by_id.keys() | catalog.superseded.keys() | catalog.pending_deletes
@@ -64,7 +64,7 @@ def refusing_damage() -> Generator[None]:
         raise OSError(str(error)) from error
 
 
-def settle_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None:
+def reconcile_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None:
     """The part of one log. Raises SegmentError, OSError."""
     fs, root, manifest = store.fs, store.root, log.held.manifest
     if not clean:
@@ -72,12 +72,12 @@ def settle_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None
     for segment in manifest.segments:
         id = id_of(log.topic_id, segment)
         if segment.tier == COLD:
-            settle_cold(store, log.topic_id, segment)
+            reconcile_cold(store, log.topic_id, segment)
         elif not clean:
             if segment.sealed:
-                check.settle_sealed(fs, root, id, segment.end_seq, segment.data_bytes, segment.packed_bytes)
+                check.reconcile_sealed(fs, root, id, segment.end_seq, segment.data_bytes, segment.packed_bytes)
             else:
-                segment.data_bytes = check.settle_active(fs, root, id, segment.end_seq)
+                segment.data_bytes = check.reconcile_active(fs, root, id, segment.end_seq)
     floor = log.marks.live_floor
     doubtful = [
         (segment, _flagged(store, log, segment))
@@ -103,13 +103,13 @@ def _delete_deferred(store: SegmentStore, log: Log) -> set[Segment]:
     """Apply replayed deletes to the segments that exist; returns the segments that any of them was looked up in."""
     floor = log.marks.live_floor
     touched: set[Segment] = set()
-    for request, place in log.held.deferred:
+    for request, lsn in log.held.deferred:
         last = log.delete_end(request)
         for wanted in plan(log.held, request, floor, last):
             touched.add(wanted.segment)
             seqs = wanted.seqs if wanted.match is None else store.tagged(log.topic_id, wanted.segment, wanted.match)
             for seq in seqs:
-                if floor <= seq <= last and wanted.segment.delete(seq, seq, place):
+                if floor <= seq <= last and wanted.segment.delete(seq, seq, lsn):
                     wanted.segment.live = UNKNOWN
     log.held.deferred.clear()
     return touched
@@ -174,7 +174,7 @@ def _set_aside(fs: FileSystem, root: str, topic_id: int) -> None:
         fs.sync_dir(root)
     if fs.exists(target):
         return  # a folder of that name exists already: this one stays where it is, unread
-    _log.warning("stranger_set_aside", folder=source, moved_to=target)
+    _log.warning("unknown_file_set_aside", folder=source, moved_to=target)
     fs.rename(source, target)
     fs.sync_dir(layout.quarantine_dir(root))
     fs.sync_dir(names.topics_folder(root))

@@ -11,8 +11,8 @@ from storage.config import Durability
 from storage.errors import StorageFailed, StorageFull
 from storage.format import control
 from storage.log.encode import encode_controls
-from storage.recovery.mend import heal
 from storage.recovery.recovery import Recovered
+from storage.recovery.repair import heal
 from storage.recovery.routers import announce_routers
 from storage.state.catalog import Topic, shard_of
 
@@ -90,7 +90,7 @@ def _config_update(topic: Topic) -> control.ConfigUpdate:
     )
 
 
-async def hand_back_reservations(logs: Logs) -> None:
+async def return_reservations(logs: Logs) -> None:
     """At a clean stop: return reserved seqs that were not used."""
     pending: list[asyncio.Future[int | None]] = []
     for topic in logs.catalog.topics.values():

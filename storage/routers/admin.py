@@ -23,10 +23,10 @@ from storage.errors import (
 )
 from storage.format import control
 from storage.log.encode import encode_controls
-from storage.log.pending_losses import settle_debt
+from storage.log.pending_losses import announce_losses
 from storage.log.validation import TOPIC_NAME
 from storage.state.catalog import Topic
-from storage.state.partition_rules import check_single
+from storage.state.partition_rules import check_unpartitioned
 from storage.state.routers.graph import find_cycle
 from storage.state.routers.router import Definition, Router, Start
 
@@ -107,7 +107,7 @@ class RouterAdmin:
         engine = self._engine
         routes, topics = engine.catalog.routes, engine.catalog.topics
         for field, topic in (("source", definition.source), ("dest", definition.dest)):
-            check_single(engine.catalog, topic, f"the {field} of a router", field)
+            check_unpartitioned(engine.catalog, topic, f"the {field} of a router", field)
             found = topics.get(topic)
             missing = found is None or found.provisional
             if missing and topic == definition.dest and not definition.create_dest:
@@ -144,28 +144,28 @@ class RouterAdmin:
             with suppress(StorageError):
                 await self._engine.admin.delete(name, if_empty=True)
 
-    async def _settled(self, name: str) -> Topic:
+    async def _wait_unchanged(self, name: str) -> Topic:
         """The topic, when it is not being changed."""
         while True:
             topic = self._engine.topic(name)
             changing = self._engine.changing.get(topic.topic_id)
             if changing is not None:
                 await asyncio.wait([changing])
-            elif topic.log.topic_id in self._engine.debts:
-                await settle_debt(self._engine, topic.log)
+            elif topic.log.topic_id in self._engine.pending_losses:
+                await announce_losses(self._engine, topic.log)
             else:
                 return topic
 
     async def _write(self, name: str, definition: Definition, old: Router | None) -> Router:
         engine = self._engine
         while True:
-            source = await self._settled(definition.source)
-            dest = await self._settled(definition.dest)
+            source = await self._wait_unchanged(definition.source)
+            dest = await self._wait_unchanged(definition.dest)
             if source.topic_id not in engine.changing and engine.catalog.by_id.get(source.topic_id) is source:
                 break
         # Either may have been given more partitions meanwhile.
-        check_single(engine.catalog, source.name, "the source of a router", "source")
-        check_single(engine.catalog, dest.name, "the dest of a router", "dest")
+        check_unpartitioned(engine.catalog, source.name, "the source of a router", "source")
+        check_unpartitioned(engine.catalog, dest.name, "the dest of a router", "dest")
         routes = engine.catalog.routes
         shard = engine.shards[dest.log.shard]
         if old is not None and routes.by_id.get(old.router_id) is not old:

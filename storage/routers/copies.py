@@ -21,9 +21,9 @@ from storage.log.encode import BINARY, WriteHeader
 from storage.log.encode_bodies import encode_bodies
 from storage.log.encode_copies import encode_copies
 from storage.log.framing import Frames, framed_each
-from storage.records.batches import Run
+from storage.records.batches import AppendedRecords
+from storage.records.contiguous import ContiguousRecords, parts_of
 from storage.records.labelled import LENGTHS
-from storage.records.stretch import Stretch, parts_of
 from storage.records.values import StoredBodies, StoredRecord
 from storage.routers.windows import Picked
 from storage.state.routers.router import MAX_HOPS, Definition
@@ -62,7 +62,7 @@ class Copies(ABC):
         """Those whose seqs are wanted."""
 
     @abstractmethod
-    def encode(self, head: WriteHeader) -> tuple[Frames, Run]:
+    def encode(self, head: WriteHeader) -> tuple[Frames, AppendedRecords]:
         """The Append frames, of which each is followed by another frame of the batch, and what the index needs."""
 
 
@@ -78,7 +78,7 @@ class Copy(NamedTuple):
     deliver_at: int
 
 
-class Single(Copies):
+class MixedCopies(Copies):
     """Copies of any records."""
 
     def __init__(self, copies: Sequence[Copy]) -> None:
@@ -100,16 +100,16 @@ class Single(Copies):
         return self._copies
 
     def between(self, begin: int, end: int) -> Copies:
-        return Single(self._copies[begin:end])
+        return MixedCopies(self._copies[begin:end])
 
     def only(self, wanted: Callable[[int], bool]) -> Copies:
-        return Single([copy for copy in self._copies if wanted(copy.seq)])
+        return MixedCopies([copy for copy in self._copies if wanted(copy.seq)])
 
-    def encode(self, head: WriteHeader) -> tuple[Frames, Run]:
+    def encode(self, head: WriteHeader) -> tuple[Frames, AppendedRecords]:
         return _encoded(self._copies, head, self.sizes)
 
 
-class Alike(Copies):
+class UniformCopies(Copies):
     """First copies of records without delay, all from one node or from none; `tags` of each, None: there are none."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Alike(Copies):
         if begin == 0 and end >= len(self):
             return self
         tags = None if self._tags is None else self._tags[begin:end]
-        return Alike(self._seqs[begin:end], self._bodies[begin:end], self._sizes[begin:end], tags, self._node)
+        return UniformCopies(self._seqs[begin:end], self._bodies[begin:end], self._sizes[begin:end], tags, self._node)
 
     def only(self, wanted: Callable[[int], bool]) -> Copies:
         found = [number for number, seq in enumerate(self._seqs) if wanted(seq)]
@@ -154,9 +154,9 @@ class Alike(Copies):
             return self
         seqs, bodies = [self._seqs[number] for number in found], [self._bodies[number] for number in found]
         tags = None if self._tags is None else [self._tags[number] for number in found]
-        return Alike(seqs, bodies, array("I", [self._sizes[number] for number in found]), tags, self._node)
+        return UniformCopies(seqs, bodies, array("I", [self._sizes[number] for number in found]), tags, self._node)
 
-    def encode(self, head: WriteHeader) -> tuple[Frames, Run]:
+    def encode(self, head: WriteHeader) -> tuple[Frames, AppendedRecords]:
         json = _JSON.issuperset(map(itemgetter(0), self._bodies))
         binary = None if json else bytes(map(is_binary, self._bodies))
         stored = StoredBodies(self._bodies, self._tags, binary, self._sizes)
@@ -205,19 +205,23 @@ class Verbatim(Copies):
         return Verbatim(self._seqs[here], self._contents[here], self._flags[here], self._tags[here], self._sizes[here])
 
     def only(self, wanted: Callable[[int], bool]) -> Copies:
-        kept = [*map(wanted, self._seqs)]
-        if all(kept):
+        copied_tags = [*map(wanted, self._seqs)]
+        if all(copied_tags):
             return self
         seqs, contents, tags = (
-            [*compress(self._seqs, kept)],
-            [*compress(self._contents, kept)],
-            [*compress(self._tags, kept)],
+            [*compress(self._seqs, copied_tags)],
+            [*compress(self._contents, copied_tags)],
+            [*compress(self._tags, copied_tags)],
         )
         return Verbatim(
-            seqs, contents, bytes(compress(self._flags, kept)), tags, array("I", compress(self._sizes, kept))
+            seqs,
+            contents,
+            bytes(compress(self._flags, copied_tags)),
+            tags,
+            array("I", compress(self._sizes, copied_tags)),
         )
 
-    def encode(self, head: WriteHeader) -> tuple[Frames, Run]:
+    def encode(self, head: WriteHeader) -> tuple[Frames, AppendedRecords]:
         return encode_copies(self._contents, self._flags, self._tags, self._sizes, head)
 
 
@@ -229,10 +233,10 @@ def copies_of(
     `delays`: the source is a queue, so records may be delayed; `keep_delays`: so is dest.
     """
     if records and not hops:
-        copies = _verbatim(records, definition, delays=delays) or _alike(records, definition, delays=delays)
+        copies = _verbatim(records, definition, delays=delays) or _uniform(records, definition, delays=delays)
         if copies is not None:
             return copies
-    return Single(_one_by_one(records, hops, definition, delays=delays, keep_delays=keep_delays))
+    return MixedCopies(_one_by_one(records, hops, definition, delays=delays, keep_delays=keep_delays))
 
 
 def _verbatim(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> Verbatim | None:
@@ -245,14 +249,14 @@ def _verbatim(records: Sequence[StoredRecord], definition: Definition, *, delays
     return Verbatim(records.seqs, contents, records.flags, records.tags, records.payloads)
 
 
-def _alike(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> Alike | None:
+def _uniform(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> UniformCopies | None:
     """Copies of records of which none has been copied before, if all of them are of that kind."""
     seqs: list[int] = []
     bodies: list[bytes] = []
     tags: list[bytes] = []
     nodes: set[bytes] = set()
     for part in parts_of(records):
-        if isinstance(part, Stretch):  # neither node nor tag
+        if isinstance(part, ContiguousRecords):  # neither node nor tag
             seqs += part.seqs
             bodies += part.bodies()
             nodes.add(b"")
@@ -272,8 +276,8 @@ def _alike(records: Sequence[StoredRecord], definition: Definition, *, delays: b
         node = next(iter(nodes))
     if delays and any(DELIVER_AT in body for body in bodies):
         return None
-    kept = tags if definition.preserve_tag and any(tags) else None
-    return Alike(seqs, bodies, payload_sizes(bodies), kept, node)
+    copied_tags = tags if definition.preserve_tag and any(tags) else None
+    return UniformCopies(seqs, bodies, payload_sizes(bodies), copied_tags, node)
 
 
 def _one_by_one(
@@ -304,7 +308,7 @@ def _one_by_one(
     return copies
 
 
-def _encoded(copies: Iterable[Copy], head: WriteHeader, payloads: array[int]) -> tuple[Frames, Run]:
+def _encoded(copies: Iterable[Copy], head: WriteHeader, payloads: array[int]) -> tuple[Frames, AppendedRecords]:
     topic_id, first_seq, ts, durable, _ = head
     base_flags = MORE | (4 if durable else 0)
     pack = REST.pack
@@ -322,4 +326,4 @@ def _encoded(copies: Iterable[Copy], head: WriteHeader, payloads: array[int]) ->
         if deliver_at:
             delayed.append((seq, deliver_at))
     frames, sizes = framed_each(bodies)
-    return frames, Run(first_seq, ts, sizes, payloads, tagged, delayed or ())
+    return frames, AppendedRecords(first_seq, ts, sizes, payloads, tagged, delayed or ())

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("storage")
 
 #: Of so much at a time copies are made: one batch at dest, and one or two ms of the loop.
-STRETCH_RECORDS, STRETCH_BYTES = 1000, 1 << 20
+MIN_BATCH_RECORDS, MIN_BATCH_BYTES = 1000, 1 << 20
 #: Where others keep the loop busy for longer than that takes, all routers together take as much of it as they do; one
 #: at most so many records at a time, and this part of what a shard's queue holds.
 MOST_RECORDS, _OF_QUEUE = ROUTING_SCAN_RECORDS, 8
@@ -58,7 +58,7 @@ class Forwarder:
         #: Since when, ms, it has not caught up with its source, and how far behind it was then; None: it has.
         self.behind: tuple[int, int] | None = None
         #: So many records are read next.
-        self._stretch = STRETCH_RECORDS
+        self._batch_limit = MIN_BATCH_RECORDS
 
     def kick(self) -> None:
         """There may be something to carry."""
@@ -147,18 +147,18 @@ class Forwarder:
 
     def _moved(self, position: int) -> None:
         if self.router.blocked is not None:
-            _log.info("router_goes_on", router=self.router.name)
+            _log.info("router_resumed", router=self.router.name)
             self.router.blocked = None
         self.router.move(position)
 
     async def _step(self) -> None:
-        """Read a stretch and carry it over."""
+        """Read a range and carry it over."""
         engine, router = self._engine, self.router
         source, dest = engine.catalog.by_id[router.source_id], engine.catalog.by_id[router.dest_id]
         query = ReadQuery(
             from_seq=router.position,
-            limit=self._stretch,
-            max_bytes=STRETCH_BYTES,
+            limit=self._batch_limit,
+            max_bytes=MIN_BATCH_BYTES,
             tag=router.definition.match,
             skip_corrupt=True,
             routing=True,
@@ -194,7 +194,7 @@ class Forwarder:
         # Other routers have had their turns in it, too.
         share = (engine.clock.monotonic_ns() - before) // (_NS_A_RECORD * max(1, engine.routers.running))
         most = min(MOST_RECORDS, engine.options.wal_queue_frames // _OF_QUEUE)
-        self._stretch = max(STRETCH_RECORDS, min(share, most))
+        self._batch_limit = max(MIN_BATCH_RECORDS, min(share, most))
 
     async def _harden(self, source: Topic, dest: Topic, seq: int) -> None:
         """In a chain, nothing is passed on before it is synced, also where the class of its topic asks for no sync.

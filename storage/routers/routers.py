@@ -96,7 +96,7 @@ class Routers:
         """Tell the logs of cursors that have moved where nothing was copied."""
         if not self.running:
             self.windows.forget()
-        self._tell_who_is_behind()
+        self._report_lag()
         for forwarder in list(self._forwarders.values()):
             if forwarder.router.position > forwarder.router.cursor:
                 try:
@@ -104,7 +104,7 @@ class Routers:
                 except StorageError as error:
                     _log.warning("router_cursor_not_written", router=forwarder.router.name, error=str(error))
 
-    def _tell_who_is_behind(self) -> None:
+    def _report_lag(self) -> None:
         now_ms = self._engine.monotonic_ms()
         for forwarder in self._forwarders.values():
             router = forwarder.router

@@ -19,8 +19,8 @@ from storage.format.binary import is_binary
 from storage.format.record import payload_sizes
 from storage.log.encode import BINARY, NODE, TAG
 from storage.reads.reader import ROUTING_SCAN_RECORDS
+from storage.records.contiguous import ContiguousRecords, Records, parts_of
 from storage.records.labelled import LENGTHS, Labelled
-from storage.records.stretch import Records, Stretch, parts_of
 from storage.records.values import ReadQuery, ReadResult, StoredRecord, TagMatch
 from storage.state.catalog import Topic
 
@@ -87,7 +87,7 @@ class Picked(Records):
     def flags(self) -> bytes:
         """Those of the frame of each."""
         flags = self._window.flags
-        if self._window.alike:
+        if self._window.uniform:
             return bytes(flags[:1] * len(self.numbers))
         return bytes(self._of_each(flags))
 
@@ -102,7 +102,6 @@ class Window:
         "_by_tag",
         "_matched",
         "_result",
-        "alike",
         "contents",
         "flags",
         "from_seq",
@@ -112,6 +111,7 @@ class Window:
         "records",
         "seqs",
         "tags",
+        "uniform",
     )
 
     def __init__(
@@ -135,7 +135,7 @@ class Window:
         if known is not None:
             self.payloads = known
         #: All frames have the same flags, as mostly.
-        self.alike = bool(self.flags) and self.flags.count(self.flags[0]) == len(self.flags)
+        self.uniform = bool(self.flags) and self.flags.count(self.flags[0]) == len(self.flags)
         by_tag: defaultdict[bytes, list[int]] = defaultdict(list)
         for number, tag in enumerate(self.tags):
             by_tag[tag].append(number)
@@ -145,7 +145,7 @@ class Window:
 
     def _add(self, part: Sequence[StoredRecord], known: array[int] | None) -> None:
         count = len(part)
-        if isinstance(part, Stretch):
+        if isinstance(part, ContiguousRecords):
             self.seqs += part.seqs
             self.tags += repeat(b"", count)
             self.contents += repeat(b"", count)
@@ -213,7 +213,7 @@ class Windows:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._kept: OrderedDict[tuple[int, int], Window] = OrderedDict()
+        self._windows: OrderedDict[tuple[int, int], Window] = OrderedDict()
         #: Reads under way, by topic_id and where they begin.
         self._reading: dict[tuple[int, int], asyncio.Task[ReadResult]] = {}
         #: How many were read, ever.
@@ -231,11 +231,11 @@ class Windows:
     def _find(self, source: Topic, from_seq: int) -> Window | None:
         """The window that `from_seq` is in, if the source still holds what it did."""
         now_ns = self._engine.clock.monotonic_ns()
-        for (topic_id, _), window in self._kept.items():
+        for (topic_id, _), window in self._windows.items():
             if topic_id == source.topic_id and window.from_seq <= from_seq < window.next_from_seq:
                 if now_ns - window.read_ns <= MAX_AGE_NS and _live(source, window) == window.live:
                     return window
-                del self._kept[topic_id, window.from_seq]
+                del self._windows[topic_id, window.from_seq]
                 return None
         return None
 
@@ -267,18 +267,18 @@ class Windows:
         lost = result.tombstone is not None or result.corrupt_seqs or source.log.marks.trim_floor > from_seq + 1
         if not lost and result.next_from_seq > from_seq:
             log = source.log
-            in_tail = log.held.absorbed <= from_seq
+            in_tail = log.held.flushed <= from_seq
             payloads = log.tail.payloads(from_seq + 1, result.next_from_seq + 1) if in_tail else None
             window = Window(from_seq, result, 0, self._engine.clock.monotonic_ns(), payloads)
             window.live = _live(source, window)
-            self._kept[source.topic_id, from_seq] = window
-            while len(self._kept) > MAX_WINDOWS:
-                self._kept.popitem(last=False)
+            self._windows[source.topic_id, from_seq] = window
+            while len(self._windows) > MAX_WINDOWS:
+                self._windows.popitem(last=False)
         return result
 
     def forget(self) -> None:
         """Nobody has anything to carry: what was read is let go of."""
-        self._kept.clear()
+        self._windows.clear()
 
     async def stop(self) -> None:
         """No read is under way any more."""

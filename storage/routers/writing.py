@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 from storage.config import Discard, Durability, TopicConfig
 from storage.errors import RouterNotFound, ShuttingDown
 from storage.format import control
-from storage.format.cutting import total
+from storage.format.blocks import total
 from storage.format.wal_frame import FrameType
 from storage.log.append import Write
+from storage.log.blockers import Blocker
 from storage.log.encode import Frames, WriteHeader, encode_controls
-from storage.log.obstacles import Obstacle
-from storage.log.pending_losses import settle_debt
-from storage.records.batches import Run
+from storage.log.pending_losses import announce_losses
+from storage.records.batches import AppendedRecords
 from storage.records.values import LossCause
 from storage.routers.copies import Copies
 from storage.state.catalog import Topic
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class CopyWrite(Write):
-    """A stretch of copies on its way to dest. Exempt from the limits on single records that their originals kept."""
+    """A range of copies on its way to dest. Exempt from the limits on single records that their originals kept."""
 
     __slots__ = ("_copies", "_router")
 
@@ -53,11 +53,11 @@ class CopyWrite(Write):
         self.payloads = self._copies.sizes
         self.total = total(self.payloads)
 
-    def _obstacle(self, topic: Topic | None) -> Obstacle | None:
+    def _blocker(self, topic: Topic | None) -> Blocker | None:
         check_alive(self.engine, self._router, topic)
-        return super()._obstacle(topic)
+        return super()._blocker(topic)
 
-    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, Run]:
+    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, AppendedRecords]:
         return self._copies.encode(head)
 
 
@@ -100,8 +100,8 @@ async def lose(engine: Engine, dest: Topic, router: Router, source_seq: int) -> 
         shard.refuse_when_full()
         if (changing := engine.changing.get(dest.topic_id)) is not None:
             await asyncio.wait([changing])
-        elif log.topic_id in engine.debts:
-            await settle_debt(engine, log)
+        elif log.topic_id in engine.pending_losses:
+            await announce_losses(engine, log)
         elif not shard.has_room(3, 0):
             await shard.wait_room(3, 0)
         elif dest.config.durability is not Durability.FSYNC and log.assigned_head + 1 > log.reserved:

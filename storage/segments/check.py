@@ -1,7 +1,7 @@
 """What recovery makes of segment files: cut to what the manifest and the marks say, .idx rebuilt, the rest swept.
 
     found                                              verdict
-    .data or .idx longer than marked                   cut: written, never marked; it is absorbed again from the log
+    .data or .idx longer than marked                   cut: written, never marked; it is flushed again from the log
     .zdata of another length than was said             SegmentCorrupt: it was synced before it was named
     .data missing or shorter than marked               SegmentCorrupt: it was synced before the mark
     .idx missing, shorter than marked, or damaged      the entries that fail their check are made anew from .data
@@ -37,7 +37,7 @@ from storage.segments.packed import PackedData
 _CHUNK_BYTES = 1 << 20
 
 
-def settle_active(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> int:
+def reconcile_active(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> int:
     """Make the files of the segment that is still appended to hold [first_seq, end_seq) and nothing else.
 
     Returns the bytes of .data. `end_seq` is what the last mark says. After a power cut [first_seq, end_seq) is there;
@@ -56,15 +56,15 @@ def settle_active(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> int
         data_bytes = None if not last or idx_entry.damaged(last) else idx_entry.unpack(last, 0).end
         entries = _rebuild(fs, root, id, end_seq, entries, data_bytes)
     data_bytes = idx_entry.unpack(entries, count - 1).end
-    _cut(fs, names.path(root, id, names.DATA), data_bytes)
-    _cut(fs, names.path(root, id, names.IDX), count * ENTRY_SIZE)
+    _truncate(fs, names.path(root, id, names.DATA), data_bytes)
+    _truncate(fs, names.path(root, id, names.IDX), count * ENTRY_SIZE)
     return data_bytes
 
 
-def settle_sealed(
+def reconcile_sealed(
     fs: FileSystem, root: str, id: SegmentId, end_seq: int, data_bytes: int, packed_bytes: int = 0
 ) -> None:
-    """The same for a sealed one, by size alone: two stats when nothing is wrong. Raises as `settle_active`.
+    """The same for a sealed one, by size alone: two stats when nothing is wrong. Raises as `reconcile_active`.
 
     `data_bytes` is from the manifest, and so is `packed_bytes`, the length of .zdata where there is one. Damage inside
     the files is found by whoever reads them.
@@ -80,12 +80,12 @@ def settle_sealed(
     if size > wanted:
         if id.packed:
             raise SegmentCorrupt(data_path, wanted, f"the file has {size} bytes, {wanted} were written")
-        _cut(fs, data_path, wanted)
+        _truncate(fs, data_path, wanted)
     size = _size(fs, idx_path)
     if size is None or size < idx_bytes:
         rebuild_idx(fs, root, id, end_seq, data_bytes)
     elif size > idx_bytes:
-        _cut(fs, idx_path, idx_bytes)
+        _truncate(fs, idx_path, idx_bytes)
 
 
 def rebuild_idx(fs: FileSystem, root: str, id: SegmentId, end_seq: int, data_bytes: int) -> None:
@@ -94,8 +94,8 @@ def rebuild_idx(fs: FileSystem, root: str, id: SegmentId, end_seq: int, data_byt
 
     Deleted frames become deleted entries. Raises SegmentCorrupt, having changed nothing, when .data does not give them.
     """
-    kept = _read_idx(fs, names.path(root, id, names.IDX), end_seq - id.first_seq)
-    _rebuild(fs, root, id, end_seq, kept, data_bytes)
+    idx = _read_idx(fs, names.path(root, id, names.IDX), end_seq - id.first_seq)
+    _rebuild(fs, root, id, end_seq, idx, data_bytes)
 
 
 def sweep(fs: FileSystem, root: str, topic_id: int, keep: Collection[SegmentId]) -> list[str]:
@@ -110,7 +110,7 @@ def sweep(fs: FileSystem, root: str, topic_id: int, keep: Collection[SegmentId])
     except FileNotFoundError:
         return []
     gone: list[str] = []
-    kept = {
+    idx = {
         names.file_name(id.first_seq, id.gen, ext)
         for id in keep
         if id.topic_id == topic_id
@@ -119,7 +119,7 @@ def sweep(fs: FileSystem, root: str, topic_id: int, keep: Collection[SegmentId])
     for name in found:
         parsed = names.parse_name(name.removesuffix(layout.TMP_SUFFIX))
         unfinished = name.endswith(layout.TMP_SUFFIX)
-        if parsed and (unfinished or name not in kept):
+        if parsed and (unfinished or name not in idx):
             fs.unlink(layout.join(folder, name))
             gone.append(name)
     # Also when nothing was found: a process killed after an unlink may owe this sync.
@@ -133,13 +133,13 @@ def _make_empty(fs: FileSystem, root: str, id: SegmentId) -> None:
     for ext in (names.DATA, names.IDX):
         path = names.path(root, id, ext)
         if fs.exists(path):
-            _cut(fs, path, 0)
+            _truncate(fs, path, 0)
         else:
             fs.open(path, create=True).close()
     fs.sync_dir(folder)
 
 
-def _cut(fs: FileSystem, path: str, size: int) -> None:
+def _truncate(fs: FileSystem, path: str, size: int) -> None:
     """Cut a file to `size` bytes, durably; SegmentCorrupt when it has fewer."""
     found = _size(fs, path)
     if found is None or found < size:
@@ -177,8 +177,8 @@ def _read_idx(fs: FileSystem, path: str, count: int) -> bytes:
     return found[: len(found) // ENTRY_SIZE * ENTRY_SIZE]
 
 
-def _rebuild(fs: FileSystem, root: str, id: SegmentId, end_seq: int, kept: bytes, data_bytes: int | None) -> bytes:
-    """Write the .idx of [first_seq, end_seq) anew, keeping the valid entries of `kept`; returns its bytes."""
+def _rebuild(fs: FileSystem, root: str, id: SegmentId, end_seq: int, idx: bytes, data_bytes: int | None) -> bytes:
+    """Write the .idx of [first_seq, end_seq) anew, keeping the valid entries of `idx`; returns its bytes."""
     path = names.records_path(root, id)
     try:
         file = fs.open(path, write=False)
@@ -188,7 +188,7 @@ def _rebuild(fs: FileSystem, root: str, id: SegmentId, end_seq: int, kept: bytes
         size = data.size()
         if data_bytes is not None and size < data_bytes:
             raise _too_short(path, size, data_bytes)
-        entries = _Mend(path, data, id, end_seq, kept).entries(data_bytes)
+        entries = _Repair(path, data, id, end_seq, idx).entries(data_bytes)
     if data_bytes is None and not entries[-1].len:
         raise SegmentCorrupt(path, entries[-1].offset, f"nothing tells whether seq {end_seq - 1} had a record")
     offsets, lens, stamps, flags = zip(*entries, strict=True)
@@ -197,28 +197,28 @@ def _rebuild(fs: FileSystem, root: str, id: SegmentId, end_seq: int, kept: bytes
     return content
 
 
-class _Mend:
+class _Repair:
     """Fills the gaps between valid index entries from the frames that lie between them."""
 
-    def __init__(self, path: str, file: Readable, id: SegmentId, end_seq: int, kept: bytes) -> None:
+    def __init__(self, path: str, file: Readable, id: SegmentId, end_seq: int, idx: bytes) -> None:
         self._path = path
         self._file = file
         #: Of a packed segment one a seq, and then they are not in the frames.
         self._delete_bytes = file.delete_bytes() if isinstance(file, PackedData) else b""
         self._id = id
         self._count = end_seq - id.first_seq
-        missing = set(idx_entry.damaged(kept))
-        missing.update(range(len(kept) // ENTRY_SIZE, self._count))
-        self._known = {index: idx_entry.unpack(kept, index) for index in range(self._count) if index not in missing}
+        missing = set(idx_entry.damaged(idx))
+        missing.update(range(len(idx) // ENTRY_SIZE, self._count))
+        self._known = {index: idx_entry.unpack(idx, index) for index in range(self._count) if index not in missing}
 
     def entries(self, data_bytes: int | None) -> list[Entry]:
         """All of them, from the frames below `data_bytes`; None: as far as they go."""
         made: list[Entry] = []
-        for known, run in groupby(range(self._count), self._known.__contains__):
+        for known, group in groupby(range(self._count), self._known.__contains__):
             if known:
-                made.extend(map(self._known.__getitem__, run))
+                made.extend(map(self._known.__getitem__, group))
                 continue
-            indexes = list(run)
+            indexes = list(group)
             following = self._known.get(indexes[-1] + 1)
             stop = following.offset if following else data_bytes
             made.extend(self._from_frames(indexes, made[-1] if made else Entry(0, 0, 0, 0), stop))
@@ -266,10 +266,10 @@ def iter_frames(path: str, file: Readable, start: int, stop: int) -> Iterator[Se
     while at < stop:
         if at + OVERHEAD > base + len(buffer):
             buffer, base = file.pread(min(_CHUNK_BYTES, stop - at), at), at
-        left = len(buffer) - (at - base)
-        if left >= OVERHEAD:
+        remaining = len(buffer) - (at - base)
+        if remaining >= OVERHEAD:
             (length,) = LENGTH.unpack_from(buffer, at - base)
-            if left < length + 4 <= stop - at:
+            if remaining < length + 4 <= stop - at:
                 buffer, base = file.pread(max(length + 4, min(_CHUNK_BYTES, stop - at)), at), at
         try:
             frame = segment_frame.decode(buffer, at - base)

@@ -38,14 +38,14 @@ def columns(files: SegmentFiles, count: int) -> Columns:
         return Columns((), (), (), ())
     entries = files.entries(0, count)
     found = Columns(entries.offsets, entries.lens, entries.stamps, entries.flags)
-    places = list(accumulate(found.lens, initial=0))
-    places.pop()
-    if places != [*found.offsets]:
-        number = next(number for number, place in enumerate(places) if place != found.offsets[number])
+    positions = list(accumulate(found.lens, initial=0))
+    positions.pop()
+    if positions != [*found.offsets]:
+        number = next(number for number, position in enumerate(positions) if position != found.offsets[number])
         raise SegmentCorrupt(
             files.idx_path,
             files.entry_offset(number),
-            f"the entry says offset {found.offsets[number]} of .data, those before it come to {places[number]}",
+            f"the entry says offset {found.offsets[number]} of .data, those before it come to {positions[number]}",
         )
     return found
 

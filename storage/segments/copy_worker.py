@@ -1,4 +1,4 @@
-"""The process that copies records into segments for the absorber: a `Copy` comes in at stdin, what came of it goes out.
+"""The process that copies records into segments for the flusher: a `Copy` comes in at stdin, what came of it goes out.
 
 Started by `copy_process`, and by nobody else. It has the lock of the data directory open, as the engine has, so that
 nobody else opens the directory before both are gone: it writes to files there, and may be in the middle of that when

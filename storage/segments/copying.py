@@ -1,4 +1,4 @@
-"""Copies records from the log into the active segment of theirs: what an absorber's turn does to files. Blocking.
+"""Copies records from the log into the active segment of theirs: what an flush does to files. Blocking.
 
 It knows nothing but files, so that it can be done in another process. Done again from the same end it leaves the same
 files, whatever an earlier time had come to: nothing behind the end counts. Source: storage.md §4.
@@ -12,12 +12,12 @@ from itertools import accumulate, chain, repeat
 from typing import NamedTuple, TypeAlias
 
 from storage.format import segment_frame
-from storage.format.cutting import total
+from storage.format.blocks import total
 from storage.format.idx_entry import set_bits
 from storage.format.segment_frame import Sizes
 from storage.log.fetch import WalReader
 from storage.platform.filesystem import Buffer, FileSystem
-from storage.records.spans import Rows, Span
+from storage.records.batch_slices import BatchSlice, SliceColumns
 from storage.segments import names
 from storage.segments.names import SegmentId
 from storage.segments.writer import ActiveSegment
@@ -33,7 +33,7 @@ Part: TypeAlias = tuple[Buffer, bytes]
 
 
 class Copy(NamedTuple):
-    """Records to be copied: `rows`, but for those whose bits of `dead` are set (from the first row's seq on).
+    """Records to be copied: `columns`, but for those whose bits of `dead` are set (from the first row's seq on).
 
     The segment, of the data directory `root`, is marked up to `end_seq`.
     """
@@ -41,7 +41,7 @@ class Copy(NamedTuple):
     root: str
     id: SegmentId
     end_seq: int
-    rows: Rows
+    columns: SliceColumns
     dead: int
 
 
@@ -63,23 +63,23 @@ class Reading(NamedTuple):
 
 def read(wal: WalReader, shard: int, job: Copy) -> Reading:
     """The first part has been read on return. Raises WalFileGone, FrameError, OSError, as asking for a part does."""
-    rows, first_seq = job.rows, job.rows.seqs[0]
-    spans = rows.spans()
-    if rows.end_seq - first_seq == len(rows.sizes):
-        lens = rows.sizes.tolist()
-        stamps = list(chain.from_iterable(map(repeat, rows.stamps, rows.counts)))
+    columns, first_seq = job.columns, job.columns.seqs[0]
+    slices = columns.slices()
+    if columns.end_seq - first_seq == len(columns.sizes):
+        lens = columns.sizes.tolist()
+        stamps = list(chain.from_iterable(map(repeat, columns.stamps, columns.counts)))
     else:
-        lens, stamps = _with_gaps(spans, first_seq)
+        lens, stamps = _with_gaps(slices, first_seq)
     for index in set_bits(job.dead):
         lens[index] = 0
-    parts = _parts(wal, shard, job, spans, lens)
+    parts = _parts(wal, shard, job, slices, lens)
     return Reading(lens, stamps, chain((next(parts),), parts))
 
 
 def append(writer: ActiveSegment, job: Copy, reading: Reading) -> Copied:
     """Write the records. Raises as `ActiveSegment.append_parts`; FrameError: the log holds something else."""
     before = writer.data_bytes
-    writer.append_parts(job.rows.seqs[0], *reading)
+    writer.append_parts(job.columns.seqs[0], *reading)
     return Copied(writer.data_bytes, writer.data_bytes - before)
 
 
@@ -115,10 +115,10 @@ def open_writer(fs: FileSystem, job: Copy) -> ActiveSegment:
         return ActiveSegment.create(fs, job.root, job.id)
 
 
-def _parts(wal: WalReader, shard: int, job: Copy, spans: list[Span], lens: list[int]) -> Iterator[Part]:
+def _parts(wal: WalReader, shard: int, job: Copy, slices: list[BatchSlice], lens: list[int]) -> Iterator[Part]:
     """Frames of the records that live, and the flags of every seq, from the first row's on."""
-    first_seq, at = job.rows.seqs[0], 0
-    for some in _portions(spans):
+    first_seq, at = job.columns.seqs[0], 0
+    for some in _portions(slices):
         found = wal.read(shard, some)
         frames = segment_frame.convert(_alive(found, some, first_seq, job.dead))
         del found  # one part is in memory at a time, for which the processor has room, too
@@ -128,40 +128,40 @@ def _parts(wal: WalReader, shard: int, job: Copy, spans: list[Span], lens: list[
         at = end
 
 
-def _portions(spans: list[Span]) -> Iterator[list[Span]]:
+def _portions(slices: list[BatchSlice]) -> Iterator[list[BatchSlice]]:
     """All of them, so many at a time as make a part."""
-    some: list[Span] = []
+    some: list[BatchSlice] = []
     size = 0
-    for span in chain.from_iterable(map(_pieces, spans)):
-        of_span = total(span.sizes)
-        if some and size + of_span > PART_BYTES:
+    for slice_ in chain.from_iterable(map(_pieces, slices)):
+        slice_bytes = total(slice_.sizes)
+        if some and size + slice_bytes > PART_BYTES:
             yield some
             some, size = [], 0
-        some.append(span)
-        size += of_span
+        some.append(slice_)
+        size += slice_bytes
     yield some
 
 
-def _pieces(span: Span) -> Iterator[Span]:
+def _pieces(slice_: BatchSlice) -> Iterator[BatchSlice]:
     """A span that is larger than a part in pieces that are about as large as one, of at least one record each."""
-    size, count = total(span.sizes), len(span.sizes)
+    size, count = total(slice_.sizes), len(slice_.sizes)
     step = max(1, count * PART_BYTES // max(size, PART_BYTES))
-    offset = span.offset
+    offset = slice_.offset
     for at in range(0, count, step):
-        sizes = span.sizes[at : at + step]
-        yield span._replace(offset=offset, first_seq=span.first_seq + at, sizes=sizes)
+        sizes = slice_.sizes[at : at + step]
+        yield slice_._replace(offset=offset, first_seq=slice_.first_seq + at, sizes=sizes)
         offset += total(sizes)
 
 
 def _alive(
-    found: dict[int, tuple[bytes, int]], spans: list[Span], first_seq: int, dead: int
+    found: dict[int, tuple[bytes, int]], slices: list[BatchSlice], first_seq: int, dead: int
 ) -> list[tuple[memoryview, int, Sizes]]:
     """What `segment_frame.convert` takes, of those records whose bits of `dead` are not set."""
     pieces: list[tuple[memoryview, int, Sizes]] = []
-    for span in spans:
-        data, start = found[span.first_seq]
-        view, sizes = memoryview(data), span.sizes
-        gone = dead >> (span.first_seq - first_seq) & ((1 << len(sizes)) - 1) if dead else 0
+    for slice_ in slices:
+        data, start = found[slice_.first_seq]
+        view, sizes = memoryview(data), slice_.sizes
+        gone = dead >> (slice_.first_seq - first_seq) & ((1 << len(sizes)) - 1) if dead else 0
         if gone:
             offsets = accumulate(sizes, initial=start)
             alive = (not gone >> number & 1 for number in range(len(sizes)))
@@ -173,15 +173,15 @@ def _alive(
     return pieces
 
 
-def _with_gaps(spans: list[Span], first_seq: int) -> tuple[list[int], list[int]]:
+def _with_gaps(slices: list[BatchSlice], first_seq: int) -> tuple[list[int], list[int]]:
     """Length and time of every seq, 0 where there is no record."""
     lens: list[int] = []
     stamps: list[int] = []
-    for span in spans:
+    for slice_ in slices:
         for column in (lens, stamps):
-            column.extend(repeat(0, span.first_seq - first_seq - len(column)))
-        lens.extend(span.sizes)
-        stamps.extend(repeat(span.ts, len(span.sizes)))
+            column.extend(repeat(0, slice_.first_seq - first_seq - len(column)))
+        lens.extend(slice_.sizes)
+        stamps.extend(repeat(slice_.ts, len(slice_.sizes)))
     return lens, stamps
 
 

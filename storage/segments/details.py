@@ -45,7 +45,7 @@ class DetailsCache:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._kept: OrderedDict[Segment, Log] = OrderedDict()
+        self._cache: OrderedDict[Segment, Log] = OrderedDict()
         #: More than half of the memory is taken: floors look no further ahead than the next segment.
         self._crowded = False
         #: Loads under way: one a segment, however many wait for it.
@@ -67,11 +67,11 @@ class DetailsCache:
         config = topic.config
         if not (config.cap_records or config.most_bytes or config.ttl_ms):
             return
-        if len(self._kept) >= REMEMBERED_SEGMENTS:
+        if len(self._cache) >= REMEMBERED_SEGMENTS:
             self._drop_gone()
-        if len(self._kept) < REMEMBERED_SEGMENTS and self._size_bytes() < REMEMBERED_BYTES:
+        if len(self._cache) < REMEMBERED_SEGMENTS and self._size_bytes() < REMEMBERED_BYTES:
             segment.details = Details(array("I"), Times())
-            self._kept[segment] = log
+            self._cache[segment] = log
 
     def look_ahead(self, log: Log, seq: int) -> None:
         """A floor is at `seq`: have the segments loaded that it comes to next. Looks some times in each segment."""
@@ -123,33 +123,35 @@ class DetailsCache:
         engine, details = self._engine, None
         if segment.tier == COLD:
             # Writes wait for this (caps): what is kept here must do, so that none of them waits for the cold store.
-            details = await look_into_here(engine.logs, log, segment, engine.store.kept_details, log.topic_id, segment)
+            details = await look_into_here(
+                engine.logs, log, segment, engine.store.cached_details, log.topic_id, segment
+            )
         if details is None:
             details = await look_into(engine.logs, log, segment, engine.store.details, log.topic_id, segment)
         if segment.details is None and len(details.payloads) == segment.count:
             segment.details = details
-            self._kept[segment] = log
+            self._cache[segment] = log
             self._shrink()
 
     def _size_bytes(self) -> int:
-        size = sum(segment.details.size_bytes for segment in self._kept if segment.details is not None)
+        size = sum(segment.details.size_bytes for segment in self._cache if segment.details is not None)
         self._crowded = size > MAX_BYTES // 2
         return size
 
     def _drop_gone(self) -> None:
         """Forget segments without details, and those that no floor comes to any more."""
         catalog = self._engine.catalog
-        for segment, log in list(self._kept.items()):
+        for segment, log in list(self._cache.items()):
             if segment.details is None or catalog.log(log.topic_id) is not log or (segment.sealed and not segment.live):
-                del self._kept[segment]
+                del self._cache[segment]
 
     def _shrink(self) -> None:
         self._drop_gone()
         size = self._size_bytes()
         # What floors come to later goes before what they are in, which would be loaded again at once.
         for in_use in (False, True):
-            for segment, log in list(self._kept.items()):
-                if size <= MAX_BYTES or len(self._kept) <= 1:
+            for segment, log in list(self._cache.items()):
+                if size <= MAX_BYTES or len(self._cache) <= 1:
                     return
                 floor = log.assigned_floor
                 if segment.details is None or floor != log.marks.live_floor:
@@ -157,7 +159,7 @@ class DetailsCache:
                 if (segment.first_seq <= floor < segment.end_seq) == in_use:
                     size -= segment.details.size_bytes
                     segment.details = None
-                    del self._kept[segment]
+                    del self._cache[segment]
 
 
 def _says_eio(error: SegmentUnreadable) -> bool:

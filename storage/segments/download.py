@@ -18,8 +18,8 @@ from operator import add
 from typing import TYPE_CHECKING
 
 from storage.format import idx_entry
+from storage.format.blocks import all_equal
 from storage.format.checksum import checksum
-from storage.format.cutting import alike
 from storage.format.idx_entry import DELETED, ENTRY_SIZE, Entries
 from storage.format.segment_frame import APPEND, HEADER_SIZE, OVERHEAD
 from storage.format.segment_frame import DELETED as DELETE_BYTE
@@ -241,12 +241,12 @@ def _delete_bytes(entries: Entries, content: bytes, begin: int) -> bytes:
     """The delete byte of the frame of each, where no record is any byte; that of the last one may not be there. The
     first of them ends behind `begin`."""
     first, size = entries.offsets[0], entries.lens[0]
-    if alike(entries.lens) and entries.offsets[-1] - first == size * (len(entries) - 1):
+    if all_equal(entries.lens) and entries.offsets[-1] - first == size * (len(entries) - 1):
         if not size:
             return bytes(len(entries))
         return content[first + size - 1 - begin :: size][: len(entries)]
-    places = [end - 1 - begin for end in map(add, entries.offsets, entries.lens)]
-    return bytes([content[place] for place in places if place < len(content)])
+    positions = [end - 1 - begin for end in map(add, entries.offsets, entries.lens)]
+    return bytes([content[position] for position in positions if position < len(content)])
 
 
 def blank(header: bytes, size: int) -> bytes:

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("storage")
 
-#: So long a round goes on packing: the log is absorbed again no sooner than it ends.
+#: So long a round goes on packing: the log is flushed again no sooner than it ends.
 _PACK_MS = 250
 #: So long nothing is packed after that has failed, for want of room say.
 _PACK_AGAIN_MS = 60_000
 #: Of records that fail their check so many are named in the log.
-_SEQS_TOLD = 20
+_SEQS_LOGGED = 20
 
 
 class Housekeeping:
@@ -77,7 +77,7 @@ class Housekeeping:
                 due = [segment for segment in log.held.manifest.segments if wants_care(log, segment, least)]
                 if due and engine.shards[log.shard].log.failed is None:
                     for segment in due:
-                        if not engine.upkeep.pausing and self._has_waited(log, segment):
+                        if not engine.segment_worker.pausing and self._has_waited(log, segment):
                             await self._keep(topic, log, segment)
         await self._remove_retired()
         await self._remove_folders()
@@ -122,7 +122,7 @@ class Housekeeping:
                 segment.worn_since_ms = None
 
     def _may_pack(self, log: Log) -> bool:
-        """Whether there is room and time. The next round of absorbing waits for this one."""
+        """Whether there is room and time. The next round of flushing waits for this one."""
         engine = self._engine
         return not engine.shards[log.shard].log.full and engine.monotonic_ms() < self._pack_until_ms
 
@@ -187,7 +187,7 @@ class Housekeeping:
         if not done and segment.tier == HOT:  # of a cold one the file that could not be synced is gone already
             packed = bool(segment.packed_bytes)
             renewed = (
-                self._rewrite(log, segment, packed=packed) if segment.sealed else engine.absorber.renew(log, segment)
+                self._rewrite(log, segment, packed=packed) if segment.sealed else engine.flusher.renew(log, segment)
             )
             await renewed
 
@@ -219,7 +219,7 @@ class Housekeeping:
         self.packed_to_bytes += made.packed_bytes
         if made.damaged_seqs:
             self.damaged += len(made.damaged_seqs)
-            _log.error("damaged_records_copied", topic_id=log.topic_id, seqs=made.damaged_seqs[:_SEQS_TOLD])
+            _log.error("damaged_records_copied", topic_id=log.topic_id, seqs=made.damaged_seqs[:_SEQS_LOGGED])
 
     def _copy(self, id: SegmentId, end_seq: int, dead_bits: int, packed: bool) -> Rewritten:
         """Blocking."""
@@ -237,7 +237,7 @@ class Housekeeping:
     async def _remove_folders(self) -> None:
         engine = self._engine
         for topic_id in engine.catalog.pending_deletes - engine.relocator.deleted - engine.backups.pins.topics():
-            engine.absorber.forget(topic_id)
+            engine.flusher.forget(topic_id)
             await engine.run_io(remove_folder, engine.fs, engine.path, topic_id)
             if not engine.relocator.take_deleted(topic_id):
                 engine.catalog.pending_deletes.discard(topic_id)

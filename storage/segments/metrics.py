@@ -15,25 +15,25 @@ def collect_segments(engine: Engine) -> list[Family]:
     """Families about segments and the workers that look after them; none before the engine is ready."""
     if not engine.ready:
         return []
-    values = [*_absorbing(engine), *_keeping(engine), *_states(engine)]
+    values = [*_flushing(engine), *_keeping(engine), *_states(engine)]
     return [METRICS.whole(name, value) for name, value in values]
 
 
-def _absorbing(engine: Engine) -> list[tuple[str, float]]:
-    absorber, copying = engine.absorber, engine.absorber.copying
+def _flushing(engine: Engine) -> list[tuple[str, float]]:
+    flusher, copying = engine.flusher, engine.flusher.copying
     return [
-        ("topics_segments_opened", absorber.opened),
-        ("topics_segments_sealed", absorber.sealed),
-        ("topics_segments_broken", absorber.broken),
-        ("topics_absorbed_records", absorber.records),
-        ("topics_absorbed_bytes", absorber.bytes),
-        ("topics_checkpoints", engine.upkeep.rounds),
-        ("topics_checkpoint_seconds", engine.upkeep.last_seconds),
-        ("topics_absorb_failures", absorber.failures),
-        ("topics_absorb_process_turns", copying.copies),
-        ("topics_absorb_process_starts", copying.started),
-        ("topics_absorb_process_deaths", copying.died),
-        ("topics_absorb_process_running", int(copying.pid is not None)),
+        ("topics_segments_opened", flusher.opened),
+        ("topics_segments_sealed", flusher.sealed),
+        ("topics_segments_broken", flusher.broken),
+        ("topics_flushed_records", flusher.records),
+        ("topics_flushed_bytes", flusher.bytes),
+        ("topics_checkpoints", engine.segment_worker.rounds),
+        ("topics_checkpoint_seconds", engine.segment_worker.last_seconds),
+        ("topics_flush_failures", flusher.failures),
+        ("topics_flush_process_copies", copying.copies),
+        ("topics_flush_process_starts", copying.started),
+        ("topics_flush_process_deaths", copying.died),
+        ("topics_flush_process_running", int(copying.pid is not None)),
     ]
 
 
@@ -72,7 +72,7 @@ def _states(engine: Engine) -> list[tuple[str, float]]:
             packed += segment.packed_bytes > 0
             data_bytes += segment.data_bytes
             stored_bytes += segment.stored_bytes
-    unabsorbed = sum(log.head - max(log.held.absorbed, log.marks.live_floor - 1) for log in logs)
+    unflushed = sum(log.head - max(log.held.flushed, log.marks.live_floor - 1) for log in logs)
     return [
         ("topics_segments", sum(len(log.held.manifest) for log in logs)),
         ("topics_segments_cold", cold),
@@ -80,6 +80,6 @@ def _states(engine: Engine) -> list[tuple[str, float]]:
         ("topics_segments_bytes", data_bytes),
         ("topics_segments_stored_bytes", stored_bytes),
         ("topics_segments_open", engine.store.reader.open_segments),
-        ("topics_unabsorbed_records", unabsorbed),
+        ("topics_unflushed_records", unflushed),
         ("topics_pending_deletes", len(engine.catalog.pending_deletes)),
     ]

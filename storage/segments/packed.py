@@ -33,7 +33,7 @@ _DIGITS = bytes(b"01"[value == DELETED] for value in range(256))
 #: A frame of zstd says which window it needs, and gets it. None made here asks for more.
 _MAX_WINDOW = 1 << 20
 #: For a file that one reader goes through: the blocks that one record can lie in, and the next one.
-_KEPT_BYTES = 4 * BLOCK_BYTES
+_CACHED_BYTES = 4 * BLOCK_BYTES
 #: So many blocks of a .data are compressed to see what packing it would save.
 _SAMPLES = 4
 #: It has to save a fifth of them.
@@ -80,7 +80,7 @@ class PackedData:
     def __init__(self, file: File, path: str, id: SegmentId, cache: BlockCache | None = None) -> None:
         """Checks header and table. Raises SegmentShort, OSError; the file stays the caller's then."""
         self._file, self._path = file, path
-        self._cache = cache or BlockCache(_KEPT_BYTES)
+        self._cache = cache or BlockCache(_CACHED_BYTES)
         self._number = next(_numbers)
         #: What is wrong with the blocks that were found damaged, by number.
         self.damage: dict[int, str] = {}
@@ -188,7 +188,7 @@ class PackedWriter:
     def __init__(self, file: File, path: str, header: Header) -> None:
         self._file, self._path, self._header = file, path, header
         self._pending = bytearray()
-        self._rows: list[tuple[int, int]] = []
+        self._entries: list[tuple[int, int]] = []
         #: Bytes written.
         self.size = 0
         self._write(header.encode() + bytes(header.seqs))
@@ -205,12 +205,12 @@ class PackedWriter:
         """There is no more: `add` was given as many bytes as the header says."""
         if self._pending:
             self._put(bytes(self._pending))
-        self._write(packed_file.encode_table(self._header, self._rows))
+        self._write(packed_file.encode_table(self._header, self._entries))
 
     def _put(self, block: bytes) -> None:
         packed = bytes(_zstd.compress(block, level=_LEVEL))
         stored = packed if len(packed) < len(block) else block
-        self._rows.append((len(stored), xxh3_64_intdigest(stored)))
+        self._entries.append((len(stored), xxh3_64_intdigest(stored)))
         self._write(stored)
 
     def _write(self, data: bytes) -> None:

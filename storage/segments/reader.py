@@ -173,10 +173,10 @@ def _live_with_tag(files: SegmentFiles, numbers: list[int]) -> list[int]:
     """Those of the ascending entry numbers whose entries say live and tagged. (One without a record has no flag.)"""
     if not numbers:
         return []
-    first, span = numbers[0], numbers[-1] - numbers[0] + 1
-    if span > _SPARSE * len(numbers):
+    first, width = numbers[0], numbers[-1] - numbers[0] + 1
+    if width > _SPARSE * len(numbers):
         return [number for number in numbers if files.entry(number).flags & (HAS_TAG | DELETED) == HAS_TAG]
-    buffer = files.read_idx(first, span)
+    buffer = files.read_idx(first, width)
     damaged = set(idx_entry.damaged(buffer))
     for number in numbers if damaged else ():
         if number - first in damaged:

@@ -17,7 +17,7 @@ from operator import add
 from typing import NamedTuple
 
 from storage.format import idx_entry, segment_frame
-from storage.format.cutting import total
+from storage.format.blocks import total
 from storage.format.idx_entry import ENTRY_SIZE, Entries, IdxDamaged
 from storage.format.packed_file import Header
 from storage.platform.filesystem import Buffer, File, FileSystem, Readable
@@ -74,8 +74,8 @@ def rewrite(
         try:
             header = Header(new.topic_id, new.first_seq, new.gen, len(entries), size)
             writer = PackedWriter(data, data_path, header) if packed else _PlainWriter(data, data_path)
-            for first, stop in _runs(entries, dead):
-                frames = _read_run(old, old_path, entries.offsets[first], entries[stop - 1].end)
+            for first, stop in _groups(entries, dead):
+                frames = _read_group(old, old_path, entries.offsets[first], entries[stop - 1].end)
                 damaged_seqs += [id.first_seq + index for index in _invalid(frames, entries, first, stop)]
                 writer.add(frames)
             writer.finish()
@@ -146,26 +146,26 @@ def _read_idx(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> bytes:
         raise SegmentCorrupt(path, error.index * ENTRY_SIZE, "the entry fails its check") from error
     if len(entries) < end_seq - id.first_seq:
         raise SegmentCorrupt(path, len(content), f"{len(entries)} entries, not {end_seq - id.first_seq}")
-    places = array("I", accumulate(entries.lens, initial=0))
-    places.pop()
-    if places != entries.offsets:
-        number = next(number for number, place in enumerate(places) if place != entries.offsets[number])
-        what = f"the entry says offset {entries.offsets[number]} of .data, those before it come to {places[number]}"
+    positions = array("I", accumulate(entries.lens, initial=0))
+    positions.pop()
+    if positions != entries.offsets:
+        number = next(number for number, position in enumerate(positions) if position != entries.offsets[number])
+        what = f"the entry says offset {entries.offsets[number]} of .data, those before it come to {positions[number]}"
         raise SegmentCorrupt(path, number * ENTRY_SIZE, what)
     return content
 
 
-def _runs(entries: Entries, dead: int) -> Iterator[tuple[int, int]]:
+def _groups(entries: Entries, dead: int) -> Iterator[tuple[int, int]]:
     """(first, behind the last) of records that live and lie one behind the other, about _CHUNK_BYTES at a time."""
     ends = list(map(add, entries.offsets, entries.lens))
-    for first, end in _stretches(dead, len(entries)):
+    for first, end in _ranges(dead, len(entries)):
         while first < end:
             stop = max(first + 1, bisect_right(ends, entries.offsets[first] + _CHUNK_BYTES, lo=first, hi=end))
             yield first, stop
             first = stop
 
 
-def _stretches(dead: int, count: int) -> Iterator[tuple[int, int]]:
+def _ranges(dead: int, count: int) -> Iterator[tuple[int, int]]:
     first = 0
     for index in idx_entry.set_bits(dead):
         if index > first:
@@ -175,7 +175,7 @@ def _stretches(dead: int, count: int) -> Iterator[tuple[int, int]]:
         yield first, count
 
 
-def _read_run(file: Readable, path: str, start: int, end: int) -> bytes:
+def _read_group(file: Readable, path: str, start: int, end: int) -> bytes:
     frames = file.pread(end - start, start)
     if len(frames) < end - start:
         raise SegmentCorrupt(path, start + len(frames), f"the file ends, records go on to {end}")
@@ -185,5 +185,5 @@ def _read_run(file: Readable, path: str, start: int, end: int) -> bytes:
 def _invalid(frames: bytes, entries: Entries, first: int, stop: int) -> list[int]:
     """Numbers of the entries whose frames fail their check."""
     start, verify = entries.offsets[first], segment_frame.verify
-    run = zip(range(first, stop), entries.offsets[first:stop], entries.lens[first:stop], strict=True)
-    return [number for number, offset, size in run if not verify(frames, offset - start, size)]
+    group = zip(range(first, stop), entries.offsets[first:stop], entries.lens[first:stop], strict=True)
+    return [number for number, offset, size in group if not verify(frames, offset - start, size)]

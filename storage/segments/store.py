@@ -70,7 +70,7 @@ class SegmentStore:
             return Details(array("I"), Times())
         if segment.tier != COLD:
             return self._measured(topic_id, segment)
-        found = self.kept_details(topic_id, segment)
+        found = self.cached_details(topic_id, segment)
         if found is None:
             found = self._measured(topic_id, segment)
             with suppress(OSError, SegmentBroken):  # then it is measured again the next time
@@ -81,14 +81,14 @@ class SegmentStore:
         found = self.reader_of(segment).sizes(id_of(topic_id, segment), segment.end_seq)
         return Details(found.payloads, Times(found.stamps))
 
-    def kept_details(self, topic_id: int, segment: Segment) -> Details | None:
+    def cached_details(self, topic_id: int, segment: Segment) -> Details | None:
         """Those of a cold segment from what is kept of it here; None where the cold store must be asked."""
         id = id_of(topic_id, segment)
         payloads = read_lengths(self.fs, self.root, id, segment.count, segment.data_bytes)
         return None if payloads is None else Details(payloads, Times(self._cold_reader.stamps(id, segment.end_seq)))
 
     def keep_sizes(self, topic_id: int, segment: Segment, details: Details) -> None:
-        """Write the sidecar that `kept_details` reads. Raises OSError, SegmentBroken."""
+        """Write the sidecar that `cached_details` reads. Raises OSError, SegmentBroken."""
         write_lengths(self.fs, self.root, id_of(topic_id, segment), segment.data_bytes, details.payloads)
 
     def flag(self, topic_id: int, segment: Segment, indexes: Sequence[int]) -> None:

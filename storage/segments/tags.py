@@ -71,7 +71,7 @@ class TagSidecars:
             file = self._segments.open_file(path)
         except FileNotFoundError:
             return None
-        kept = False
+        found = False
         try:
             tags = TagFile.open(file.pread, file.size())
             if not _fits(tags, files.id, data_bytes):
@@ -79,11 +79,11 @@ class TagSidecars:
             if files.tags is not None:
                 return TagFile.open(file.pread(file.size(), 0))
             files.keep_tags(tags, file)
-            kept = True
+            found = True
         except (TagFileDamaged, TagFileUnsupported, OSError):
             return None  # what it said is in .data
         finally:
-            if not kept:
+            if not found:
                 file.close()
         return tags
 

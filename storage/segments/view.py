@@ -91,11 +91,11 @@ def view_of(engine: Engine, topic: Topic) -> SegmentsView:
         earliest_seq=log.earliest_seq,
         evict_floor=log.marks.evict_floor,
         head_seq=log.head,
-        durable_seq=durable_seq(log, synced_place(engine.shards[log.shard].log)),
+        durable_seq=durable_seq(log, synced_lsn(engine.shards[log.shard].log)),
         loss=[LossView(from_seq=begin, to_seq=end, cause=cause) for begin, end, cause in log.marks.loss],
         # One that was opened and never written to is none yet: it may even have no files.
         segments=[_view(log, segment) for segment in log.held.manifest.segments if segment.count],
-        tail=TailView(first_seq=log.held.absorbed + 1, end_seq=log.head + 1),
+        tail=TailView(first_seq=log.held.flushed + 1, end_seq=log.head + 1),
     )
 
 
@@ -141,22 +141,22 @@ def sealed(topic: Topic, first_seq: int) -> Segment:
 def durable_seq(log: Log, synced: int) -> int:
     """The last seq that survives anything, when the log's shard is durable below the place `synced`."""
     # What is in segments was synced before it was marked, and what is below the floor is not there to be lost.
-    first = max(log.held.absorbed + 1, log.marks.live_floor)
+    first = max(log.held.flushed + 1, log.marks.live_floor)
     last = min(log.head, log.durable_head) if log.ephemeral else log.head
     low, high = first, last + 1
     while low < high:  # the first seq whose batch, or the next one in the log, is not synced
         seq = (low + high) // 2
-        place = log.tail.oldest_place(seq)
-        if place is not None and place < synced:
+        lsn = log.tail.oldest_lsn(seq)
+        if lsn is not None and lsn < synced:
             low = seq + 1
         else:
             high = seq
-    if low > last or log.tail.oldest_place(low) is None:
-        return max(log.held.absorbed, last)  # nothing is written of the seqs from there on: they are lost for good
+    if low > last or log.tail.oldest_lsn(low) is None:
+        return max(log.held.flushed, last)  # nothing is written of the seqs from there on: they are lost for good
     return low - 1
 
 
-def synced_place(log: ShardLog) -> int:
+def synced_lsn(log: ShardLog) -> int:
     """Everything of the shard below this place is durable. A sync never ends inside a batch.
 
     The writer's thread moves on meanwhile. Read amid a change of files this may be too high, but only for places in
@@ -166,4 +166,4 @@ def synced_place(log: ShardLog) -> int:
         active = log._active  # pyright: ignore[reportPrivateUsage]
         synced = log._synced  # pyright: ignore[reportPrivateUsage]
         if log._active is active:  # pyright: ignore[reportPrivateUsage]
-            return log.end_place if active is None else position(active.number, synced)
+            return log.end_lsn if active is None else position(active.number, synced)

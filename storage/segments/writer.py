@@ -2,7 +2,7 @@
 
 What a crash leaves: .data is synced before a byte of .idx is written, .idx before `append` returns, and none of it
 counts before the caller's CheckpointMark is synced. So whatever the mark covers is whole in both files, and whatever
-else is there lies behind it, for `check.settle_active` to cut off. Source: storage.md §4.
+else is there lies behind it, for `check.reconcile_active` to cut off. Source: storage.md §4.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class ActiveSegment:
 
     @classmethod
     def open(cls, fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> ActiveSegment:
-        """Go on with a segment that `check.settle_active` has settled for the same end_seq. Raises SegmentCorrupt."""
+        """Go on with a segment that `check.reconcile_active` has settled for the same end_seq. Raises
+        SegmentCorrupt."""
         with contextlib.ExitStack() as opened:
             data = fs.open(names.path(root, id, names.DATA))
             opened.callback(data.close)
@@ -139,7 +140,7 @@ class ActiveSegment:
         count = first_seq - self.end_seq
         holes = idx_entry.build([self.data_bytes] * count, [0] * count, [self._last_ts] * count, bytes(count))
         try:
-            self._cut_ragged()
+            self._truncate_torn()
             self._ragged = True
             flags = self._write_data(parts, data_end)
             entries, last_ts = dense_entries(self.data_bytes, lens, stamps, flags, self._last_ts)
@@ -175,7 +176,7 @@ class ActiveSegment:
         self._data.close()
         self._idx.close()
 
-    def _cut_ragged(self) -> None:
+    def _truncate_torn(self) -> None:
         """Cut what a failed append left behind the end: a shorter one now would leave some of it there."""
         if not self._ragged:
             return

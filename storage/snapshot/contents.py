@@ -148,14 +148,14 @@ def capture(topic: Topic, now_ms: int, routers: Iterable[Router] = (), *, clean:
         reserved=log.reserved,
         last_ts=log.last_ts,
         last_write_ts=log.last_write_ts,
-        absorbed=log.held.absorbed,
+        absorbed=log.held.flushed,
         segments=log.held.manifest.states(),
         floors=dict(log.marks.floors),
         loss=list(log.marks.loss),
         live_count=count,
         live_bytes=size,
         paused=topic.paused,
-        as_of=split(log.applied_place),
+        as_of=split(log.applied_lsn),
         keys=_keys(log.keys, now_ms, topic.config.idempotency_window_ms, head),
         queue=None if log.queue is None else queue_section.capture(log.queue, leases=clean or not volatile),
         moves=queue_section.capture_moves(log.moves),
@@ -173,8 +173,8 @@ def capture(topic: Topic, now_ms: int, routers: Iterable[Router] = (), *, clean:
 def capture_states(own: OwnStates) -> bytes:
     """The section of what belongs to no log, as it is now; empty when no frame has ever said anything of it."""
     if own.section is None:
-        section = StatesSection(as_of=split(own.applied_place), values=own.table.capture())
-        own.section = _encoder.encode(section) if own.applied_place else b""
+        section = StatesSection(as_of=split(own.applied_lsn), values=own.table.capture())
+        own.section = _encoder.encode(section) if own.applied_lsn else b""
     return own.section
 
 
@@ -183,7 +183,7 @@ def restore_states(own: OwnStates, data: bytes) -> None:
     if data:
         section = decode_states(data)
         own.table = StateTable.of(section.values)
-        own.applied_place = position(*section.as_of)
+        own.applied_lsn = position(*section.as_of)
         own.section = data
 
 
@@ -206,13 +206,13 @@ def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
     log.last_ts = section.last_ts
     log.last_write_ts = section.last_write_ts
     log.marks.merge(section.floors, section.loss)
-    log.held.absorbed = section.absorbed
+    log.held.flushed = section.absorbed
     log.held.manifest = Manifest(section.segments)
     log.assigned_floor = log.marks.live_floor
     log.count = log.assigned_count = section.live_count
     log.bytes = log.assigned_bytes = section.live_bytes
     log.take_usage()
-    log.applied_place = position(*section.as_of)
+    log.applied_lsn = position(*section.as_of)
     if section.queue is not None and log.queue is not None:
         queue_section.restore(log.queue, section.queue)
     if section.moves is not None:
@@ -232,21 +232,21 @@ def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
     if section.keys is not None:
         window_ms = TopicConfig.from_map(section.config).idempotency_window_ms
         log.keys = KeyRing.of(_remembered(section.keys, created_ms, window_ms), window_ms)
-        catalog.usage.keys += log.keys.rows
+        catalog.usage.keys += log.keys.key_count
     return topic
 
 
 def _keys(ring: KeyRing | None, now_ms: int, window_ms: int, head: int) -> Keys | None:
     live = ring.live(now_ms, window_ms) if ring is not None else []
-    rows = [each for each in live if each.first_seq <= head]  # the others' records are in memory only, too
-    if not rows:
+    entries = [each for each in live if each.first_seq <= head]  # the others' records are in memory only, too
+    if not entries:
         return None
     return Keys(
-        digests=b"".join(each.digest for each in rows),
-        hashes=b"".join(each.hash for each in rows),
-        first_seqs=_little(array("Q", (each.first_seq for each in rows))),
-        counts=_little(array("I", (each.count for each in rows))),
-        remaining_ms=_little(array("Q", (each.ts + window_ms - now_ms for each in rows))),
+        digests=b"".join(each.digest for each in entries),
+        hashes=b"".join(each.hash for each in entries),
+        first_seqs=_little(array("Q", (each.first_seq for each in entries))),
+        counts=_little(array("I", (each.count for each in entries))),
+        remaining_ms=_little(array("Q", (each.ts + window_ms - now_ms for each in entries))),
     )
 
 
@@ -265,15 +265,15 @@ def _array(code: str, data: bytes) -> array[int]:
 
 
 def _remembered(keys: Keys, created_ms: int, window_ms: int) -> list[Remembered]:
-    left = _array("Q", keys.remaining_ms)
-    columns = zip(_array("Q", keys.first_seqs), _array("I", keys.counts), left, strict=True)
+    ttls_ms = _array("Q", keys.remaining_ms)
+    columns = zip(_array("Q", keys.first_seqs), _array("I", keys.counts), ttls_ms, strict=True)
     return [
         Remembered(
-            keys.digests[row * 16 : row * 16 + 16],
-            keys.hashes[row * 16 : row * 16 + 16],
+            keys.digests[entry * 16 : entry * 16 + 16],
+            keys.hashes[entry * 16 : entry * 16 + 16],
             first_seq,
             count,
             max(0, created_ms + remaining - window_ms),
         )
-        for row, (first_seq, count, remaining) in enumerate(columns)
+        for entry, (first_seq, count, remaining) in enumerate(columns)
     ]

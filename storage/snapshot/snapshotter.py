@@ -26,16 +26,16 @@ SLICE_NS = 2_000_000
 
 
 class Snapshotter:
-    """`kept` are the (number, redo_from places) of the snapshots on disk, oldest first, as recovery found them.
+    """`retained` are the (number, redo_from places) of the snapshots on disk, oldest first, as recovery found them.
 
     To be made when nothing is committed, on the I/O pool: it is a long way through all topics.
     """
 
     def __init__(
-        self, engine: Engine, kept: list[tuple[int, list[int]]], next_number: int, sections: dict[int, bytes]
+        self, engine: Engine, retained: list[tuple[int, list[int]]], next_number: int, sections: dict[int, bytes]
     ) -> None:
         self._engine = engine
-        self._kept = kept
+        self._retained = retained
         self._next_number = next_number
         self._saved = sections
         #: Logs that the WAL had to keep something of when that was last asked.
@@ -56,29 +56,29 @@ class Snapshotter:
         grown = sum(shard.log.stats.bytes for shard in engine.shards) - self._last_wal_bytes
         changed = engine.publisher.commits != self._last_commits
         full = any(shard.log.full for shard in engine.shards)
-        timely = elapsed_ms >= engine.options.snapshot_interval_ms and (changed or len(self._kept) < 2)
+        timely = elapsed_ms >= engine.options.snapshot_interval_ms and (changed or len(self._retained) < 2)
         if timely or grown >= engine.options.snapshot_wal_bytes or (full and self._trimmable()):
             await self.take()
 
     def _trimmable(self) -> bool:
         """Whether one or two more snapshots would free a WAL file."""
-        oldest = self._kept[0][1] if len(self._kept) >= 2 else [0] * len(self._engine.shards)
+        oldest = self._retained[0][1] if len(self._retained) >= 2 else [0] * len(self._engine.shards)
         return any(
             split(now)[0] > max(1, split(then)[0])
-            for now, then in zip(self.redo_places(self._stopped()), oldest, strict=True)
+            for now, then in zip(self.redo_lsns(self._stopped()), oldest, strict=True)
         )
 
     def _stopped(self) -> frozenset[int]:
         return frozenset(shard.index for shard in self._engine.shards if shard.log.failed is not None)
 
-    def redo_places(self, stopped: frozenset[int]) -> list[int]:
+    def redo_lsns(self, stopped: frozenset[int]) -> list[int]:
         """Per shard the lowest place that a replay has to begin at.
 
         A log begins to need its WAL with a commit, and no other way: of those that were not touched since they needed
         nothing, none is looked at.
         """
         engine = self._engine
-        places = [shard.applied_place for shard in engine.shards]
+        lsns = [shard.applied_lsn for shard in engine.shards]
         touched = engine.publisher.touched
         asked: set[int] = self._needing | touched
         self._needing: set[int] = set()
@@ -88,10 +88,10 @@ class Snapshotter:
             needed = None if log is None else log.wal_needed_from()
             if log is not None and needed is not None:
                 self._needing.add(topic_id)
-                places[log.shard] = min(places[log.shard], needed)
-        last = self._kept[-1][1] if self._kept else [position(1, 0)] * len(places)
+                lsns[log.shard] = min(lsns[log.shard], needed)
+        last = self._retained[-1][1] if self._retained else [position(1, 0)] * len(lsns)
         # Nothing of a stopped shard is captured again: it is recovered from its last section on.
-        return [last[index] if index in stopped else place for index, place in enumerate(places)]
+        return [last[index] if index in stopped else lsn for index, lsn in enumerate(lsns)]
 
     async def take(self, *, clean: bool = False) -> tuple[int, list[int]]:
         """One snapshot, durable on return, and the trim it allows. Raises StorageError or OSError; retried later.
@@ -104,7 +104,7 @@ class Snapshotter:
             wal_bytes = sum(shard.log.stats.bytes for shard in self._engine.shards)
             # Looked at once: a shard that stops from here on fails the whole snapshot, at its barrier.
             stopped = self._stopped()
-            redo = self.redo_places(stopped)
+            redo = self.redo_lsns(stopped)
             body, sections = await self._capture(redo, stopped, clean=clean)
             await self._sync_shards(stopped)
             number = self._next_number
@@ -112,7 +112,7 @@ class Snapshotter:
             await self._engine.run_io(
                 snapshot_file.write, self._engine.fs, self._engine.path, number, snapshot.encode(body)
             )
-            self._kept.append((number, redo))
+            self._retained.append((number, redo))
             self._saved = sections
             await self._engine.run_io(self._trim)
             self._last_ns = self._engine.clock.monotonic_ns()
@@ -149,7 +149,7 @@ class Snapshotter:
             next_topic_id=engine.catalog.next_topic_id,
             pending_deletes=sorted(engine.catalog.pending_deletes),
             clean=clean,
-            redo_from=[split(place) for place in redo],
+            redo_from=[split(lsn) for lsn in redo],
             sections=list(sections.values()),
             states=states,
         )
@@ -166,15 +166,15 @@ class Snapshotter:
     def _trim(self) -> None:
         engine = self._engine
         directory = layout.meta_dir(engine.path)
-        del self._kept[:-2]
-        if len(self._kept) < 2 or engine.backups.pins.holds_log():
+        del self._retained[:-2]
+        if len(self._retained) < 2 or engine.backups.pins.holds_log():
             return
         for number in layout.snapshot_numbers(engine.fs.listdir(directory)):
-            if number < self._kept[0][0]:  # also one that a crash before this left over, or that was damaged
+            if number < self._retained[0][0]:  # also one that a crash before this left over, or that was damaged
                 engine.fs.unlink(layout.join(directory, layout.snapshot_name(number)))
         engine.fs.sync_dir(directory)
         for shard in engine.shards:
-            keep_from = min(split(redo[shard.index])[0] for _, redo in self._kept)
+            keep_from = min(split(redo[shard.index])[0] for _, redo in self._retained)
             wal = engine.wal_directory(shard.index)
             for number in layout.wal_numbers(engine.fs.listdir(wal)):
                 if number >= keep_from:

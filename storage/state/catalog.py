@@ -52,6 +52,7 @@ class Topic:
         "last_read_ts",
         "logs",
         "name",
+        "next_partition",
         "others",
         "partition",
         "paused",
@@ -61,7 +62,6 @@ class Topic:
         "routers_removed",
         "title",
         "topic_id",
-        "turn",
     )
 
     def __init__(self, title: str, topic_id: int, config: TopicConfig, partition: int = 0, root_id: int = 0) -> None:
@@ -74,7 +74,7 @@ class Topic:
         #: In partition 0: partitions 1, 2, …, as many as count.
         self.others: tuple[Topic, ...] = ()
         #: In partition 0: the partition for the next write without a tag.
-        self.turn = 0
+        self.next_partition = 0
         #: In partition 0: where writes with a key in progress go, by the key's digest.
         self.routed: dict[bytes, list[int]] = {}
         self.logs: list[Log] = []
@@ -103,7 +103,7 @@ class Catalog:
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
         #: Names of topics with more than one partition.
-        self.spread: set[str] = set()
+        self.partitioned: set[str] = set()
         #: By topic_id of partition 0: the logs of its partitions above 0, whether they count or not.
         self.parts: dict[int, dict[int, Topic]] = {}
         self._names: list[str] = []  # sorted
@@ -155,13 +155,13 @@ class Catalog:
         topic = self.by_id.get(topic_id)
         return topic.logs[0] if topic else None
 
-    def apply(self, type_: int, topic_id: int, ts: int, value: Any, place: int = 0, node: str = "") -> int | None:
-        """Apply a committed control frame at `place`. Frames of deleted logs do nothing.
+    def apply(self, type_: int, topic_id: int, ts: int, value: Any, lsn: int = 0, node: str = "") -> int | None:
+        """Apply a committed control frame at `lsn`. Frames of deleted logs do nothing.
 
         Returns the number of records removed, for frames that remove some.
         """
         if type_ == FrameType.DELETE:
-            return self._delete(topic_id, value, place)
+            return self._delete(topic_id, value, lsn)
         if type_ == FrameType.LEASE:
             return self._lease(topic_id, value, node)
         handler = self._apply.get(type_)
@@ -207,7 +207,7 @@ class Catalog:
         for part in root.others:
             self.topics[part.name] = part
         if root.others:
-            self.spread.add(root.name)
+            self.partitioned.add(root.name)
 
     def remove(self, topic: Topic) -> None:
         """Forget a log and what it used. Without partition 0 the others are found only by their frames."""
@@ -217,7 +217,7 @@ class Catalog:
             if self.topics.get(each.name) is each:
                 del self.topics[each.name]
                 if not each.partition:
-                    self.spread.discard(each.name)
+                    self.partitioned.discard(each.name)
                     del self._names[bisect_left(self._names, each.name)]
         topic.others = ()
         parts = self.parts.get(topic.root_id)
@@ -274,14 +274,14 @@ class Catalog:
 
     # -- what happens to records -----------------------------------------------------------------------------------
 
-    def _delete(self, topic_id: int, value: control.Delete | LookedUp, place: int) -> int:
+    def _delete(self, topic_id: int, value: control.Delete | LookedUp, lsn: int) -> int:
         log = self.log(topic_id)
         if log is None:
             return 0
         request, found = (value.delete, value.found) if isinstance(value, LookedUp) else (value, None)
         if request.ack and request.seqs is not None:
             log.jobs_done(request.seqs)
-        went = log.delete(request, place, found)
+        went = log.delete(request, lsn, found)
         if not self.usage.replaying:
             self.usage.traffic.deleted += went
         return went
@@ -295,7 +295,7 @@ class Catalog:
         for each, seq in value.absorbed.items():
             log = self.log(each)
             if log is not None:
-                log.absorb(seq)
+                log.mark_flushed(seq)
 
     def _segment(self, topic_id: int, ts: int, value: control.Segment) -> None:
         log = self.log(topic_id)

@@ -1,6 +1,6 @@
 """Idempotency keys of one log: 16-byte digests in arrays, for the length of the topic's window.
 
-Entries are in generations, each of an eighth of a window and at most GENERATION_ROWS keys. A generation whose newest
+Entries are in generations, each of an eighth of a window and at most GENERATION_KEYS keys. A generation whose newest
 entry has expired is dropped whole: nothing is deleted one by one, and no lookup table is rebuilt for more than one
 generation. Inside a generation: open addressing. Source: storage.md §5, §6; api.md §3.
 """
@@ -14,7 +14,7 @@ import msgspec
 
 from storage.format.checksum import digest128
 
-GENERATION_ROWS = 16_384
+GENERATION_KEYS = 16_384
 _FIRST_SLOTS = 16
 
 
@@ -58,18 +58,18 @@ class _Generation:
     def find(self, digest: bytes) -> int | None:
         mask = len(self._slots) - 1
         slot = int.from_bytes(digest[:4], "little") & mask
-        while (row := self._slots[slot]) != 0:
-            if self._digests.startswith(digest, (row - 1) * 16):
-                return row - 1
+        while (entry := self._slots[slot]) != 0:
+            if self._digests.startswith(digest, (entry - 1) * 16):
+                return entry - 1
             slot = (slot + 1) & mask
         return None
 
-    def _enter(self, row: int) -> None:
+    def _enter(self, entry: int) -> None:
         mask = len(self._slots) - 1
-        slot = int.from_bytes(self._digests[row * 16 : row * 16 + 4], "little") & mask
+        slot = int.from_bytes(self._digests[entry * 16 : entry * 16 + 4], "little") & mask
         while self._slots[slot]:
             slot = (slot + 1) & mask
-        self._slots[slot] = row + 1
+        self._slots[slot] = entry + 1
 
     def add(self, each: Remembered) -> None:
         self._digests += each.digest
@@ -79,68 +79,68 @@ class _Generation:
         self._stamps.append(each.ts)
         if len(self._seqs) * 2 > len(self._slots):
             self._slots = array("H", bytes(4 * len(self._slots)))
-            for row in range(len(self._seqs)):
-                self._enter(row)
+            for entry in range(len(self._seqs)):
+                self._enter(entry)
         else:
             self._enter(len(self._seqs) - 1)
 
-    def row(self, row: int) -> Remembered:
+    def entry(self, entry: int) -> Remembered:
         return Remembered(
-            bytes(self._digests[row * 16 : row * 16 + 16]),
-            bytes(self._hashes[row * 16 : row * 16 + 16]),
-            self._seqs[row],
-            self._counts[row],
-            self._stamps[row],
+            bytes(self._digests[entry * 16 : entry * 16 + 16]),
+            bytes(self._hashes[entry * 16 : entry * 16 + 16]),
+            self._seqs[entry],
+            self._counts[entry],
+            self._stamps[entry],
         )
 
 
 class KeyRing:
     """The keys of one log, oldest generation first. Timestamps must not decrease."""
 
-    __slots__ = ("_generations", "rows")
+    __slots__ = ("_generations", "key_count")
 
     def __init__(self) -> None:
         self._generations: list[_Generation] = []
         #: Entries held, including expired ones of a generation that is still held (at most an eighth of a window).
-        self.rows = 0
+        self.key_count = 0
 
     def find(self, digest: bytes, now_ms: int, window_ms: int) -> Remembered | None:
         """What the key stands for, if it was written within the window."""
         for generation in reversed(self._generations):
             if now_ms - generation.newest > window_ms:
                 return None
-            row = generation.find(digest)
-            if row is not None:
-                found = generation.row(row)
+            entry = generation.find(digest)
+            if entry is not None:
+                found = generation.entry(entry)
                 return found if now_ms - found.ts <= window_ms else None
         return None
 
     def add(self, each: Remembered, window_ms: int) -> None:
         """Remember a key; the caller knows that it is not here yet."""
         last = self._generations[-1] if self._generations else None
-        if last is None or len(last) >= GENERATION_ROWS or each.ts - last.oldest > window_ms // 8:
+        if last is None or len(last) >= GENERATION_KEYS or each.ts - last.oldest > window_ms // 8:
             last = _Generation()
             self._generations.append(last)
         last.add(each)
-        self.rows += 1
+        self.key_count += 1
 
     def expire(self, now_ms: int, window_ms: int) -> int:
         """Drop generations without a live entry; returns how many entries were dropped."""
         dropped = 0
         while self._generations and now_ms - self._generations[0].newest > window_ms:
             dropped += len(self._generations.pop(0))
-        self.rows -= dropped
+        self.key_count -= dropped
         return dropped
 
     def live(self, now_ms: int, window_ms: int) -> list[Remembered]:
         """All keys written within the window, oldest first."""
-        rows = (generation.row(row) for generation in self._generations for row in range(len(generation)))
-        return [each for each in rows if now_ms - each.ts <= window_ms]
+        entries = (generation.entry(entry) for generation in self._generations for entry in range(len(generation)))
+        return [each for each in entries if now_ms - each.ts <= window_ms]
 
     @classmethod
-    def of(cls, rows: Iterable[Remembered], window_ms: int) -> KeyRing:
+    def of(cls, entries: Iterable[Remembered], window_ms: int) -> KeyRing:
         """A ring of these entries, oldest first."""
         ring = cls()
-        for each in rows:
+        for each in entries:
             ring.add(each, window_ms)
         return ring

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from storage.format import control
-from storage.format.cutting import total
-from storage.records.batches import Run, Singles
+from storage.format.blocks import total
+from storage.records.batches import AppendedRecords, LoneAppends
 from storage.records.values import LossCause
 from storage.state.consumers.table import ConsumerTable
 from storage.state.keys import KeyRing
@@ -22,7 +22,7 @@ from storage.state.manifest import Segment
 from storage.state.producer_table import ProducerTable
 from storage.state.queues.leases import LeaseTable
 from storage.state.queues.moves import Moves
-from storage.state.retained import Cut, Retained
+from storage.state.retained import Eviction, Retained
 from storage.state.state_table import StateTable
 from storage.state.tail import TailIndex
 from storage.state.tail_tags import TailTags
@@ -39,7 +39,7 @@ class Log:
     """State of one log. Seqs start at 1; counts and bytes are of live records; times are ms since the epoch."""
 
     __slots__ = (
-        "applied_place",
+        "applied_lsn",
         "assigned_bytes",
         "assigned_count",
         "assigned_floor",
@@ -110,7 +110,7 @@ class Log:
         self.assigned_head, self.assigned_floor = 0, 1
         self.assigned_count = self.assigned_bytes = 0
         #: This state holds everything of the log below this position of its shard's WAL, and nothing above.
-        self.applied_place = 0
+        self.applied_lsn = 0
         self.tags = TailTags()
         #: Batches whose bytes are in memory: first seq -> (bytes, offset of the first Append frame).
         self.cached: dict[int, tuple[bytes, int]] = {}
@@ -166,65 +166,65 @@ class Log:
     def release(self) -> None:
         """The log is deleted: release its usage."""
         self._use(-self.assigned_bytes, -self.memory_bytes)
-        self.usage.keys -= self.keys.rows if self.keys else 0
+        self.usage.keys -= self.keys.key_count if self.keys else 0
         self.usage.producers -= len(self.producers or ())
         self.usage.consumers -= len(self.consumers)
 
     # -- records -------------------------------------------------------------------------------------------------
 
-    def reserve(self, run: Run) -> int:
+    def reserve(self, appended: AppendedRecords) -> int:
         """Add the records to the assigned view; returns the number of their entry for `commit`."""
-        row = self.tail.append(run)
-        count, size = len(run.sizes), total(run.payloads)
-        self.assigned_head = run.first_seq + count - 1
-        if run.first_seq < self.assigned_floor:
-            count, size = self._above(self.assigned_floor, run)
+        entry = self.tail.append(appended)
+        count, size = len(appended.sizes), total(appended.payloads)
+        self.assigned_head = appended.first_seq + count - 1
+        if appended.first_seq < self.assigned_floor:
+            count, size = self._above(self.assigned_floor, appended)
         self.assigned_count += count
         self.assigned_bytes += size
         self._use(size, size if self.ephemeral else 0)
-        return row
+        return entry
 
-    def _above(self, floor: int, run: Run | Singles) -> tuple[int, int]:
+    def _above(self, floor: int, appended: AppendedRecords | LoneAppends) -> tuple[int, int]:
         """(records, bytes) of appended records above the floor. Records below it occur only where a log was written
         out."""
-        if run.first_seq < floor:
-            return self.tail.totals(floor, run.last_seq + 1)
-        return len(run.sizes), total(run.payloads)
+        if appended.first_seq < floor:
+            return self.tail.totals(floor, appended.last_seq + 1)
+        return len(appended.sizes), total(appended.payloads)
 
-    def commit(self, run: Run, row: int, unit_place: int, lead: int) -> None:
-        """Publish reserved records whose batch is in the WAL at `unit_place` (0: in memory only)."""
-        self.tail.place(row, unit_place, lead)
-        count, size = len(run.sizes), total(run.payloads)
-        self.head = run.first_seq + count - 1
-        self.last_ts = self.last_write_ts = run.ts
-        if run.first_seq < self.marks.live_floor:
-            count, size = self._above(self.marks.live_floor, run)
+    def commit(self, appended: AppendedRecords, entry: int, unit_lsn: int, lead: int) -> None:
+        """Publish reserved records whose batch is in the WAL at `unit_lsn` (0: in memory only)."""
+        self.tail.set_lsn(entry, unit_lsn, lead)
+        count, size = len(appended.sizes), total(appended.payloads)
+        self.head = appended.first_seq + count - 1
+        self.last_ts = self.last_write_ts = appended.ts
+        if appended.first_seq < self.marks.live_floor:
+            count, size = self._above(self.marks.live_floor, appended)
         self.count += count
         self.bytes += size
-        if run.tagged:
-            self.tags.add(run.tagged)
-        if run.delayed and self.queue is not None:
-            self.queue.delay([each for each in run.delayed if each[1] > run.ts])
+        if appended.tagged:
+            self.tags.add(appended.tagged)
+        if appended.delayed and self.queue is not None:
+            self.queue.delay([each for each in appended.delayed if each[1] > appended.ts])
         self.section = None
 
-    def take_singles(self, singles: Singles, unit_place: int) -> None:
+    def take_lone(self, lone: LoneAppends, unit_lsn: int) -> None:
         """`reserve` and `commit` for many batches of one record each (recovery)."""
-        self.tail.extend(singles, unit_place)
-        count, size = self._above(self.assigned_floor, singles)
-        self.assigned_head = self.head = singles.last_seq
+        self.tail.extend(lone, unit_lsn)
+        count, size = self._above(self.assigned_floor, lone)
+        self.assigned_head = self.head = lone.last_seq
         self.assigned_count += count
         self.assigned_bytes += size
         self._use(size, size if self.ephemeral else 0)
-        count, size = self._above(self.marks.live_floor, singles)
+        count, size = self._above(self.marks.live_floor, lone)
         self.count += count
         self.bytes += size
-        self.last_ts = self.last_write_ts = singles.stamps[-1]
+        self.last_ts = self.last_write_ts = lone.stamps[-1]
         self.section = None
 
-    def index_only(self, run: Run, unit_place: int, lead: int) -> None:
+    def index_only(self, appended: AppendedRecords, unit_lsn: int, lead: int) -> None:
         """Recovery, below a snapshot's as_of: the section counts these records already, without their positions."""
-        self.tail.place(self.tail.append(run), unit_place, lead)
-        self.tags.add(run.tagged)
+        self.tail.set_lsn(self.tail.append(appended), unit_lsn, lead)
+        self.tags.add(appended.tagged)
 
     def roll_back(self) -> None:
         """Forget everything assigned that was not published."""
@@ -246,21 +246,21 @@ class Log:
 
     # -- losses and deletions ------------------------------------------------------------------------------------
 
-    def cut(self, records: int, size_bytes: int) -> Cut | Segment:
+    def plan_eviction(self, records: int, size_bytes: int) -> Eviction | Segment:
         """What to evict to make this much room, in the assigned view; a segment when that must be loaded first."""
-        return self.held.cut(self.assigned_floor, records, size_bytes, self.marks.live_floor)
+        return self.held.plan_eviction(self.assigned_floor, records, size_bytes, self.marks.live_floor)
 
-    def assign_cut(self, cut: Cut) -> None:
+    def assign_eviction(self, eviction: Eviction) -> None:
         """An eviction is in flight: remove its records from the assigned view."""
-        self.assigned_count -= cut.records
-        self.assigned_bytes -= cut.size_bytes
-        self._use(-cut.size_bytes, -self._in_memory(self.assigned_floor, cut.floor) if self.ephemeral else 0)
-        self.assigned_floor = cut.floor
+        self.assigned_count -= eviction.records
+        self.assigned_bytes -= eviction.size_bytes
+        self._use(-eviction.size_bytes, -self._in_memory(self.assigned_floor, eviction.floor) if self.ephemeral else 0)
+        self.assigned_floor = eviction.floor
 
     def assign_floor(self, floor: int) -> None:
         """The same for everything below `floor`."""
         if floor > self.assigned_floor:
-            self.assign_cut(Cut(floor, *self.held.totals(self.assigned_floor, floor, self.marks.live_floor)))
+            self.assign_eviction(Eviction(floor, *self.held.totals(self.assigned_floor, floor, self.marks.live_floor)))
 
     def evict(self, floors: dict[str, int] | None = None, loss: list[LossRange] | None = None) -> int:
         """Apply an EvictWatermark: raise floors, add loss ranges; returns the number of live records removed."""
@@ -287,7 +287,7 @@ class Log:
 
     def _lose(self, first_seq: int, last_seq: int) -> None:
         """Records in a loss range are not alive, if any exist: from a change of class that was not finished."""
-        first_seq = max(first_seq, self.marks.live_floor, self.held.absorbed + 1)
+        first_seq = max(first_seq, self.marks.live_floor, self.held.flushed + 1)
         if first_seq <= last_seq and self.tail.totals(first_seq, last_seq + 1)[0]:
             self._count_deleted(*self.tail.delete_all(range(first_seq, min(last_seq, self.head) + 1)))
 
@@ -299,7 +299,7 @@ class Log:
         self.assigned_head = max(self.assigned_head, self.head)
 
     def _forget_below(self, floor: int) -> None:
-        if floor > self.held.absorbed:
+        if floor > self.held.flushed:
             self.tail.drop_below(floor)
         self.tags.forget_below(floor)
         # A floor that rises with every write is not checked every time: the tail cache has its own bound. Bytes in
@@ -310,8 +310,8 @@ class Log:
             for first_seq in list(takewhile(lambda seq: seq < floor, self.cached))[:-1]:
                 del self.cached[first_seq]
 
-    def delete(self, request: control.Delete, place: int = 0, found: Found | None = None) -> int:
-        """Apply a Delete whose frame is at `place`; returns the number of live records removed. Repeating it changes
+    def delete(self, request: control.Delete, lsn: int = 0, found: Found | None = None) -> int:
+        """Apply a Delete whose frame is at `lsn`; returns the number of live records removed. Repeating it changes
         nothing.
 
         `found`: the records in segments that it wants, looked up beforehand.
@@ -320,19 +320,19 @@ class Log:
         if request.match is None and request.seqs is None:
             return self.evict({LossCause.DELETE: last + 1}) if last > 0 else 0
         if self.usage.replaying:
-            self.held.deferred.append((request, place))
-            found = Found(self.held.absorbed, [], [])
+            self.held.deferred.append((request, lsn))
+            found = Found(self.held.flushed, [], [])
         elif found is None:
             found = self._find(request, 0)
-        elif found.absorbed < self.held.absorbed:
+        elif found.flushed < self.held.flushed:
             # A flush moved records in between: only those were not looked up yet.
-            more = self._find(request, found.absorbed + 1)
-            found = Found(more.absorbed, found.seqs + more.seqs, found.sizes + more.sizes)
-        gone, floor, absorbed = 0, self.marks.live_floor, self.held.absorbed
+            more = self._find(request, found.flushed + 1)
+            found = Found(more.flushed, found.seqs + more.seqs, found.sizes + more.sizes)
+        gone, floor, flushed = 0, self.marks.live_floor, self.held.flushed
         if found.seqs:
-            gone += self._count_deleted(*self.held.delete_all(*found.between(floor, min(last, absorbed)), place))
+            gone += self._count_deleted(*self.held.delete_all(*found.between(floor, min(last, flushed)), lsn))
         seqs = request.seqs if request.seqs is not None else self.tags.find(tag_match(request.match or []), last)
-        first = max(floor, absorbed + 1)
+        first = max(floor, flushed + 1)
         if seqs and max(seqs) >= first:
             gone += self._count_deleted(*self.tail.delete_all(sorted({seq for seq in seqs if first <= seq <= last})))
         self._forget_below(self.earliest_seq)
@@ -382,7 +382,7 @@ class Log:
         """Their Delete is being applied: drop their leases and open moves."""
         self.moves.end(seqs)
         if self.queue is not None:
-            self.queue.settled(seqs)
+            self.queue.forget_deleted(seqs)
 
     def live_seqs(self, seq: int, count: int) -> list[int]:
         """The first `count` live seqs from `seq` on."""
@@ -404,19 +404,19 @@ class Log:
 
     def wal_needed_from(self) -> int | None:
         """Position of the oldest frame of this log that the WAL must keep."""
-        unabsorbed = self.tail.oldest_place(max(self.earliest_seq, self.held.absorbed + 1))
+        unflushed = self.tail.oldest_lsn(max(self.earliest_seq, self.held.flushed + 1))
         written = self.held.written
-        copying = None if written is None else written.place
-        needed = [place for place in (unabsorbed, self.held.manifest.pin(), copying) if place is not None]
+        copying = None if written is None else written.lsn
+        needed = [lsn for lsn in (unflushed, self.held.manifest.pin(), copying) if lsn is not None]
         return min(needed, default=None)
 
-    def oldest_unabsorbed(self) -> int | None:
+    def oldest_unflushed(self) -> int | None:
         """The first live record that is in the WAL and in no segment."""
-        first = max(self.held.absorbed + 1, self.marks.live_floor)
+        first = max(self.held.flushed + 1, self.marks.live_floor)
         seq = self.tail.first_live(first, self.head + 1) if first <= self.head else None
-        return seq if seq is not None and self.tail.oldest_place(seq) is not None else None
+        return seq if seq is not None and self.tail.oldest_lsn(seq) is not None else None
 
-    def unabsorbed_bytes(self) -> int:
+    def unflushed_bytes(self) -> int:
         """Payload bytes of live records that are in no segment."""
         return self.bytes - sum(segment.live_bytes for segment in self.held.manifest.segments)
 
@@ -425,10 +425,10 @@ class Log:
         self.held.take_segment(value)
         self.section = None
 
-    def absorb(self, last_seq: int) -> None:
+    def mark_flushed(self, last_seq: int) -> None:
         """Apply a CheckpointMark: records up to `last_seq` are in the active segment."""
-        if last_seq > self.held.absorbed:
-            self.held.absorb(last_seq, self.marks.live_floor, self.held.written)
+        if last_seq > self.held.flushed:
+            self.held.mark_flushed(last_seq, self.marks.live_floor, self.held.written)
             self.held.written = None
             self._forget_below(last_seq + 1)
             self.section = None

@@ -13,10 +13,10 @@ from storage.state.retained import Retained
 
 
 class Found(NamedTuple):
-    """Live records of segments and their payload bytes, as of the time when records up to `absorbed` were in
+    """Live records of segments and their payload bytes, as of the time when records up to `flushed` were in
     segments."""
 
-    absorbed: int
+    flushed: int
     seqs: list[int]
     sizes: list[int]
 
@@ -72,7 +72,7 @@ def look_up(access: Access, topic_id: int, wanted: Wanted, floor: int, last_seq:
 
 def find(held: Retained, request: control.Delete, floor: int, last_seq: int) -> Found:
     """All of it at once. Blocking."""
-    found = Found(held.absorbed, [], [])
+    found = Found(held.flushed, [], [])
     for wanted in plan(held, request, floor, last_seq):
         assert held.access is not None
         seqs, sizes = look_up(held.access, held.topic_id, wanted, floor, last_seq)

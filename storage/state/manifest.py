@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from storage.format.blocks import total
 from storage.format.control import Segment as Frame
-from storage.format.cutting import total
 from storage.records.values import TagMatch
 from storage.state.segment_sums import STRIDE, alive_flags, next_that_free, that_free
 
@@ -304,8 +304,8 @@ class Segment:
             return None
         return [self.details.payloads[seq - self.first_seq] for seq in seqs]
 
-    def delete(self, first_seq: int, last_seq: int, place: int) -> Sequence[int]:
-        """Mark records first_seq <= seq <= last_seq as deleted, for a Delete frame at `place`; returns those alive
+    def delete(self, first_seq: int, last_seq: int, lsn: int) -> Sequence[int]:
+        """Mark records first_seq <= seq <= last_seq as deleted, for a Delete frame at `lsn`; returns those alive
         before."""
         at, count = first_seq - self.first_seq, last_seq - first_seq + 1
         bits = ((1 << count) - 1) << at
@@ -315,14 +315,14 @@ class Segment:
             alive = [*compress(alive, self.alive_flags(at, at + count))]
             bits ^= already
         self.dead |= bits
-        self.to_flip(bits, place)
+        self.to_flip(bits, lsn)
         return alive
 
-    def to_flip(self, bits: int, place: int) -> None:
-        """These bits of `dead` need flagging in the files, for Deletes at `place` or later."""
+    def to_flip(self, bits: int, lsn: int) -> None:
+        """These bits of `dead` need flagging in the files, for Deletes at `lsn` or later."""
         if bits:
             self.flips |= bits
-            self.pin = place if self.pin is None else min(place, self.pin)
+            self.pin = lsn if self.pin is None else min(lsn, self.pin)
 
     def begin_flips(self) -> int:
         """Take the bits to flag; `end_flips` must follow, whatever happens."""

@@ -25,7 +25,7 @@ def check_partitions(
         raise TopicIncompatible(f"{name} has {there} partitions; they can be added, not removed.", field=field)
     if limit and wanted > max(limit, there):
         raise LimitReached(f"A topic can have {limit} partitions at most.", limit="max_partitions", max=limit)
-    if config.dead_letter in catalog.spread:
+    if config.dead_letter in catalog.partitioned:
         raise _needs_one(f"{config.dead_letter} has several, so it takes no dead letters", f"{within}dead_letter")
     if wanted == 1:
         return
@@ -41,9 +41,9 @@ def check_partitions(
         raise _needs_one(f"{name} takes the dead letters of {queue.name}", field)
 
 
-def check_single(catalog: Catalog, name: str, what: str, field: str) -> None:
+def check_unpartitioned(catalog: Catalog, name: str, what: str, field: str) -> None:
     """Raises TopicIncompatible for a topic with several partitions; `what` it cannot be."""
-    if name in catalog.spread:
+    if name in catalog.partitioned:
         raise _needs_one(f"{name} has several, so it cannot be {what}", field)
 
 

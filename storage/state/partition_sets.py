@@ -24,7 +24,7 @@ from storage.state.catalog import Catalog, Topic
 _log = structlog.get_logger("storage")
 
 
-def settle_partitions(catalog: Catalog, *, salvaging: bool) -> None:
+def reconcile_partitions(catalog: Catalog, *, salvaging: bool) -> None:
     """Find every partition that counts by its address; the others are `superseded`, and deleted before the engine is
     ready.
 
@@ -40,10 +40,10 @@ def settle_partitions(catalog: Catalog, *, salvaging: bool) -> None:
             _supersede(catalog, topic)
             continue
         # One of them was created in vain, when there was no room to say so; the other was created later.
-        place = topic.root_id, topic.partition
-        if (older := newest.get(place)) is not None:
+        partition_id = topic.root_id, topic.partition
+        if (older := newest.get(partition_id)) is not None:
             _supersede(catalog, older)
-        newest[place] = topic
+        newest[partition_id] = topic
     for (root_id, partition), topic in newest.items():
         catalog.parts.setdefault(root_id, {})[partition] = topic
     for root in [topic for topic in catalog.by_id.values() if not topic.partition and topic.config.partitions > 1]:

@@ -1,4 +1,4 @@
-"""Records of one log, wherever they are: in segments up to `absorbed`, then in the tail index. Pure, except for
+"""Records of one log, wherever they are: in segments up to `flushed`, then in the tail index. Pure, except for
 `load`.
 
 Counts and whole segments come from the manifest. Sizes and times of single records of a segment come from its
@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage.format import control
-from storage.records.spans import stretches
+from storage.records.batch_slices import consecutive_ranges
 from storage.state.manifest import UNKNOWN, Access, Details, Manifest, Segment, SegmentState
 from storage.state.tail import TailIndex
 
 
 class Written(NamedTuple):
-    """Bits from `first_seq` on: records that were not copied into a segment, when frames below `place` had been
+    """Bits from `first_seq` on: records that were not copied into a segment, when frames below `lsn` had been
     applied.
 
     `data_bytes`: size of the segment's .data with the copied records; 0: the copy is in progress.
@@ -25,11 +25,11 @@ class Written(NamedTuple):
 
     first_seq: int
     dead: int
-    place: int
+    lsn: int
     data_bytes: int = 0
 
 
-class Cut(NamedTuple):
+class Eviction(NamedTuple):
     """A floor, and the live records and payload bytes that go when it rises to there. `short`: that is everything,
     and less than was asked for."""
 
@@ -43,9 +43,9 @@ class Retained:
     """Segments and tail of a log. The caller has the floors."""
 
     __slots__ = (
-        "absorbed",
         "access",
         "deferred",
+        "flushed",
         "look_ahead_from",
         "manifest",
         "replaying",
@@ -59,7 +59,7 @@ class Retained:
         self.manifest = Manifest()
         self.tail = TailIndex()
         #: Records up to here are in segments.
-        self.absorbed = 0
+        self.flushed = 0
         #: During a replay: Deletes and their positions, to look up in segments at the end. Until then the counts of
         #: segments are not exact (see `storage.recovery.segments`).
         self.replaying = replaying
@@ -80,35 +80,35 @@ class Retained:
 
     def holds(self, seq: int) -> bool:
         """Whether the record exists and is not deleted."""
-        if seq > self.absorbed:
+        if seq > self.flushed:
             return self.tail.holds(seq)
         segment = self.manifest.containing(seq)
         return segment is not None and segment.holds(seq)
 
     def first_live(self, seq: int, end_seq: int) -> int | None:
         """The first seq >= `seq` and < `end_seq` with a record that is not deleted."""
-        if seq <= self.absorbed:
+        if seq <= self.flushed:
             found = self.manifest.first_live(seq)
             if found is not None:
                 return found if found < end_seq else None
-        return self.tail.first_live(max(seq, self.absorbed + 1), end_seq)
+        return self.tail.first_live(max(seq, self.flushed + 1), end_seq)
 
     def live_seqs(self, seq: int, end_seq: int, count: int) -> list[int]:
         """The first `count` seqs >= `seq` and < `end_seq` with a record that is not deleted."""
         found: list[int] = []
-        if seq <= self.absorbed:
+        if seq <= self.flushed:
             for segment in self.manifest.behind(seq):
                 if segment.first_seq >= end_seq or len(found) >= count:
                     break
                 if segment.live:
                     found += segment.live_seqs(seq, end_seq, count - len(found))
         if len(found) < count:
-            found += self.tail.live_seqs(max(seq, self.absorbed + 1), end_seq, count - len(found))
+            found += self.tail.live_seqs(max(seq, self.flushed + 1), end_seq, count - len(found))
         return found
 
     def time_of(self, seq: int) -> int | None:
         """The time of the record `seq`; in a segment, the time of its oldest record."""
-        if seq > self.absorbed:
+        if seq > self.flushed:
             return self.tail.time_of(seq)
         segment = self.manifest.containing(seq)
         return segment.first_ts if segment is not None else None
@@ -127,7 +127,7 @@ class Retained:
         """(records, payload bytes) alive with first_seq <= seq < end_seq. Nothing below `floor` counts."""
         count = size = 0
         first_seq = max(first_seq, floor)
-        if first_seq <= self.absorbed:
+        if first_seq <= self.flushed:
             for segment in self.manifest.behind(first_seq):
                 if segment.first_seq >= end_seq:
                     break
@@ -141,30 +141,30 @@ class Retained:
                     went, size_went = segment.going(first_seq, end_seq, whole=whole)
                     count += went
                     size += size_went
-        if end_seq <= self.absorbed + 1:
+        if end_seq <= self.flushed + 1:
             return count, size
-        tail_count, tail_size = self.tail.totals(max(first_seq, self.absorbed + 1), end_seq)
+        tail_count, tail_size = self.tail.totals(max(first_seq, self.flushed + 1), end_seq)
         return count + tail_count, size + tail_size
 
     def count_from(self, first_seq: int, end_seq: int) -> int:
         """Live records with first_seq <= seq < end_seq; reads nothing below, and no file."""
         count = 0
-        if first_seq <= self.absorbed:
+        if first_seq <= self.flushed:
             for segment in self.manifest.behind(first_seq):
                 if segment.first_seq >= end_seq:
                     break
                 whole = segment.first_seq >= first_seq and segment.end_seq <= end_seq
                 count += segment.live if whole else segment.alive(first_seq, end_seq)
-        return count + self.tail.count(max(first_seq, self.absorbed + 1), end_seq)
+        return count + self.tail.count(max(first_seq, self.flushed + 1), end_seq)
 
-    def cut(self, seq: int, records: int, size_bytes: int, floor: int) -> Cut | Segment:
+    def plan_eviction(self, seq: int, records: int, size_bytes: int, floor: int) -> Eviction | Segment:
         """The lowest floor above `seq` with at least this many live records and bytes between them (the end if
         fewer), and what goes when it rises from `seq`. A segment, when its details are needed and not loaded.
 
         It examines only what goes, because every write at a cap asks for it.
         """
         gone = size = 0
-        for segment in self.manifest.behind(seq) if seq <= self.absorbed else ():
+        for segment in self.manifest.behind(seq) if seq <= self.flushed else ():
             begin = max(seq, segment.first_seq)
             whole = begin <= max(segment.first_seq, floor)  # `live` counts from the floor on
             if whole and (records > segment.live or size_bytes > segment.live_bytes):
@@ -178,10 +178,10 @@ class Retained:
             records -= went
             size_bytes -= size_went
             if seq < segment.end_seq or (records <= 0 and size_bytes <= 0):
-                return Cut(seq, gone, size)
-        end, went, size_went = self.tail.cut(max(seq, self.absorbed + 1), records, size_bytes)
+                return Eviction(seq, gone, size)
+        end, went, size_went = self.tail.plan_eviction(max(seq, self.flushed + 1), records, size_bytes)
         short = records > went or size_bytes > size_went
-        return Cut(end, gone + went, size + size_went, short)
+        return Eviction(end, gone + went, size + size_went, short)
 
     def expired_floor(self, seq: int, oldest_ts: int, end_seq: int, *, loaded: bool = False) -> int:
         """The lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`.
@@ -196,7 +196,7 @@ class Retained:
                     return max(seq, segment.first_seq)
                 return max(seq, segment.first_seq + self.details(segment).stamps.first_since(oldest_ts))
             seq = segment.end_seq
-        return max(seq, self.tail.expired_floor(max(seq, self.absorbed + 1), oldest_ts, end_seq))
+        return max(seq, self.tail.expired_floor(max(seq, self.flushed + 1), oldest_ts, end_seq))
 
     def expiry_wants(self, seq: int, oldest_ts: int) -> Segment | None:
         """A segment whose details `expired_floor` needs, and that has none loaded."""
@@ -210,9 +210,9 @@ class Retained:
     def evict(self, floor: int, new_floor: int, end_seq: int) -> tuple[int, int]:
         """The floor rises: returns (records, payload bytes) that were alive below it; segments count from there on."""
         gone = size = 0
-        if new_floor > self.absorbed + 1:
-            gone, size = self.tail.totals(max(floor, self.absorbed + 1), min(new_floor, end_seq))
-        for segment in self.manifest.behind(floor) if floor <= self.absorbed else ():
+        if new_floor > self.flushed + 1:
+            gone, size = self.tail.totals(max(floor, self.flushed + 1), min(new_floor, end_seq))
+        for segment in self.manifest.behind(floor) if floor <= self.flushed else ():
             if segment.first_seq >= new_floor:
                 break
             if new_floor >= segment.end_seq:
@@ -233,17 +233,17 @@ class Retained:
                 segment.live_bytes -= size_went
         return gone, size
 
-    def delete_all(self, seqs: Sequence[int], sizes: Sequence[int], place: int) -> tuple[list[int], list[int]]:
+    def delete_all(self, seqs: Sequence[int], sizes: Sequence[int], lsn: int) -> tuple[list[int], list[int]]:
         """Records of segments, ascending, with their payload bytes, are deleted: returns those that were alive."""
         deleted: list[int] = []
         deleted_sizes: list[int] = []
         at = 0
-        for begin, end in stretches(seqs):
+        for begin, end in consecutive_ranges(seqs):
             for segment in self.manifest.behind(begin):
                 if segment.first_seq > end:
                     break
                 first, last = max(begin, segment.first_seq), min(end, segment.end_seq - 1)
-                gone = segment.delete(first, last, place)
+                gone = segment.delete(first, last, lsn)
                 found = sizes[at + first - begin : at + last + 1 - begin]
                 if len(gone) < len(found):
                     found = [found[seq - first] for seq in gone]
@@ -254,7 +254,7 @@ class Retained:
             at += end - begin + 1
         return deleted, deleted_sizes
 
-    def absorb(self, last_seq: int, floor: int, written: Written | None) -> None:
+    def mark_flushed(self, last_seq: int, floor: int, written: Written | None) -> None:
         """Records up to `last_seq` are in the active segment from now on.
 
         `written`: the dead records that were not copied (None in recovery, which compares the files at its end).
@@ -280,20 +280,20 @@ class Retained:
         if written is not None and dead:
             # Deleted since the frames were copied: to be flagged.
             known = written.dead << (written.first_seq - start) | ((1 << (written.first_seq - start)) - 1)
-            segment.to_flip((dead & ~known) << (start - segment.first_seq), written.place)
+            segment.to_flip((dead & ~known) << (start - segment.first_seq), written.lsn)
         segment.dead |= dead << (start - segment.first_seq)
         segment.live_bytes += size  # even if it will be measured: this is the estimate if that fails
         if segment.live != UNKNOWN:
             segment.live += live
         segment.end_seq = end
-        self.absorbed = last_seq
+        self.flushed = last_seq
         self.tail.drop_below(end)
 
     def take_segment(self, value: control.Segment) -> None:
         """Apply a Segment frame; repeating it changes nothing."""
         segment = self.manifest.named(value.first_seq)
         if value.event == "opened":
-            if segment is None and value.first_seq > self.absorbed:
+            if segment is None and value.first_seq > self.flushed:
                 self.manifest.add(SegmentState(first_seq=value.first_seq, end_seq=value.first_seq, gen=value.gen))
         elif segment is None:
             return

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from itertools import accumulate
 from operator import mul
 
-from storage.format.cutting import alike
+from storage.format.blocks import all_equal
 
 STRIDE = 256
 _DEAD_DIGITS = bytes(1 if code == ord("0") else 0 for code in range(256))
@@ -32,7 +32,7 @@ def next_that_free(sizes: array[int], index: int, end: int, records: int, size_b
     if count <= 0 or index + count > end:
         return None
     sizes = sizes[index : index + count]
-    if alike(sizes):
+    if all_equal(sizes):
         return count, sizes[0] * count
     freed = sum(sizes)
     # As many records as have to go in any case: fewer would not do.
@@ -56,7 +56,7 @@ def that_free(
         else:
             enough = bisect_left([*accumulate(alive)], records)
     freed = 0
-    if size_bytes > 0 and alive is None and alike(sizes):  # mostly all sizes are equal
+    if size_bytes > 0 and alive is None and all_equal(sizes):  # mostly all sizes are equal
         freed = sizes[0] * count
         enough = max(enough, -(-size_bytes // sizes[0]) - 1 if sizes[0] else count)
     elif size_bytes > 0:

@@ -58,10 +58,10 @@ class StateTable:
         return [(kind, key, value) for kind in sorted(self._kinds) for key, value in self.items(kind)]
 
     @classmethod
-    def of(cls, rows: list[tuple[str, str, bytes]]) -> StateTable:
+    def of(cls, entries: list[tuple[str, str, bytes]]) -> StateTable:
         """The table restored from a snapshot."""
         table = cls()
-        for kind, key, value in rows:
+        for kind, key, value in entries:
             table.apply(control.State(kind=kind, key=key, value=value))
         return table
 
@@ -69,11 +69,11 @@ class StateTable:
 class OwnStates:
     """The values of no log: the table, and the position in shard 0 up to which it knows all frames."""
 
-    __slots__ = ("applied_place", "section", "table")
+    __slots__ = ("applied_lsn", "section", "table")
 
     def __init__(self) -> None:
         self.table = StateTable()
-        self.applied_place = 0
+        self.applied_lsn = 0
         #: The last encoded snapshot section; None = changed since.
         self.section: bytes | None = None
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, compress, repeat
 from operator import sub
 
-from storage.format.cutting import total
-from storage.records.batches import Run, Singles
-from storage.records.spans import Rows, Span, stretches
+from storage.format.blocks import total
+from storage.records.batch_slices import BatchSlice, SliceColumns, consecutive_ranges
+from storage.records.batches import AppendedRecords, LoneAppends
 from storage.state.segment_sums import STRIDE, next_that_free, that_free
 
-_TRIM_ROWS = 4096
+_TRIM_ENTRIES = 4096
 
 
 class TailIndex:
@@ -26,70 +26,71 @@ class TailIndex:
 
     __slots__ = (
         "_leads",
+        "_lsns",
         "_payloads",
-        "_places",
         "_seqs",
         "_sizes",
         "_stamps",
         "_starts",
+        "_trimmed_entries",
         "_trimmed_records",
-        "_trimmed_rows",
         "dead",
     )
 
     def __init__(self) -> None:
         self._seqs: array[int] = array("Q")
         self._stamps: array[int] = array("Q")
-        self._places: array[int] = array("Q")
+        self._lsns: array[int] = array("Q")
         self._leads: array[int] = array("I")  # bytes of the batch before its first Append frame
         self._starts: array[int] = array("Q")
         self._sizes: array[int] = array("I")
         self._payloads: array[int] = array("I")
-        self._trimmed_rows = 0
+        self._trimmed_entries = 0
         self._trimmed_records = 0
         self.dead: bytearray | None = None  # one byte a record, 1 = deleted; None while nothing is
 
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def append(self, run: Run) -> int:
-        """Add an entry; returns its number for `place`."""
-        self._seqs.append(run.first_seq)
-        self._stamps.append(run.ts)
-        self._places.append(0)
+    def append(self, appended: AppendedRecords) -> int:
+        """Add an entry; returns its number for `set_lsn`."""
+        self._seqs.append(appended.first_seq)
+        self._stamps.append(appended.ts)
+        self._lsns.append(0)
         self._leads.append(0)
         self._starts.append(self._trimmed_records + len(self._sizes))
-        self._sizes.extend(run.sizes)
-        self._payloads.extend(run.payloads)
+        self._sizes.extend(appended.sizes)
+        self._payloads.extend(appended.payloads)
         if self.dead is not None:
-            self.dead.extend(bytes(len(run.sizes)))
-        return self._trimmed_rows + len(self._seqs) - 1
+            self.dead.extend(bytes(len(appended.sizes)))
+        return self._trimmed_entries + len(self._seqs) - 1
 
-    def extend(self, singles: Singles, unit_place: int) -> None:
-        """Add an entry for each; like `append` and `place` one by one."""
-        count, start = len(singles.sizes), self._trimmed_records + len(self._sizes)
-        self._seqs.extend(range(singles.first_seq, singles.first_seq + count))
-        self._stamps.extend(singles.stamps)
-        self._places.extend([unit_place + offset for offset in singles.offsets])
+    def extend(self, lone: LoneAppends, unit_lsn: int) -> None:
+        """Add an entry for each; like `append` and `set_lsn` one by one."""
+        count, start = len(lone.sizes), self._trimmed_records + len(self._sizes)
+        self._seqs.extend(range(lone.first_seq, lone.first_seq + count))
+        self._stamps.extend(lone.stamps)
+        self._lsns.extend([unit_lsn + offset for offset in lone.offsets])
         self._leads.frombytes(bytes(count * self._leads.itemsize))
         self._starts.extend(range(start, start + count))
-        self._sizes.extend(singles.sizes)
-        self._payloads.extend(singles.payloads)
+        self._sizes.extend(lone.sizes)
+        self._payloads.extend(lone.payloads)
         if self.dead is not None:
             self.dead.extend(bytes(count))
 
-    def place(self, row: int, unit_place: int, lead: int) -> None:
+    def set_lsn(self, entry: int, unit_lsn: int, lead: int) -> None:
         """Set the LSN of an entry's batch (0: in memory only); its first Append frame comes `lead` bytes later."""
-        self._places[row - self._trimmed_rows] = unit_place + lead if unit_place else 0
-        self._leads[row - self._trimmed_rows] = lead
+        self._lsns[entry - self._trimmed_entries] = unit_lsn + lead if unit_lsn else 0
+        self._leads[entry - self._trimmed_entries] = lead
 
-    def place_batch(self, first_seq: int, unit_place: int, lead: int) -> int:
-        """`place` for the batch that begins with `first_seq`; returns its last seq, or 0 when it is no longer here."""
-        row = bisect_left(self._seqs, first_seq)
-        if row == len(self._seqs) or self._seqs[row] != first_seq:
+    def set_batch_lsn(self, first_seq: int, unit_lsn: int, lead: int) -> int:
+        """`set_lsn` for the batch that begins with `first_seq`; returns its last seq, or 0 when it is no longer
+        here."""
+        entry = bisect_left(self._seqs, first_seq)
+        if entry == len(self._seqs) or self._seqs[entry] != first_seq:
             return 0
-        self.place(row + self._trimmed_rows, unit_place, lead)
-        return self.seq_at(self._row_end(row) - 1)
+        self.set_lsn(entry + self._trimmed_entries, unit_lsn, lead)
+        return self.seq_at(self._entry_end(entry) - 1)
 
     def dead_seqs(self) -> list[int]:
         """Seqs of the deleted records."""
@@ -97,21 +98,21 @@ class TailIndex:
 
     def index(self, seq: int) -> int:
         """Index of the first record with this seq or a later one."""
-        row = bisect_right(self._seqs, seq) - 1
-        if row < 0:
+        entry = bisect_right(self._seqs, seq) - 1
+        if entry < 0:
             return 0
         starts, trimmed = self._starts, self._trimmed_records
-        end = starts[row + 1] - trimmed if row + 1 < len(starts) else len(self._sizes)
-        return min(starts[row] - trimmed + seq - self._seqs[row], end)
+        end = starts[entry + 1] - trimmed if entry + 1 < len(starts) else len(self._sizes)
+        return min(starts[entry] - trimmed + seq - self._seqs[entry], end)
 
     def seq_at(self, index: int) -> int:
         """Seq of the record at an index."""
-        row = bisect_right(self._starts, index + self._trimmed_records) - 1
-        return self._seqs[row] + index + self._trimmed_records - self._starts[row]
+        entry = bisect_right(self._starts, index + self._trimmed_records) - 1
+        return self._seqs[entry] + index + self._trimmed_records - self._starts[entry]
 
-    def _row_end(self, row: int) -> int:
-        if row + 1 < len(self._starts):
-            return self._starts[row + 1] - self._trimmed_records
+    def _entry_end(self, entry: int) -> int:
+        if entry + 1 < len(self._starts):
+            return self._starts[entry + 1] - self._trimmed_records
         return len(self._sizes)
 
     def holds(self, seq: int) -> bool:
@@ -167,32 +168,32 @@ class TailIndex:
 
     def time_of(self, seq: int) -> int | None:
         """The time of the record `seq`, which is here."""
-        row = bisect_right(self._seqs, seq) - 1
-        return self._stamps[row] if row >= 0 else None
+        entry = bisect_right(self._seqs, seq) - 1
+        return self._stamps[entry] if entry >= 0 else None
 
     def gaps(self, seq: int, end_seq: int) -> Iterator[tuple[int, int]]:
         """(first, last) of each range of seqs with seq <= s < end_seq that is in no entry."""
-        for row in range(self._row_from(seq), len(self._seqs)):
-            first = self._seqs[row]
+        for entry in range(self._entry_from(seq), len(self._seqs)):
+            first = self._seqs[entry]
             if first >= end_seq:
                 break
             if first > seq:
                 yield seq, first - 1
-            seq = first + self._row_end(row) - (self._starts[row] - self._trimmed_records)
+            seq = first + self._entry_end(entry) - (self._starts[entry] - self._trimmed_records)
         if seq < end_seq:
             yield seq, end_seq - 1
 
     def _pieces(self, first_seq: int, end_seq: int) -> Iterator[tuple[int, int, int, int]]:
         """(entry, its first wanted seq, index of that, count) of each entry with seqs in the range."""
-        for row in range(self._row_from(first_seq), len(self._seqs)):
-            begin = self._seqs[row]
+        for entry in range(self._entry_from(first_seq), len(self._seqs)):
+            begin = self._seqs[entry]
             if begin >= end_seq:
                 return
-            start, stop = self._starts[row] - self._trimmed_records, self._row_end(row)
+            start, stop = self._starts[entry] - self._trimmed_records, self._entry_end(entry)
             skip = max(0, first_seq - begin)
             count = min(stop - start, end_seq - begin) - skip
             if count > 0:
-                yield row, begin + skip, start + skip, count
+                yield entry, begin + skip, start + skip, count
 
     def deleted_bits(self, first_seq: int, end_seq: int) -> int:
         """A bitset: bit i is set when the record first_seq + i is here and deleted."""
@@ -221,10 +222,10 @@ class TailIndex:
         """The times of the seqs, as (how many, time): a missing one has that of the seq in front of it (`before` at
         first)."""
         at = first_seq
-        for row, seq, _, count in self._pieces(first_seq, end_seq):
+        for entry, seq, _, count in self._pieces(first_seq, end_seq):
             if seq > at:
                 yield seq - at, before
-            before = self._stamps[row]
+            before = self._stamps[entry]
             yield count, before
             at = seq + count
         if end_seq > at:
@@ -232,8 +233,8 @@ class TailIndex:
 
     def stamp(self, seq: int, first_seq: int, before: int) -> int:
         """The time that `stamps(first_seq, seq + 1, before)` ends with."""
-        row = bisect_right(self._seqs, seq) - 1
-        return self._stamps[row] if row >= self._row_from(first_seq) else before
+        entry = bisect_right(self._seqs, seq) - 1
+        return self._stamps[entry] if entry >= self._entry_from(first_seq) else before
 
     def payloads(self, first_seq: int, end_seq: int) -> array[int]:
         """Payload bytes of each seq, 0 of a missing one."""
@@ -244,14 +245,14 @@ class TailIndex:
         found.extend(repeat(0, end_seq - first_seq - len(found)))
         return found
 
-    def rows_from(self, seq: int) -> int:
+    def entries_from(self, seq: int) -> int:
         """How many entries have a record >= `seq`."""
-        return len(self._seqs) - self._row_from(seq)
+        return len(self._seqs) - self._entry_from(seq)
 
     def oldest_ts(self, seq: int) -> int | None:
         """Time of the first entry with a record >= `seq`."""
-        row = self._row_from(seq)
-        return self._stamps[row] if row < len(self._stamps) else None
+        entry = self._entry_from(seq)
+        return self._stamps[entry] if entry < len(self._stamps) else None
 
     def delete(self, seq: int) -> int | None:
         """Mark one record as deleted; returns its payload bytes, or None when it is not here or was deleted before."""
@@ -269,7 +270,7 @@ class TailIndex:
         """`delete` for many, ascending: returns the seqs that were alive, and the payload bytes of each."""
         found: list[int] = []
         sizes: list[int] = []
-        for begin, end in stretches(seqs):
+        for begin, end in consecutive_ranges(seqs):
             for _, first, index, count in self._pieces(begin, end + 1):
                 if self.dead is None:
                     self.dead = bytearray(len(self._sizes))
@@ -283,7 +284,7 @@ class TailIndex:
                 self.dead[index : index + count] = b"\1" * count
         return found, sizes
 
-    def cut(self, seq: int, records: int, size_bytes: int) -> tuple[int, int, int]:
+    def plan_eviction(self, seq: int, records: int, size_bytes: int) -> tuple[int, int, int]:
         """The lowest floor from `seq` on with at least this many live records and payload bytes in between (the end
         if fewer), and their number."""
         index, end = self.index(seq), len(self._sizes)
@@ -304,46 +305,46 @@ class TailIndex:
 
     def expired_floor(self, seq: int, oldest_ts: int, end_seq: int) -> int:
         """The lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`."""
-        row = bisect_left(self._stamps, oldest_ts)
-        if row == 0:
+        entry = bisect_left(self._stamps, oldest_ts)
+        if entry == 0:
             return seq
-        last = self._seqs[row - 1] + self._row_end(row - 1) - (self._starts[row - 1] - self._trimmed_records)
+        last = self._seqs[entry - 1] + self._entry_end(entry - 1) - (self._starts[entry - 1] - self._trimmed_records)
         return max(seq, min(last, end_seq))
 
     def first_seq_since(self, ts: int) -> int | None:
         """The first seq whose batch was committed at `ts` or later."""
-        row = bisect_left(self._stamps, ts)
-        return self._seqs[row] if row < len(self._seqs) else None
+        entry = bisect_left(self._stamps, ts)
+        return self._seqs[entry] if entry < len(self._seqs) else None
 
-    def spans(self, seq: int, end_seq: int) -> Iterator[Span]:
+    def slices(self, seq: int, end_seq: int) -> Iterator[BatchSlice]:
         """Records with seq <= s < end_seq by batch, including deleted ones (see `dead_between`)."""
-        row = max(0, bisect_right(self._seqs, seq) - 1)
-        while row < len(self._seqs) and self._seqs[row] < end_seq:
-            start, stop = self._starts[row] - self._trimmed_records, self._row_end(row)
-            first = self._seqs[row]
+        entry = max(0, bisect_right(self._seqs, seq) - 1)
+        while entry < len(self._seqs) and self._seqs[entry] < end_seq:
+            start, stop = self._starts[entry] - self._trimmed_records, self._entry_end(entry)
+            first = self._seqs[entry]
             a = max(0, seq - first)
             b = min(stop - start, end_seq - first)
             if a < b:
                 offset = total(self._sizes[start : start + a])
-                yield Span(
-                    first, self._places[row], offset, first + a, self._stamps[row], self._sizes[start + a : start + b]
+                yield BatchSlice(
+                    first, self._lsns[entry], offset, first + a, self._stamps[entry], self._sizes[start + a : start + b]
                 )
-            row += 1
+            entry += 1
 
-    def rows(self, seq: int, end_seq: int) -> Rows:
+    def slice_columns(self, seq: int, end_seq: int) -> SliceColumns:
         """The entries that begin below `end_seq`, as columns, whole except for what is below `seq` in the first one."""
-        a, b = self._row_from(seq), bisect_left(self._seqs, end_seq)
+        a, b = self._entry_from(seq), bisect_left(self._seqs, end_seq)
         if b <= a:
-            return Rows.none()
-        start, stop = self._starts[a] - self._trimmed_records, self._row_end(b - 1)
+            return SliceColumns.none()
+        start, stop = self._starts[a] - self._trimmed_records, self._entry_end(b - 1)
         skip = max(0, seq - self._seqs[a])
-        seqs, places, starts = self._seqs[a:b], self._places[a:b], self._starts[a:b]
+        seqs, lsns, starts = self._seqs[a:b], self._lsns[a:b], self._starts[a:b]
         seqs[0] += skip
         starts[0] += skip
-        if places[0]:
-            places[0] += sum(self._sizes[start : start + skip])
+        if lsns[0]:
+            lsns[0] += sum(self._sizes[start : start + skip])
         counts = array("I", map(sub, chain(starts[1:], (stop + self._trimmed_records,)), starts))
-        return Rows(seqs, self._stamps[a:b], places, counts, self._sizes[start + skip : stop])
+        return SliceColumns(seqs, self._stamps[a:b], lsns, counts, self._sizes[start + skip : stop])
 
     def dead_between(self, first_seq: int, count: int) -> bytes | None:
         """Deletion bytes of `count` records of one batch from `first_seq` on; None when none is deleted."""
@@ -353,28 +354,28 @@ class TailIndex:
         gone = bytes(self.dead[index : index + count])
         return gone if any(gone) else None
 
-    def oldest_place(self, seq: int) -> int | None:
+    def oldest_lsn(self, seq: int) -> int | None:
         """Where the batch of the first entry with a record >= `seq` begins: the WAL must keep it. None: nothing."""
-        for row in range(self._row_from(seq), len(self._places)):
-            if self._places[row]:
-                return self._places[row] - self._leads[row]
+        for entry in range(self._entry_from(seq), len(self._lsns)):
+            if self._lsns[entry]:
+                return self._lsns[entry] - self._leads[entry]
         return None
 
-    def _row_from(self, seq: int) -> int:
+    def _entry_from(self, seq: int) -> int:
         """The first entry that is not wholly below `seq`."""
-        row = bisect_right(self._seqs, seq) - 1
-        if row < 0:
+        entry = bisect_right(self._seqs, seq) - 1
+        if entry < 0:
             return 0
-        return row + 1 if self._row_end(row) <= self.index(seq) else row
+        return entry + 1 if self._entry_end(entry) <= self.index(seq) else entry
 
     def truncate(self, seq: int) -> None:
         """Forget entries that begin at `seq` or later: reserved entries whose write failed."""
-        row = bisect_left(self._seqs, seq)
-        if row == len(self._seqs):
+        entry = bisect_left(self._seqs, seq)
+        if entry == len(self._seqs):
             return
-        start = self._starts[row] - self._trimmed_records
-        for rows in (self._seqs, self._stamps, self._places, self._leads, self._starts):
-            del rows[row:]
+        start = self._starts[entry] - self._trimmed_records
+        for column in (self._seqs, self._stamps, self._lsns, self._leads, self._starts):
+            del column[entry:]
         del self._sizes[start:]
         del self._payloads[start:]
         if self.dead is not None:
@@ -382,22 +383,22 @@ class TailIndex:
 
     def drop_below(self, seq: int) -> None:
         """Forget entries wholly below `seq`; not every time, so that the cost for each record is constant."""
-        row = bisect_right(self._seqs, seq)  # or the one before
-        if row < _TRIM_ROWS and row * 2 < len(self._seqs):
+        entry = bisect_right(self._seqs, seq)  # or the one before
+        if entry < _TRIM_ENTRIES and entry * 2 < len(self._seqs):
             return
-        row = self._row_from(seq)
-        if row == 0 or (row < len(self._seqs) and row < _TRIM_ROWS and row * 2 < len(self._seqs)):
+        entry = self._entry_from(seq)
+        if entry == 0 or (entry < len(self._seqs) and entry < _TRIM_ENTRIES and entry * 2 < len(self._seqs)):
             return
-        records = self._starts[row] - self._trimmed_records if row < len(self._starts) else len(self._sizes)
-        for rows in (self._seqs, self._stamps, self._places, self._leads, self._starts):
-            del rows[:row]
+        records = self._starts[entry] - self._trimmed_records if entry < len(self._starts) else len(self._sizes)
+        for column in (self._seqs, self._stamps, self._lsns, self._leads, self._starts):
+            del column[:entry]
         del self._sizes[:records]
         del self._payloads[:records]
         if self.dead is not None:
             del self.dead[:records]
             if not any(self.dead):
                 self.dead = None
-        self._trimmed_rows += row
+        self._trimmed_entries += entry
         self._trimmed_records += records
 
 

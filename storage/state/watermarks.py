@@ -47,7 +47,7 @@ class Watermarks:
                 else:
                     merged.append((start, end, cause))
             self.loss = merged
-        self._settle()
+        self._merge_evicted()
 
     def live_floor_with(self, floors: dict[str, int] | None, loss: list[LossRange] | None) -> int:
         """What `live_floor` would be after `merge`."""
@@ -57,15 +57,15 @@ class Watermarks:
         after.merge(floors, loss)
         return after.live_floor
 
-    def _settle(self) -> None:
+    def _merge_evicted(self) -> None:
         floors = self.floors
         while True:
             self.evict_floor = max((floors.get(cause, 1) for cause in ANNOUNCED), default=1)
-            absorbed = [each for each in self.loss if each[0] <= self.evict_floor]
-            if not absorbed:
+            evicted = [each for each in self.loss if each[0] <= self.evict_floor]
+            if not evicted:
                 break
             self.loss = [each for each in self.loss if each[0] > self.evict_floor]
-            for _, end, cause in absorbed:
+            for _, end, cause in evicted:
                 floors[cause] = max(floors.get(cause, 1), end + 1)
         self.live_floor = max(floors.values(), default=1)
 

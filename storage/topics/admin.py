@@ -25,8 +25,8 @@ from storage.errors import (
 from storage.format import control
 from storage.log.admission import eviction, over_caps
 from storage.log.encode import EncodedUnit, encode_controls
-from storage.log.pending_losses import settle_debt
-from storage.log.submission import ControlStep, PlaceStep, Unit
+from storage.log.pending_losses import announce_losses
+from storage.log.submission import ControlStep, PersistStep, Unit
 from storage.log.validation import check_cleanup, check_topic_name
 from storage.records.values import DeletedRecords, TagMatch
 from storage.segments.io import SegmentGone, look_into
@@ -36,7 +36,7 @@ from storage.state.lookup import Found, LookedUp, look_up, plan, tag_predicate
 from storage.state.partition_rules import check_partitions
 from storage.state.partition_sets import creation
 from storage.state.queues.frames import lease_frames
-from storage.state.retained import Cut
+from storage.state.retained import Eviction
 from storage.topics.growth import Growth
 
 if TYPE_CHECKING:
@@ -151,12 +151,12 @@ class TopicAdmin:
         for each in ids:
             changing[each] = task
 
-        def settled(_: object) -> None:
+        def on_done(_: object) -> None:
             for each in ids:
                 changing.pop(each, None)
                 self._engine.queues.on_changed(each)
 
-        task.add_done_callback(settled)
+        task.add_done_callback(on_done)
         return await asyncio.shield(task)
 
     async def align_all(self) -> None:
@@ -164,7 +164,7 @@ class TopicAdmin:
 
         Where there is no room for that it is tried again, where the shard has stopped the next start does it.
         """
-        for name in sorted(self._engine.catalog.spread):
+        for name in sorted(self._engine.catalog.partitioned):
             try:
                 await self.align(name)
             except StorageError as error:
@@ -183,8 +183,8 @@ class TopicAdmin:
         shard = engine.shards[log.shard]
         shard.refuse_when_full()
         await engine.consumers.check_change(topic, config)
-        if log.topic_id in engine.debts:
-            await settle_debt(engine, log)
+        if log.topic_id in engine.pending_losses:
+            await announce_losses(engine, log)
         leases = await self._leases_to_write(topic, config)
         if topic.config.ttl_ms and topic.config.ttl_ms != config.ttl_ms:
             # By the old ttl, and in the log in front of the new one: nobody was given it any more, and nobody will be.
@@ -206,12 +206,12 @@ class TopicAdmin:
         ]
         nodes = ["", *(node for _, node in leases)]
         while (over := over_caps(config, log, 0, 0)) is not None:  # what has gone meanwhile makes room as well
-            cut = log.cut(*over)
-            if isinstance(cut, Cut):
-                values.append(eviction(config, log, cut))
+            planned = log.plan_eviction(*over)
+            if isinstance(planned, Eviction):
+                values.append(eviction(config, log, planned))
                 nodes.append("")
                 break
-            await engine.segments.load_to_evict(log, cut)
+            await engine.segments.load_to_evict(log, planned)
         before, after = topic.config.durability, config.durability
         if before is not after and (before is Durability.FSYNC or after is Durability.EPHEMERAL):
             # Nothing beyond the head was handed out. Of the class that it had a start would know; of the new one it
@@ -239,7 +239,7 @@ class TopicAdmin:
         table = topic.log.queue
         if table is None or topic.leases_durable or not leases_durable(config):
             return []
-        await self._engine.queues.desk(topic).quiet()
+        await self._engine.queues.queue_of(topic).quiet()
         return lease_frames(table)
 
     def _write_out(self, log: Log) -> list[asyncio.Future[int | None]]:
@@ -257,7 +257,7 @@ class TopicAdmin:
             pending.append(submit(encode_controls([marks], log.topic_id, now)))
         for first_seq, (payload, offset) in log.cached.items():
             if first_seq > log.durable_head:
-                unit = Unit(None, [PlaceStep(log.topic_id, first_seq, offset)])
+                unit = Unit(None, [PersistStep(log.topic_id, first_seq, offset)])
                 pending.append(submit(EncodedUnit(unit, payload, 1)))
         gone: list[control.Control] = []
         if log.tail.dead is not None:
@@ -295,7 +295,7 @@ class TopicAdmin:
             self._engine.reservations.forget(each.topic_id)
         return sorted(router.name for router in topic.routers_removed)
 
-    async def _when_settled(self, name: str) -> Topic:
+    async def _wait_unchanged(self, name: str) -> Topic:
         """The topic, when it is not being changed and its log's queue has room. Raises TopicNotFound, WalSaturated."""
         while True:
             topic = self._engine.topic(name)
@@ -318,7 +318,7 @@ class TopicAdmin:
                 floor = log.marks.live_floor
             return encoded
         while True:
-            found = Found(held.absorbed, [], [])
+            found = Found(held.flushed, [], [])
             gone = False
             for wanted in plan(held, value, log.marks.live_floor, last):
                 try:
@@ -329,7 +329,7 @@ class TopicAdmin:
                     break
                 found.seqs.extend(seqs)
                 found.sizes.extend(sizes)
-            if found.absorbed == held.absorbed and not gone:
+            if found.flushed == held.flushed and not gone:
                 break
         return _knowing(encoded, LookedUp(value, found))
 
@@ -343,7 +343,7 @@ class TopicAdmin:
             await engine.queues.commit(topic, [request])
             return
         encoded, needs_sync = self.deletion(topic, request, known, engine.now_ms(), sync=sync)
-        if known is None and request.seqs and min(request.seqs) <= log.held.absorbed:
+        if known is None and request.seqs and min(request.seqs) <= log.held.flushed:
             encoded = await self._looked_up(log, request, encoded)
         shard = engine.shards[log.shard]
         while not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
@@ -377,7 +377,7 @@ class TopicAdmin:
         if before_seq is None and match is None:
             raise InvalidRequest("Give before_seq or match.", field="before_seq")
         engine = self._engine
-        topic = await self._when_settled(name)
+        topic = await self._wait_unchanged(name)
         log = topic.log
         value = control.Delete(
             bound_head=log.head, before_seq=before_seq, match=None if match is None else tag_predicate(match)

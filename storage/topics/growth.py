@@ -106,7 +106,7 @@ class Growth:
     async def delete_all(self, done: asyncio.Future[int | None], parts: list[Topic]) -> None:
         """`done`: the deletion of partition 0, with which all of it is gone."""
         await done
-        await self.told([self.delete(part) for part in parts])
+        await self.wait_deleted([self.delete(part) for part in parts])
 
     def _submit(self, topic: Topic, value: control.TopicCreate) -> asyncio.Future[int | None]:
         engine = self._engine
@@ -127,7 +127,7 @@ class Growth:
                 engine.catalog.remove(topic)
             else:
                 pending.append(self.delete(topic))
-        await self.told(pending)
+        await self.wait_deleted(pending)
 
     def delete(self, topic: Topic) -> asyncio.Future[int | None]:
         """The TopicDelete of a partition that counts no more."""
@@ -136,7 +136,7 @@ class Growth:
         return engine.submit_controls(topic.log, encoded, frees=True)
 
     @staticmethod
-    async def told(pending: list[asyncio.Future[int | None]]) -> None:
+    async def wait_deleted(pending: list[asyncio.Future[int | None]]) -> None:
         """Wait for deletions of partitions; a start does those that fail."""
         for outcome in await asyncio.gather(*pending, return_exceptions=True):
             if isinstance(outcome, StorageError):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from client import calls, errors
-from client.answers import refusal, settle
+from client.answers import refusal, result_of
 from client.wire import NoReply, Reply
 from tests.client.fake_broker import error
 
@@ -74,7 +74,7 @@ def test_an_error_says_whether_anything_may_have_happened(status: int, code: str
 @pytest.mark.parametrize(("sent", "outcome"), [(False, "none"), (True, "unknown")])
 def test_no_reply_may_only_have_happened_if_something_was_sent(sent: bool, outcome: str) -> None:
     with pytest.raises(errors.ConnectionFailed) as caught:
-        settle(calls.health(), NoReply(reason="It broke.", sent=sent))
+        result_of(calls.health(), NoReply(reason="It broke.", sent=sent))
     assert caught.value.outcome == outcome
 
 
@@ -94,7 +94,7 @@ def test_a_refusal_from_something_else_is_told_apart(body: bytes) -> None:
 @pytest.mark.parametrize("body", [b"<html>", b"", b'{"status":1}', b'{"status":"\xff"}'])
 def test_a_success_that_cannot_be_read_is_told_apart(body: bytes) -> None:
     with pytest.raises(errors.UnexpectedAnswer, match="GET /v0/health"):
-        settle(calls.health(), Reply(status=200, headers={}, body=body))
+        result_of(calls.health(), Reply(status=200, headers={}, body=body))
 
 
 def test_retry_after_may_be_a_date() -> None:
@@ -117,7 +117,7 @@ def test_data_and_meta_are_kept_byte_for_byte() -> None:
         b'{"topic":"t","records":[{"$seq":7,"$ts":5,"$node":"n","$tag":"x","data":%s,"meta":%s,"new":1}],'
         b'"next_from_seq":7,"head_seq":7,"earliest_seq":1,"caught_up":true,"tombstone":null,"lag":0,"performance":{}}'
     ) % (data, meta)
-    (record,) = settle(calls.read("t", 0, {}), Reply(status=200, headers={}, body=body)).records
+    (record,) = result_of(calls.read("t", 0, {}), Reply(status=200, headers={}, body=body)).records
     assert (record.seq, record.ts, record.node, record.tag) == (7, 5, "n", "x")
     assert (record.data_raw, record.meta_raw) == (data, meta)
     assert record.data == {"a": 123456789012345678901234567890, "b": 1.1}

@@ -22,7 +22,7 @@ from client.errors import (
 )
 from client.retry import RetryPolicy
 from client.values import Claimed
-from client.working import EventParser, Working, told
+from client.working import EventParser, Working, error_of
 
 JOB = 'event: job\nid: 1\ndata: {"topic":"q","data":"é: x","meta":[ 1]}\n\n'.encode()
 BEGIN = b"retry: 2000\n\n"
@@ -92,7 +92,7 @@ def test_a_claim_is_the_same_until_it_is_answered() -> None:
     ],
 )
 def test_what_the_broker_says_at_the_end_of_a_stream_is_an_error(data: str, kind: type[TopicsError]) -> None:
-    error = told(data)
+    error = error_of(data)
     assert type(error) is kind
     assert error.message
 

@@ -14,7 +14,7 @@ COLD_SHARDED = msgspec.structs.replace(SHARDED, cold_dir=MOUNT, hot_retain_segme
 
 
 async def _settle(s: Session) -> None:
-    await s.absorb()
+    await s.mark_flushed()
     await s.relocate()
 
 
@@ -80,7 +80,7 @@ async def cold_topics_go(s: Session) -> None:
     await s.append("a", 5, config=DISK)
     await _settle(s)
     await s.snapshot()
-    await s.together(s.drop("b"), s.relocate(), s.absorb())
+    await s.together(s.drop("b"), s.relocate(), s.mark_flushed())
     await s.snapshot()
     await _settle(s)
 
@@ -90,8 +90,8 @@ async def moving_while_much_else_goes_on(s: Session) -> None:
     for _ in range(3):
         await s.append("f", 2, tag="x", config=FSYNC)
         await s.append("f", 2, tag="y")
-    await s.absorb()
-    await s.together(s.relocate(), s.append("f", 4, tag="y"), s.remove("f", tag="x"), s.absorb(), s.snapshot())
+    await s.mark_flushed()
+    await s.together(s.relocate(), s.append("f", 4, tag="y"), s.remove("f", tag="x"), s.mark_flushed(), s.snapshot())
     await s.append("f", 4)
-    await s.together(s.absorb(), s.relocate(), s.remove("f", before_seq=7))
+    await s.together(s.mark_flushed(), s.relocate(), s.remove("f", before_seq=7))
     await _settle(s)

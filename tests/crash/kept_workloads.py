@@ -52,7 +52,7 @@ async def _produce(s: Session, config: TopicConfig) -> None:
     )
     await s.snapshot()
     await s.together(*[s.send("a", *each, certain=certain) for each in _batches(7, 0, [2, 2], epoch=1)])
-    await s.absorb()
+    await s.mark_flushed()
     await s.snapshot()
     await s.send("a", *_batches(7, 4, [1], epoch=1)[0], certain=certain)
 
@@ -74,7 +74,7 @@ async def batches_over_many_files(s: Session) -> None:
         await s.send("a", ProducerBatch(7, 0, index * 9), 9)
         if index % 4 == 1:
             await s.snapshot()
-            await s.absorb()
+            await s.mark_flushed()
     await s.resend(9)
 
 
@@ -116,7 +116,7 @@ async def offsets_with_metadata(s: Session) -> None:
     await s.commit("a", "h", 2, b"said")
     await s.snapshot()
     await s.together(s.commit("a", "h", 7, b""), s.commit("a", "i", 1, b"x" * 100))
-    await s.absorb()
+    await s.mark_flushed()
     await s.commit("a", "i", 9, b"y")
 
 
@@ -130,7 +130,7 @@ async def offsets_that_no_record_has(s: Session) -> None:
     await s.snapshot()
     await s.commit("a", "g", -1001, b"\0,\0")
     await s.commit("a", "h", 12, None, 7)
-    await s.absorb()
+    await s.mark_flushed()
     await s.snapshot()
     await s.send("a", ProducerBatch(7, 0, 9), 9, certain=False)
     await s.together(s.commit("a", "h", 12, None, 7), s.commit("a", "i", 18, b"y", 2))

@@ -22,13 +22,13 @@ SIZE = 300
 @workload(PACKED)
 async def packing(s: Session) -> None:
     await s.append("z", 5, size=SIZE, config=ZSTD)
-    await s.absorb()
+    await s.mark_flushed()
     await s.append("z", 4, size=SIZE, tag="t")
     await s.append("plain", 4, size=SIZE, config=FSYNC)
-    await s.absorb()
+    await s.mark_flushed()
     await s.snapshot()
     await s.append("z", 4, size=SIZE, meta=True)
-    await s.absorb()
+    await s.mark_flushed()
     await s.append("z", 1)
 
 
@@ -37,13 +37,13 @@ async def deleting_in_packed_segments(s: Session) -> None:
     for tag in ("x", "y", "x", "z"):
         await s.append("z", 2, size=SIZE, tag=tag, config=ZSTD)
         await s.append("l", 2, size=SIZE, tag=tag, config=LZ4)
-    await s.absorb()
+    await s.mark_flushed()
     await s.together(s.remove("z", tag="y"), s.remove("l", tag="z"))
-    await s.absorb()
+    await s.mark_flushed()
     await s.snapshot()
     await s.remove("z", before_seq=3)
     await s.remove("l", before_seq=6, tag="y")
-    await s.absorb()
+    await s.mark_flushed()
     await s.append("z", 1)
 
 
@@ -51,16 +51,16 @@ async def deleting_in_packed_segments(s: Session) -> None:
 async def packed_segments_rewritten_and_dropped(s: Session) -> None:
     for tag in ("x", "x", "y", "x", "y", "y"):
         await s.append("z", 2, size=SIZE, tag=tag, config=ZSTD)
-    await s.absorb()
+    await s.mark_flushed()
     await s.remove("z", tag="x")
-    await s.absorb()
+    await s.mark_flushed()
     await s.snapshot()
     await s.put("z", FSYNC)
     await s.append("z", 4, size=SIZE, tag="v")
     await s.remove("z", before_seq=11, tag="y")
-    await s.absorb()
+    await s.mark_flushed()
     await s.remove("z", before_seq=6)
-    await s.absorb()
+    await s.mark_flushed()
     await s.snapshot()
 
 
@@ -68,9 +68,9 @@ async def packed_segments_rewritten_and_dropped(s: Session) -> None:
 async def deleted_before_they_are_packed(s: Session) -> None:
     await s.append("z", 3, size=SIZE, tag="x", config=ZSTD)
     await s.append("z", 5, size=SIZE, tag="y")
-    await s.together(s.absorb(), s.remove("z", before_seq=3), s.append("z", 2, size=SIZE, tag="y"))
-    await s.together(s.absorb(), s.remove("z", tag="y", before_seq=6), s.snapshot())
-    await s.absorb()
+    await s.together(s.mark_flushed(), s.remove("z", before_seq=3), s.append("z", 2, size=SIZE, tag="y"))
+    await s.together(s.mark_flushed(), s.remove("z", tag="y", before_seq=6), s.snapshot())
+    await s.mark_flushed()
 
 
 @workload(PACKED_COLD)
@@ -78,16 +78,16 @@ async def packed_segments_move(s: Session) -> None:
     for tag in ("x", "y", "y"):
         await s.append("z", 2, size=SIZE, tag="x", config=ZSTD)
         await s.append("z", 2, size=SIZE, tag=tag)
-    await s.absorb()
+    await s.mark_flushed()
     await s.remove("z", before_seq=2, tag="x")
-    await s.absorb()
+    await s.mark_flushed()
     await s.relocate()
     await s.snapshot()
     await s.remove("z", before_seq=6, tag="x")
-    await s.absorb()
+    await s.mark_flushed()
     await s.relocate()
     await s.append("z", 4, size=SIZE)
-    await s.together(s.absorb(), s.relocate(), s.snapshot())
+    await s.together(s.mark_flushed(), s.relocate(), s.snapshot())
     await s.relocate()
 
 
@@ -96,8 +96,8 @@ async def caps_and_packed_segments(s: Session) -> None:
     await s.put("z", with_class(ZSTD, cap_records=7))
     for _ in range(4):
         await s.append("z", 3, size=SIZE)
-        await s.absorb()
+        await s.mark_flushed()
     await s.snapshot()
     await s.put("z", with_class(ZSTD, cap_records=2))
     await s.append("z", 1)
-    await s.absorb()
+    await s.mark_flushed()

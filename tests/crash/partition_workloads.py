@@ -76,10 +76,10 @@ async def partitions_on_a_full_disk(s: Session) -> None:
 async def partitions_in_segments(s: Session) -> None:
     await s.put("t", with_class(DISK, partitions=3))
     await s.together(s.append("t", 3), s.append("t/1", 4), s.append("t/2", 2))
-    await s.absorb()
+    await s.mark_flushed()
     await s.append("t/1", 2)
     await s.snapshot()
     await s.drop("t")
-    await s.absorb()
+    await s.mark_flushed()
     await s.put("t", with_class(FSYNC, partitions=2))
     await s.append("t/1", 2)

@@ -53,7 +53,7 @@ async def some_of_everything(s: Session) -> None:
     await s.append("e", 3)
     await s.append("gone", 2, config=FSYNC)
     await s.append("again", 2, config=FSYNC)
-    await s.absorb()
+    await s.mark_flushed()
     await s.snapshot()
     await s.drop("gone")
     await s.drop("again")

@@ -81,11 +81,11 @@ async def snapshots_and_segments_between(s: RouteSession) -> None:
     await s.append("a", 3)
     await s.route("r", "a", "b")
     await s.append("a", 5)
-    await s.absorb()
+    await s.mark_flushed()
     await s.snapshot()
-    await s.together(s.append("a", 3), s.snapshot(), s.absorb())
+    await s.together(s.append("a", 3), s.snapshot(), s.mark_flushed())
     await s.append("b", 2)
-    await s.absorb()
+    await s.mark_flushed()
     await s.snapshot()
     await s.append("a", 2)
 
@@ -98,7 +98,7 @@ async def trimmed_behind_routers(s: RouteSession) -> None:
     for _ in range(4):
         await s.append("a", 2, size=400)
         await s.settle(40)
-        await s.absorb()
+        await s.mark_flushed()
         await s.snapshot()
     await s.append("a")
 

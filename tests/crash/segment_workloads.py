@@ -15,13 +15,13 @@ SHARDED = msgspec.structs.replace(SEGMENTS, wal_shards=2)
 @workload(SEGMENTS)
 async def absorbing_and_sealing(s: Session) -> None:
     await s.append("f", 3, config=FSYNC)
-    await s.absorb()
+    await s.mark_flushed()
     await s.append("f", 2, meta=True)
     await s.append("d", 3, config=DISK)
-    await s.absorb()
+    await s.mark_flushed()
     await s.append("f", 4, tag="t")
     await s.snapshot()
-    await s.absorb()
+    await s.mark_flushed()
     await s.append("f", 1)
 
 
@@ -30,7 +30,7 @@ async def trimming_behind_marks(s: Session) -> None:
     for number in range(4):
         await s.append("f", 3, size=400, config=FSYNC)
         await s.append("d", 1, size=300, config=DISK)
-        await s.absorb()
+        await s.mark_flushed()
         if number:
             await s.snapshot()
     await s.append("f", 2)
@@ -41,14 +41,14 @@ async def deleting_in_segments(s: Session) -> None:
     for tag in ("x", "y", "x", "z"):
         await s.append("f", 2, tag=tag, config=FSYNC)
         await s.append("d", 2, tag=tag, config=DISK)
-    await s.absorb()
+    await s.mark_flushed()
     await s.append("f", 2, tag="x")
     await s.together(s.remove("f", tag="x"), s.remove("d", tag="y"))
-    await s.absorb()
+    await s.mark_flushed()
     await s.snapshot()
     await s.remove("d", before_seq=3)
     await s.remove("f", before_seq=6, tag="y")
-    await s.absorb()
+    await s.mark_flushed()
     await s.append("f", 1)
 
 
@@ -56,12 +56,12 @@ async def deleting_in_segments(s: Session) -> None:
 async def segments_rewritten_and_dropped(s: Session) -> None:
     for tag in ("x", "x", "y", "x"):
         await s.append("f", 3, tag=tag, config=FSYNC)
-    await s.absorb()
+    await s.mark_flushed()
     await s.remove("f", tag="x")
-    await s.absorb()
+    await s.mark_flushed()
     await s.snapshot()
     await s.remove("f", before_seq=6)
-    await s.absorb()
+    await s.mark_flushed()
     await s.append("f", 2)
     await s.snapshot()
 
@@ -71,32 +71,32 @@ async def caps_and_segments(s: Session) -> None:
     await s.put("f", with_class(FSYNC, cap_records=6))
     for _ in range(4):
         await s.append("f", 3)
-        await s.absorb()
+        await s.mark_flushed()
     await s.snapshot()
     await s.put("f", with_class(FSYNC, cap_records=2))
     await s.append("f", 1)
-    await s.absorb()
+    await s.mark_flushed()
 
 
 @workload(SHARDED)
 async def topics_with_segments_go(s: Session) -> None:
     await s.append("a", 5, config=FSYNC)
     await s.append("b", 5, config=DISK)
-    await s.absorb()
+    await s.mark_flushed()
     await s.drop("a")
     await s.append("a", 2, config=DISK)
-    await s.absorb()
+    await s.mark_flushed()
     await s.snapshot()
     await s.drop("b")
-    await s.absorb()
+    await s.mark_flushed()
 
 
 @workload(SEGMENTS)
 async def reserved_seqs_and_segments(s: Session) -> None:
     await s.append("d", 3, config=DISK)
     await s.append("m", 3, config=MEMORY)
-    await s.absorb()
+    await s.mark_flushed()
     await s.pass_time(200)
     await s.append("d", 2)
-    await s.together(s.append("m", 2), s.absorb(), s.append("d"), s.snapshot())
+    await s.together(s.append("m", 2), s.mark_flushed(), s.append("d"), s.snapshot())
     await s.append("m")

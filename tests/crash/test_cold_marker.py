@@ -24,7 +24,7 @@ async def moving(s: Session) -> None:
     """Segments move, for the first time and later on."""
     for _ in range(2):
         await s.append("f", 8, config=FSYNC)
-        await s.absorb()
+        await s.mark_flushed()
         await s.relocate()
 
 
@@ -90,7 +90,7 @@ async def test_a_store_that_is_unmounted_meanwhile_is_away() -> None:
     for path in reversed(folders):
         disk.rmdir(path.rstrip("/"))
     await session.append("f", 8)
-    await session.absorb()
+    await session.mark_flushed()
     await session.relocate()
     assert "is the file system mounted?" in str(session.refusals[-1])
     assert [path for path in disk.tree() if path.startswith(f"{MOUNT}/")] == [f"{MOUNT}/"]

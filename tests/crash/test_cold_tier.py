@@ -26,7 +26,7 @@ async def _settled_after(workload: Workload, crashed: Crashed, cut: Cut) -> list
     session = Session(cut.of(crashed.disk), workload.options, clock=crashed.clock, ledger=crashed.ledger.copy())
     await session.start()
     for _ in range(3):
-        await session.absorb()
+        await session.mark_flushed()
         await session.relocate()
     assert not session.refusals, session.refusals
     problems = tier_problems(session)

@@ -57,7 +57,7 @@ async def test_one_count_after_another_keeps_everything(end: str) -> None:
         )
         if number % 2:
             await session.snapshot()
-            await session.absorb()
+            await session.mark_flushed()
         await carry_on(session)
         await session.append("d", 2, size=600, key=f"turn-{number}")
         await session.remove("d", tag="x")
@@ -245,7 +245,7 @@ async def test_a_full_disk_refuses_the_change_and_the_old_count_still_starts() -
     await session.start()
     await session.append("f", 3, config=FSYNC)
     await session.append("d", 2, config=DISK)
-    await session.absorb()
+    await session.mark_flushed()
     for _ in range(8):
         await session.append("f", 3)
         await session.append("d", 3, size=300)

@@ -41,7 +41,7 @@ MAX_FAILURES = 3
 
 
 async def settle(s: Session) -> None:
-    await s.absorb()
+    await s.mark_flushed()
     await s.relocate()
 
 
@@ -60,7 +60,7 @@ async def some_of_it_cold(s: Session) -> None:
     await settle(s)
     await s.append("old", 3, tag="s")
     await s.remove("older", before_seq=6)
-    await s.absorb()
+    await s.mark_flushed()
     await s.remove("old", tag="r")
     await s.remove("older", tag="p")
     await s.drop("gone-too")

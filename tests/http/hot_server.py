@@ -26,7 +26,7 @@ from broker.server.server import BrokerServer
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine, TopicConfig
-from storage.log.together import Single
+from storage.log.coalescer import PendingAppend
 from storage.metric_table import Sample
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import DATA, options
@@ -126,17 +126,17 @@ class HotServer:
     async def __aenter__(self) -> Self:
         await self.engine.start()
         self._count_direct()
-        append_now = self.engine.append_now
+        try_append = self.engine.try_append
 
         def counted(*arguments: Any, **more: Any) -> bool:
-            taken = append_now(*arguments, **more)
+            taken = try_append(*arguments, **more)
             self.taken += self.is_direct and taken
             self.left += self.is_direct and not taken
             return taken
 
-        self.engine.append_now = counted
+        self.engine.try_append = counted
         self._count_together()
-        self._serving = asyncio.create_task(self.server.serve_until_told())
+        self._serving = asyncio.create_task(self.server.serve_until_stopped())
         await self.server.listening()
         return self
 
@@ -157,18 +157,18 @@ class HotServer:
 
     def _count_together(self) -> None:
         """Those of one record go with others that came with them; tried together, then maybe each by itself."""
-        engine, together = self.engine, self.engine.together
-        append_soon, attempt = engine.append_soon, together._attempt  # pyright: ignore[reportPrivateUsage]
+        engine, together = self.engine, self.engine.coalescer
+        try_append_coalesced, attempt = engine.try_append_coalesced, together._attempt  # pyright: ignore[reportPrivateUsage]
         direct: set[Any] = set()
 
         def noted(name: str, data: Any, settled: Any, left: Any, **more: Any) -> bool:
             if self.is_direct:
                 direct.add(settled)
-            return append_soon(name, data, settled, left, **more)
+            return try_append_coalesced(name, data, settled, left, **more)
 
-        def counted(name: str, node: str | None, singles: list[Single]) -> bool:
+        def counted(name: str, node: str | None, singles: list[PendingAppend]) -> bool:
             taken = False
-            ours = sum(each.settled in direct for each in singles)
+            ours = sum(each.on_result in direct for each in singles)
             try:
                 taken = attempt(name, node, singles)
                 return taken
@@ -176,7 +176,7 @@ class HotServer:
                 self.taken += ours if taken else 0
                 self.left += not taken and len(singles) == ours == 1
 
-        engine.append_soon = noted
+        engine.try_append_coalesced = noted
         together._attempt = counted  # pyright: ignore[reportPrivateUsage]
 
     async def __aexit__(
@@ -212,7 +212,7 @@ class HotServer:
         """As after a signal whose drain is over. What is returned ends when the server has."""
         assert self._serving is not None
         self.broker.stopping = True
-        self.server.tell_to_stop()
+        self.server.request_stop()
         return self._serving
 
     def counted(self, family: str) -> dict[tuple[str, ...], float]:

@@ -212,7 +212,7 @@ async def test_over_the_bound_a_claim_is_refused_rather_than_parked(broker: Brok
 async def test_a_claim_that_finds_a_job_needs_no_place_to_wait(broker: Broker, client: httpx.AsyncClient) -> None:
     await queue(client, 1)
     broker.parking.max = 1
-    with broker.parking.place():
+    with broker.parking.hold():
         assert seqs(await claim(client, wait_ms=LONG_MS)) == [1]
 
 

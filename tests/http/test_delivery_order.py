@@ -20,8 +20,8 @@ from broker.live.cursor import Position
 from broker.live.feed import SLICE
 from broker.live.frames import Event, Kind
 from broker.live.priority import AGEING_MS, WEIGHTS
+from broker.live.watch_options import Options
 from broker.live.watcher import Watcher
-from broker.live.wish import Options
 from broker.settings import Settings
 from broker.wiring import Broker
 from tests.http.calls import append, state
@@ -61,7 +61,7 @@ class Deliveries:
 
     def note(self, watcher: Watcher[bytes], event: Event) -> bytes:
         if event.kind is Kind.RECORD:
-            [name] = watcher.handed
+            [name] = watcher.delivered
             self.order.append(name)
             self.seqs.setdefault(watcher, []).append(event.position.seq)
         return b""
@@ -158,7 +158,7 @@ async def test_what_waits_long_counts_for_more(
     await put_bands(http)
     await fill(http, *BANDS)
     async with watched(broker, *BANDS, from_seq=0) as deliveries:
-        turns, now_ns = broker.live.turns, 0
+        turns, now_ns = broker.live.scheduler, 0
 
         def later() -> int:
             nonlocal now_ns
@@ -199,7 +199,7 @@ async def test_at_the_head_the_higher_priority_comes_sooner_and_all_get_everythi
     """Fed by their topics' feeds: one read for all the watchers of a topic, and turns for writing to them."""
     await put_bands(http)
     live, watchers, hold = broker.live, 2 * SLICE, asyncio.Event()
-    take = live.turns.take
+    take = live.scheduler.take
 
     async def take_later(cost: int, priority: Callable[[], int]) -> None:
         await hold.wait()
@@ -210,7 +210,7 @@ async def test_at_the_head_the_higher_priority_comes_sooner_and_all_get_everythi
             while not all(each.cohort for feed in live.feeds() for each in feed.subscriptions):
                 await asyncio.sleep(0)
         reads = live.figures.reads
-        monkeypatch.setattr(live.turns, "take", take_later)
+        monkeypatch.setattr(live.scheduler, "take", take_later)
         await fill(http, *BANDS)
         hold.set()
         await deliveries.all(len(BANDS) * watchers * RECORDS)

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from broker.api.errors import CODES
-from client.answers import settle
+from client.answers import result_of
 from client.calls import health
 from client.errors import ApiError
 from client.wire import Reply as ClientReply
@@ -54,7 +54,7 @@ def after(*before: tuple[str, str, dict[str, Any]], then: Way) -> Way:
 
 async def read_of_a_damaged_record(rig: Rig) -> httpx.Response:
     await append(rig.http, "t", {"data": "number one"})
-    await rig.server.engine.upkeep.absorb_all()
+    await rig.server.engine.segment_worker.flush_all()
     content = rig.server.disk.content()
     [path] = [path for path in content if path.endswith(".data")]
     rig.server.disk.flip_byte(path, content[path].index(b"number one"), 1)
@@ -63,7 +63,7 @@ async def read_of_a_damaged_record(rig: Rig) -> httpx.Response:
 
 async def _sealed(rig: Rig) -> str:
     await append(rig.http, "t", *({"data": number} for number in range(10)))
-    await rig.server.engine.upkeep.absorb_all()
+    await rig.server.engine.segment_worker.flush_all()
     return f"{T}/segments/1/data"
 
 
@@ -220,7 +220,7 @@ async def test_every_code_is_answered_with_its_status(code: str) -> None:
 def as_client_sees(code: str, detail: dict[str, Any]) -> ApiError:
     body = json.dumps({"error": {"code": code, "message": "So.", "detail": detail}}).encode()
     with pytest.raises(ApiError) as caught:
-        settle(health(), ClientReply(status=CODES[code].status, headers={}, body=body))
+        result_of(health(), ClientReply(status=CODES[code].status, headers={}, body=body))
     return caught.value
 
 

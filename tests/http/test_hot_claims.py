@@ -53,8 +53,8 @@ class Counted(HotServer):
     async def absorbed(self, jobs: int, **settings: Any) -> None:
         """Their records are in segments."""
         await self.queue(jobs, **settings)
-        await self.engine.upkeep.absorb_all()
-        assert self.engine.topic("q").log.held.absorbed == jobs
+        await self.engine.segment_worker.flush_all()
+        assert self.engine.topic("q").log.held.flushed == jobs
 
     def deliveries(self) -> list[int]:
         return [view.deliveries for view in self.engine.queues.leases("q", limit=1000)]

@@ -268,7 +268,7 @@ async def test_a_connection_that_fails_under_an_answer_is_closed_and_the_others_
         if b"x-odd" not in request.headers:
             give(self, request, caller, result)
         else:
-            caller.respond(200, [(b"content-length", b"not a number")], b"body", grants=False)
+            caller.respond(200, [(b"content-length", b"not a number")], b"body", withdrawable=False)
 
     monkeypatch.setattr(HotRequests, "_answer", odd)
     with server.disk.hold("pwritev", "*/wal-*", times=1) as gate:

@@ -333,5 +333,5 @@ async def absorbed(server: HotServer, topic: str, *values: Any) -> None:
     """These are in a segment, and nowhere else."""
     await server.topic(topic, TopicConfig(durability=Durability.FSYNC))
     await server.ask(post(topic, records(*values)))
-    await server.engine.upkeep.absorb_all()
-    assert server.engine.topic(topic).log.held.absorbed == len(values)
+    await server.engine.segment_worker.flush_all()
+    assert server.engine.topic(topic).log.held.flushed == len(values)

@@ -11,7 +11,7 @@ import h2.exceptions
 import hpack
 import pytest
 
-from broker.server.calm import BURST_S, Calm
+from broker.server.control_frames import BURST_S, ControlFrameLimiter
 from storage.errors import TopicNotFound
 from tests.http.hot_server import HotServer
 from tests.http.test_slow_clients import Two, ends
@@ -287,11 +287,11 @@ async def idle(server: HotServer, connections: int) -> None:
 
 
 def test_calm_is_kept_on_the_average() -> None:
-    calm = Calm(10, now=0)
+    calm = ControlFrameLimiter(10, now=0)
     assert all(calm.keeps(0) for _ in range(10 * BURST_S))
     assert not calm.keeps(0)
     assert all(calm.keeps(2) for _ in range(19))
     assert not calm.keeps(2)
     assert all(calm.keeps(1000) for _ in range(10 * BURST_S))
     assert not calm.keeps(1000)
-    assert all(Calm(0, now=0).keeps(0) for _ in range(10_000))
+    assert all(ControlFrameLimiter(0, now=0).keeps(0) for _ in range(10_000))

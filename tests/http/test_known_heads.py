@@ -67,7 +67,7 @@ async def test_what_the_engine_says_no_to_is_told_alike(
 
             wire = await warm(server)
             with monkeypatch.context() as patch:
-                patch.setattr(server.engine, "append_soon", refuse)
+                patch.setattr(server.engine, "try_append_coalesced", refuse)
                 known = await raw(wire, post("t", ONE, {"x-request-id": "mine"}))
                 agains.clear()
                 assert await raw(wire, post("t", ONE, {"x-request-id": "mine"})) == known

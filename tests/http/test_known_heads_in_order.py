@@ -230,7 +230,7 @@ async def test_what_is_handed_over_late_is_answered_and_a_defect_ends_one_connec
         return go_on(self, again, application)
 
     with monkeypatch.context() as patch:
-        patch.setattr(server.engine, "append_soon", later)
+        patch.setattr(server.engine, "try_append_coalesced", later)
         patch.setattr(Http1Protocol, "carry_out_again", broken)
         for wire, request in zip(wires, requests, strict=True):
             wire.send(request)

@@ -186,7 +186,7 @@ async def test_queues_that_are_named_are_bounded(client: httpx.AsyncClient, monk
 
 
 async def test_open_streams_and_parked_claims_are_shown(broker: Broker, client: httpx.AsyncClient) -> None:
-    with broker.streams.place(), broker.parking.place():
+    with broker.streams.hold(), broker.parking.hold():
         found = await samples(client)
     assert found["topics_sse_connections"] == [({}, 1)]
     assert found["topics_parked_requests"] == [({}, 1)]

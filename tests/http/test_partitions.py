@@ -183,8 +183,8 @@ async def test_partitions_grow_and_never_shrink(client: httpx.AsyncClient) -> No
     refused(
         await client.put("/v0/topics/orders", json={"partitions": 3}), 409, "topic_exists_incompatible", "partitions"
     )
-    left_out = (await client.put("/v0/topics/orders", json={})).json()["config"]
-    assert (left_out["partitions"], left_out["ttl_ms"]) == (4, 0)
+    excluded_nodes = (await client.put("/v0/topics/orders", json={})).json()["config"]
+    assert (excluded_nodes["partitions"], excluded_nodes["ttl_ms"]) == (4, 0)
     assert (await client.get("/v0/topics/orders/records?partition=1")).json()["head_seq"] == 1
 
 

@@ -36,7 +36,7 @@ async def test_a_write_is_refused_and_says_for_how_long(kind: dict[str, str]) ->
         assert (refused.status, refused.code, refused.header("retry-after")) == (429, "throttled", ["2"])
         assert refused.body["error"]["detail"] == {"retry_after_ms": 1200}
         assert server.broker.pressure.refused_total == 1
-        assert lag(server.broker.pressure, 0) is Step.CALM
+        assert lag(server.broker.pressure, 0) is Step.NORMAL
         assert (await server.ask(post("t", ONE, kind))).status == 200
         assert await data(server.engine, "t") == [1, 1]
 
@@ -77,7 +77,7 @@ async def test_a_log_that_does_not_commit_is_pressure() -> None:
             assert lag(pressure, 0) is Step.REFUSE
             assert (await server.ask(post("t", ONE))).status == 429
         assert (await first.answer()).status == 200
-        assert lag(pressure, 0) is Step.CALM
+        assert lag(pressure, 0) is Step.NORMAL
         assert (await server.ask(post("t", ONE))).status == 200
         assert await data(server.engine, "t") == [1, 1]
 
@@ -105,23 +105,23 @@ async def test_a_queue_that_fills_is_pressure_before_anybody_has_to_wait() -> No
 
 async def test_each_step_does_what_it_says_and_undoes_it() -> None:
     async with HotServer() as server:
-        pressure, engine, turns = server.broker.pressure, server.engine, server.broker.live.turns
+        pressure, engine, turns = server.broker.pressure, server.engine, server.broker.live.scheduler
 
         def state() -> tuple[Any, ...]:
             wanted, _ = engine.shards[0]._window.wait_for(0)
-            return pressure.coalesce_s, wanted, pressure.share, engine.relief.deferring
+            return pressure.coalesce_s, wanted, pressure.share, engine.load_shedding.deferring
 
         engine.shards[0]._window.committed(8)
         calm = state()
-        company = calm[1]
+        arrivals = calm[1]
         assert lag(pressure, 125) is Step.COALESCE
-        assert state() == (COALESCE_S[1], company, 1, False)
+        assert state() == (COALESCE_S[1], arrivals, 1, False)
         assert lag(pressure, 250) is Step.WIDEN
-        assert state() == (COALESCE_S[2], 2 * company, 1, False)
+        assert state() == (COALESCE_S[2], 2 * arrivals, 1, False)
         assert lag(pressure, 400) is Step.DEFER
-        assert state() == (COALESCE_S[3], 4 * company, 4, True)
+        assert state() == (COALESCE_S[3], 4 * arrivals, 4, True)
         assert turns._share() == 4
-        assert lag(pressure, 0) is Step.CALM
+        assert lag(pressure, 0) is Step.NORMAL
         assert state() == calm
         lag(pressure, 1000)
         pressure.stop()
@@ -135,10 +135,10 @@ async def test_a_loop_that_is_held_up_is_seen() -> None:
         pressure.start()
         blocked = asyncio.get_running_loop()
         until = blocked.time() + 10
-        while pressure.governor.step is Step.CALM and blocked.time() < until:
+        while pressure.governor.step is Step.NORMAL and blocked.time() < until:
             held = blocked.time() + 0.3
             while blocked.time() < held:
                 pass
             await asyncio.sleep(0)
-        assert pressure.governor.step > Step.CALM
+        assert pressure.governor.step > Step.NORMAL
         pressure.stop()

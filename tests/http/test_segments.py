@@ -63,7 +63,7 @@ async def absorbed(engine: Engine, client: httpx.AsyncClient, count: int = 25, *
     records = [{"data": f"secret-{seq}", "tag": f"tag-{seq}"} for seq in range(1, count + 1)]
     for begin in range(0, count, 10):  # a batch is never divided between segments
         await append(client, "t", *records[begin : begin + 10], config=FSYNC | config)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
 
 
 async def delete(client: httpx.AsyncClient, *seqs: int) -> None:
@@ -124,7 +124,7 @@ async def test_loss_ranges_have_both_ends(engine: Engine, client: httpx.AsyncCli
 
 async def test_an_ephemeral_topic_has_a_tail(engine: Engine, client: httpx.AsyncClient) -> None:
     await fill(client, "t", 15, config={"durability": "ephemeral"})
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     found = await listed(client)
     assert (found["segments"], found["tail"]) == ([], {"first_seq": 1, "end_seq": 16})
     assert (found["head_seq"], found["durable_seq"]) == (15, 0)
@@ -286,7 +286,7 @@ async def test_a_segment_written_anew_does_not_match(engine: Engine, client: htt
     await absorbed(engine, client)
     tags = {file: (await fetch(client, file)).headers["etag"] for file in FILES}
     await delete(client, *range(1, 7))
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     for file in FILES:
         refused(await fetch(client, file, if_match=tags[file]), 412, "precondition_failed")
         answer = await fetch(client, file)
@@ -298,7 +298,7 @@ async def test_a_dropped_segment_is_not_found_whatever_should_match(engine: Engi
     await absorbed(engine, client)
     tag = (await fetch(client)).headers["etag"]
     await client.post("/v0/topics/t/delete", json={"before_seq": 11})
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     assert refused(await fetch(client, if_match=tag), 404, "not_found")["detail"]["reason"] == "absent"
 
 
@@ -337,7 +337,7 @@ async def exchange(broker: Broker, target: str, on_message: Callable[[dict[str, 
 
 async def large(engine: Engine, client: httpx.AsyncClient) -> None:
     await append(client, "t", *({"data": "x" * 500_000, "tag": f"tag-{seq}"} for seq in range(1, 11)), config=FSYNC)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
 
 
 async def test_a_large_file_comes_in_bounded_pieces(engine: Engine, broker: Broker, client: httpx.AsyncClient) -> None:

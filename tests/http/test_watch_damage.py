@@ -39,8 +39,8 @@ async def written(server: HotServer, http: httpx.AsyncClient, count: int = 10) -
 
 def damage_log(server: HotServer, seq: int) -> None:
     """Flip a bit in the data of this record, in the log."""
-    (span,) = server.engine.topic("t").log.tail.spans(seq, seq + 1)
-    file, offset = split(span.place)
+    (span,) = server.engine.topic("t").log.tail.slices(seq, seq + 1)
+    file, offset = split(span.lsn)
     flip(server, f"{WAL}/wal-{file:016d}.log", b"number %d" % seq, offset + span.offset)
 
 
@@ -63,7 +63,7 @@ async def damaged(server: HotServer, http: httpx.AsyncClient, damage: Damage, *s
     """Ten records, of which these are damaged."""
     await written(server, http)
     if damage is damage_segment:
-        await server.engine.upkeep.absorb_all()
+        await server.engine.segment_worker.flush_all()
     for seq in seqs:
         damage(server, seq)
 
@@ -201,7 +201,7 @@ async def test_at_the_head_each_of_those_who_watch_is_told(
     async with stream(http, path) as one, stream(http, path) as other, stream(http, passing) as third:
         for watch in (one, other, third):
             await watch.caught_up()
-        turns = server.broker.live.turns
+        turns = server.broker.live.scheduler
         real, hold = turns.take, asyncio.Event()
 
         async def take_late(cost: int, priority: Callable[[], int]) -> None:

@@ -87,7 +87,7 @@ async def test_streams_are_bounded(broker: Broker, client: httpx.AsyncClient) ->
     await fill(client, "t", 1)
     url = (await post(client, {"t": {}})).json()["stream_url"]
     broker.streams.max = 1
-    with broker.streams.place():
+    with broker.streams.hold():
         error = refused(await client.get(url), 429, "throttled")
         assert error["detail"] == {"limit": "max_sse_connections", "max": 1}
     assert broker.live.sessions.find(url.rpartition("/")[2], None, 0).streams == 0

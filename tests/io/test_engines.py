@@ -106,7 +106,7 @@ async def bytes_of_a_run(root: Path, backend: IoBackend) -> dict[str, bytes]:
     engine = Engine(root, options(backend, tail_cache_bytes=0), clock=FakeClock(), threaded=False)
     await engine.start()
     await fill(engine, "t")
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await fill(engine, "u")
     found = {f"running {name}": data for name, data in files(root).items()}
     await content(engine)

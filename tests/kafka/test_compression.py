@@ -40,7 +40,7 @@ async def test_what_was_sent_compressed_is_fetched_compressed(server: KafkaServe
     wire = await server.connect()
     sent = a_batch(*VALUES, codec=codec)
     await produce(wire, ("t", 0, sent))
-    await server.broker.kafka_codecs.kept()
+    await server.broker.kafka_codecs.wait_written()
     [part] = await fetch(wire, ("t", 0, 0))
     assert await fetched_by(wire) == (codec, VALUES)
     assert len(part.records) < 2 * len(sent)
@@ -58,7 +58,7 @@ async def test_a_bare_batch_changes_nothing(server: KafkaServer) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
     await produce(wire, ("t", 0, a_batch(*VALUES, codec=Codec.LZ4)), ("t", 0, a_batch(b"1")))
-    await server.broker.kafka_codecs.kept()
+    await server.broker.kafka_codecs.wait_written()
     assert await fetched_by(wire) == (Codec.LZ4, [*VALUES, b"1"])
 
 
@@ -76,7 +76,7 @@ async def test_a_topic_may_say_how_it_is_fetched(server: KafkaServer, kind: Comp
     await server.engine.put_topic("t", TopicConfig(compression_type=kind))
     wire = await server.connect()
     await produce(wire, ("t", 0, a_batch(*VALUES, codec=Codec.SNAPPY)))
-    await server.broker.kafka_codecs.kept()
+    await server.broker.kafka_codecs.wait_written()
     expected = {"producer": Codec.SNAPPY, "uncompressed": Codec.NONE}.get(kind) or (
         Codec.NONE if kind == "uncompressed" else Codec[kind.upper()]
     )
@@ -123,7 +123,7 @@ async def test_http_readers_see_what_they_saw(server: KafkaServer) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
     await produce(wire, ("t", 0, a_batch(*VALUES, codec=Codec.ZSTD)))
-    await server.broker.kafka_codecs.kept()
+    await server.broker.kafka_codecs.wait_written()
     found = await server.engine.read("t", ReadQuery(limit=1000))
     assert [record.data for record in found.records] == VALUES
     transport = httpx.ASGITransport(build_app(server.broker))
@@ -141,7 +141,7 @@ async def test_the_codec_of_producers_is_known_after_a_restart(tmp_path: Path, d
         await server.engine.put_topic("t", TopicConfig(durability=durability, partitions=2))
         wire = await server.connect()
         await produce(wire, ("t", 1, a_batch(*VALUES, codec=Codec.ZSTD)))
-        await server.broker.kafka_codecs.kept()
+        await server.broker.kafka_codecs.wait_written()
     async with KafkaServer(tmp_path) as server:
         codecs = server.broker.kafka_codecs
         topics = server.engine.catalog.topics
@@ -165,7 +165,7 @@ async def test_producers_that_differ_change_it_once_a_minute(server: KafkaServer
     ):
         now[0] += seconds
         codecs.sent(topic, codec)
-        await codecs.kept()
+        await codecs.wait_written()
         seen.append(codecs.of(topic))
     assert seen == [Codec.GZIP, Codec.GZIP, Codec.GZIP, Codec.LZ4, Codec.LZ4, Codec.GZIP]
 
@@ -175,7 +175,7 @@ async def test_nothing_is_written_while_it_stays_the_same(server: KafkaServer) -
     wire = await server.connect()
     for _ in range(5):
         await produce(wire, ("t", 0, a_batch(*VALUES, codec=Codec.LZ4)))
-        await server.broker.kafka_codecs.kept()
+        await server.broker.kafka_codecs.wait_written()
     topic = server.engine.topic("t")
     assert topic.log.states is not None
     assert topic.log.states.capture() == [("codec", "producer", b"lz4")]
@@ -188,7 +188,7 @@ async def test_a_codec_that_cannot_be_kept_holds_up_nobody(server: KafkaServer) 
     codecs = Codecs(server.engine)
     await server.engine.delete_topic("t")
     codecs.sent(topic, Codec.GZIP)
-    await codecs.kept()
+    await codecs.wait_written()
     assert codecs.of(topic) is Codec.NONE
 
 

@@ -183,4 +183,4 @@ async def test_what_was_set_for_all_topics_stays_for_them(tmp_path: Path) -> Non
         assert (await altered(mine, "g", reset, "earliest"))[0] == ErrorCode.GROUP_AUTHORIZATION_FAILED
         assert await altered(mine, "h", reset, "latest") == (0, None)
         assert await altered(everybody, "h", reset, None, operation=1) == (0, None)
-        assert server.broker.kafka_shares.configs.groups() == [("g", server.broker.kafka_shares.configs.kept("g"))]
+        assert server.broker.kafka_shares.configs.groups() == [("g", server.broker.kafka_shares.configs.config_of("g"))]

@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 from pipeline.errors import BadOption, DataLoss, ManifestDamaged
 from pipeline.export.delta import DeltaChain
 from pipeline.export.exporter import Limits
+from pipeline.export.maintenance import DAY_S, collect, compact, status
 from pipeline.export.parts import PartSettings
-from pipeline.export.upkeep import DAY_S, collect, compact, status
 from pipeline.export.verification import Verification
 from tests.pipeline.exports import Exports, Overtaken, command, ended_pid
 from tests.support.small_segments import SmallSegments

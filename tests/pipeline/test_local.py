@@ -11,7 +11,7 @@ import pytest
 from pipeline.batches import Shape
 from pipeline.errors import DataLoss, SegmentDamaged, SourceUnreadable
 from pipeline.options import ReadOptions
-from pipeline.origins import Place, open_origin
+from pipeline.origins import FullOrigin, open_origin
 from pipeline.planning import batch_ranges, splits_for
 from pipeline.reading import SplitReader, fail_on_gap
 from tests.support.small_segments import SmallSegments
@@ -19,7 +19,7 @@ from tests.support.small_segments import SmallSegments
 COUNT = 1780
 
 
-def read(origin: Place, topic: str, **options: Any) -> list[dict[str, Any]]:
+def read(origin: FullOrigin, topic: str, **options: Any) -> list[dict[str, Any]]:
     """Every record of a batch read."""
     wanted = ReadOptions(url="any", topics=(topic,), **options)
     splits = splits_for(origin, batch_ranges(origin, topic, wanted), wanted, fail_on_gap)

@@ -16,11 +16,11 @@ from pipeline.batches import Shape
 from pipeline.errors import BadOption, DataLoss, PipelineError, Recreated
 from pipeline.export import verification
 from pipeline.export.exporter import Limits
+from pipeline.export.maintenance import compact, status
 from pipeline.export.parts import PartSettings
-from pipeline.export.upkeep import compact, status
 from pipeline.export.verification import Verification
 from pipeline.options import parse
-from pipeline.origins import Place, open_origin
+from pipeline.origins import FullOrigin, open_origin
 from pipeline.planning import batch_ranges, splits_for, wanted
 from pipeline.reading import SplitReader, fail_on_gap
 from pipeline.source.batch import SplitPartition
@@ -45,14 +45,14 @@ def pairs(*counts: int) -> list[tuple[int, int]]:
     return [(partition, seq) for partition, count in enumerate(counts) for seq in range(1, count + 1)]
 
 
-def batch(origin: Place, topic: str, **options: Any) -> list[tuple[int, int]]:
+def batch(origin: FullOrigin, topic: str, **options: Any) -> list[tuple[int, int]]:
     """(partition, seq) of what a batch read finds."""
     given = parse({"url": "any", **({} if "assign" in options else {"topic": topic}), **options})
     ranges = [each for name in wanted(origin, given) for each in batch_ranges(origin, name, given)]
     return tasks(origin, splits_for(origin, ranges, given, fail_on_gap))
 
 
-def tasks(origin: Place, splits: list[Any]) -> list[tuple[int, int]]:
+def tasks(origin: FullOrigin, splits: list[Any]) -> list[tuple[int, int]]:
     readers = [SplitReader(origin, split, Shape(), fail_on_gap) for split in splits]
     rows = [row for reader in readers for batch in reader.batches() for row in batch.to_pylist()]
     assert all(row["offset"] == row["seq"] - 1 for row in rows)
@@ -248,7 +248,7 @@ def test_verification_counts_what_the_broker_holds(
 ) -> None:
     spread(broker, "counted", 20, 1100)
     exports.export("counted")
-    monkeypatch.setattr(verification, "SETTLE_S", 0.0)
+    monkeypatch.setattr(verification, "GRACE_S", 0.0)
     assert problems(exports, "counted") == []
     broker.append("counted", 7, first=1100, partition=1)
     assert problems(exports, "counted") == [], "what is not exported yet is no problem"

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.export.exporter import Limits
-from pipeline.export.upkeep import collect, compact
+from pipeline.export.maintenance import collect, compact
 from pipeline.export.verification import Verification
 from tests.pipeline.exports import Exports, command, ended_pid
 from tests.pipeline.test_export_killed import Killed, KillingStore

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.errors import AnotherExporter
 from pipeline.export.exporter import Limits
-from pipeline.export.upkeep import DAY_S, collect, compact, status
+from pipeline.export.maintenance import DAY_S, collect, compact, status
 from pipeline.export.verification import Verification
 from tests.pipeline.exports import Exports
 from tests.support.small_segments import SmallSegments
@@ -40,15 +40,15 @@ def test_a_compaction_that_comes_second_counts_for_nothing(
 ) -> None:
     broker.append("raced", 30)
     in_pieces(exports, "raced", 20, 10)
-    from pipeline.export import upkeep
+    from pipeline.export import maintenance
 
-    rewrite = upkeep._rewrite  # pyright: ignore[reportPrivateUsage]
+    rewrite = maintenance._rewrite  # pyright: ignore[reportPrivateUsage]
 
     def rewrite_late(*arguments: object) -> object:
         exports.export("raced")
         return rewrite(*arguments)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(upkeep, "_rewrite", rewrite_late)
+    monkeypatch.setattr(maintenance, "_rewrite", rewrite_late)
     with pytest.raises(AnotherExporter, match="Run compact again"):
         compact(exports.store, "raced", version="test")
     assert exports.seqs("raced") == list(range(1, 31))

@@ -58,7 +58,7 @@ async def test_the_disk_is_given_back_as_the_slowest_gets_on(tmp_path: Path) -> 
     async with Engine.open(tmp_path, OPTIONS) as engine:
         await written(engine, Retention.CONSUMED)
         assert await read_all(engine, "c") == RECORDS
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         held = allocated(tmp_path / "topics")
         assert held >= WRITTEN  # for the other one
         await engine.consumers.commit("t", "other", RECORDS // 2)
@@ -77,6 +77,6 @@ async def test_without_consumption_it_is_not(tmp_path: Path) -> None:
     async with Engine.open(tmp_path, OPTIONS) as engine:
         await written(engine, Retention.ALL)
         assert await read_all(engine, "c") == await read_all(engine, "other") == RECORDS
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         await asyncio.sleep(10 * STEP_S)
         assert allocated(tmp_path / "topics") >= WRITTEN

@@ -42,7 +42,7 @@ async def run():
     await engine.start()
     config = TopicConfig(durability=Durability.FSYNC)
     await engine.append("t", [NewRecord(msgspec.Raw(b'{"n":%d}' % n)) for n in range(records)], config=config)
-    absorbing = asyncio.create_task(engine.upkeep.absorb_all())
+    absorbing = asyncio.create_task(engine.upkeep.flush_all())
     while engine.absorber.copying.pid is None:
         await asyncio.sleep(0.01)
     print(engine.absorber.copying.pid, flush=True)
@@ -142,8 +142,8 @@ async def test_nobody_opens_the_directory_while_it_lives(
     end(orphan)
     until(lambda: is_gone(orphan.pid))
     async with Engine.open(root, Options(**OPTIONS)) as engine:
-        await engine.upkeep.absorb_all()
-        assert engine.catalog.topics["t"].log.held.absorbed == RECORDS
+        await engine.segment_worker.flush_all()
+        assert engine.catalog.topics["t"].log.held.flushed == RECORDS
         found = await engine.read("t", ReadQuery(limit=2 * RECORDS))
         assert [record.seq for record in found.records] == list(range(1, RECORDS + 1))
         assert [record.body for record in found.records] == [b'{"data":{"n":%d}}' % n for n in range(RECORDS)]

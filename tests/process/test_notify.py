@@ -114,10 +114,10 @@ def test_a_manager_that_does_not_read_is_not_waited_for() -> None:
     listener = Listener(f"@topics-full-{os.getpid()}")
     notifier = Notifier(listener.address)
     for _ in range(5000):
-        notifier.tell("STATUS=" + "x" * 1000)
+        notifier.notify("STATUS=" + "x" * 1000)
     listener.close()
-    notifier.tell("STATUS=gone")
-    Notifier("/a\0b").tell("STATUS=x")
+    notifier.notify("STATUS=gone")
+    Notifier("/a\0b").notify("STATUS=x")
 
 
 @pytest.mark.parametrize(

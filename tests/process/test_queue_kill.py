@@ -92,7 +92,7 @@ async def test_a_queue_keeps_its_promises_when_the_process_is_killed(
         await be_killed_again_and_again(broker, service, loads, dice)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ALL_WITHIN_S):
-                while left_out(loads):
+                while excluded_nodes(loads):
                     for load in loads:
                         if load.produced >= load.jobs:
                             load.jobs += MORE_JOBS
@@ -109,13 +109,13 @@ async def test_a_queue_keeps_its_promises_when_the_process_is_killed(
         assert found["dead_lettered"] >= len(look.dead) + len(brought_back(look, load))
         assert found["lost"] == 0
         it_was_worth_it(load)
-    assert left_out(loads) == []
+    assert excluded_nodes(loads) == []
     assert broker.stop() == 0
     assert broker.complaints() == []
     print(verify(broker.data_dir))
 
 
-def left_out(loads: list[QueueLoad]) -> list[str]:
+def excluded_nodes(loads: list[QueueLoad]) -> list[str]:
     """What has not happened yet to any of them, or to one of them."""
     of_any = [what for what in ASKED_FOR if not any(load.counts[what] for load in loads)]
     return of_any + [f"{load.calls.topic}: {what}" for load in loads for what in OF_EACH if not load.counts[what]]

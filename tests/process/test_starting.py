@@ -28,7 +28,7 @@ async def fill(data_dir: Path) -> int:
     """So many more records in a directory's log that reading it takes a while."""
     options = Options(wal_shards=1, wal_file_bytes=16 << 20, wal_reserve_bytes=1 << 16)
     async with Engine.open(data_dir, options) as engine:
-        engine.absorber.finish = _nothing  # what is in segments has not to be replayed
+        engine.flusher.finish = _nothing  # what is in segments has not to be replayed
         batch = [NewRecord(msgspec.Raw(b'"%b"' % (b"x" * 98)))] * BATCH
         for _ in range(RECORDS // BATCH):
             await engine.append("large", batch)

@@ -82,8 +82,8 @@ class EngineBench(RuleBasedStateMachine):
     def work(self, what: str) -> Coroutine[Any, Any, None]:
         engine = self.engine
         works = {
-            "absorb": engine.upkeep.absorb_all,
-            "upkeep": engine.upkeep.tick,
+            "absorb": engine.segment_worker.flush_all,
+            "upkeep": engine.segment_worker.tick,
             "snapshot": engine.snapshotter.take,
             "expiry": engine.expiry.tick,
         }

@@ -126,7 +126,7 @@ async def happen(machine: Machine, engine: Engine, model: Model, kind: str) -> E
         await engine.snapshotter.take()
         return engine
     if kind == "absorb":
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         return engine
     options: dict[str, Any] = {**OPTIONS, "wal_shards": model.shards}
     if kind in ("restart", "reshard"):

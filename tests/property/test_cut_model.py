@@ -7,9 +7,9 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.records.batches import Run
+from storage.records.batches import AppendedRecords
 from storage.state.manifest import Details, SegmentState, Times
-from storage.state.retained import Cut, Retained
+from storage.state.retained import Eviction, Retained
 
 #: (payload bytes, whether it lives) of each record of a part: a segment, or a batch in the tail.
 PART = st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=12)
@@ -49,9 +49,11 @@ def test_what_goes_is_what_a_look_at_each_finds(
         if known:
             segment.details = Details(array("I", [size for size, _ in part]), Times([1] * len(part)))
         first += len(part)
-    held.absorbed = first - 1
+    held.flushed = first - 1
     for part in batches:
-        held.tail.append(Run(first, 1, array("I", [50]) * len(part), array("I", [size for size, _ in part]), []))
+        held.tail.append(
+            AppendedRecords(first, 1, array("I", [50]) * len(part), array("I", [size for size, _ in part]), [])
+        )
         for n, (_, lives) in enumerate(part):
             if not lives:
                 held.tail.delete(first + n)
@@ -65,8 +67,8 @@ def test_what_goes_is_what_a_look_at_each_finds(
         if count >= over[0] and size >= over[1]:
             wanted = number + 1
             break
-    cut = held.cut(seq, *over, floor)
-    if not isinstance(cut, Cut):
+    cut = held.plan_eviction(seq, *over, floor)
+    if not isinstance(cut, Eviction):
         assert cut.details is None
         assert not known
         return

@@ -109,7 +109,7 @@ async def check_books(engine: Engine) -> None:
         assert (len(shard.unresolved), shard.queued_frames, shard.queued_bytes) == (0, 0, 0)
     assert usage.bytes == sum(log.bytes for log in logs)
     assert usage.ephemeral_bytes == sum(log.memory_bytes for log in logs)
-    assert usage.keys == sum(log.keys.rows for log in logs if log.keys)
+    assert usage.keys == sum(log.keys.key_count for log in logs if log.keys)
     for topic in engine.catalog.topics.values():
         log, config = topic.log, topic.config
         assert not topic.provisional

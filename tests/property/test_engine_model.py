@@ -242,12 +242,12 @@ class EngineModel(EngineBench):
     @invariant()
     def the_log_is_kept_from_where_it_is_needed(self) -> None:
         """Also when it is asked at every step, and so looks at nothing but what has changed since."""
-        places = [shard.applied_place for shard in self.engine.shards]
+        places = [shard.applied_lsn for shard in self.engine.shards]
         for topic in self.engine.catalog.topics.values():
             needed = topic.log.wal_needed_from()
             if needed is not None:
                 places[topic.log.shard] = min(places[topic.log.shard], needed)
-        assert self.engine.snapshotter.redo_places(frozenset()) == places
+        assert self.engine.snapshotter.redo_lsns(frozenset()) == places
 
     @invariant()
     def what_goes_on_beside_goes_well(self) -> None:

@@ -26,7 +26,7 @@ class KeyModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(keys, "GENERATION_ROWS", 3)
+        self.patch.setattr(keys, "GENERATION_KEYS", 3)
         self.ring = KeyRing()
         self.rows: dict[int, int] = {}
         self.now = 1000
@@ -55,14 +55,14 @@ class KeyModel(RuleBasedStateMachine):
 
     @rule()
     def expire(self) -> None:
-        before = self.ring.rows
-        assert self.ring.expire(self.now, self.window) == before - self.ring.rows
+        before = self.ring.key_count
+        assert self.ring.expire(self.now, self.window) == before - self.ring.key_count
 
     @rule()
     def idle_for_two_windows(self) -> None:
         self.now += 2 * self.window + 2
         self.ring.expire(self.now, self.window)
-        assert self.ring.rows == 0
+        assert self.ring.key_count == 0
 
     @rule()
     def carried_through_a_snapshot(self) -> None:
@@ -81,7 +81,7 @@ class KeyModel(RuleBasedStateMachine):
             name * 1000 + 1: ts for name, ts in self.rows.items() if self.live(name)
         }
         assert [each.ts for each in live] == sorted(each.ts for each in live)
-        assert self.ring.rows >= len(live)
+        assert self.ring.key_count >= len(live)
 
     def live(self, name: int) -> bool:
         return name in self.rows and self.now - self.rows[name] <= self.window
@@ -94,7 +94,7 @@ TestKeyModel = KeyModel.TestCase
 def small_generations() -> Iterator[None]:
     """Also for the tests below."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "GENERATION_ROWS", 5)
+        patch.setattr(keys, "GENERATION_KEYS", 5)
         yield
 
 
@@ -122,6 +122,6 @@ def test_a_window_that_changes_never_hides_a_key_that_was_live_all_along(steps: 
 @given(st.sets(st.integers(0, 500), min_size=1, max_size=300))
 def test_many_keys_of_one_moment_are_all_found(names: set[int]) -> None:
     ring = KeyRing.of([remembered(name, 5) for name in sorted(names)], 1000)
-    assert ring.rows == len(names)
+    assert ring.key_count == len(names)
     for name in range(501):
         assert (ring.find(key_digest(f"key-{name}"), 1005, 1000) is not None) == (name in names)

@@ -16,7 +16,7 @@ from storage.format.record import split_body
 from storage.log import reader
 from storage.log.encode import EncodedUnit, WriteHeader, assemble, encode_appends, encode_controls, encode_plain
 from storage.log.reader import FrameStream, find_sync_point, frame_data, frame_node, frame_tag, parse
-from storage.log.submission import RunStep, Unit
+from storage.log.submission import AppendStep, Unit
 from storage.log.units import UnitScan
 from storage.log.validation import is_plain
 from storage.records.values import NewRecord
@@ -160,8 +160,8 @@ def test_a_batch_says_how_many_frames_and_bytes_follow_it(unit: EncodedUnit) -> 
         return
     assert batch.frames == unit.frames - 1
     assert batch.body_bytes == len(unit.payload) - frames[1][0]
-    runs = [step for step in unit.unit.steps if isinstance(step, RunStep)]
-    assert batch.first_seq == (runs[0].run.first_seq if runs else None)
+    runs = [step for step in unit.unit.steps if isinstance(step, AppendStep)]
+    assert batch.first_seq == (runs[0].appended.first_seq if runs else None)
     assert [bool(frame[2] & wal_frame.MORE) for frame in frames] == [True] * (len(frames) - 1) + [False]
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from storage.format import control
-from storage.records.batches import Run
+from storage.records.batches import AppendedRecords
 from storage.records.values import LossCause
-from storage.state.retained import Cut
+from storage.state.retained import Eviction
 from storage.state.usage import Usage
 from tests.unit.storage.log_steps import new_log, reserve
 
@@ -22,7 +22,7 @@ BATCH = st.lists(st.tuples(st.integers(1, 50), TAGS), min_size=1, max_size=5)
 class InFlight:
     """A write on its way to disk, and the cap floor it brings."""
 
-    run: Run
+    run: AppendedRecords
     row: int
     floor: int
     items: dict[int, tuple[int, bytes]]
@@ -53,9 +53,9 @@ class LogModel(RuleBasedStateMachine):
         run, row = reserve(self.log, [size for size, _ in batch], tags=tags)
         floor = 0
         if cap is not None and self.log.assigned_count > cap:
-            cut = self.log.cut(self.log.assigned_count - cap, 0)
-            assert isinstance(cut, Cut), "nothing is in segments"
-            self.log.assign_cut(cut)
+            cut = self.log.plan_eviction(self.log.assigned_count - cap, 0)
+            assert isinstance(cut, Eviction), "nothing is in segments"
+            self.log.assign_eviction(cut)
             floor = cut.floor
             assert self.log.assigned_count == cap
         self.in_flight.append(InFlight(run, row, floor, items))

@@ -12,11 +12,11 @@ from storage.format.checksum import checksum
 from storage.format.record import PLAIN_OVERHEAD
 from storage.format.wal_frame import CHECKSUM, OVERHEAD
 from storage.log.encode import EncodedUnit, WriteHeader, assemble
+from storage.log.frame_groups import FrameGroup, FrameGroupParser, LoneGroup
 from storage.log.reader import FrameStream, frame_size, parse
-from storage.log.runs import FrameRun, LoneGroup, RunParser
-from storage.log.submission import RunStep, SinglesStep
+from storage.log.submission import AppendStep, LoneAppendsStep
 from storage.log.units import UnitScan
-from storage.records.batches import Run, Singles
+from storage.records.batches import AppendedRecords, LoneAppends
 from storage.records.values import NewRecord
 from storage.state.tail import TailIndex
 from tests.property.test_log_bytes import PLAIN, RECORD, comparable, encode_batch, file_of, writes
@@ -29,14 +29,14 @@ def scanned(data: bytes, chunk_bytes: int, group_from: int | None) -> tuple[Unit
     found: list[tuple[object, ...]] = []
     for each in scan.units():
         step = each.unit.steps[0] if each.unit.steps else None
-        if not isinstance(step, SinglesStep):
+        if not isinstance(step, LoneAppendsStep):
             found.append((each.offset, each.end, comparable(each.unit)))
             continue
-        columns = zip(step.singles.offsets, step.singles.stamps, step.singles.sizes, step.singles.payloads, strict=True)
-        for seq, (offset, ts, size, payload) in enumerate(columns, step.singles.first_seq):
-            run = Run(seq, ts, array("I", [size]), array("I", [payload]), [])
+        columns = zip(step.lone.offsets, step.lone.stamps, step.lone.sizes, step.lone.payloads, strict=True)
+        for seq, (offset, ts, size, payload) in enumerate(columns, step.lone.first_seq):
+            run = AppendedRecords(seq, ts, array("I", [size]), array("I", [payload]), [])
             at = each.offset + offset
-            found.append((at, at + size, (None, [tuple(RunStep(step.topic_id, run, 0))])))
+            found.append((at, at + size, (None, [tuple(AppendStep(step.topic_id, run, 0))])))
     return scan, found
 
 
@@ -96,10 +96,10 @@ def test_grouped_units_are_the_same_units(
 
 def parsed_in_runs(data: bytes) -> tuple[list[tuple[int, ...]], int, str]:
     """As `parse`, runs taken apart; of their frames what a run knows."""
-    items, end, reason = RunParser(0).parse(data, 0)
+    items, end, reason = FrameGroupParser(0).parse(data, 0)
     frames: list[tuple[int, ...]] = []
     for item in items:
-        if isinstance(item, FrameRun):
+        if isinstance(item, FrameGroup):
             at = item.start
             for seq, data_len in enumerate(item.data_lens, item.first_seq):
                 frames.append((at, 1, item.topic_id, seq, item.ts, item.node_len, 0, data_len))
@@ -142,7 +142,7 @@ def test_frames_with_a_checksum_but_another_header_are_not_of_the_run(
 def test_rows_added_together_are_the_rows_added_one_by_one(records: list[tuple[int, int]], deleted: bool) -> None:
     one_by_one, together = TailIndex(), TailIndex()
     for index in (one_by_one, together):
-        index.place(index.append(Run(1, 5, array("I", [60]), array("I", [3]), [])), 100, 0)
+        index.set_lsn(index.append(AppendedRecords(1, 5, array("I", [60]), array("I", [3]), [])), 100, 0)
         if deleted:
             index.delete(1)
     stamps, offsets, sizes = array("Q"), array("Q"), array("I")
@@ -154,12 +154,12 @@ def test_rows_added_together_are_the_rows_added_one_by_one(records: list[tuple[i
         sizes.append(size)
         at += size
     for row, size in enumerate(sizes):
-        run = Run(7 + row, stamps[row], array("I", [size]), array("I", [size - 40]), [])
-        one_by_one.place(one_by_one.append(run), 1000 + offsets[row], 0)
-    together.extend(Singles(7, stamps, offsets, sizes, array("I", [size - 40 for size in sizes])), 1000)
+        run = AppendedRecords(7 + row, stamps[row], array("I", [size]), array("I", [size - 40]), [])
+        one_by_one.set_lsn(one_by_one.append(run), 1000 + offsets[row], 0)
+    together.extend(LoneAppends(7, stamps, offsets, sizes, array("I", [size - 40 for size in sizes])), 1000)
     last = 7 + len(sizes)
-    assert list(together.spans(1, last)) == list(one_by_one.spans(1, last))
+    assert list(together.slices(1, last)) == list(one_by_one.slices(1, last))
     assert together.totals(1, last) == one_by_one.totals(1, last)
-    assert [together.oldest_place(seq) for seq in range(1, last)] == [
-        one_by_one.oldest_place(seq) for seq in range(1, last)
+    assert [together.oldest_lsn(seq) for seq in range(1, last)] == [
+        one_by_one.oldest_lsn(seq) for seq in range(1, last)
     ]

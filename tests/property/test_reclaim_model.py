@@ -74,7 +74,7 @@ class World:
         segments = log_of(self.engine, "t").held.manifest.segments
         self.ends |= {segment.end_seq - 1 for segment in segments if segment.sealed}
         self.reclaim()
-        await self.engine.upkeep.tick()
+        await self.engine.segment_worker.tick()
         result = await self.engine.read("t", ReadQuery(limit=1000))
         told = None if result.tombstone is None else (result.tombstone.gap_to, result.tombstone.reason)
         assert told == ((self.announced, "cap") if self.announced else None)
@@ -93,8 +93,8 @@ class World:
             self.head += 1
             self.make_room()
 
-    async def absorb(self) -> None:
-        await self.engine.upkeep.absorb_all()
+    async def mark_flushed(self) -> None:
+        await self.engine.segment_worker.flush_all()
 
     async def put(self, name: str, consistency: Consistency) -> None:
         await self.engine.consumers.put("t", name, ConsumerConfig(consistency=consistency, persist_every=3))
@@ -131,7 +131,7 @@ class World:
             "power": lambda **options: self.machine.cut_power(Loss.DROP, **options),
         }
         self.engine = await ways[how](**OPTIONS)
-        await self.engine.upkeep.tick()
+        await self.engine.segment_worker.tick()
 
     async def pass_time(self, ms: int) -> None:
         await self.machine.clock.advance(ms)

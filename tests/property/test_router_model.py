@@ -181,8 +181,8 @@ class World:
     async def _snapshot(self) -> None:
         await self.engine.snapshotter.take()
 
-    async def _absorb(self) -> None:
-        await self.engine.upkeep.absorb_all()
+    async def _flush(self) -> None:
+        await self.engine.segment_worker.flush_all()
 
     async def _settle(self) -> None:
         for _ in range(TURNS):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from storage.log.encode import EncodedUnit
 from storage.log.reader import FrameStream
-from storage.log.scan_columns import Rows, pack, unpack
+from storage.log.scan_columns import UnitColumns, pack, unpack
 from storage.log.units import ScannedUnit, UnitScan
 from tests.property.test_log_bytes import comparable, file_of, writes
 from tests.property.test_log_runs import followed_writes
@@ -34,8 +34,8 @@ def test_packed_units_come_back_as_they_were(written: list[EncodedUnit], group_f
 def test_most_units_are_rows(written: list[EncodedUnit]) -> None:
     units = units_of(b"".join(each.payload for each in written), 1 << 40)
     packed = pack(units)
-    apart = [each for each in packed if not isinstance(each, Rows)]
-    rows = sum(len(each.offsets) for each in packed if isinstance(each, Rows))
+    apart = [each for each in packed if not isinstance(each, UnitColumns)]
+    rows = sum(len(each.offsets) for each in packed if isinstance(each, UnitColumns))
     assert rows + len(apart) == len(units)
     for each in apart:
         steps = each.unit.steps

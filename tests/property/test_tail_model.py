@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from storage.records.batches import Run
+from storage.records.batches import AppendedRecords
 from storage.state.tail import TailIndex
 
 ITEMS = st.lists(st.tuples(st.integers(1, 90), st.integers(1, 40)), min_size=1, max_size=6)
@@ -35,8 +35,8 @@ class Row:
         return range(self.first_seq, self.end_seq)
 
 
-def run_of(row: Row) -> Run:
-    return Run(row.first_seq, row.ts, array("I", row.sizes), array("I", row.payloads), [])
+def run_of(row: Row) -> AppendedRecords:
+    return AppendedRecords(row.first_seq, row.ts, array("I", row.sizes), array("I", row.payloads), [])
 
 
 class TailModel(RuleBasedStateMachine):
@@ -70,15 +70,15 @@ class TailModel(RuleBasedStateMachine):
         place = 0 if in_memory else self.place
         self.place += sum(row.sizes) + lead + 100
         if by_seq:
-            self.index.place_batch(row.first_seq, place, lead)
+            self.index.set_batch_lsn(row.first_seq, place, lead)
         else:
-            self.index.place(self.numbers[row.first_seq], place, lead)
+            self.index.set_lsn(self.numbers[row.first_seq], place, lead)
         row.place, row.lead = place, lead
 
     @rule(first_seq=st.integers(1, 400))
     def place_a_batch_that_is_not_here(self, first_seq: int) -> None:
         if first_seq not in self.numbers:
-            self.index.place_batch(first_seq, self.place, 0)
+            self.index.set_batch_lsn(first_seq, self.place, 0)
 
     @rule(at=FRACTION)
     def truncate(self, at: float) -> None:
@@ -147,7 +147,7 @@ class TailModel(RuleBasedStateMachine):
         self.check_first_seq_since(ts)
         self.check_spans(first, end)
         places = [row.place for row in self.rows if row.end_seq > first and row.place]
-        assert self.index.oldest_place(first) == (places[0] if places else None)
+        assert self.index.oldest_lsn(first) == (places[0] if places else None)
 
     def check_totals_and_first_live(self, first: int, end: int) -> None:
         within = [(seq, size) for seq, size in self.live() if first <= seq < end]
@@ -166,7 +166,7 @@ class TailModel(RuleBasedStateMachine):
             if count >= records and size >= size_bytes:
                 wanted = each + 1
                 break
-        assert self.index.cut(seq, records, size_bytes) == (wanted, count, size)
+        assert self.index.plan_eviction(seq, records, size_bytes) == (wanted, count, size)
 
     def check_expired_floor(self, seq: int, end: int, oldest: int) -> None:
         expired = [row.end_seq for row in self.rows if row.ts < oldest]
@@ -189,12 +189,12 @@ class TailModel(RuleBasedStateMachine):
                     wanted.append((row.first_seq, seq, at, row.ts, size))
                 at += size
         found: list[tuple[int, int, int, int, int]] = []
-        for span in self.index.spans(first, end):
+        for span in self.index.slices(first, end):
             assert len(span.sizes) > 0
             gone = self.index.dead_between(span.first_seq, len(span.sizes))
             seqs = range(span.first_seq, span.first_seq + len(span.sizes))
             assert gone == (bytes(seq in self.dead for seq in seqs) if any(seq in self.dead for seq in seqs) else None)
-            at = span.place + span.offset
+            at = span.lsn + span.offset
             for seq, size in zip(seqs, span.sizes, strict=True):
                 found.append((span.batch_seq, seq, at, span.ts, size))
                 at += size
@@ -236,7 +236,7 @@ def test_a_floor_far_behind_is_found_as_well(
     first = 1
     for length in runs:
         payloads = array("I", (1 + (seq * 7) % 4 for seq in range(first, first + length)))
-        index.append(Run(first, 1, array("I", [50]) * length, payloads, []))
+        index.append(AppendedRecords(first, 1, array("I", [50]) * length, payloads, []))
         first += length
     for seq in dead:
         index.delete(seq)
@@ -251,4 +251,4 @@ def test_a_floor_far_behind_is_found_as_well(
         if count >= records and size >= size_bytes:
             wanted = each + 1
             break
-    assert index.cut(seq, records, size_bytes) == (wanted, count, size)
+    assert index.plan_eviction(seq, records, size_bytes) == (wanted, count, size)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.api.hot import HotRequests
-from broker.live.turns import ROUND
+from broker.live.scheduler import ROUND
 from broker.server.arrivals import FIRST_COST, NEXT_COST
 from tests.http.hot_server import HotServer, Wire, post, records
 from tests.support.unread import get

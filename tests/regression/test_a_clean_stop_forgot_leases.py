@@ -16,19 +16,19 @@ from storage.engine import Engine
 from tests.unit.storage.machine import Machine, records
 
 
-async def absorb(engine: Engine) -> None:
+async def mark_flushed(engine: Engine) -> None:
     """The queue is due, the other topic is not: its record keeps the mark in what is replayed."""
     await engine.append("queue", records(5))
-    await engine.upkeep.tick()
+    await engine.segment_worker.tick()
 
 
 async def delete(engine: Engine) -> None:
     await engine.append("gone", records(5))
-    await engine.upkeep.tick()
+    await engine.segment_worker.tick()
     await engine.delete_topic("gone")
 
 
-@pytest.mark.parametrize("happens", [absorb, delete])
+@pytest.mark.parametrize("happens", [mark_flushed, delete])
 async def test_a_lease_outlives_a_clean_stop_whatever_the_log_holds(
     happens: Callable[[Engine], Awaitable[None]],
 ) -> None:

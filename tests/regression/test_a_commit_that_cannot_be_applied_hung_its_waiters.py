@@ -30,7 +30,7 @@ async def test_whoever_waits_is_told_and_the_next_start_knows_what_was_committed
     await engine.start()
     for number in range(6):
         await engine.append("t", [record(number)], config=FSYNC)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
 
     def unreadable(*_: Any) -> Any:
         raise OSError(errno.EIO, "unreadable")
@@ -42,7 +42,7 @@ async def test_whoever_waits_is_told_and_the_next_start_knows_what_was_committed
     async with asyncio.timeout(5):
         evicting = engine.submit_controls(log, evicts)
         for number, key in ((7, None), (8, "k")):  # of the same group, and synced with it
-            assert engine.append_now("t", PlainRecords([record(number).data]), told.append, idempotency_key=key)
+            assert engine.try_append("t", PlainRecords([record(number).data]), told.append, idempotency_key=key)
         told.append(await outcome(evicting))
     assert [type(each) for each in told] == [StorageFailed] * 3
     assert engine.failed_shards == [(0, errno.EIO)]

@@ -24,7 +24,7 @@ async def test_files_are_whole_however_few_bytes_a_call_takes(tmp_path: Any, mon
     for _ in range(2):
         async with Engine.open(tmp_path / "data") as engine:
             await engine.append("t", [record("x" * 50)], config=TopicConfig(durability=Durability.FSYNC))
-            await engine.upkeep.absorb_all()
+            await engine.segment_worker.flush_all()
     monkeypatch.undo()
     lines = (tmp_path / "data" / "FORMAT").read_text().split("\n")
     assert (lines[0], len(lines[1]), lines[3]) == ("1", 32, "")

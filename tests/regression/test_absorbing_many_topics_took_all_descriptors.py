@@ -19,8 +19,8 @@ async def test_few_segments_are_kept_open() -> None:
     config = TopicConfig(durability=Durability.DISK)
     for number in range(TOPICS):
         await session.append(f"t-{number}", config=config)
-    await session.absorb()
-    assert all(topic.log.held.absorbed == 1 for topic in session.engine.catalog.topics.values())
+    await session.mark_flushed()
+    assert all(topic.log.held.flushed == 1 for topic in session.engine.catalog.topics.values())
     opened = closed = most = 0
     for call in session.disk.calls:
         if call.path.endswith((f".{names.DATA}", f".{names.IDX}")):
@@ -30,6 +30,6 @@ async def test_few_segments_are_kept_open() -> None:
     assert opened >= 2 * TOPICS
     assert 0 < most <= MOST_OPEN
     await session.append("t-0", 2)
-    await session.absorb()
-    assert session.engine.topic("t-0").log.held.absorbed == 3
+    await session.mark_flushed()
+    assert session.engine.topic("t-0").log.held.flushed == 3
     assert not session.refusals

@@ -23,7 +23,7 @@ BUDGET_BYTES, SOAK_BUDGET_BYTES = 64 * MIB, 256 * MIB
 #: What is made of a body while it is decoded, hashed and written, and what the log holds of it meanwhile.
 TIMES = 4
 #: What a broker that has served large bodies may keep: caches and indexes, of bounded size.
-KEPT_BYTES = 48 * MIB
+PREFETCH_BYTES = 48 * MIB
 #: Sooner than the minutes that it took; it is looked at every fraction of a second.
 PATIENCE_S = 30.0
 
@@ -79,7 +79,7 @@ def test_memory_of_bodies_is_bounded_and_given_back(tmp_path: Path, kind: str, s
                 each.join()
         seen = watch.seen()
         ended = time.monotonic()
-        broker.until(lambda: resident(broker) < before + KEPT_BYTES, PATIENCE_S)
+        broker.until(lambda: resident(broker) < before + PREFETCH_BYTES, PATIENCE_S)
         taken = time.monotonic() - ended
         statuses = sorted(status for status, _ in told)
         print(

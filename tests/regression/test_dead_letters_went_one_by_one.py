@@ -7,7 +7,7 @@ import pytest
 
 from storage import Discard, Durability, Engine, ReadQuery, TopicConfig
 from storage.queues import redrive
-from storage.queues.dead_letter import Mover, Together
+from storage.queues.dead_letter import MovedJobs, Mover
 from tests.unit.storage.machine import Machine, record, sized
 from tests.unit.storage.queues.jobs import claim, turns, with_jobs
 
@@ -99,15 +99,15 @@ async def test_a_redrive_says_after_a_while_how_far_it_is(machine: Machine, monk
     engine = await dead(machine)
     await nack(engine)
     await until_moved(engine, "dead", JOBS)
-    monkeypatch.setattr(redrive, "TOGETHER", 25)
+    monkeypatch.setattr(redrive, "MAX_MOVES", 25)
     monkeypatch.setattr(redrive, "AT_ONCE", 1)
-    move_together = Mover.move_together
+    move_many = Mover.move_many
 
-    async def slow(self: Mover, *arguments: object) -> Together:
+    async def slow(self: Mover, *arguments: object) -> MovedJobs:
         await machine.clock.advance(redrive.STEP_MS // 2)
-        return await move_together(self, *arguments)  # type: ignore[arg-type]
+        return await move_many(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Mover, "move_together", slow)
+    monkeypatch.setattr(Mover, "move_many", slow)
     said: list[tuple[int, int]] = []
     while not said or said[-1][1]:
         answer = await engine.queues.redrive("q", max=JOBS)

@@ -19,7 +19,7 @@ async def test_records_of_a_segment_deleted_as_a_whole_stay_deleted(how: str, by
         engine = await machine.start(segment_max_events=4)
         for _ in range(3):
             await engine.append("t", [record(0, tag="x") for _ in range(4)])
-            await engine.upkeep.absorb_all()
+            await engine.segment_worker.flush_all()
         await engine.append("t", [record(0, tag="y")])
         await (engine.delete_records("t", match=TagMatch(b"x")) if by_tag else engine.delete_records("t", before_seq=9))
         for _ in range(2):

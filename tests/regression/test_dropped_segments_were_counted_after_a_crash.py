@@ -23,7 +23,7 @@ async def test_what_is_gone_is_not_counted(how: str, power: bool) -> None:
         engine = await machine.start(**SMALL)
         for number in range(14):
             await engine.append("t", [record(number, tag="x")])
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         machine.clock.tick(60)
         if how == "tag":
             await engine.delete_records("t", match=TagMatch(b"x"))
@@ -33,7 +33,7 @@ async def test_what_is_gone_is_not_counted(how: str, power: bool) -> None:
         if how == "cap":
             for number in range(3):
                 await engine.append("t", [record(number)])
-        await engine.upkeep.tick()
+        await engine.segment_worker.tick()
         assert engine.housekeeping.dropped == 2
         before = engine.state("t")
         engine = await (machine.cut_power(**SMALL) if power else machine.kill(**SMALL))

@@ -21,15 +21,15 @@ async def test_deletes_whose_flags_were_never_synced_outlive_a_kill_and_a_power_
     async with Machine() as machine:
         engine = await machine.start(segment_max_events=6)
         await engine.append("t", [record(number, tag="x" if number % 2 else "y") for number in range(6)])
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         await engine.delete_records("t", match=TagMatch(b"x"))
         machine.disk.crash_on("datasync", f"*/seg-*.{file}", when="before")
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-        await until_crash(machine.disk, engine.upkeep.absorb_all())
+        await until_crash(machine.disk, engine.segment_worker.flush_all())
         assert machine.disk.crashed
         engine = await machine.kill(segment_max_events=6)
         for _ in range(3):
-            await engine.upkeep.absorb_all()
+            await engine.segment_worker.flush_all()
             await engine.append("t", [record(1, tag="y")])
             await engine.snapshotter.take()
         machine.disk = machine.disk.power_cut(Loss.DROP)

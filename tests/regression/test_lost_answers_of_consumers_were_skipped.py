@@ -17,7 +17,7 @@ import random
 import pytest
 
 from storage import Engine
-from storage.state.consumers.attempts import KEPT_MS
+from storage.state.consumers.attempts import ANSWER_TTL_MS
 from storage.state.consumers.values import ConsumerConfig
 from tests.conftest import is_soak
 from tests.support.crash_run import until_crash
@@ -63,7 +63,7 @@ async def silence(machine: Machine, ms: int = 2000) -> None:
     await turns()
 
 
-@pytest.mark.parametrize("silent_ms", [0, 2000, KEPT_MS - 3000])
+@pytest.mark.parametrize("silent_ms", [0, 2000, ANSWER_TTL_MS - 3000])
 async def test_silence_does_not_confirm_an_answer_whose_key_may_come_again(machine: Machine, silent_ms: int) -> None:
     engine = await consumed(machine, 6)
     assert await take(engine, 2, attempt_key="received") == [1, 2]
@@ -76,7 +76,7 @@ async def test_silence_does_not_confirm_an_answer_whose_key_may_come_again(machi
 async def test_the_end_of_its_time_confirms_an_answer(machine: Machine) -> None:
     engine = await consumed(machine, 6)
     assert await take(engine, 2, attempt_key="lost") == [1, 2]
-    await silence(machine, KEPT_MS - 2000)
+    await silence(machine, ANSWER_TTL_MS - 2000)
     assert durable(engine) == 0
     await silence(machine, 4000)
     assert durable(engine) == 2
@@ -117,9 +117,9 @@ async def test_behind_a_clean_stop_others_go_on_where_it_was(machine: Machine, c
 async def test_a_key_lives_its_whole_time_behind_a_clean_stop_and_no_longer(machine: Machine) -> None:
     engine = await consumed(machine, 6)
     assert await take(engine, 2, attempt_key="lost") == [1, 2]
-    await silence(machine, KEPT_MS - 2000)
+    await silence(machine, ANSWER_TTL_MS - 2000)
     engine = await machine.restart()
-    await silence(machine, KEPT_MS - 2000)
+    await silence(machine, ANSWER_TTL_MS - 2000)
     assert (durable(engine), await take(engine, 6, attempt_key="lost")) == (0, [1, 2])
     await silence(machine, 5000)
     assert durable(engine) == 2

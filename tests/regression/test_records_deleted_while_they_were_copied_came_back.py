@@ -38,7 +38,7 @@ async def test_records_deleted_between_copy_and_mark_stay_deleted(power: bool, m
         return (meanwhile if marks else submit)(shard, topic_id, encoded, **more)
 
     monkeypatch.setattr(engine, "submit_unit", watched)
-    await engine.absorber.absorb_all()
+    await engine.flusher.flush_all()
     assert between == 1
     assert await seqs(engine, "t") == []
     await engine.supervisor.stop()

@@ -27,7 +27,7 @@ async def filled(machine: Machine) -> Engine:
     engine = await machine.start(**SMALL)
     for size in SIZES:
         await engine.append("t", [sized(size)], config=FSYNC)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await engine.delete_records("t", 3)
     return engine
 
@@ -106,13 +106,13 @@ async def test_what_is_added_behind_an_eviction_is_part_of_what_is_assumed() -> 
         engine = await machine.start(segment_max_events=100)
         for size in SIZES[:4]:
             await engine.append("t", [sized(size)], config=FSYNC)
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         await engine.snapshotter.take()
         await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=3))
         await engine.put_topic("t", FSYNC)
         for size in SIZES[4:]:
             await engine.append("t", [sized(size)])
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         machine.before_start = unreadable
         engine = await machine.kill()
         count, size = counted(engine)

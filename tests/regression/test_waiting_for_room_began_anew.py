@@ -16,7 +16,7 @@ TIMEOUT_MS = 60_000
 async def fill(engine: Engine) -> None:
     """More is in the queue than leaves room, until the loop turns."""
     while engine.shards[0].has_room(8, 1):
-        assert engine.append_now("t", PlainRecords([raw(0)]), lambda _: None)
+        assert engine.try_append("t", PlainRecords([raw(0)]), lambda _: None)
 
 
 async def test_what_was_waited_before_counts() -> None:

@@ -25,7 +25,7 @@ async def engine_with_segments(machine: Machine, **config: Any) -> Engine:
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, **config))
     for _ in range(10):
         await engine.append("t", [sized(10)] * 10)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     return await machine.restart(tail_cache_bytes=0, segment_max_events=10)
 
 
@@ -76,7 +76,7 @@ async def test_the_next_segments_are_measured_before_a_write_needs_them(
     # Writes that together come through several segments in the time of a load wait for none of them.
     outcomes: list[Any] = []
     for _ in range(6):
-        assert engine.append_now("t", [sized(10)] * 10, outcomes.append)
+        assert engine.try_append("t", [sized(10)] * 10, outcomes.append)
     await asyncio.sleep(0)
     assert engine.state("t").earliest_seq == 81
     assert len(outcomes) == 6
@@ -118,7 +118,7 @@ async def test_records_known_in_the_log_are_not_measured_again(
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=50))
     for number in range(20):
         await engine.append("t", [sized(10 + number)] * 10)
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
     assert loaded == []
     log = log_of(engine, "t")
     assert (log.count, log.bytes) == (50, sum(10 * (10 + number) for number in range(15, 20)))
@@ -134,13 +134,13 @@ async def test_what_is_gone_leaves_room_for_what_comes_out_of_the_log(
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=50))
     for _ in range(20):
         await engine.append("t", [sized(10)] * 10)
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
     assert loaded == []
     await engine.delete_topic("t")
     await engine.put_topic("other", TopicConfig(durability=Durability.FSYNC, cap_records=50))
     for _ in range(20):
         await engine.append("other", [sized(10)] * 10)
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
     assert loaded == []
 
 
@@ -164,7 +164,7 @@ async def test_an_eviction_does_not_look_at_all_of_the_segment(
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, type=type, **config))
     for _ in range(2):
         await engine.append("t", [sized(10)] * 10_000)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     [segment] = [each for each in log_of(engine, "t").held.manifest.segments if each.count]
     known = segment.details
     assert known is not None

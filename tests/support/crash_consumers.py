@@ -10,7 +10,7 @@ from __future__ import annotations
 from storage import Engine
 from storage.config import Retention
 from storage.records.values import LossCause
-from storage.state.consumers.passed import reclaimable_floor
+from storage.state.consumers.consumed_floor import reclaimable_floor
 from storage.state.manifest import HOT
 from tests.support.crash_ledger import Life, Outcome
 from tests.support.crash_session import ROOT, Session
@@ -50,7 +50,7 @@ async def check_reclaimed(session: Session) -> list[str]:
     if not topics:
         return []
     for _ in range(2):
-        await session.absorb()
+        await session.mark_flushed()
     for topic in topics:
         floor = reclaimable_floor(topic.config, topic.log)
         if floor is not None:

@@ -187,7 +187,7 @@ class Session:
     async def _soon(self, name: str, new: list[NewRecord], other: Coroutine[Any, Any, Appended]) -> Appended:
         told: asyncio.Future[Appended | Exception | None] = asyncio.get_running_loop().create_future()
         try:
-            soon = self.engine.append_soon(name, new[0].data, told.set_result, lambda: told.set_result(None))
+            soon = self.engine.try_append_coalesced(name, new[0].data, told.set_result, lambda: told.set_result(None))
             outcome = await told if soon else None
         except BaseException:
             other.close()
@@ -277,10 +277,10 @@ class Session:
 
     # -- what workers do ---------------------------------------------------------------------------------------------
 
-    async def absorb(self) -> None:
+    async def mark_flushed(self) -> None:
         """What the worker does when it is time: records go into segments, and these are looked after."""
         with contextlib.suppress(OSError):
-            await self._ask(self.engine.upkeep.absorb_all())
+            await self._ask(self.engine.segment_worker.flush_all())
 
     async def relocate(self) -> None:
         """What the worker of the cold tier does when it is time. Trouble with it is no promise broken."""

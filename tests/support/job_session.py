@@ -66,9 +66,9 @@ class JobSession:
         if ms >= 3 * self.options.disk_sync_ms and not self.engine.failed_shards:
             self.ledger.all_safe()
 
-    async def absorb(self) -> None:
+    async def mark_flushed(self) -> None:
         with contextlib.suppress(OSError, SegmentError):
-            await self._ask(self.engine.upkeep.absorb_all())
+            await self._ask(self.engine.segment_worker.flush_all())
 
     async def snapshot(self) -> None:
         with contextlib.suppress(OSError):

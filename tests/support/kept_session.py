@@ -137,9 +137,9 @@ class Session:
         with contextlib.suppress(StorageError, OSError):
             await self.engine.snapshotter.take()
 
-    async def absorb(self) -> None:
+    async def mark_flushed(self) -> None:
         with contextlib.suppress(StorageError, OSError):
-            await self.engine.upkeep.absorb_all()
+            await self.engine.segment_worker.flush_all()
 
     async def _say(self, place: tuple[str, str, str], value: Any, work: Awaitable[Any]) -> None:
         said = Said(value)

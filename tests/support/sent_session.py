@@ -105,9 +105,9 @@ class SentSession(Generic[L]):
     async def together(self, *operations: Awaitable[Any]) -> None:
         await asyncio.gather(*operations)
 
-    async def absorb(self) -> None:
+    async def mark_flushed(self) -> None:
         with contextlib.suppress(OSError, SegmentError):
-            await self._ask(self.engine.upkeep.absorb_all())
+            await self._ask(self.engine.segment_worker.flush_all())
 
     async def snapshot(self) -> None:
         with contextlib.suppress(OSError):

@@ -309,7 +309,7 @@ class SimDisk(SimTree):
         node.locked = True
         return SimLock(self, node, path)
 
-    def runs(self, pid: int) -> bool:
+    def is_running(self, pid: int) -> bool:
         return self.perform("runs", "", (str(pid),), lambda: pid in self.running)
 
     def boot_id(self) -> str:

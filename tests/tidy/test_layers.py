@@ -41,7 +41,7 @@ def test_an_import_that_goes_up_is_reported(path: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("storage/queues/queues.py", "from storage.state.log import Log\nfrom storage.queues.desk import Desk"),
+        ("storage/queues/queues.py", "from storage.state.log import Log\nfrom storage.queues.lease_queue import Desk"),
         (
             "storage/reads/reader.py",
             FOR_TYPES + "from storage.engine import Engine",

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.api import render, render_queues
-from broker.api.render_rows import job_rows, rows
+from broker.api.render_columns import job_objects, record_objects
 from storage.format import segment_frame, wal_frame
 from storage.format.binary import binary_body
 from storage.format.wal_frame import FrameType
 from storage.records import columns
-from storage.records.stretch import Joined, Stretch
+from storage.records.contiguous import ChainedRecords, ContiguousRecords
 from storage.records.values import StoredRecord
-from storage.state.queues.values import ClaimedTogether
+from storage.state.queues.values import ClaimedBatch
 
 TOPIC_ID, TS = 7, 1_700_000_000_000
 ALL = render.Shape()
@@ -41,7 +41,7 @@ ONE_BY_ONE = {
 }
 
 
-def stretch_of(bodies: Sequence[bytes], first_seq: int, stamps: Sequence[int], *, moved: bool) -> Stretch:
+def stretch_of(bodies: Sequence[bytes], first_seq: int, stamps: Sequence[int], *, moved: bool) -> ContiguousRecords:
     """These records as a read finds them, in the log or `moved` into a segment."""
     records = [StoredRecord(first_seq + at, stamps[at], b"", b"", body) for at, body in enumerate(bodies)]
     frames = [wal_frame.encode(FrameType.APPEND, 0, TOPIC_ID, *record) for record in records]
@@ -68,7 +68,7 @@ def as_sent(text: bytes) -> list[dict[str, object]]:
 def test_plain_records_are_written_at_once(kind: str, moved: bool) -> None:
     bodies = PLAIN[kind]
     found = stretch_of(bodies, 990, same_times(len(bodies)), moved=moved)
-    text = rows(found)
+    text = record_objects(found)
     assert text is not None
     assert text == render.records([*found], ALL) == render.records(found, ALL)
     assert [record["$seq"] for record in as_sent(text)] == [*range(990, 990 + len(bodies))]
@@ -79,14 +79,14 @@ def test_plain_records_are_written_at_once(kind: str, moved: bool) -> None:
 def test_what_may_have_to_be_left_out_is_looked_at_one_by_one(kind: str, moved: bool) -> None:
     bodies = ONE_BY_ONE[kind]
     found = stretch_of(bodies, 1, same_times(len(bodies)), moved=moved)
-    assert rows(found) is None
+    assert record_objects(found) is None
     text = render.records(found, ALL)
     assert text == render.records([*found], ALL)
     assert {key for record in as_sent(text) for key in record} <= {"$seq", "$ts", "data", "meta"}
 
 
 def test_what_has_no_body_is_not_taken_for_one() -> None:
-    assert rows(stretch_of([b""] * 40, 1, same_times(40), moved=False)) is None
+    assert record_objects(stretch_of([b""] * 40, 1, same_times(40), moved=False)) is None
 
 
 @pytest.mark.parametrize("odd", ["first", "last"])
@@ -96,7 +96,7 @@ def test_a_single_one_among_many_is_found(hidden: bytes, odd: str) -> None:
     bodies = [hidden, *plain] if odd == "first" else [*plain, hidden]
     for each in (bodies, [*bodies, b'{"data":"another size"}']):
         found = stretch_of(each, 1, same_times(len(each)), moved=False)
-        assert rows(found) is None
+        assert record_objects(found) is None
         assert render.records(found, ALL) == render.records([*found], ALL)
 
 
@@ -117,7 +117,7 @@ def test_it_is_the_same_text_as_one_by_one(data: st.DataObject) -> None:
         stamps = data.draw(st.lists(st.sampled_from([0, 7, TS, TS + 1]), min_size=len(bodies), max_size=len(bodies)))
         parts.append(stretch_of(bodies, seq, stamps, moved=data.draw(st.booleans())))
         seq += len(bodies)
-    found = Joined([*parts, [StoredRecord(seq, TS, b"n", b"t", b'{"data":1}')]])
+    found = ChainedRecords([*parts, [StoredRecord(seq, TS, b"n", b"t", b'{"data":1}')]])
     assert render.records(found, ALL) == render.records([*found], ALL)
     without_tags = render.Shape(meta=False)
     assert render.records(found, without_tags) == render.records([*found], without_tags)
@@ -131,15 +131,15 @@ def test_jobs_are_the_same_text_whether_rendered_together_or_not(kind: str, move
     there = stretch_of(bodies, 980, stamps, moved=moved)
     parts = [there, stretch_of(bodies, 980 + len(bodies), stamps, moved=moved)]
     odd = StoredRecord(5000, TS, b"n", b"t", b'{"data":1}')
-    for found in (there, Joined(parts), Joined([there, [odd]])):
+    for found in (there, ChainedRecords(parts), ChainedRecords([there, [odd]])):
         lease_ids = (*range((1 << 64) - len(found), 1 << 64),)
-        together = ClaimedTogether(found, lease_ids, TS + 30_000)
+        together = ClaimedBatch(found, lease_ids, TS + 30_000)
         text = render_queues.jobs(together)
         assert text == render_queues.jobs([*together])
         one_by_one = b",".join([render_queues.jobs([job]) for job in together])
         assert text == one_by_one
         assert [job["deadline"] for job in as_sent(text)] == [TS + 30_000] * len(found)
-    assert (job_rows(there, (1,) * len(bodies), 1) is not None) == (kind in PLAIN)
+    assert (job_objects(there, (1,) * len(bodies), 1) is not None) == (kind in PLAIN)
 
 
 @pytest.mark.parametrize("moved", [False, True])

@@ -31,7 +31,7 @@ async def engine(request: pytest.FixtureRequest, data_dir: Path):
     async with Engine.open(data_dir, OPTIONS) as engine:
         await engine.append_batch("t", ENTRIES)
         if request.param == "in a segment":
-            await engine.upkeep.absorb_all()
+            await engine.segment_worker.flush_all()
             damage(data_dir, "seg-*.data")
         else:
             damage(data_dir, "wal-*.log")

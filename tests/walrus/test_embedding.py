@@ -52,7 +52,7 @@ from storage.errors import OtherProcess
 
 engine = BlockingEngine.open(sys.argv[1], Options(absorb_process_records=1))
 engine.append_batch("t", [b"x" * 100] * 1000)
-engine._run(engine.engine.upkeep.absorb_all)
+engine._run(engine.engine.upkeep.flush_all)
 assert engine.engine.absorber.copying.pid is not None
 if os.fork() == 0:
     try:
@@ -200,7 +200,7 @@ async def test_a_directory_with_raw_bytes_is_sound(data_dir: Path) -> None:
         await engine.append_batch("source", [b"\x00", b"x" * 300, {"a": 1}, BinaryRecord(b'{"data":1}', tag="t")])
         await engine.append_batch("source", [b"alike"] * 10)
         assert await engine.wait_beyond("dest", 13, 60_000)
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         await engine.append("source", b"in the log")
         assert await engine.wait_beyond("dest", 14, 60_000)
     verify(data_dir)

@@ -58,19 +58,19 @@ class _Claim(msgspec.Struct, kw_only=True):
     attempt_key: str | None = None
 
 
-class _Settle(msgspec.Struct, kw_only=True):
+class _AckBody(msgspec.Struct, kw_only=True):
     node: str
     seqs: list[Natural]
     lease_ids: Raw = Raw()
 
 
-class _Nack(_Settle, kw_only=True):
+class _Nack(_AckBody, kw_only=True):
     delay_ms: Natural | None = None
     penalty: bool | None = None
     reason: str | None = None
 
 
-class _Extend(_Settle, kw_only=True):
+class _Extend(_AckBody, kw_only=True):
     lease_ms: Natural
 
 
@@ -82,7 +82,7 @@ class _AnyLeaseIds(msgspec.Struct):
 
 _any_lease_ids = msgspec.json.Decoder(_AnyLeaseIds)
 _claim = msgspec.json.Decoder(_Claim)
-_settle = msgspec.json.Decoder(_Settle)
+_ack_body = msgspec.json.Decoder(_AckBody)
 _nack = msgspec.json.Decoder(_Nack)
 _extend = msgspec.json.Decoder(_Extend)
 
@@ -146,7 +146,7 @@ async def _room(request: Request, asked: queues.Claim) -> int:
         return SMALL
     await request.room_for(one * COPIES)
     room = await request.room(memory.most_for_one(size * COPIES))
-    await memory.turn(min(size, room))
+    await memory.acquire(min(size, room))
     return room // COPIES
 
 
@@ -164,15 +164,15 @@ async def _counted(request: Request, claimed: Claimed) -> None:
 
 
 def ack(request: Request) -> Outcome:
-    return decode_and(request.body, _settle, partial(_ack, request))
+    return decode_and(request.body, _ack_body, partial(_ack, request))
 
 
-def _ack(request: Request, body: _Settle) -> Outcome:
+def _ack(request: Request, body: _AckBody) -> Outcome:
     asked = _asked(request, body)
-    pending = Pending(partial(_settled, request, "ack", b"acked"))
+    pending = Pending(partial(_ack_answer, request, "ack", b"acked"))
     if queues.try_ack(request.broker.engine, asked, pending.resolve):
         return pending
-    return _settling(request, "ack", b"acked", queues.ack(request.broker.engine, asked))
+    return _await_ack(request, "ack", b"acked", queues.ack(request.broker.engine, asked))
 
 
 def nack(request: Request) -> Outcome:
@@ -187,7 +187,7 @@ def _give_back(request: Request, body: _Nack) -> Outcome:
         penalty=body.penalty is not False,
         reason=body.reason,
     )
-    return _settling(request, "nack", b"nacked", nacked)
+    return _await_ack(request, "nack", b"nacked", nacked)
 
 
 def extend(request: Request) -> Outcome:
@@ -197,20 +197,20 @@ def extend(request: Request) -> Outcome:
 def _keep(request: Request, body: _Extend) -> Outcome:
     _check_u64(body.lease_ms, "lease_ms")
     extended = queues.extend(request.broker.engine, _asked(request, body), body.lease_ms)
-    return _settling(request, "extend", b"extended", extended)
+    return _await_ack(request, "extend", b"extended", extended)
 
 
-async def _settling(request: Request, operation: str, word: bytes, work: Awaitable[Settled]) -> Answer:
-    return _settled(request, operation, word, await work)
+async def _await_ack(request: Request, operation: str, word: bytes, work: Awaitable[Settled]) -> Answer:
+    return _ack_answer(request, operation, word, await work)
 
 
-def _settled(request: Request, operation: str, word: bytes, done: Settled) -> Answer:
+def _ack_answer(request: Request, operation: str, word: bytes, done: Settled) -> Answer:
     if request.broker.tracing is not None:
-        request.take_note(notes.settled, operation, done)
-    return Answer(render_queues.settled(done, word, request.started))
+        request.take_note(notes.ack_note, operation, done)
+    return Answer(render_queues.ack_answer(done, word, request.started))
 
 
-def _asked(request: Request, body: _Settle) -> queues.Settle:
+def _asked(request: Request, body: _AckBody) -> queues.Settle:
     _check_u64(max(body.seqs, default=0), "seqs")
     return queues.Settle(
         topic=request.values[0],
@@ -247,7 +247,7 @@ _STRICT: Final = in_query(
 )
 
 
-def _settle_operation(
+def _ack_operation(
     name: str, handler: Handler, summary: str, description: str, request: type[Any], answer: type[Any]
 ) -> Operation:
     return Operation(
@@ -291,8 +291,8 @@ OPERATIONS: Final = [
         successes={OK: "The jobs; none when there are none."},
         refusals=("invalid_request", "topic_not_found", "not_a_queue", "throttled", "segment_corrupt", *_WRITES),
     ),
-    _settle_operation("ack", ack, "Settle jobs that are done", "They are deleted for good.", AckRequest, AckAnswer),
-    _settle_operation(
+    _ack_operation("ack", ack, "Settle jobs that are done", "They are deleted for good.", AckRequest, AckAnswer),
+    _ack_operation(
         "nack",
         nack,
         "Give jobs back",
@@ -300,7 +300,7 @@ OPERATIONS: Final = [
         NackRequest,
         NackAnswer,
     ),
-    _settle_operation(
+    _ack_operation(
         "extend", extend, "Keep jobs for longer", "Their leases now end lease_ms from now.", ExtendRequest, ExtendAnswer
     ),
 ]

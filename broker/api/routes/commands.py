@@ -72,8 +72,8 @@ class Commands:
         self._live = watcher.live
         self._caller = caller
         self._replies = Replies(watcher, metrics)
-        self._places = asyncio.Semaphore(MAX_UNDER_WAY)
-        self._subscribing = Subscribing(watcher, caller, self._replies, self._places)
+        self._slots = asyncio.Semaphore(MAX_UNDER_WAY)
+        self._subscribing = Subscribing(watcher, caller, self._replies, self._slots)
         self._writes: set[asyncio.Task[None]] = set()
         #: By topic: the write whose answer is sent last.
         self._last: dict[str, asyncio.Task[None]] = {}
@@ -125,7 +125,7 @@ class Commands:
         more = await strict_json.decode(raw, _publish)
         write.partition = more.partition
         self._caller.require(COMMANDS["publish"] if write.settings is None else WRITE_ADMIN, appends.names_of(write))
-        await self._places.acquire()
+        await self._slots.acquire()
         self._subscribing.writes(write.topic)
         before = self._last.get(write.topic)
         task = asyncio.create_task(self._write(write, before, to, began, seqs=more.return_seqs is True))
@@ -150,7 +150,7 @@ class Commands:
             self._replies.say("ack", to, **answer)
 
     def _written(self, topic: str, task: asyncio.Task[None]) -> None:
-        self._places.release()
+        self._slots.release()
         self._writes.discard(task)
         if self._last.get(topic) is task:
             del self._last[topic]

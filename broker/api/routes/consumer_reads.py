@@ -62,11 +62,11 @@ async def read(request: Request) -> Answer:
     asked = _asked(request.address(), request.values[1], body)
     broker = request.broker
     waited = await routers.caught_up(broker.engine, asked.topic)
-    if request.left():
+    if request.client_is_gone():
         raise ClientGone  # before anything is taken that others might have had
     memory = broker.memory
     if memory.is_busy:
-        await memory.turn(LOOK_BYTES)
+        await memory.acquire(LOOK_BYTES)
     asked.max_batch_bytes = await request.room(
         reads.clamped(asked.max_batch_bytes, reads.DEFAULT_BATCH_BYTES, reads.MAX_BATCH_BYTES)
     )
@@ -75,7 +75,7 @@ async def read(request: Request) -> Answer:
         request.release_room()
         asked.max_batch_bytes = min(asked.max_batch_bytes, SMALL)
         waiting = consumers.read_on(
-            broker.engine, request.parking, asked, done, began, partial(memory.turn, LOOK_BYTES)
+            broker.engine, request.parking, asked, done, began, partial(memory.acquire, LOOK_BYTES)
         )
         done = await request.unless_gone(waiting, discard=lambda late: late.undo())
     if broker.tracing is not None:
@@ -97,7 +97,7 @@ async def _rendered(request: Request, consumer: str, done: ConsumerRead, shape: 
     if result.bytes > SMALL:
         await request.room_for(result.bytes, waits=False)
         async with memory.rendering:
-            text = await render.records_in_turns(result.records, shape, result.bytes, memory.turn)
+            text = await render.records_in_slices(result.records, shape, result.bytes, memory.acquire)
     else:
         request.release_room()
     return render_consumers.read(consumer, done, shape, request.started, text)

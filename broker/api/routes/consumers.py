@@ -39,7 +39,7 @@ ConsumerName = Annotated[
 _WRITES = ("wal_saturated", "storage_failed", "storage_full")
 
 
-def _place(current: Current, topic: str, partition: int | None) -> str:
+def _address(current: Current, topic: str, partition: int | None) -> str:
     return partitions.at(current.broker.engine, topic, partition)
 
 
@@ -62,7 +62,7 @@ async def put_consumer(
     partition: PartitionNumber = None,
 ) -> ConsumerPutAnswer:
     require_consumer(current.broker, current.access, consumer)
-    state, created = await consumers.put(current.broker.engine, _place(current, topic, partition), consumer, body)
+    state, created = await consumers.put(current.broker.engine, _address(current, topic, partition), consumer, body)
     if created:
         response.status_code = CREATED
     return ConsumerPutAnswer.model_validate({**entry(state), "created": created, "performance": performance(current)})
@@ -81,7 +81,7 @@ async def put_consumer(
 async def change_consumer(
     current: Current, topic: TopicName, consumer: ConsumerName, body: ConsumerChange, partition: PartitionNumber = None
 ) -> ConsumerPutAnswer:
-    state = await consumers.change(current.broker.engine, _place(current, topic, partition), consumer, body)
+    state = await consumers.change(current.broker.engine, _address(current, topic, partition), consumer, body)
     return ConsumerPutAnswer.model_validate({**entry(state), "created": False, "performance": performance(current)})
 
 
@@ -95,7 +95,7 @@ async def change_consumer(
 async def get_consumer(
     current: Current, topic: TopicName, consumer: ConsumerName, partition: PartitionNumber = None
 ) -> ConsumerAnswer:
-    state = await consumers.describe(current.broker.engine, _place(current, topic, partition), consumer)
+    state = await consumers.describe(current.broker.engine, _address(current, topic, partition), consumer)
     return ConsumerAnswer.model_validate({**entry(state), "performance": performance(current)})
 
 
@@ -116,7 +116,7 @@ async def list_consumers(
     partition: PartitionNumber = None,
 ) -> ConsumerListAnswer:
     states, next_cursor = await consumers.page(
-        current.broker.engine, _place(current, topic, partition), prefix=prefix, page_size=page_size, cursor=cursor
+        current.broker.engine, _address(current, topic, partition), prefix=prefix, page_size=page_size, cursor=cursor
     )
     fields: dict[str, Any] = {
         "topic": topic,
@@ -136,7 +136,7 @@ async def list_consumers(
 async def delete_consumer(
     current: Current, topic: TopicName, consumer: ConsumerName, partition: PartitionNumber = None
 ) -> ConsumerDeleteAnswer:
-    deleted = await consumers.delete(current.broker.engine, _place(current, topic, partition), consumer)
+    deleted = await consumers.delete(current.broker.engine, _address(current, topic, partition), consumer)
     return ConsumerDeleteAnswer(topic=topic, consumer=consumer, deleted=deleted, performance=performance(current))
 
 
@@ -153,5 +153,5 @@ async def delete_consumer(
 async def seek(
     current: Current, topic: TopicName, consumer: ConsumerName, body: SeekRequest, partition: PartitionNumber = None
 ) -> ConsumerAnswer:
-    state = await consumers.seek(current.broker.engine, _place(current, topic, partition), consumer, body)
+    state = await consumers.seek(current.broker.engine, _address(current, topic, partition), consumer, body)
     return ConsumerAnswer.model_validate({**entry(state), "performance": performance(current)})

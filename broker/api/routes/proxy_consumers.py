@@ -105,12 +105,12 @@ async def delete(request: Request) -> Answer:
 
 
 async def subscribe(request: Request) -> Answer:
-    wish = await strict_json.decode(await request.read_body(media.is_known), _subscription)
-    topics = wish.topics or []
+    asked = await strict_json.decode(await request.read_body(media.is_known), _subscription)
+    topics = asked.topics or []
     request.access.require(READ, topics)
     with _using(request) as member:
         _may(request, member)
-        await request.broker.proxy.subscribe(member, topics, wish.topic_pattern, request.access.prefixes)
+        await request.broker.proxy.subscribe(member, topics, asked.topic_pattern, request.access.prefixes)
     return _done()
 
 
@@ -203,12 +203,12 @@ async def get_committed(request: Request) -> Answer:
             wanted = sorted(request.broker.proxy.assigned(member))
         check_partitions(engine, wanted)
         found = [(each, offsets.committed(engine, member.instance.group, each)) for each in wanted]
-    told = [
+    answered = [
         {"topic": topic, "partition": number, "offset": each[0], "metadata": each[1]}
         for (topic, number), each in found
         if each is not None
     ]
-    return answer(request, {"offsets": told})
+    return answer(request, {"offsets": answered})
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def _stream(request: Request, member: Member) -> Streamed:
 async def _events(request: Request, member: Member, format: Format) -> AsyncGenerator[bytes]:
     proxy, engine = request.broker.proxy, request.broker.engine
     limits = _own_limits(member)._replace(timeout_ms=int(events.HEARTBEAT_S * 1000), max_bytes=SMALL)
-    with request.stream_place():
+    with request.hold_stream():
         while True:
             await request.broker.memory.room()
             try:

@@ -81,8 +81,10 @@ async def _produce(request: Request, partition: int | None) -> Answer:
     await check_count(body, request.broker.engine.options.max_batch_records)
     batch = await records.parse(body, media.written_in(request.headers.get(b"content-type", b"")))
     key = request.headers.get(b"idempotency-key", b"").decode("utf-8", "replace") or None
-    placed = await producing.produce(request.broker, request.values[0], batch, partition=partition, idempotency_key=key)
-    return Answer(records.produced(placed), content_type=content_type)
+    results = await producing.produce(
+        request.broker, request.values[0], batch, partition=partition, idempotency_key=key
+    )
+    return Answer(records.produced(results), content_type=content_type)
 
 
 # -- out ---------------------------------------------------------------------------------------------------------------
@@ -140,13 +142,13 @@ async def within_memory(request: Request, limits: Limits) -> Limits:
     memory = request.broker.memory
     if limits.max_bytes <= SMALL:
         if memory.is_busy:
-            await memory.turn(LOOK_BYTES)
+            await memory.acquire(LOOK_BYTES)
         return limits
     room = await request.room(limits.max_bytes * COPIES)
     if room < limits.max_bytes * COPIES:
         limits = limits._replace(max_bytes=SMALL)
     # What is read is made into Kafka's records at once, on the loop: of many large reads that would be seconds.
-    await memory.turn(limits.max_bytes)
+    await memory.acquire(limits.max_bytes)
     return limits
 
 
@@ -191,7 +193,7 @@ def streamed(rest: AsyncGenerator[bytes] | None) -> Streamed:
 
 async def _events(request: Request, partition: Partition, offset: int, format: Format) -> AsyncGenerator[bytes]:
     engine = request.broker.engine
-    with request.stream_place():
+    with request.hold_stream():
         while True:
             try:
                 found = await reading.read(engine, {partition: offset}, _STREAM_LIMITS, reading.Streaming())
@@ -206,7 +208,7 @@ async def _events(request: Request, partition: Partition, offset: int, format: F
 
 def pieces(found: Found, format: Format, now_ms: int, *, with_ids: bool) -> bytes:
     """The events of a read; a comment when it found nothing. An id is the offset of its record."""
-    out = [events.event("lost", each.told()) for each in found.lost]
+    out = [events.event("lost", each.as_event()) for each in found.lost]
     for record in found.records:
         id = b"id: %d\n" % record.offset if with_ids else b""
         out.append(b"%bdata: %b\n\n" % (id, _one_line(records.as_json(record, format))))

@@ -67,7 +67,7 @@ def base_uri(request: Request) -> str:
     return base_of(request.headers, scheme, request.broker.settings.kafka_rest_prefix or "")
 
 
-def told(request: Request) -> V3:
+def cluster_of(request: Request) -> V3:
     """The cluster that the path names. Raises ClusterMissing."""
     cluster = request.broker.engine.cluster_id
     if request.values and request.values[0] != cluster:
@@ -87,27 +87,27 @@ def _done() -> Answer:
 
 
 async def list_clusters(request: Request) -> Answer:
-    return _answer(told(request).clusters())
+    return _answer(cluster_of(request).clusters())
 
 
 async def get_cluster(request: Request) -> Answer:
-    return _answer(told(request).this_cluster())
+    return _answer(cluster_of(request).this_cluster())
 
 
 async def list_brokers(request: Request) -> Answer:
-    cluster = told(request)
+    cluster = cluster_of(request)
     return _answer(cluster.listed("Broker", "/brokers", [_broker(request, cluster)]))
 
 
 async def get_broker(request: Request) -> Answer:
-    cluster = told(request)
+    cluster = cluster_of(request)
     _check_broker(request)
     return _answer(_broker(request, cluster))
 
 
 async def list_broker_configs(request: Request) -> Answer:
     """Of the only broker, or of all."""
-    cluster = told(request)
+    cluster = cluster_of(request)
     if len(request.values) > 1:
         _check_broker(request)
     path = f"/brokers/{request.values[1] if len(request.values) > 1 else '-'}/configs"
@@ -116,7 +116,7 @@ async def list_broker_configs(request: Request) -> Answer:
 
 
 async def get_broker_config(request: Request) -> Answer:
-    cluster = told(request)
+    cluster = cluster_of(request)
     _check_broker(request)
     for each in broker_settings(request.broker, *_address(request)):
         if each.name == request.values[2]:
@@ -126,12 +126,12 @@ async def get_broker_config(request: Request) -> Answer:
 
 async def list_cluster_configs(request: Request) -> Answer:
     """Settings that all brokers were given while they run: there are none."""
-    return _answer(told(request).listed("ClusterConfig", "/broker-configs", []))
+    return _answer(cluster_of(request).listed("ClusterConfig", "/broker-configs", []))
 
 
 async def list_broker_replicas(request: Request) -> Answer:
     """All that the key is for: there is one broker."""
-    cluster = told(request)
+    cluster = cluster_of(request)
     _check_broker(request)
     engine = request.broker.engine
     found = [
@@ -164,13 +164,13 @@ def _address(request: Request) -> tuple[str, int]:
 
 
 async def list_topics(request: Request) -> Answer:
-    cluster, engine = told(request), request.broker.engine
+    cluster, engine = cluster_of(request), request.broker.engine
     found = topics.names(engine, request.access.prefixes)
     return _answer(cluster.listed("Topic", "/topics", [cluster.topic(name, count_of(engine, name)) for name in found]))
 
 
 async def create_topic(request: Request) -> Answer:
-    cluster, engine = told(request), request.broker.engine
+    cluster, engine = cluster_of(request), request.broker.engine
     wanted = await strict_json.decode(await request.read_body(), _new_topic)
     request.access.require(ADMIN, [wanted.topic_name])
     check_topic_name(wanted.topic_name)
@@ -192,21 +192,21 @@ async def create_topic(request: Request) -> Answer:
 
 
 async def get_topic(request: Request) -> Answer:
-    cluster, (name, config) = told(request), _topic(request)
+    cluster, (name, config) = cluster_of(request), _topic(request)
     asked = request.query.flag("include_authorized_operations", False)
     operations = named_operations(topic_operations(request.access, name)) if asked else ()
     return _answer(cluster.topic(name, config.partitions, operations))
 
 
 async def delete_topic(request: Request) -> Answer:
-    told(request)
+    cluster_of(request)
     if await request.broker.engine.remove_topic(request.values[1]) is None:
         raise TopicPartitionMissing
     return _done()
 
 
 async def add_partitions(request: Request) -> Answer:
-    cluster, (name, now) = told(request), _topic(request)
+    cluster, (name, now) = cluster_of(request), _topic(request)
     count = (await strict_json.decode(await request.read_body(), _partitions)).partitions_count
     if count <= now.partitions:
         raise BadRequest(f"Topic currently has {now.partitions} partitions, which is not fewer than {count}.")
@@ -215,19 +215,19 @@ async def add_partitions(request: Request) -> Answer:
 
 
 async def list_partitions(request: Request) -> Answer:
-    cluster, (name, config) = told(request), _topic(request)
+    cluster, (name, config) = cluster_of(request), _topic(request)
     found = [cluster.partition(name, number) for number in range(config.partitions)]
     return _answer(cluster.listed("Partition", f"/topics/{name}/partitions", found))
 
 
 async def get_partition(request: Request) -> Answer:
-    cluster, (name, number) = told(request), _partition(request)
+    cluster, (name, number) = cluster_of(request), _partition(request)
     return _answer(cluster.partition(name, number))
 
 
 async def get_partition_offsets(request: Request) -> Answer:
     """The first offset that is there, and the one that comes next."""
-    cluster, (name, number) = told(request), _partition(request)
+    cluster, (name, number) = cluster_of(request), _partition(request)
     asked = request.query.text("offset_type")
     if asked not in (None, "earliest_and_latest"):
         raise BadRequest(f"offset_type is {asked!r}; it may be earliest_and_latest.")
@@ -236,20 +236,20 @@ async def get_partition_offsets(request: Request) -> Answer:
 
 async def list_reassignments(request: Request) -> Answer:
     """Of a topic, or of all: there is one broker, and nothing moves."""
-    cluster = told(request)
+    cluster = cluster_of(request)
     name = _topic(request)[0] if len(request.values) > 1 else "-"
     return _answer(cluster.listed("Reassignment", f"/topics/{name}/partitions/-/reassignment", []))
 
 
 async def get_replica(request: Request) -> Answer:
-    cluster, (name, number) = told(request), _partition(request)
+    cluster, (name, number) = cluster_of(request), _partition(request)
     if request.values[3] != str(BROKER_ID):
         raise TopicPartitionMissing
     return _answer(cluster.replica(name, number))
 
 
 async def list_replicas(request: Request) -> Answer:
-    cluster, (name, number) = told(request), _partition(request)
+    cluster, (name, number) = cluster_of(request), _partition(request)
     path = f"/topics/{name}/partitions/{number}/replicas"
     return _answer(cluster.listed("Replica", path, [cluster.replica(name, number)]))
 
@@ -274,19 +274,19 @@ def _partition(request: Request) -> tuple[str, int]:
 
 
 async def list_configs(request: Request) -> Answer:
-    cluster, (name, config) = told(request), _topic(request)
+    cluster, (name, config) = cluster_of(request), _topic(request)
     largest = request.broker.engine.options.max_record_bytes
     found = [cluster.config(name, each, config, largest) for _, each in sorted(settings.SETTINGS.items())]
     return _answer(cluster.listed("TopicConfig", f"/topics/{name}/configs", found))
 
 
 async def get_config(request: Request) -> Answer:
-    cluster, (name, config), setting = told(request), _topic(request), _setting(request)
+    cluster, (name, config), setting = cluster_of(request), _topic(request), _setting(request)
     return _answer(cluster.config(name, setting, config, request.broker.engine.options.max_record_bytes))
 
 
 async def put_config(request: Request) -> Answer:
-    told(request)
+    cluster_of(request)
     name, _ = _topic(request)
     setting = _setting(request)
     value = (await strict_json.decode(await request.read_body(), _value)).value
@@ -295,14 +295,14 @@ async def put_config(request: Request) -> Answer:
 
 
 async def reset_config(request: Request) -> Answer:
-    told(request)
+    cluster_of(request)
     name, _ = _topic(request)
     await _change(request, name, [(_setting(request).name, settings.Operation.DELETE, None)])
     return _done()
 
 
 async def alter_configs(request: Request) -> Answer:
-    told(request)
+    cluster_of(request)
     name, config = _topic(request)
     wanted = await strict_json.decode(await request.read_body(), _changes)
     operations = v3.operations(wanted.data)
@@ -340,7 +340,7 @@ def _text(value: Any) -> str | None:
 
 
 async def list_groups(request: Request) -> Answer:
-    cluster, broker = told(request), request.broker
+    cluster, broker = cluster_of(request), request.broker
     is_shown = listed(broker, request.access)
     found: list[dict[str, Any]] = []
     for name in await lags.groups(broker, request.access.prefixes):
@@ -351,30 +351,30 @@ async def list_groups(request: Request) -> Answer:
 
 
 async def get_group(request: Request) -> Answer:
-    cluster, (group, view) = told(request), _group(request)
+    cluster, (group, view) = cluster_of(request), _group(request)
     return _answer(cluster.group(group, view))
 
 
 async def list_members(request: Request) -> Answer:
-    cluster, (group, view) = told(request), _group(request)
+    cluster, (group, view) = cluster_of(request), _group(request)
     found = [cluster.member(group, each) for each in sorted(view.members)]
     return _answer(cluster.listed("Consumer", f"/consumer-groups/{group}/consumers", found))
 
 
 async def get_member(request: Request) -> Answer:
-    cluster, (group, member) = told(request), _member(request)
+    cluster, (group, member) = cluster_of(request), _member(request)
     return _answer(cluster.member(group, member))
 
 
 async def list_assignments(request: Request) -> Answer:
-    cluster, (group, member) = told(request), _member(request)
+    cluster, (group, member) = cluster_of(request), _member(request)
     found = [cluster.assignment(group, member, topic, number) for topic, number in member.assignments]
     path = f"/consumer-groups/{group}/consumers/{member.id}/assignments"
     return _answer(cluster.listed("ConsumerAssignment", path, found))
 
 
 async def get_assignment(request: Request) -> Answer:
-    cluster, (group, member) = told(request), _member(request)
+    cluster, (group, member) = cluster_of(request), _member(request)
     for topic, number in member.assignments:
         if [topic, str(number)] == request.values[3:5]:
             return _answer(cluster.assignment(group, member, topic, number))
@@ -382,14 +382,14 @@ async def get_assignment(request: Request) -> Answer:
 
 
 async def list_lags(request: Request) -> Answer:
-    cluster, found = told(request), await _lags(request)
+    cluster, found = cluster_of(request), await _lags(request)
     group = request.values[1]
     shown = [cluster.lag(group, each) for each in found]
     return _answer(cluster.listed("ConsumerLag", f"/consumer-groups/{group}/lags", shown))
 
 
 async def get_lag(request: Request) -> Answer:
-    cluster, found = told(request), await _lags(request)
+    cluster, found = cluster_of(request), await _lags(request)
     _, group, topic, number = request.values
     for each in found:
         if each.topic == topic and str(each.partition) == number:
@@ -398,7 +398,7 @@ async def get_lag(request: Request) -> Answer:
 
 
 async def get_lag_summary(request: Request) -> Answer:
-    cluster, found = told(request), await _lags(request)
+    cluster, found = cluster_of(request), await _lags(request)
     return _answer(cluster.lag_summary(request.values[1], found))
 
 

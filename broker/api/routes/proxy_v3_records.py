@@ -16,12 +16,12 @@ from broker.api.answers import JSON, Answer, Streamed
 from broker.api.errors import ApiError, UnsupportedMediaType
 from broker.api.intake import is_json_type
 from broker.api.request import Request
-from broker.api.routes.proxy_v3 import told
-from broker.api.slices import Slices, let_others_run
+from broker.api.routes.proxy_v3 import cluster_of
+from broker.api.slices import Slices, yield_to_loop
 from broker.proxy import producing, v3_records
 from broker.proxy.errors import BadRequest, ProxyError, answer_v3
 from broker.proxy.json_stream import Splitter
-from broker.proxy.records import Batch, Placed
+from broker.proxy.records import Batch, ProducedRecord
 from broker.proxy.v3_records import Entry
 from storage.errors import InvalidRequest, RequestError, StorageError
 
@@ -36,7 +36,7 @@ _MAX_BATCH: Final = 1000
 
 async def produce(request: Request) -> Answer:
     """One receipt a line; the status is 200 once the first record may have been written."""
-    told(request)
+    cluster_of(request)
     content_type = request.headers.get(b"content-type", b"application/json")
     if not is_json_type(content_type):
         raise UnsupportedMediaType
@@ -52,7 +52,7 @@ async def produce(request: Request) -> Answer:
 async def _once(text: bytes) -> AsyncGenerator[bytes]:
     for begin in range(0, len(text), _PIECE_BYTES):
         yield text[begin : begin + _PIECE_BYTES]
-        await let_others_run()
+        await yield_to_loop()
 
 
 async def _receipts(request: Request, pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -91,7 +91,7 @@ async def _written(request: Request, entries: Sequence[Entry], before: int) -> l
 
 async def produce_batch(request: Request) -> Answer:
     """All of them, or for each of those that were not written why not."""
-    told(request)
+    cluster_of(request)
     entries = await v3_records.entries_of(await request.read_body())
     ids = [each.id for each in entries]
     if not entries or len(entries) > _MAX_BATCH:
@@ -122,16 +122,18 @@ async def _produced(request: Request, entries: Sequence[Entry], before: int) -> 
             v3_records.add(batch, entry)
         except BadRequest as error:
             refused[index] = {"error_code": error.number, "message": error.message}
-    placed: list[Placed] = []
+    results: list[ProducedRecord] = []
     if batch.keys:
         key = request.headers.get(b"idempotency-key", b"").decode("utf-8", "replace")
         key = f"{key}:{before}" if key and before else key
         try:
-            placed = await producing.produce(request.broker, topic, batch, idempotency_key=key or None, single=True)
+            results = await producing.produce(
+                request.broker, topic, batch, idempotency_key=key or None, one_record=True
+            )
         except (ProxyError, RequestError) as error:
-            told = msgspec.json.decode(answer_v3(error, request_id=request.request_id.decode()).body)
-            placed = [Placed(None, None, told["error_code"], told["message"])] * len(batch.keys)
-    written = iter(zip(placed, batch.keys, batch.values, strict=True))
+            failure = msgspec.json.decode(answer_v3(error, request_id=request.request_id.decode()).body)
+            results = [ProducedRecord(None, None, failure["error_code"], failure["message"])] * len(batch.keys)
+    written = iter(zip(results, batch.keys, batch.values, strict=True))
     receipts: list[dict[str, Any]] = []
     for index, entry in enumerate(entries):
         if index in refused:

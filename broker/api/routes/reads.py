@@ -97,7 +97,7 @@ def _read(request: Request, body: _Body) -> Outcome:
     def finish(reading: reads.Reading) -> Answer | Coroutine[Any, Any, Answer]:
         if asked.wait_ms and reading.empty:
             return _read_on(request, asked, shape)  # what there was is not for this reader
-        if reads.is_cut(asked, reading):
+        if reads.is_partial(asked, reading):
             reads.dropped(engine, reading)
             return _read_on(request, asked, shape)
         return _found(request, asked.topic, reading, render.diff(reading.result, shape, request.started), None)
@@ -110,19 +110,19 @@ async def _read_on(request: Request, asked: reads.Read, shape: Shape) -> Answer:
     broker = request.broker
     waited = await routers.caught_up(broker.engine, asked.topic)
     if broker.memory.is_busy:
-        await broker.memory.turn(LOOK_BYTES)
+        await broker.memory.acquire(LOOK_BYTES)
     reading = await reads.read(broker.engine, asked)
     if asked.wait_ms and reading.empty:
-        waiting = reads.read_on(broker.engine, request.parking, reading, asked.wait_ms, turn=broker.memory.begin)
+        waiting = reads.read_on(broker.engine, request.parking, reading, asked.wait_ms, acquire=broker.memory.begin)
         reading = await request.unless_gone(waiting)
-    if not reads.is_cut(asked, reading):
+    if not reads.is_partial(asked, reading):
         return _found(request, asked.topic, reading, render.diff(reading.result, shape, request.started), waited)
     request.is_read = True
     reading = await _whole(request, asked, reading)
     if broker.tracing is not None:
         request.take_note(notes.read, "read", asked.topic, reading.result.records)
     async with broker.memory.rendering:
-        text = await render.large_diff(reading.result, shape, request.started, broker.memory.turn)
+        text = await render.large_diff(reading.result, shape, request.started, broker.memory.acquire)
     return Answer(render.routed(text, waited))
 
 
@@ -144,7 +144,7 @@ async def _whole(request: Request, asked: reads.Read, reading: reads.Reading) ->
     if least > SMALL:
         await request.room_for(least)
     room = await request.room(max(least, reads.bytes_asked(asked)))
-    await memory.turn(room // READ_SHARE)
+    await memory.acquire(room // READ_SHARE)
     whole = await reads.read_whole(engine, topic, query, room)
     await request.room_for(whole.result.bytes)
     return whole

@@ -23,7 +23,7 @@ import structlog
 from broker.api import errors, events
 from broker.api.answers import OK, Answer, Receive, Scope, Send, with_protection
 from broker.api.operation import Operation
-from broker.api.push import LINGER_S, connection_of, send_now
+from broker.api.push import LINGER_S, connection_of, try_send
 from broker.api.request import Request, by_name, request_id
 from broker.api.routes.commands import Commands
 from broker.api.routes.replies import Wording
@@ -64,7 +64,7 @@ async def serve(broker: Broker, scope: Scope, receive: Receive, send: Send) -> N
     )
     try:
         caller = _gate(broker, scope)
-        with broker.streams.place(), caller.stream_place():
+        with broker.streams.hold(), caller.hold_stream():
             live.enter(watcher)
             try:
                 await send({"type": "websocket.accept"})
@@ -118,7 +118,7 @@ async def _converse(commands: Commands, watcher: Watcher[str], receive: Receive,
 
     def push(text: str) -> bool:
         fits = len(text) <= SMALL or memory.answers.has_room(connection_of(send), len(text))
-        return fits and send_now(send, _message(text))
+        return fits and try_send(send, _message(text))
 
     watcher.attach(push)
     listening = asyncio.create_task(_listen(commands, receive))
@@ -160,8 +160,8 @@ def _send_last(watcher: Watcher[str], wording: Wording, send: Send) -> None:
     if protocol is None:
         return
     protocol.writable.set()
-    send_now(send, _message(frames.message(wording.word, "error", code=SLOW_READER, message=TOO_SLOW)))
-    send_now(send, {"type": "websocket.close", "code": _POLICY})
+    try_send(send, _message(frames.message(wording.word, "error", code=SLOW_READER, message=TOO_SLOW)))
+    try_send(send, {"type": "websocket.close", "code": _POLICY})
     asyncio.get_running_loop().call_later(LINGER_S, protocol.transport.abort)
 
 
@@ -171,7 +171,7 @@ def _message(text: str) -> dict[str, Any]:
 
 def _failure(word: str, error: StorageError, topic: str | None) -> str:
     code = events.SHUTTING_DOWN if isinstance(error, ShuttingDown) else error.code
-    more: dict[str, object] = {} if topic is None else events.place_of(topic)
+    more: dict[str, object] = {} if topic is None else events.topic_and_partition(topic)
     if error.detail:
         more["detail"] = error.detail
     return frames.message(word, "error", None, code=code, message=error.message, **more)

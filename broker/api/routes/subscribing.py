@@ -16,7 +16,7 @@ from broker.api.routes.replies import Replies, ReplyTo
 from broker.api.routes.watch import start_of
 from broker.auth.access import Access
 from broker.auth.rules import COMMANDS
-from broker.live import wish
+from broker.live import watch_options
 from broker.live.watcher import Watcher
 from broker.service import routers
 from schemas.watch import Subscribe, Unsubscribe
@@ -39,14 +39,14 @@ class _Waiting:
 
 
 class Subscribing:
-    """Of one connection. Commands that wait take `places`, as its writes do."""
+    """Of one connection. Commands that wait take `addresses`, as its writes do."""
 
-    def __init__(self, watcher: Watcher[str], caller: Access, replies: Replies, places: asyncio.Semaphore) -> None:
+    def __init__(self, watcher: Watcher[str], caller: Access, replies: Replies, addresses: asyncio.Semaphore) -> None:
         self._watcher = watcher
         self._live = watcher.live
         self._caller = caller
         self._replies = replies
-        self._places = places
+        self._slots = addresses
         self._waiting: dict[_Waiting, asyncio.Task[None]] = {}
 
     def close(self) -> None:
@@ -57,19 +57,19 @@ class Subscribing:
     def writes(self, topic: str) -> None:
         """The connection is about to write to this topic: a subscription that came before is to give that."""
         for each in self._waiting:
-            for place in each.names:
-                if split(place)[0] == topic and place not in each.heads:
+            for address_ in each.names:
+                if split(address_)[0] == topic and address_ not in each.heads:
                     try:
-                        each.heads[place] = self._live.engine.topic(place).log.head
+                        each.heads[address_] = self._live.engine.topic(address_).log.head
                     except TopicNotFound:
-                        each.heads[place] = 0
+                        each.heads[address_] = 0
 
     async def subscribe(self, asked: Subscribe, to: ReplyTo) -> None:
         """Returns when it was carried out, or waits. Raises what refuses it."""
         named = {name: start_of(name, start) for name, start in asked.starts().items()}
-        wish.check_topics(named)
+        watch_options.check_topics(named)
         self._caller.require(COMMANDS["subscribe"], named)
-        starts = wish.addressed(self._live.engine, named, lenient=asked.lenient)
+        starts = watch_options.addressed(self._live.engine, named, lenient=asked.lenient)
         lagging = any(self._live.engine.routers.lags(name) for name in starts)
         await self._in_order(starts, lagging, lambda heads: self._begin(asked, starts, heads, to), to)
 
@@ -77,8 +77,8 @@ class Subscribing:
         """As `subscribe`."""
         names = asked.names()
         self._caller.require(COMMANDS["unsubscribe"], names)
-        places = [address(name, asked.partition or 0) for name in names]
-        await self._in_order(places, False, lambda _: self._end(places, to), to)
+        addresses = [address(name, asked.partition or 0) for name in names]
+        await self._in_order(addresses, False, lambda _: self._end(addresses, to), to)
 
     # -- one after the other -----------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class Subscribing:
         if not lagging and not before:
             act({})
             return
-        await self._places.acquire()
+        await self._slots.acquire()
         task = asyncio.create_task(self._wait_and_act(waiting, before, lagging, act, to))
         self._waiting[waiting] = task
         task.add_done_callback(lambda _: self._acted(waiting))
@@ -116,33 +116,37 @@ class Subscribing:
     def _acted(self, waiting: _Waiting) -> None:
         waiting.done.set()
         del self._waiting[waiting]
-        self._places.release()
+        self._slots.release()
 
     # -- what they do ------------------------------------------------------------------------------------------------
 
-    def _begin(self, asked: Subscribe, starts: dict[str, wish.Start], heads: dict[str, int], to: ReplyTo) -> None:
+    def _begin(
+        self, asked: Subscribe, starts: dict[str, watch_options.Start], heads: dict[str, int], to: ReplyTo
+    ) -> None:
         strong = asked.consistency == "strong"
-        opened = wish.open_topics(self._live.engine, starts, lenient=asked.lenient, strong=strong, heads=heads)
-        if len({*self._watcher.handed, *opened}) > wish.MAX_TOPICS:
-            raise InvalidRequest(f"topics: at most {wish.MAX_TOPICS} on one connection.", field="topics")
-        options = wish.Options(
-            limit=wish.clamped(asked.limit, DEFAULT_LIMIT, wish.MAX_LIMIT),
-            max_batch_bytes=wish.clamped(asked.max_batch_bytes, DEFAULT_BATCH_BYTES, wish.MAX_BATCH_BYTES),
+        opened = watch_options.open_topics(self._live.engine, starts, lenient=asked.lenient, strong=strong, heads=heads)
+        if len({*self._watcher.delivered, *opened}) > watch_options.MAX_TOPICS:
+            raise InvalidRequest(f"topics: at most {watch_options.MAX_TOPICS} on one connection.", field="topics")
+        options = watch_options.Options(
+            limit=watch_options.clamped(asked.limit, DEFAULT_LIMIT, watch_options.MAX_LIMIT),
+            max_batch_bytes=watch_options.clamped(
+                asked.max_batch_bytes, DEFAULT_BATCH_BYTES, watch_options.MAX_BATCH_BYTES
+            ),
             shape=Shape(tags=asked.include_tags, meta=asked.include_meta, data=asked.include_data),
-            exclude_nodes=wish.nodes(asked.node),
+            exclude_nodes=watch_options.nodes(asked.node),
             strong=strong,
             skip_corrupt=asked.skip_corrupt,
         )
         for name in opened:
             self._watcher.drop(name)  # nothing of an earlier subscription comes behind the answer
-        told = {
+        topics_by_name = {
             split(name)[0]: {"from_seq": each.from_seq, "head_seq": each.head_seq, "earliest_seq": each.earliest_seq}
             for name, each in opened.items()
         }
-        self._replies.say("subscribed", to, topics=told)
+        self._replies.say("subscribed", to, topics=topics_by_name)
         for name, each in opened.items():
             self._watcher.watch(name, options, each.position)
 
-    def _end(self, places: list[str], to: ReplyTo) -> None:
-        ended = [split(place)[0] for place in places if self._watcher.drop(place)]
+    def _end(self, addresses: list[str], to: ReplyTo) -> None:
+        ended = [split(address_)[0] for address_ in addresses if self._watcher.drop(address_)]
         self._replies.say("unsubscribed", to, topics=ended)

@@ -164,8 +164,8 @@ async def delete_records(
     current: Current, topic: TopicName, body: DeleteRecordsRequest, partition: PartitionNumber = None
 ) -> DeleteRecordsAnswer:
     engine = current.broker.engine
-    place = partitions.at(engine, topic, partition)
-    done = await deletes.delete_records(engine, place, before_seq=body.before_seq, match=body.match)
+    address_ = partitions.at(engine, topic, partition)
+    done = await deletes.delete_records(engine, address_, before_seq=body.before_seq, match=body.match)
     answer = DeleteRecordsAnswer(
         topic=topic,
         deleted=done.deleted,

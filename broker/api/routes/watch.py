@@ -17,7 +17,7 @@ from broker.api.render import Shape
 from broker.api.request import Request
 from broker.auth.rules import Rule
 from broker.auth.scopes import READ
-from broker.live import cursor, wish
+from broker.live import cursor, watch_options
 from broker.live.frames import Event
 from broker.live.session import TTL_MS, Session
 from broker.live.watcher import Heartbeat, Watcher
@@ -51,22 +51,22 @@ async def make_session(
 ) -> WatchAnswer:
     live = current.broker.live
     named = {name: start_of(name, start) for name, start in body.topics.items()}
-    wish.check_topics(named)
+    watch_options.check_topics(named)
     current.access.require(READ, named)
-    starts = wish.addressed(live.engine, named, lenient=lenient)
+    starts = watch_options.addressed(live.engine, named, lenient=lenient)
     strong = body.consistency == "strong"
-    options = wish.Options(
-        limit=wish.clamped(body.limit, DEFAULT_LIMIT, wish.MAX_LIMIT),
-        max_batch_bytes=wish.clamped(body.max_batch_bytes, DEFAULT_BATCH_BYTES, wish.MAX_BATCH_BYTES),
+    options = watch_options.Options(
+        limit=watch_options.clamped(body.limit, DEFAULT_LIMIT, watch_options.MAX_LIMIT),
+        max_batch_bytes=watch_options.clamped(body.max_batch_bytes, DEFAULT_BATCH_BYTES, watch_options.MAX_BATCH_BYTES),
         shape=Shape(tags=body.include_tags, meta=body.include_meta, data=body.include_data),
-        exclude_nodes=wish.nodes(body.node),
+        exclude_nodes=watch_options.nodes(body.node),
         strong=strong,
         skip_corrupt=body.skip_corrupt,
     )
     waited_ms = await routers.all_caught_up(live.engine, starts)
-    opened = wish.open_topics(live.engine, starts, lenient=lenient, strong=strong)
+    opened = watch_options.open_topics(live.engine, starts, lenient=lenient, strong=strong)
     session = live.sessions.make(
-        wish.Wish(options=options, heartbeat_ms=wish.heartbeat_ms(body.heartbeat_ms)),
+        watch_options.StreamOptions(options=options, heartbeat_ms=watch_options.heartbeat_ms(body.heartbeat_ms)),
         {name: each.position for name, each in opened.items()},
         current.access.owner,
         live.now_ms(),
@@ -86,14 +86,14 @@ async def make_session(
     return answer
 
 
-def start_of(name: str, given: WatchStart | None) -> wish.Start:
+def start_of(name: str, given: WatchStart | None) -> watch_options.Start:
     """Where to start, from what was sent. Raises InvalidRequest."""
     if given is None:
-        return wish.Start()
+        return watch_options.Start()
     # A tail wins over from_seq. true, as nothing at all: behind what is there now. The number 1 is not meant by it.
     tail = None if isinstance(given.tail, bool) else given.tail
     from_seq = given.from_seq if given.tail is None or given.tail is False else None
-    return wish.Start(from_seq=from_seq, tail=tail, partition=given.partition or 0)
+    return watch_options.Start(from_seq=from_seq, tail=tail, partition=given.partition or 0)
 
 
 async def stream(request: Request) -> Streamed:
@@ -123,15 +123,15 @@ async def stream(request: Request) -> Streamed:
 async def _stream(request: Request, session: Session, watcher: Watcher[bytes]) -> AsyncGenerator[bytes]:
     live = request.broker.live
     given = cursor.decode(request.headers.get(b"last-event-id", b""))
-    with request.stream_place():
+    with request.hold_stream():
         live.enter(watcher)
         live.sessions.opened(session)
         try:
             yield events.RETRY
             await routers.all_caught_up(live.engine, session.positions)
             for name, last in list(session.positions.items()):
-                watcher.watch(name, session.wish.options, given.get(cursor.key(name), last))
-            heartbeat = Heartbeat(session.wish.heartbeat_ms / 1000, lambda: events.heartbeat(live.engine.now_ms()))
+                watcher.watch(name, session.options.options, given.get(cursor.key(name), last))
+            heartbeat = Heartbeat(session.options.heartbeat_ms / 1000, lambda: events.heartbeat(live.engine.now_ms()))
             async for piece in watcher.pieces(heartbeat):
                 yield piece
         finally:
@@ -140,9 +140,9 @@ async def _stream(request: Request, session: Session, watcher: Watcher[bytes]) -
 
 
 def _encode(watcher: Watcher[bytes], event: Event) -> bytes:
-    if len(watcher.handed) > 1:
+    if len(watcher.delivered) > 1:
         return event.with_id(watcher.id())
-    [name] = watcher.handed
+    [name] = watcher.delivered
     return event.alone(b'"%b"' % cursor.key(name).encode())
 
 

@@ -58,7 +58,7 @@ async def _stream(request: Request, name: str, worker: Worker) -> AsyncGenerator
     broker = request.broker
     engine = broker.engine
     topic = engine.topic(name)
-    with request.stream_place():
+    with request.hold_stream():
         async with worker:
             outbox = Outbox(request, name)
             worker.room_for = outbox.room_for

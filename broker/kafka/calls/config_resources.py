@@ -46,8 +46,8 @@ async def resources(call: Call, request: ListConfigResourcesRequest) -> ListConf
     if Resource.GROUP in wanted:
         found += [
             ListConfigResourcesConfigResource(resource_name=group_id, resource_type=Resource.GROUP)
-            for group_id, kept in call.broker.kafka_shares.configs.groups()
-            if kept.is_shown_to(call.access.prefixes)
+            for group_id, config_ in call.broker.kafka_shares.configs.groups()
+            if config_.is_shown_to(call.access.prefixes)
             and reaches(call, group_id, READ)
             and reaches_shares(call, group_id)
         ]

@@ -80,8 +80,8 @@ def _described(
         found = _of_broker(call)
     elif resource.resource_type == Resource.GROUP:
         _allow_group(call, READ, resource.resource_name)
-        kept = call.broker.kafka_shares.configs.kept(resource.resource_name)
-        config = kept.set if kept.is_shown_to(call.access.prefixes) else {}
+        config_ = call.broker.kafka_shares.configs.config_of(resource.resource_name)
+        config = config_.set if config_.is_shown_to(call.access.prefixes) else {}
         found = [_of_group(setting, config, request) for setting in GROUP_SETTINGS.values()]
     else:
         raise Refused(ErrorCode.INVALID_REQUEST, f"There are no settings of resource type {resource.resource_type}.")
@@ -208,7 +208,7 @@ async def _alter_group(
     try:
         _allow_group(call, ADMIN, group_id)
         if dry:
-            changed(configs.kept(group_id).set)
+            changed(configs.config_of(group_id).set)
         elif not await configs.change(group_id, call.access.prefixes, changed):
             raise Refused(_FORBIDDEN[Resource.GROUP], f"{group_id} was set by a key that is for more topics than this.")
     except Exception as error:

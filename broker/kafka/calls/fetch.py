@@ -20,8 +20,8 @@ from broker.kafka.codec.fetch import Fetched, FetchRequest, Wanted, read_fetch, 
 from broker.kafka.codec.wire import Buffer
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.fetching import OffsetOutOfRange, check_offset, read_from, stale_epoch
+from broker.kafka.located import located, log_start_offset
 from broker.kafka.packing import packed
-from broker.kafka.places import located, log_start_offset
 from broker.memory.memory import LOOK_BYTES, PATIENCE_S, SMALL
 from broker.memory.refusal import Overloaded
 from storage.errors import ShuttingDown, TopicNotFound
@@ -36,7 +36,7 @@ MAX_BYTES: Final = 64 << 20
 #: Read this much where there is no memory for all that was asked for.
 _SOME_BYTES: Final = 1 << 20
 #: A large answer counts as no more than this when it is scheduled.
-MAX_TURN_BYTES: Final = 1 << 20
+MAX_SLICE_BYTES: Final = 1 << 20
 
 
 async def fetch(call: Call, body: memoryview) -> Answer:
@@ -65,7 +65,7 @@ async def _read_in_room(call: Call, request: FetchRequest, deadline: float) -> t
     most = min(request.max_bytes, MAX_BYTES, sum(max(0, wanted.max_bytes) for wanted in request.wanted))
     most = min(most, memory.answers.per_owner or most)
     # A single record may be large: many clients arriving at once would block the loop.
-    await memory.turn(LOOK_BYTES)
+    await memory.acquire(LOOK_BYTES)
     found, full = await _read_all(call, request._replace(max_bytes=min(most, SMALL)))
     size = sum(each.bare_size for each in found)
     if size <= SMALL and (most <= SMALL or not full):
@@ -82,7 +82,7 @@ async def _read_in_room(call: Call, request: FetchRequest, deadline: float) -> t
     call.room = room
     if room.size < most and answers.has_room(connection, most - room.size):
         room.resize(most)
-    await memory.turn(min(room.size, MAX_TURN_BYTES))
+    await memory.acquire(min(room.size, MAX_SLICE_BYTES))
     found, full = await _read_all(call, request._replace(max_bytes=min(most, room.size)))
     room.resize(sum(each.size for each in found))
     return found, full
@@ -135,7 +135,7 @@ async def _read_one(call: Call, wanted: Wanted, room: int, least: int) -> tuple[
 async def _read_named(call: Call, wanted: Wanted, room: int, least: int) -> tuple[Fetched, bool]:
     name, partition = wanted.topic, wanted.partition
     try:
-        place, topic = located(call, READ, name, partition)
+        partition_name, topic = located(call, READ, name, partition)
     except Exception as error:
         return Fetched(name, partition, code_of(error)), False
     try:
@@ -147,7 +147,7 @@ async def _read_named(call: Call, wanted: Wanted, room: int, least: int) -> tupl
         batches: Sequence[Buffer] = ()
         bare_size, next_offset = 0, wanted.offset
         if room > 0 and wanted.offset < log.head:
-            read = await read_from(call.broker.engine, place, topic, wanted.offset, room, least=least)
+            read = await read_from(call.broker.engine, partition_name, topic, wanted.offset, room, least=least)
             found, next_offset = read
             bare_size = sum(map(len, found))
             batches = await packed(call.broker, topic, found, call.version)
@@ -167,11 +167,14 @@ async def _grown(call: Call, request: FetchRequest, found: Sequence[Fetched], de
     engine = call.broker.engine
     try:
         # All of them before the first wait: one may have been deleted while the others were read.
-        places = [located(call, READ, each.topic, each.partition)[0] for each in found]
+        partition_names = [located(call, READ, each.topic, each.partition)[0] for each in found]
     except TopicNotFound:
         return True
     call.flight.end()
-    waits = [engine.wait_beyond(place, each.high_watermark, left_ms) for place, each in zip(places, found, strict=True)]
+    waits = [
+        engine.wait_beyond(partition_name, each.high_watermark, left_ms)
+        for partition_name, each in zip(partition_names, found, strict=True)
+    ]
     if not waits:
         await asyncio.sleep(left_ms / 1000)
         return False

@@ -62,7 +62,7 @@ def _described(call: Call, group_id: str, *, tell_operations: bool) -> DescribeG
             group_id=group_id,
             group_state=found.state,
         )
-    told = DescribeGroupsDescribedGroup(
+    described = DescribeGroupsDescribedGroup(
         group_id=group_id,
         group_state=found.state,
         protocol_type=found.protocol_type,
@@ -70,20 +70,20 @@ def _described(call: Call, group_id: str, *, tell_operations: bool) -> DescribeG
         members=_members(found),
     )
     if tell_operations:
-        told.authorized_operations = group_operations(call.access)
-    return told
+        described.authorized_operations = group_operations(call.access)
+    return described
 
 
 def _members(found: Described) -> list[DescribeGroupsDescribedGroupMember]:
-    settled = found.state is State.STABLE
+    stable = found.state is State.STABLE
     return [
         DescribeGroupsDescribedGroupMember(
             member_id=each.member_id,
             group_instance_id=each.instance_id,
             client_id=each.client_id,
             client_host=each.client_host,
-            member_metadata=each.metadata(found.protocol) if settled else b"",
-            member_assignment=each.assignment if settled else b"",
+            member_metadata=each.metadata(found.protocol) if stable else b"",
+            member_assignment=each.assignment if stable else b"",
         )
         for each in found.members
     ]

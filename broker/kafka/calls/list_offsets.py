@@ -10,6 +10,7 @@ from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import LEADER_EPOCH
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.fetching import offset_of_max_timestamp, offset_since, stale_epoch
+from broker.kafka.located import located, log_start_offset
 from broker.kafka.messages.positions import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -29,7 +30,6 @@ from broker.kafka.messages.topics import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from broker.kafka.places import located, log_start_offset
 from storage.state.manifest import COLD
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsRe
 async def _listed(call: Call, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     try:
-        place, topic = located(call, READ, name, asked.partition_index)
+        partition_name, topic = located(call, READ, name, asked.partition_index)
         stale = stale_epoch(asked.current_leader_epoch)
         if stale is not None:
             answer.error_code = stale
         elif asked.timestamp < 0 and call.version < _SERVED_SINCE.get(asked.timestamp, NEVER):
             answer.error_code = ErrorCode.UNSUPPORTED_VERSION
         else:
-            found = await _offset_of(call.broker.engine, place, topic, asked.timestamp)
+            found = await _offset_of(call.broker.engine, partition_name, topic, asked.timestamp)
             if found is not None:
                 answer.offset, answer.timestamp = found
                 answer.leader_epoch = LEADER_EPOCH
@@ -83,14 +83,14 @@ async def _listed(call: Call, name: str, asked: ListOffsetsPartition) -> ListOff
     return answer
 
 
-async def _offset_of(engine: Engine, place: str, topic: Topic, timestamp: int) -> tuple[int, int] | None:
+async def _offset_of(engine: Engine, partition_name: str, topic: Topic, timestamp: int) -> tuple[int, int] | None:
     """Offset and time (-1 for a position without a record); None: there is no such record."""
     if timestamp == LATEST:
         return topic.log.head, -1
     if timestamp == EARLIEST:
         return log_start_offset(topic), -1
     if timestamp == MAX_TIMESTAMP:
-        return await offset_of_max_timestamp(engine, place, topic)
+        return await offset_of_max_timestamp(engine, partition_name, topic)
     if timestamp == EARLIEST_LOCAL:
         return _first_local(topic), -1
     if timestamp == LATEST_TIERED:
@@ -98,7 +98,7 @@ async def _offset_of(engine: Engine, place: str, topic: Topic, timestamp: int) -
         return None if tiered is None else (tiered - 1, -1)
     if timestamp == EARLIEST_PENDING_UPLOAD:
         return (_first_local(topic), -1) if engine.options.cold_dir else None
-    return await offset_since(engine, place, topic, timestamp)
+    return await offset_since(engine, partition_name, topic, timestamp)
 
 
 def _tiered_end(topic: Topic) -> int | None:
@@ -155,13 +155,13 @@ async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRec
 async def _deleted(call: Call, name: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     answer = DeleteRecordsPartitionResult(partition_index=asked.partition_index)
     try:
-        place, topic = located(call, DELETE, name, asked.partition_index)
+        partition_name, topic = located(call, DELETE, name, asked.partition_index)
         offset = topic.log.head if asked.offset == ALL else asked.offset
         if not 0 <= offset <= topic.log.head:
             answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         else:
             if offset:
-                await call.broker.engine.delete_records(place, before_seq=offset + 1)
+                await call.broker.engine.delete_records(partition_name, before_seq=offset + 1)
             answer.low_watermark = log_start_offset(topic)
     except Exception as error:
         answer.error_code = code_of(error)

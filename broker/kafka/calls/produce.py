@@ -24,8 +24,8 @@ from broker.kafka.codec.produce import (
 )
 from broker.kafka.compacted import is_compacted, key_missing
 from broker.kafka.errors import ErrorCode, code_of, sentence_of
+from broker.kafka.located import located, log_start_offset
 from broker.kafka.mapping import to_stored
-from broker.kafka.places import located, log_start_offset
 from broker.kafka.records.compression import MAX_BATCH_BYTES
 from broker.kafka.records.errors import (
     BatchError,
@@ -64,7 +64,7 @@ class _Outcomes:
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self._call = call
-        self._places = request.batches
+        self._batches = request.batches
         self._found: list[Produced | None] = [None] * len(request.batches)
         self._open = len(request.batches)
         self._whole: asyncio.Future[Body | None] | None = None
@@ -81,22 +81,22 @@ class _Outcomes:
         else:
             code, sentence = code_of(error), sentence_of(error)
         self._call.errors.append(code)
-        batch = self._places[number]
+        batch = self._batches[number]
         to_blame = error.at if isinstance(error, KeyMissing) else ()
         self._set(number, Produced(batch.topic, batch.partition, code, sentence=sentence, to_blame=to_blame))
 
-    def settled(self, number: int, topic: Topic) -> Callable[[Appended | Exception], None]:
+    def callback_for(self, number: int, topic: Topic) -> Callable[[Appended | Exception], None]:
         """The callback for the outcome of an append."""
 
-        def told(outcome: Appended | Exception) -> None:
+        def on_result(outcome: Appended | Exception) -> None:
             if isinstance(outcome, Exception):
                 self.refused(number, outcome)
                 return
-            batch = self._places[number]
+            batch = self._batches[number]
             start = log_start_offset(topic)
             self._set(number, Produced(batch.topic, batch.partition, 0, outcome.first_seq - 1, start))
 
-        return told
+        return on_result
 
     def _set(self, number: int, outcome: Produced) -> None:
         self._found[number] = outcome
@@ -149,7 +149,7 @@ def _refusal(call: Call, request: ProduceRequest) -> ErrorCode | None:
 async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, number: int, outcomes: _Outcomes) -> None:
     """Hand one batch to the engine. Raises the error that prevents it."""
     engine = call.broker.engine
-    place, topic = located(call, WRITE, batch.topic, batch.partition)
+    partition_name, topic = located(call, WRITE, batch.topic, batch.partition)
     call.broker.pressure.check()
     most = topic.config.max_message_bytes
     if most and len(batch.records or b"") > most:
@@ -157,10 +157,10 @@ async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, numb
     stored, header = await _read(call, batch, keyed=is_compacted(topic.config))
     producer = _producer_of(header)
     hasten = request.acks == ALL
-    told = outcomes.settled(number, topic)
-    if not engine.append_now(place, stored, told, producer=producer, hasten=hasten):
+    on_result = outcomes.callback_for(number, topic)
+    if not engine.try_append(partition_name, stored, on_result, producer=producer, hasten=hasten):
         # Awaited here: no later batch of this connection overtakes it.
-        told(await engine.append(place, stored, create=False, producer=producer, hasten=hasten))
+        on_result(await engine.append(partition_name, stored, create=False, producer=producer, hasten=hasten))
     call.broker.kafka_codecs.sent(topic, header.codec)
 
 

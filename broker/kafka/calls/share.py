@@ -93,7 +93,7 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
     found = [topics[name] for name in member.wanted if name in topics and "/" not in name]
     ids = [cluster.uuid_of(topic) for topic in found if not topic.provisional]
     assignment = None
-    if member.tell(ids):
+    if member.announce(ids):
         assignment = ShareGroupHeartbeatAssignment(
             topic_partitions=[ShareGroupHeartbeatTopicPartitions(topic_id=each, partitions=[0]) for each in ids]
         )
@@ -168,13 +168,15 @@ def _refusal(error: Exception) -> tuple[ErrorCode, str | None]:
     return code_of(error), sentence_of(error)
 
 
-async def _settled(call: Call, session: Session, topic_id: bytes, said: SharePartition) -> tuple[ErrorCode, str | None]:
+async def _acknowledge(
+    call: Call, session: Session, topic_id: bytes, said: SharePartition
+) -> tuple[ErrorCode, str | None]:
     """The result of the acknowledgements of one partition."""
     try:
         topic = await _queue(call, session, topic_id, said.partition_index)
         held = session.holding(topic_id).leases
         planned = plan(said.acknowledgement_batches, held, call.version)
-        stood = await call.broker.kafka_shares.settle(session, topic, planned)
+        stood = await call.broker.kafka_shares.acknowledge(session, topic, planned)
     except InvalidBatches as error:
         return ErrorCode.INVALID_REQUEST, str(error)
     except Exception as error:
@@ -211,7 +213,7 @@ async def fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse:
     for topic in request.topics:
         for part in topic.partitions:
             if part.acknowledgement_batches:
-                code, sentence = await _settled(call, session, topic.topic_id, part)
+                code, sentence = await _acknowledge(call, session, topic.topic_id, part)
                 answers.acknowledged(topic.topic_id, part.partition_index, code, sentence)
     if step is Step.CLOSE:
         call.broker.kafka_shares.end((session.group_id, session.member_id), forgiven=True)
@@ -245,7 +247,7 @@ async def _acquire(call: Call, session: Session, request: ShareFetchRequest, ans
         batches = await packed(call.broker, acquired.topic, batches_of(acquired.jobs), None)
         answers.acquired(acquired, b"".join(batches))
     if session.queues:
-        session.turn()
+        session.rotate()
     answers.lock_ms = min((shares.lock_ms(session.group_id, topic) for topic in topics), default=_LOCK_MS)
 
 
@@ -306,7 +308,7 @@ async def acknowledge(call: Call, request: ShareAcknowledgeRequest) -> ShareAckn
     for topic in request.topics:
         parts: list[ShareAcknowledgePartition] = []
         for part in topic.partitions:
-            code, sentence = await _settled(call, session, topic.topic_id, part)
+            code, sentence = await _acknowledge(call, session, topic.topic_id, part)
             parts.append(
                 ShareAcknowledgePartition(partition_index=part.partition_index, error_code=code, error_message=sentence)
             )

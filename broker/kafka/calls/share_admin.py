@@ -12,6 +12,7 @@ from broker.kafka.cluster import LEADER_EPOCH, group_operations, may
 from broker.kafka.errors import ErrorCode
 from broker.kafka.group_reach import reaches_shares
 from broker.kafka.groups.states import State
+from broker.kafka.located import log_start_offset
 from broker.kafka.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -34,7 +35,6 @@ from broker.kafka.messages.share import (
     ShareGroupDescribeResponse,
     ShareGroupDescribeTopicPartitions,
 )
-from broker.kafka.places import log_start_offset
 from broker.kafka.refusals import Refused, refusal
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _described(call: Call, group_id: str, *, tell_operations: bool) -> ShareGrou
         )
     members = call.broker.kafka_shares.members.of(group_id)
     epoch = max((member.epoch for _, member in members), default=0)
-    told = ShareGroupDescribeDescribedGroup(
+    described = ShareGroupDescribeDescribedGroup(
         group_id=group_id,
         group_state=State.STABLE if members else State.EMPTY,
         group_epoch=epoch,
@@ -86,14 +86,14 @@ def _described(call: Call, group_id: str, *, tell_operations: bool) -> ShareGrou
                 client_id=member.client_id,
                 client_host=member.client_host,
                 subscribed_topic_names=list(member.wanted),
-                assignment=ShareGroupDescribeAssignment(topic_partitions=_assigned(call, member.told or ())),
+                assignment=ShareGroupDescribeAssignment(topic_partitions=_assigned(call, member.announced or ())),
             )
             for member_id, member in members
         ],
     )
     if tell_operations:
-        told.authorized_operations = group_operations(call.access)
-    return told
+        described.authorized_operations = group_operations(call.access)
+    return described
 
 
 def _assigned(call: Call, ids: tuple[bytes, ...]) -> list[ShareGroupDescribeTopicPartitions]:
@@ -121,11 +121,11 @@ def _offsets_of(call: Call, asked: DescribeShareGroupOffsetsRequestGroup) -> Des
         wanted = [(each.topic_name, each.partitions) for each in asked.topics]
     for name, partitions in wanted:
         topic = queues.get(name)
-        told = DescribeShareGroupOffsetsResponseTopic(topic_name=name)
+        described = DescribeShareGroupOffsetsResponseTopic(topic_name=name)
         if topic is not None and may(call.access, READ, name):
-            told.topic_id = cluster.uuid_of(topic)
-        told.partitions = [_offset(call, name, topic, number) for number in partitions]
-        answer.topics.append(told)
+            described.topic_id = cluster.uuid_of(topic)
+        described.partitions = [_offset(call, name, topic, number) for number in partitions]
+        answer.topics.append(described)
     return answer
 
 

@@ -245,7 +245,7 @@ class Coordinator:
         hosted = self._host(group_id)
         error = hosted.group.delete()
         if error is not ErrorCode.NONE:
-            self._settle(hosted)
+            self._after_event(hosted)
             return error
         try:
             # Until the end, nobody can create the group anew.
@@ -313,26 +313,26 @@ class Coordinator:
         if error is ErrorCode.NONE:
             hosted = self._host(group_id)
             error = ask(hosted.group)
-            self._settle(hosted, moves=moves)
+            self._after_event(hosted, moves=moves)
         return error
 
     async def _answer(self, hosted: Hosted, begin: Callable[[Token], None]) -> Answered:
         """The answer for the token that `begin` gets."""
         waiting: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         begin(waiting)
-        self._settle(hosted)
+        self._after_event(hosted)
         try:
             return await waiting
         except asyncio.CancelledError:
             hosted.group.hung_up(waiting, self._now_ms())
-            self._settle(hosted)
+            self._after_event(hosted)
             raise
 
-    def _settle(self, hosted: Hosted, *, moves: bool = True) -> None:
+    def _after_event(self, hosted: Hosted, *, moves: bool = True) -> None:
         """After an event: send answers, note its next deadline, or forget it."""
         if moves:
             hosted.moved()
-        hosted.pass_on(self._settle)
+        hosted.pass_on(self._after_event)
         group_id = hosted.group.group_id
         if self._stopped or self._hosted.get(group_id) is not hosted:
             return  # forgotten before; the group may be in memory anew
@@ -370,7 +370,7 @@ class Coordinator:
         except Exception as error:
             _log.error("kafka_group_failed", group=hosted.group.group_id, exc_info=error)
             hosted.break_off(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self._settle(hosted)
+        self._after_event(hosted)
 
     # -- expiry --------------------------------------------------------------------------------------------------------
 
@@ -397,4 +397,4 @@ class Coordinator:
                 # It had members when the process ended, or it has committed offsets without any.
                 hosted = self._host(group_id)
                 hosted.add(Save(record.generation, record.protocol_type, empty=True))
-                self._settle(hosted)
+                self._after_event(hosted)

@@ -86,9 +86,9 @@ class Group:
             self._admit(token, asked, then, now_ms)
         elif known is not None and then in _REPLACEMENTS:
             self._replace(token, asked, known, then, now_ms)
-        elif known is not None and then is Action.TELL_AGAIN:
+        elif known is not None and then is Action.ANSWER_AGAIN:
             self._touch(known, now_ms)
-            self._tell_joined(token, known)
+            self._answer_join(token, known)
         elif known is not None:
             self._update(token, asked, known, then, now_ms)
 
@@ -126,9 +126,9 @@ class Group:
             self.state = State.STABLE
             for each in self.roster.members.values():
                 each.assignment = assignments.get(each.member_id, b"")
-                self._tell_assignment(each, now_ms)
-        elif then is Action.TELL_ASSIGNMENT:
-            self._tell_assignment(member, now_ms)
+                self._answer_sync(each, now_ms)
+        elif then is Action.ANSWER_SYNC:
+            self._answer_sync(member, now_ms)
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now_ms: int) -> ErrorCode:
         """NONE, or the error that tells the member what to do. A session continues in either case."""
@@ -256,7 +256,7 @@ class Group:
         new = self.roster.replace(old, asked, now_ms + asked.session_ms)
         if then is Action.REPLACE_IN_PLACE and self.roster.choose_protocol() == self.protocol:
             # With the leader's old id, so that this member does not take itself for the leader and assigns to nobody.
-            self._tell_joined(token, new, leader)
+            self._answer_join(token, new, leader)
             return
         if then is not Action.REPLACE:
             self._prepare(now_ms)
@@ -326,7 +326,7 @@ class Group:
             token, each.join = each.join, None
             if token is not None:
                 self._touch(each, now_ms)
-                self._tell_joined(token, each)
+                self._answer_join(token, each)
 
     def _late(self) -> list[Member]:
         """Members that have not synced in this generation."""
@@ -368,7 +368,7 @@ class Group:
     def _touch(member: Member, now_ms: int) -> None:
         member.expires_ms = now_ms + member.session_ms
 
-    def _tell_joined(self, token: Token, member: Member, leader: str | None = None) -> None:
+    def _answer_join(self, token: Token, member: Member, leader: str | None = None) -> None:
         leader = self.roster.leader if leader is None else leader
         leads = member.member_id == leader
         self.outbox.append(
@@ -383,7 +383,7 @@ class Group:
             )
         )
 
-    def _tell_assignment(self, member: Member, now_ms: int) -> None:
+    def _answer_sync(self, member: Member, now_ms: int) -> None:
         token, member.sync = member.sync, None
         if token is not None:
             self._touch(member, now_ms)

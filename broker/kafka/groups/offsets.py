@@ -50,15 +50,15 @@ class Offsets:
         Raises TopicNotFound, LimitReached, Unavailable; TopicIncompatible for a queue; InvalidRequest for an
         ephemeral topic or too much metadata.
         """
-        where = self._place(topic, partition)
-        kept = metadata.encode() if metadata else None
+        where = self._partition_name(topic, partition)
+        metadata_bytes = metadata.encode() if metadata else None
         epoch = leader_epoch if leader_epoch >= 0 else None
-        await self._engine.consumers.commit_offset(where, _name(group_id), offset, kept, leader_epoch=epoch)
+        await self._engine.consumers.commit_offset(where, _name(group_id), offset, metadata_bytes, leader_epoch=epoch)
 
     def fetch(self, group_id: str, topic: str, partition: int) -> Committed | None:
         """None: nothing is committed. Raises TopicNotFound."""
         try:
-            found = self._engine.consumers.committed(self._place(topic, partition), _name(group_id))
+            found = self._engine.consumers.committed(self._partition_name(topic, partition), _name(group_id))
         except (ConsumerNotFound, InvalidRequest, TopicIncompatible):  # the last: queues, for which nobody commits
             return None
         epoch = -1 if found.leader_epoch is None else found.leader_epoch
@@ -105,7 +105,7 @@ class Offsets:
 
     async def delete(self, group_id: str, topic: str, partition: int) -> bool:
         """False: there was nothing to delete. Durable on return. Raises TopicNotFound, Unavailable."""
-        return await self._engine.consumers.delete(self._place(topic, partition), _name(group_id))
+        return await self._engine.consumers.delete(self._partition_name(topic, partition), _name(group_id))
 
     async def delete_all(self, group_id: str) -> None:
         """Durable on return. Raises Unavailable."""
@@ -117,7 +117,7 @@ class Offsets:
         topics = self._engine.catalog.topics
         return [where for where, topic in topics.items() if name in topic.log.consumers.by_name]
 
-    def _place(self, topic: str, partition: int) -> str:
+    def _partition_name(self, topic: str, partition: int) -> str:
         """Raises TopicNotFound for a partition that does not exist."""
         where = address(topic, partition)
         found = self._engine.catalog.topics.get(where) if partition >= 0 else None

@@ -98,7 +98,7 @@ class Roster:
         common = self._common()
         votes = Counter(next(name for name, _ in each.protocols if name in common) for each in self.members.values())
         first = self.members.get(self.leader) or next(iter(self.members.values()))
-        liked = {name: place for place, (name, _) in reversed(list(enumerate(first.protocols)))}
+        liked = {name: rank for rank, (name, _) in reversed(list(enumerate(first.protocols)))}
         return min(votes, key=lambda name: (-votes[name], liked[name]))
 
     def _others(self, but: str) -> list[Member]:

@@ -65,11 +65,11 @@ class Action(enum.Enum):
     UPDATE = enum.auto()
     UPDATE_AND_REBALANCE = enum.auto()
     #: The answer to its join was lost: it is sent again.
-    TELL_AGAIN = enum.auto()
+    ANSWER_AGAIN = enum.auto()
     #: Its sync waits for the leader's.
     PARK = enum.auto()
     ASSIGN = enum.auto()
-    TELL_ASSIGNMENT = enum.auto()
+    ANSWER_SYNC = enum.auto()
     REMOVE = enum.auto()
     REMOVE_AND_REBALANCE = enum.auto()
     NEXT_GENERATION = enum.auto()
@@ -102,22 +102,22 @@ TABLE: Final[dict[tuple[State, Event], Action]] = {
     # The purpose of static members: a restart within the session costs the others nothing.
     (_STABLE, Event.JOIN_REPLACED): Action.REPLACE_IN_PLACE,
     (_PREPARING, Event.JOIN_AGAIN): Action.UPDATE,
-    (_COMPLETING, Event.JOIN_AGAIN): Action.TELL_AGAIN,
-    (_STABLE, Event.JOIN_AGAIN): Action.TELL_AGAIN,
+    (_COMPLETING, Event.JOIN_AGAIN): Action.ANSWER_AGAIN,
+    (_STABLE, Event.JOIN_AGAIN): Action.ANSWER_AGAIN,
     (_PREPARING, Event.JOIN_CHANGED): Action.UPDATE,
     (_COMPLETING, Event.JOIN_CHANGED): Action.UPDATE_AND_REBALANCE,
     (_STABLE, Event.JOIN_CHANGED): Action.UPDATE_AND_REBALANCE,
     (_PREPARING, Event.JOIN_LEADER): Action.UPDATE,
-    (_COMPLETING, Event.JOIN_LEADER): Action.TELL_AGAIN,
+    (_COMPLETING, Event.JOIN_LEADER): Action.ANSWER_AGAIN,
     # The leader may have seen a change that the group cannot see, for example in partitions.
     (_STABLE, Event.JOIN_LEADER): Action.UPDATE_AND_REBALANCE,
     (_PREPARING, Event.SYNC): Action.REFUSE_REBALANCING,
     (_COMPLETING, Event.SYNC): Action.PARK,
-    (_STABLE, Event.SYNC): Action.TELL_ASSIGNMENT,
+    (_STABLE, Event.SYNC): Action.ANSWER_SYNC,
     (_PREPARING, Event.SYNC_LEADER): Action.REFUSE_REBALANCING,
     (_COMPLETING, Event.SYNC_LEADER): Action.ASSIGN,
     # Sent twice: a generation has one assignment.
-    (_STABLE, Event.SYNC_LEADER): Action.TELL_ASSIGNMENT,
+    (_STABLE, Event.SYNC_LEADER): Action.ANSWER_SYNC,
     (_PREPARING, Event.HEARTBEAT): Action.REFUSE_REBALANCING,
     # Clients begin to send them before they have synced.
     (_COMPLETING, Event.HEARTBEAT): Action.ACCEPT,

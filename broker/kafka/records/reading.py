@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 from aiokafka.errors import CorruptRecordException  # pyright: ignore[reportMissingTypeStubs]
 from aiokafka.record.default_records import DefaultRecordBatch  # pyright: ignore[reportMissingTypeStubs]
 
-from broker.kafka.records.alike import read_alike, read_varint
 from broker.kafka.records.compression import MAX_BATCH_BYTES, uncompress
 from broker.kafka.records.errors import BatchTooLarge, CorruptBatch, InvalidBatch, InvalidTimestamp
 from broker.kafka.records.header import (
@@ -21,6 +20,7 @@ from broker.kafka.records.header import (
     BatchHeader,
     read_header,
 )
+from broker.kafka.records.uniform import read_uniform, read_varint
 
 #: Bytes of the smallest record: its length, attributes, two deltas, two lengths, count of headers.
 _LEAST_RECORD: Final = 7
@@ -59,11 +59,11 @@ def read_batch(batch: bytes | memoryview, *, max_records: int = 1 << 31, max_byt
         raise BatchTooLarge(f"The records of a batch are more than {max_bytes} bytes.")
     if len(whole) - HEADER_SIZE < count * _LEAST_RECORD:
         raise CorruptBatch(f"A batch of {count} records has only {len(whole) - HEADER_SIZE} bytes of them.")
-    alike = read_alike(whole, HEADER_SIZE, count)
-    if alike is not None:
+    uniform = read_uniform(whole, HEADER_SIZE, count)
+    if uniform is not None:
         base = header.base_timestamp
-        stamps = [base + delta for delta in alike.deltas]
-        return Columns(header, alike.keys or [None] * count, alike.values, None, stamps)
+        stamps = [base + delta for delta in uniform.deltas]
+        return Columns(header, uniform.keys or [None] * count, uniform.values, None, stamps)
     if len(whole) > MAX_HEADERS * _LEAST_HEADER:
         _check_headers(whole, count)
     try:
@@ -107,14 +107,14 @@ def _check_headers(whole: bytes, count: int) -> None:
         for _ in range(count):
             length, at = read_varint(whole, at)
             end = at + length
-            place = at + 1  # behind the attributes
-            while whole[place] >= 0x80:  # the time takes up to 10 bytes
-                place += 1
-            _, place = read_varint(whole, place + 1)
+            position = at + 1  # behind the attributes
+            while whole[position] >= 0x80:  # the time takes up to 10 bytes
+                position += 1
+            _, position = read_varint(whole, position + 1)
             for _ in range(2):  # key and value
-                size, place = read_varint(whole, place)
-                place += max(0, size)
-            headers += max(0, read_varint(whole, place)[0])
+                size, position = read_varint(whole, position)
+                position += max(0, size)
+            headers += max(0, read_varint(whole, position)[0])
             if headers > MAX_HEADERS:
                 raise BatchTooLarge(f"The records of a batch have at most {MAX_HEADERS} headers, all together.")
             if length < 0:

@@ -35,7 +35,7 @@ from broker.kafka.records.header import (
 _join = b"".join
 _NULL: Final = b"\x01"
 _NONE: Final = b"\x00"
-_KEPT_VARINTS: Final = 1 << 14
+_CACHED_VARINTS: Final = 1 << 14
 
 
 class Columns(NamedTuple):
@@ -61,7 +61,7 @@ def varint(number: int) -> bytes:
 
 
 #: Of the numbers from 0 on: deltas of offsets, and lengths.
-_VARINTS: Final = tuple(map(varint, range(_KEPT_VARINTS)))
+_VARINTS: Final = tuple(map(varint, range(_CACHED_VARINTS)))
 
 
 class _Varints(dict[int, bytes]):
@@ -74,7 +74,7 @@ class _Varints(dict[int, bytes]):
 
 def varints(numbers: Sequence[int]) -> Iterable[bytes]:
     """Of each."""
-    if min(numbers) >= 0 and max(numbers) < _KEPT_VARINTS:
+    if min(numbers) >= 0 and max(numbers) < _CACHED_VARINTS:
         return map(_VARINTS.__getitem__, numbers)
     return map(_Varints().__getitem__, numbers)
 

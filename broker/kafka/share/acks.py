@@ -58,10 +58,10 @@ def plan(batches: Sequence[AcknowledgementBatch], held: Mapping[int, int], versi
             missing = any(type_ is not AckType.GAP and seq not in held for seq, type_ in given)
             found = [each for each in given if each[0] in held]
         else:
-            alike = AckType(types[0])
+            ack_type = AckType(types[0])
             known = range(first, last + 1) if count <= len(held) else sorted(held)
-            found = [(seq, alike) for seq in known if first <= seq <= last and seq in held]
-            missing = alike is not AckType.GAP and len(found) < count
+            found = [(seq, ack_type) for seq in known if first <= seq <= last and seq in held]
+            missing = ack_type is not AckType.GAP and len(found) < count
         unknown = unknown or missing
         for seq, type_ in found:
             seqs.setdefault(AckType.RELEASE if type_ is AckType.GAP else type_, []).append(seq)

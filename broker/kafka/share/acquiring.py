@@ -51,9 +51,9 @@ async def acquire(shares: Shares, session: Session, topics: Sequence[Topic], roo
     """Jobs of these queues; queues without a result are omitted."""
     found: list[Acquired] = []
     for topic in topics:
-        left = room.jobs - sum(len(each.jobs) for each in found)
-        if left > 0:
-            found.append(await _one(shares, session, topic, Room(left, room.bytes, 0)))
+        remaining = room.jobs - sum(len(each.jobs) for each in found)
+        if remaining > 0:
+            found.append(await _one(shares, session, topic, Room(remaining, room.bytes, 0)))
     if topics and not any(each.jobs or each.error for each in found) and room.wait_ms > 0:
         found = await _first(shares, session, topics, room)
     return _fitting(shares, session, found, room)
@@ -86,7 +86,7 @@ async def _first(shares: Shares, session: Session, topics: Sequence[Topic], room
 
 def _fitting(shares: Shares, session: Session, found: Sequence[Acquired], room: Room) -> list[Acquired]:
     """The jobs within the limits; the rest is released."""
-    kept: list[Acquired] = []
+    acquired: list[Acquired] = []
     jobs_left, bytes_left, empty = room.jobs, min(room.bytes, MAX_BYTES), True
     for each in found:
         count = 0
@@ -101,8 +101,8 @@ def _fitting(shares: Shares, session: Session, found: Sequence[Acquired], room: 
             shares.give_back(session, topic_id, leases, forgiven=True)
             bytes_left = 0
         if count or each.error is not None:
-            kept.append(each._replace(jobs=each.jobs[:count]))
-    return kept
+            acquired.append(each._replace(jobs=each.jobs[:count]))
+    return acquired
 
 
 def batches_of(jobs: Sequence[ClaimedJob]) -> list[bytes]:

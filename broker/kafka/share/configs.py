@@ -18,11 +18,11 @@ from broker.kafka.group_settings import GroupConfig
 if TYPE_CHECKING:
     from storage.engine import Engine
 
-#: Kind of the states: `Kept` in JSON, by the id of the group.
+#: Kind of the states: `ShareGroupConfig` in JSON, by the id of the group.
 KIND: Final = "share_config"
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class ShareGroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`set`: texts by name; `prefixes`: of the key that set them, () = of any topic."""
 
     set: dict[str, str] = {}
@@ -37,7 +37,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
         return not self.prefixes or self.is_within(prefixes)
 
 
-_NOTHING: Final = Kept()
+_NOTHING: Final = ShareGroupConfig()
 
 
 class Configs:
@@ -49,15 +49,15 @@ class Configs:
 
     def of(self, group_id: str, topics: Collection[str]) -> GroupConfig:
         """The part of a group's config that applies to these topics."""
-        kept = self.kept(group_id)
-        holds = not kept.prefixes or all(name.startswith(kept.prefixes) for name in topics)
-        return kept.set if holds else _NOTHING.set
+        config = self.config_of(group_id)
+        holds = not config.prefixes or all(name.startswith(config.prefixes) for name in topics)
+        return config.set if holds else _NOTHING.set
 
-    def kept(self, group_id: str) -> Kept:
+    def config_of(self, group_id: str) -> ShareGroupConfig:
         found = self._engine.states.get(KIND, group_id)
         return _NOTHING if found is None else _decoded(found)
 
-    def groups(self) -> list[tuple[str, Kept]]:
+    def groups(self) -> list[tuple[str, ShareGroupConfig]]:
         """Groups with a config."""
         return [(group_id, _decoded(value)) for group_id, value in self._engine.states.items(KIND)]
 
@@ -70,10 +70,10 @@ class Configs:
         Raises what `changed` raises, LimitReached, StorageError.
         """
         async with self._changing:
-            before = self.kept(group_id)
+            before = self.config_of(group_id)
             if before.set and not before.is_within(prefixes):
                 return False
-            after = Kept(set=dict(changed(before.set)), prefixes=prefixes)
+            after = ShareGroupConfig(set=dict(changed(before.set)), prefixes=prefixes)
             if not after.set:
                 if before.set:
                     await self._engine.states.delete(KIND, group_id)
@@ -83,5 +83,5 @@ class Configs:
 
 
 @lru_cache(maxsize=256)
-def _decoded(value: bytes) -> Kept:
-    return msgspec.json.decode(value, type=Kept)
+def _decoded(value: bytes) -> ShareGroupConfig:
+    return msgspec.json.decode(value, type=ShareGroupConfig)

@@ -27,27 +27,27 @@ SESSION_TIMEOUT_MS: Final = 45_000
 
 
 class Member:
-    """One member of a group. `wanted`: names; `told`: the ids of the topics announced to it."""
+    """One member of a group. `wanted`: names; `announced`: the ids of the topics announced to it."""
 
-    __slots__ = ("client_host", "client_id", "due_ms", "epoch", "told", "wanted")
+    __slots__ = ("announced", "client_host", "client_id", "due_ms", "epoch", "wanted")
 
     def __init__(self, due_ms: int) -> None:
         self.epoch = 1
         self.wanted: tuple[str, ...] = ()
-        self.told: tuple[bytes, ...] | None = None
+        self.announced: tuple[bytes, ...] | None = None
         #: As of its last heartbeat, for descriptions of the group.
         self.client_id = ""
         self.client_host = ""
         #: When its session expires.
         self.due_ms = due_ms
 
-    def tell(self, topic_ids: Sequence[bytes]) -> bool:
+    def announce(self, topic_ids: Sequence[bytes]) -> bool:
         """Set its topics; returns whether it must be told."""
         ids = tuple(topic_ids)
-        if ids == self.told:
+        if ids == self.announced:
             return False
-        self.epoch += self.told is not None
-        self.told = ids
+        self.epoch += self.announced is not None
+        self.announced = ids
         return True
 
 
@@ -103,7 +103,7 @@ class Members:
         elif epoch not in (member.epoch, member.epoch - 1):
             return ErrorCode.FENCED_MEMBER_EPOCH
         elif epoch != member.epoch:
-            member.told = None  # it is announced again
+            member.announced = None  # it is announced again
         if wanted is not None:
             member.wanted = tuple(dict.fromkeys(wanted))
         member.due_ms = now_ms + session_ms

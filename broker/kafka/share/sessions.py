@@ -81,7 +81,7 @@ class Session:
         if topic_id in self.queues:
             self.queues.remove(topic_id)
 
-    def turn(self) -> None:
+    def rotate(self) -> None:
         """The first queue becomes the last one."""
         self.queues.append(self.queues.pop(0))
 

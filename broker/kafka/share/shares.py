@@ -19,7 +19,7 @@ from broker.kafka import cluster
 from broker.kafka import group_settings as settings
 from broker.kafka.errors import ErrorCode
 from broker.kafka.fetching import offset_since
-from broker.kafka.places import log_start_offset
+from broker.kafka.located import log_start_offset
 from broker.kafka.share.acks import AckType, Plan
 from broker.kafka.share.configs import Configs
 from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, Members
@@ -142,10 +142,10 @@ class Shares:
         session = self._sessions.get(key)
         if session is not None:
             loop = asyncio.get_running_loop()
-            self._leaving.append(loop.call_later(LEAVE_GRACE_S, self._left, key, session))
+            self._leaving.append(loop.call_later(LEAVE_GRACE_S, self._on_session_gone, key, session))
         return self.members.leave(group_id, member_id)
 
-    def _left(self, key: tuple[str, str], session: Session) -> None:
+    def _on_session_gone(self, key: tuple[str, str], session: Session) -> None:
         now = asyncio.get_running_loop().time()
         self._leaving = [timer for timer in self._leaving if timer.when() > now]
         if self._sessions.get(key) is session:
@@ -220,7 +220,7 @@ class Shares:
         holding.leases.update((job.record.seq, job.lease_id) for job in jobs)
         return jobs
 
-    async def settle(self, session: Session, topic: Topic, plan: Plan) -> bool:
+    async def acknowledge(self, session: Session, topic: Topic, plan: Plan) -> bool:
         """Carry out the member's acknowledgements; returns whether all leases stood. On return the result is as
         durable as the queue.
 

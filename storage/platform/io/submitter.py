@@ -122,9 +122,9 @@ class Submitter:
                 taken.append(request)
             if not taken:
                 return  # the leader submits it when there is room
-            self._hand_over(taken, count)
+            self._submit_taken(taken, count)
 
-    def _hand_over(self, taken: list[Request], count: int) -> None:
+    def _submit_taken(self, taken: list[Request], count: int) -> None:
         self.submissions += 1
         self.submitted += count
         done = tries = 0
@@ -157,7 +157,7 @@ class Submitter:
                 self._deliver()
                 self._submit_queued()
                 if not own.left or self._broken is not None:
-                    self._hand_on()
+                    self._choose_leader()
                     return
                 # Alone, it is woken once for all its entries.
                 least = own.left if len(self._in_flight) == own.left else 1
@@ -178,7 +178,7 @@ class Submitter:
                 del self._waiting[request]
                 request.wake.release()
 
-    def _hand_on(self) -> None:
+    def _choose_leader(self) -> None:
         """The next leader is whoever has waited longest; none when nobody waits."""
         following = next(iter(self._waiting), None)
         if following is None:

@@ -45,7 +45,7 @@ class Marker:
             )
         self._store.expect(self._path)
 
-    def settle(self, used: bool) -> None:
+    def mark_used(self, used: bool) -> None:
         """Before anything moves: both files are there and durable on return.
 
         `used`: segments are there already, by a version that wrote no marker. Raises ColdError, OSError, SegmentError.

@@ -61,9 +61,9 @@ _CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
 class ObjectStore:
     """ColdStore in a bucket (storage/segments/tiering/store.py says what each call promises)."""
 
-    def __init__(self, remote: Remote, place: str, fs: FileSystem, timeout_s: float) -> None:
+    def __init__(self, remote: Remote, location: str, fs: FileSystem, timeout_s: float) -> None:
         self._remote = remote
-        self._place = place
+        self._location = location
         self._fs = fs
         self._timeout_s = timeout_s
 
@@ -166,7 +166,7 @@ class ObjectStore:
         return [key for key in self._call(prefix, pages) if is_key(key)]
 
     def describe(self) -> str:
-        return self._place
+        return self._location
 
     # ---- steps
 
@@ -284,8 +284,8 @@ def open_url(url: str, fs: FileSystem, timeout_s: float = TIMEOUT_S) -> ObjectSt
             f"The cold store {parts.scheme}://{parts.netloc} cannot be opened: the settings in the environment "
             "(AWS_*, GOOGLE_*, AZURE_*) are incomplete or wrong."
         )
-    place = f"{parts.scheme}://{parts.netloc}" + (f"/{prefix}" if prefix else "")
-    return ObjectStore(remote, place, fs, timeout_s)
+    location = f"{parts.scheme}://{parts.netloc}" + (f"/{prefix}" if prefix else "")
+    return ObjectStore(remote, location, fs, timeout_s)
 
 
 def _remote(scheme: str, bucket: str, prefix: str | None, timeout_s: float) -> Remote:

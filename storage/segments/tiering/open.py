@@ -53,4 +53,4 @@ def open_tier(store: ColdStore | None, options: Options, fs: FileSystem, path: s
         return None if store is None else ColdTier(store, cluster_id)
     marker = Marker(fs, path, store, cluster_id)
     marker.check()
-    return ColdTier(store, cluster_id, marker.settle)
+    return ColdTier(store, cluster_id, marker.mark_used)

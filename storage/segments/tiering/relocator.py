@@ -31,7 +31,7 @@ from storage.segments.housekeeping import needs_rewrite
 from storage.segments.names import SegmentId
 from storage.segments.store import id_of
 from storage.segments.tiering import relocation
-from storage.segments.tiering.debts import Owed, owed_by
+from storage.segments.tiering.pending_uploads import PendingUploads, pending_for
 from storage.segments.tiering.store import ColdError
 from storage.segments.tiering.tier import ColdTier
 from storage.state.catalog import Topic
@@ -58,7 +58,7 @@ class Relocator:
         self._stopping = False
         #: Logs that have objects in the store; None until it has been listed.
         self._present: set[int] | None = None
-        self._owed: dict[int, Owed] = {}
+        self._pending: dict[int, PendingUploads] = {}
         self._leftover: list[SegmentId] = []
         self._troubled: set[int] = set()
         #: Deleted logs whose folder here is gone, and whose objects are still to be removed.
@@ -72,13 +72,13 @@ class Relocator:
 
     def gone(self, id: SegmentId, tier: str) -> None:
         """By a synced frame this segment is in no manifest any more."""
-        owed = self._owed.get(id.topic_id)
-        if self._engine.store.cold is not None and (tier == COLD or (owed is not None and id in owed.attempted)):
-            owed = self._owes(id.topic_id)
-            owed.garbage.add(id)
-            owed.attempted.discard(id)
-            owed.indexes.pop(id, None)
-            owed.topic_file = True
+        pending = self._pending.get(id.topic_id)
+        if self._engine.store.cold is not None and (tier == COLD or (pending is not None and id in pending.attempted)):
+            pending = self._owes(id.topic_id)
+            pending.garbage.add(id)
+            pending.attempted.discard(id)
+            pending.indexes.pop(id, None)
+            pending.topic_file = True
 
     def index_changed(self, id: SegmentId) -> None:
         """Deletions were flagged in the .idx of a cold segment."""
@@ -91,16 +91,16 @@ class Relocator:
         self.deleted.add(topic_id)
         return True
 
-    def _owes(self, topic_id: int) -> Owed:
-        return self._owed.setdefault(topic_id, Owed())
+    def _owes(self, topic_id: int) -> PendingUploads:
+        return self._pending.setdefault(topic_id, PendingUploads())
 
     # -- rounds ----------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
         """One round, which goes on when its caller goes away. Raises what could not be done; it is tried again."""
-        if self._engine.relief.puts_off("relocator"):
+        if self._engine.load_shedding.puts_off("relocator"):
             return
-        await self.settled()
+        await self.wait_idle()
         self._round = asyncio.ensure_future(self.work())
         await asyncio.shield(self._round)
 
@@ -108,7 +108,7 @@ class Relocator:
         """Begin nothing more: the round under way ends at its next step."""
         self._stopping = True
 
-    async def settled(self) -> None:
+    async def wait_idle(self) -> None:
         """No round is under way any more."""
         while self._round is not None and not self._round.done():
             await asyncio.wait([self._round])
@@ -149,7 +149,7 @@ class Relocator:
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
             logs = () if topic.provisional else topic.logs
-            if any(log.topic_id in self._owed or self._next(log) is not None for log in logs):
+            if any(log.topic_id in self._pending or self._next(log) is not None for log in logs):
                 found.append(topic)
         return found
 
@@ -176,9 +176,9 @@ class Relocator:
                 if not await self._relocate(cold, log, segment):
                     break
                 await self._put_topic_file(cold, topic, log)
-            owed = self._owed.get(log.topic_id)
-            if owed is not None:
-                await self._pay(cold, topic, log, owed)
+            pending = self._pending.get(log.topic_id)
+            if pending is not None:
+                await self._pay(cold, topic, log, pending)
 
     def _next(self, log: Log) -> Segment | None:
         """The oldest segment that is to move. Those in front of it have: so the tier has no holes."""
@@ -198,8 +198,8 @@ class Relocator:
         engine, id = self._engine, id_of(log.topic_id, segment)
         engine.housekeeping.busy.add(segment)
         try:
-            owed = self._owes(log.topic_id)
-            owed.attempted.add(id)
+            pending = self._owes(log.topic_id)
+            pending.attempted.add(id)
             assert self._present is not None
             self._present.add(log.topic_id)
             await self._run(relocation.copy, engine.store, cold, log.topic_id, segment, self._go_on)
@@ -210,8 +210,8 @@ class Relocator:
             await engine.submit_controls(log, frame, frees=True)
             if not self._names(id, COLD):
                 return False
-            owed.attempted.discard(id)
-            owed.topic_file = True
+            pending.attempted.discard(id)
+            pending.topic_file = True
             self._leftover.append(id)
         finally:
             engine.housekeeping.busy.discard(segment)
@@ -236,36 +236,36 @@ class Relocator:
 
     # -- the store as the manifests are ------------------------------------------------------------------------------
 
-    async def _pay(self, cold: ColdTier, topic: Topic, log: Log, owed: Owed) -> None:
+    async def _pay(self, cold: ColdTier, topic: Topic, log: Log, pending: PendingUploads) -> None:
         engine = self._engine
-        for id in list(owed.indexes):
-            compare = owed.indexes.pop(id)
+        for id in list(pending.indexes):
+            compare = pending.indexes.pop(id)
             if self._names(id, COLD):
                 try:
                     await self._run(relocation.put_idx, engine.fs, engine.path, cold, id, compare=compare)
                 except BaseException:
                     if self._names(id, COLD):
-                        owed.indexes.setdefault(id, compare)
+                        pending.indexes.setdefault(id, compare)
                     raise
         await self._put_topic_file(cold, topic, log)
-        for id in list(owed.garbage):
+        for id in list(pending.garbage):
             if not self._names(id, COLD):
                 await self._run(relocation.remove_objects, cold, id)
                 self.removed += 1
-            owed.garbage.discard(id)
-        if not owed:
-            self._owed.pop(log.topic_id, None)
+            pending.garbage.discard(id)
+        if not pending:
+            self._pending.pop(log.topic_id, None)
 
     async def _put_topic_file(self, cold: ColdTier, topic: Topic, log: Log) -> None:
-        owed = self._owes(log.topic_id)
-        if not owed.topic_file:
+        pending = self._owes(log.topic_id)
+        if not pending.topic_file:
             return
         content = relocation.topic_file(cold.cluster_id, topic, log)
-        owed.topic_file = False
+        pending.topic_file = False
         try:
             await self._run(cold.store.put_bytes, cold.topic_key(log.topic_id), content)
         except BaseException:
-            owed.topic_file = True
+            pending.topic_file = True
             raise
 
     async def _remove_logs(self, cold: ColdTier) -> None:
@@ -274,7 +274,7 @@ class Relocator:
             if topic_id in self._present:
                 await self._run(relocation.remove_log, cold, topic_id)
             self._present.discard(topic_id)
-            self._owed.pop(topic_id, None)
+            self._pending.pop(topic_id, None)
             self._troubled.discard(topic_id)
             self._engine.catalog.pending_deletes.discard(topic_id)
             self.deleted.discard(topic_id)
@@ -289,11 +289,11 @@ class Relocator:
         engine = self._engine
         for topic in engine.catalog.topics.values():
             for log in topic.logs:
-                owed = owed_by(log, found.get(log.topic_id, set()))
-                if owed is not None:
-                    self._owed[log.topic_id] = owed
+                pending = pending_for(log, found.get(log.topic_id, set()))
+                if pending is not None:
+                    self._pending[log.topic_id] = pending
         for topic_id in found.keys() - engine.catalog.by_id.keys() - engine.catalog.pending_deletes:
-            _log.warning("stranger_in_cold_tier", folder=cold.log_folder(topic_id))  # not ours to remove
+            _log.warning("unknown_folder_in_cold_tier", folder=cold.log_folder(topic_id))  # not ours to remove
         return set(found)
 
 

@@ -24,11 +24,11 @@ _BELOW = re.compile(r"([0-9a-f]{16})/([^/]+)")
 class ColdTier:
     """Every method may be called from any thread; what asks the store only from those that may wait for it."""
 
-    def __init__(self, store: ColdStore, cluster_id: str, settle: Callable[[bool], None] | None = None) -> None:
-        """`settle` is to be called before anything moves there: see `Marker.settle`."""
+    def __init__(self, store: ColdStore, cluster_id: str, mark_used: Callable[[bool], None] | None = None) -> None:
+        """`mark_used` is to be called before anything moves there: see `Marker.settle`."""
         self.store = store
         self.cluster_id = cluster_id
-        self.settle = settle
+        self.mark_used = mark_used
         #: Key of the folder that all logs are in.
         self.folder = f"{cluster_id}/{names.TOPICS}"
         self._counting = threading.Lock()

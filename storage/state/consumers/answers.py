@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from storage.format import control
-from storage.state.consumers.attempts import KEPT_MS, Span
+from storage.state.consumers.attempts import ANSWER_TTL_MS, AnswerRange
 from storage.state.consumers.consumer import Awaited, Consumer
 from storage.state.state_table import ATTEMPT, StateTable
 
@@ -28,7 +28,7 @@ class _Answer(msgspec.Struct, kw_only=True):
 def remembered(consumer: Consumer, awaited: Awaited) -> control.State:
     """The frame that follows the cursor frame."""
     value = _Answer(
-        consumer_id=consumer.consumer_id, key=awaited.key, cursor=consumer.confirmed_seq, **awaited.span._asdict()
+        consumer_id=consumer.consumer_id, key=awaited.key, cursor=consumer.confirmed_seq, **awaited.range._asdict()
     )
     return control.State(kind=ATTEMPT, key=consumer.name, value=msgspec.msgpack.encode(value))
 
@@ -38,11 +38,11 @@ def resume(consumer: Consumer, states: StateTable | None, head_seq: int, now_ms:
     raw = states.get(ATTEMPT, consumer.name) if states is not None else None
     if raw is None:
         return
-    kept = msgspec.msgpack.decode(raw, type=_Answer)
-    same = (kept.consumer_id, kept.cursor) == (consumer.consumer_id, consumer.durable_seq)
-    if same and kept.to_seq <= head_seq:  # salvage may have lost the end of the log
-        span = Span(kept.from_seq, kept.to_seq, kept.limit, kept.max_bytes)
-        consumer.resume(Awaited(kept.key, span, now_ms + KEPT_MS))
+    entry = msgspec.msgpack.decode(raw, type=_Answer)
+    same = (entry.consumer_id, entry.cursor) == (consumer.consumer_id, consumer.durable_seq)
+    if same and entry.to_seq <= head_seq:  # salvage may have lost the end of the log
+        range_ = AnswerRange(entry.from_seq, entry.to_seq, entry.limit, entry.max_bytes)
+        consumer.resume(Awaited(entry.key, range_, now_ms + ANSWER_TTL_MS))
 
 
 def has_one(states: StateTable | None, name: str) -> bool:

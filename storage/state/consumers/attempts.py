@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from storage.state.consumers.values import ConsumerRead
 
-KEPT_MS = 60_000
+ANSWER_TTL_MS = 60_000
 #: Bytes counted for an answer, for each of its records (beside their bytes), and for an answer without records.
 _OVERHEAD, _RECORD_OVERHEAD, _BARE = 1024, 200, 400
 
 
-class Span(NamedTuple):
+class AnswerRange(NamedTuple):
     """The range of an answer, from exclusive, to inclusive, and the limits it was read with.
 
     `limit` 0: the answer was empty.
@@ -29,12 +29,12 @@ class Span(NamedTuple):
     max_bytes: int
 
 
-class Kept(NamedTuple):
+class RememberedAnswer(NamedTuple):
     """An answer, or only its range."""
 
     until_ms: int
     size: int
-    span: Span
+    range: AnswerRange
     answer: ConsumerRead | None
 
 
@@ -46,7 +46,7 @@ class Attempts:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._kept: OrderedDict[tuple[int, str], Kept] = OrderedDict()
+        self._answers: OrderedDict[tuple[int, str], RememberedAnswer] = OrderedDict()
         #: Answers whose records are in memory, oldest first.
         self._whole: OrderedDict[tuple[int, str], None] = OrderedDict()
         self.bytes = 0
@@ -55,54 +55,60 @@ class Attempts:
         self.forgotten = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._answers)
 
     def remember(
-        self, consumer_id: int, key: str, span: Span, answer: ConsumerRead | None, now_ms: int, until_ms: int = 0
+        self,
+        consumer_id: int,
+        key: str,
+        range_: AnswerRange,
+        answer: ConsumerRead | None,
+        now_ms: int,
+        until_ms: int = 0,
     ) -> None:
         """Remember an answer that is about to be returned; None: it was returned before a clean stop."""
         self._drop((consumer_id, key))
         size = _BARE
-        if answer is not None and span.limit:
+        if answer is not None and range_.limit:
             # A copy, so that no more memory is held than is counted.
             records = answer.result.records = [*answer.result.records]
             size = _OVERHEAD + sum(len(record.body) + _RECORD_OVERHEAD for record in records)
             self._whole[consumer_id, key] = None
-        self._kept[consumer_id, key] = Kept(until_ms or now_ms + KEPT_MS, size, span, answer)
+        self._answers[consumer_id, key] = RememberedAnswer(until_ms or now_ms + ANSWER_TTL_MS, size, range_, answer)
         self.bytes += size
         self.expire(now_ms)
         while self.bytes > self._max_bytes:
             if self._whole:
                 self._let_go(next(iter(self._whole)))
             else:
-                self._drop(next(iter(self._kept)))
+                self._drop(next(iter(self._answers)))
                 self.forgotten += 1
 
-    def find(self, consumer_id: int, key: str, now_ms: int) -> Kept | None:
+    def find(self, consumer_id: int, key: str, now_ms: int) -> RememberedAnswer | None:
         """The answer of an earlier read with this key, unless it has expired."""
-        kept = self._kept.get((consumer_id, key))
-        if kept is None or kept.until_ms <= now_ms:
+        answer_ = self._answers.get((consumer_id, key))
+        if answer_ is None or answer_.until_ms <= now_ms:
             return None
         self.repeated += 1
-        return kept
+        return answer_
 
     def expire(self, now_ms: int) -> None:
         """Forget expired answers."""
-        while self._kept:
-            key, kept = next(iter(self._kept.items()))
-            if kept.until_ms > now_ms:
+        while self._answers:
+            key, answer_ = next(iter(self._answers.items()))
+            if answer_.until_ms > now_ms:
                 return
             self._drop(key)
 
     def _let_go(self, key: tuple[int, str]) -> None:
         """Drop the records of an answer and keep its range."""
         del self._whole[key]
-        kept = self._kept[key]
-        self._kept[key] = kept._replace(size=_BARE, answer=None)
-        self.bytes -= kept.size - _BARE
+        answer_ = self._answers[key]
+        self._answers[key] = answer_._replace(size=_BARE, answer=None)
+        self.bytes -= answer_.size - _BARE
 
     def _drop(self, key: tuple[int, str]) -> None:
-        kept = self._kept.pop(key, None)
+        answer_ = self._answers.pop(key, None)
         self._whole.pop(key, None)
-        if kept is not None:
-            self.bytes -= kept.size
+        if answer_ is not None:
+            self.bytes -= answer_.size

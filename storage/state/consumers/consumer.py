@@ -19,18 +19,18 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from storage.state.consumers.attempts import Span
+from storage.state.consumers.attempts import AnswerRange
 from storage.state.consumers.values import Consistency, ConsumerConfig
 
 #: While readers come, a cursor frame is written after this many skipped seqs.
-PASSED_SEQS = 10_000
+UNPERSISTED_SEQS = 10_000
 
 
 class Awaited(NamedTuple):
     """The newest answer; its attempt_key may be used again until then (monotonic ms)."""
 
     key: str
-    span: Span
+    range: AnswerRange
     until_ms: int
 
 
@@ -45,7 +45,7 @@ class Consumer:
         "confirmed_seq",
         "consumer_id",
         "cursor_seq",
-        "desk",
+        "cursor_writer",
         "durable_seq",
         "name",
         "unpersisted",
@@ -67,7 +67,7 @@ class Consumer:
         #: Records covered by the cursor frame in flight that no earlier frame covers. None: no frame is in flight.
         self.writing: int | None = None
         #: The engine's writer for it; None until it is first used.
-        self.desk: Any = None
+        self.cursor_writer: Any = None
 
     @property
     def strict(self) -> bool:
@@ -86,8 +86,8 @@ class Consumer:
 
     def resume(self, awaited: Awaited) -> None:
         """This answer was unconfirmed at the clean stop, and is unconfirmed again."""
-        self.cursor_seq = max(self.cursor_seq, awaited.span.to_seq)
-        self.unpersisted = awaited.span.limit if self.cursor_seq > self.durable_seq else 0
+        self.cursor_seq = max(self.cursor_seq, awaited.range.to_seq)
+        self.unpersisted = awaited.range.limit if self.cursor_seq > self.durable_seq else 0
         self.awaited = awaited
 
     def awaits(self, now_ms: int) -> Awaited | None:
@@ -105,14 +105,14 @@ class Consumer:
         """Whether the confirmed cursor should be written now, with nobody waiting for it."""
         if self.writing is not None or self.confirmed_seq <= self.durable_seq:
             return False
-        passed = self.confirmed_seq - self.durable_seq - self.confirmed
-        return self.confirmed * 2 >= self.config.persist_every or passed >= PASSED_SEQS
+        unpersisted_seqs = self.confirmed_seq - self.durable_seq - self.confirmed
+        return self.confirmed * 2 >= self.config.persist_every or unpersisted_seqs >= UNPERSISTED_SEQS
 
     def has_room(self, records: int) -> bool:
         """Whether this many more records may be handed out before another frame is durable."""
         return not records or not self.unpersisted or self.unpersisted + records <= self.config.persist_every
 
-    def hand_out(self, seq: int, records: int) -> None:
+    def deliver(self, seq: int, records: int) -> None:
         """Hand out this many records and move the cursor to `seq`. Earlier answers are confirmed by this."""
         self.cursor_seq = seq
         self.unpersisted += records
@@ -137,7 +137,7 @@ class Consumer:
         return self.confirmed_seq
 
     def write_other(self) -> None:
-        """A frame with another seq is in flight. Once it is durable, `placed` or `reset` apply it."""
+        """A frame with another seq is in flight. Once it is durable, `moved_to` or `reset` apply it."""
         assert self.writing is None, "one frame at a time"
         self.writing = 0
 
@@ -148,7 +148,7 @@ class Consumer:
             self.confirmed = max(0, self.confirmed - covered)
             self.unpersisted = max(0, self.unpersisted - covered)
 
-    def placed(self, seq: int) -> None:
+    def moved_to(self, seq: int) -> None:
         """The log has a new position for the cursor: an earlier commit, or a seek.
 
         After a commit, records handed out behind it stay handed out. A seek also resets.

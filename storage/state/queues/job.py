@@ -29,7 +29,7 @@ TABLE: dict[str, tuple[frozenset[int], int]] = {
     "dead": (frozenset({READY, HELD, DEAD, LEASED}), DEAD),
 }
 
-JobRow: TypeAlias = tuple[int, int, int, int, int, int]
+LeaseEntry: TypeAlias = tuple[int, int, int, int, int, int]
 """[seq, lease_id, deadline, deliveries, ready_at, forgiven], as in a Lease frame."""
 
 
@@ -42,13 +42,13 @@ class Holder(Protocol):
 class Attempt:
     """The jobs given to one claim with an attempt_key: (seq, lease_id), and how many are still leased."""
 
-    __slots__ = ("jobs", "key", "left", "node")
+    __slots__ = ("jobs", "key", "node", "remaining")
 
     def __init__(self, node: str, key: str, jobs: list[tuple[int, int]]) -> None:
         self.node = node
         self.key = key
         self.jobs = jobs
-        self.left = len(jobs)
+        self.remaining = len(jobs)
 
 
 class Job:
@@ -89,5 +89,5 @@ class Job:
         self.holder: Holder | None = None
         self.reason: str | None = None
 
-    def row(self) -> JobRow:
+    def entry(self) -> LeaseEntry:
         return (self.seq, self.lease_id, self.deadline, self.deliveries, self.ready_at, self.forgiven)

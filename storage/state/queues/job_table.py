@@ -2,7 +2,7 @@
 
 Heaps contain what comes next (given back, due, expiring, lowest seq). Outdated entries stay in them until they reach
 the top, and are skipped then: nothing is searched for in the middle. A job that was touched has a Job or is part of
-a Grant, never both. Source: api.md §6.
+a LeaseBatch, never both. Source: api.md §6.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from storage.state.queues.grant import Grant
 from storage.state.queues.job import CLAIMING, DEAD, DELAYED, LEASED, READY, Attempt, Job
+from storage.state.queues.lease_batch import LeaseBatch
 from storage.state.queues.policy import Limits
 
 #: A heap with this many more entries than jobs is rebuilt.
@@ -32,11 +32,11 @@ class JobTable:
         "_firsts",
         "_low",
         "attempts",
+        "batches",
         "counts",
         "dead_lettered",
         "dying",
         "gone",
-        "grants",
         "jobs",
         "limits",
         "lost",
@@ -47,8 +47,8 @@ class JobTable:
         self.limits = limits
         self.jobs: dict[int, Job] = {}
         #: By the seq of each of their jobs.
-        self.grants: dict[int, Grant] = {}
-        #: Live records from here on without a Job or a Grant are ready and were never claimed.
+        self.batches: dict[int, LeaseBatch] = {}
+        #: Live records from here on without a Job or a LeaseBatch are ready and were never claimed.
         self.taken = 0
         self.attempts: dict[tuple[str, str], Attempt] = {}
         #: Number of jobs by state.
@@ -60,7 +60,7 @@ class JobTable:
         self.lost = 0
         #: Dead jobs whose move has not begun.
         self.dying: set[int] = set()
-        # Heaps of seqs, or (time, seq); outdated entries are skipped when they reach the top. A grant is entered by its
+        # Heaps of seqs, or (time, seq); outdated entries are skipped when they reach the top. A batch is entered by its
         # first seq.
         self._back: list[int] = []
         self._due: list[tuple[int, int]] = []
@@ -77,24 +77,24 @@ class JobTable:
 
     def ready(self, live: int) -> int:
         """Jobs that can be claimed now, of `live` records."""
-        return live - (len(self.jobs) + len(self.grants) - self.counts[READY] - self.gone)
+        return live - (len(self.jobs) + len(self.batches) - self.counts[READY] - self.gone)
 
     @property
     def touched(self) -> bool:
         """Whether anything is known of any job."""
-        return bool(self.jobs or self.grants)
+        return bool(self.jobs or self.batches)
 
     def knows_any(self, seqs: Iterable[int]) -> bool:
         """Whether anything is known of one of these jobs."""
-        jobs, grants = self.jobs, self.grants
-        return bool((jobs and not jobs.keys().isdisjoint(seqs)) or (grants and not grants.keys().isdisjoint(seqs)))
+        jobs, batches = self.jobs, self.batches
+        return bool((jobs and not jobs.keys().isdisjoint(seqs)) or (batches and not batches.keys().isdisjoint(seqs)))
 
     def everything(self) -> Iterator[Job]:
-        """All jobs that were touched, for reading only: those of a grant are copies."""
+        """All jobs that were touched, for reading only: those of a batch are copies."""
         yield from self.jobs.values()
-        for seq, grant in self.grants.items():
-            if seq == grant.seqs[0]:
-                yield from grant.jobs()
+        for seq, batch in self.batches.items():
+            if seq == batch.seqs[0]:
+                yield from batch.jobs()
 
     def first_back(self) -> int | None:
         """The lowest ready seq of a job with a Job."""
@@ -114,9 +114,9 @@ class JobTable:
         return None
 
     def look(self, seq: int) -> Job | None:
-        """What is known of a job, for reading only: one of a grant is a copy."""
-        grant = self.grants.get(seq)
-        return self.jobs.get(seq) if grant is None else grant.job_at(bisect_left(grant.seqs, seq))
+        """What is known of a job, for reading only: one of a batch is a copy."""
+        batch = self.batches.get(seq)
+        return self.jobs.get(seq) if batch is None else batch.job_at(bisect_left(batch.seqs, seq))
 
     def _is_ready(self, seq: int) -> bool:
         job = self.jobs.get(seq)
@@ -139,72 +139,72 @@ class JobTable:
         due, ends = self._due, self._ends
         return bool((due and due[0][0] <= now_ms) or (ends and ends[0][0] < now_ms))
 
-    def _running_out(self, deadline: int, seq: int) -> Job | Grant | None:
+    def _running_out(self, deadline: int, seq: int) -> Job | LeaseBatch | None:
         """The jobs leased until then by this heap entry, if it is still valid and only time decides about them."""
-        held = self.jobs.get(seq) or self.grants.get(seq)
+        held = self.jobs.get(seq) or self.batches.get(seq)
         if held is None or held.state != LEASED or held.busy or held.deadline != deadline:
             return None
         return held
 
     # -- together ------------------------------------------------------------------------------------------------------
 
-    def put_together(self, seqs: tuple[int, ...]) -> Grant:
-        """A grant of jobs of which nothing is known so far: they are being claimed."""
-        grant = Grant(seqs)
-        self.grants.update(dict.fromkeys(seqs, grant))
+    def add_batch(self, seqs: tuple[int, ...]) -> LeaseBatch:
+        """A batch of jobs of which nothing is known so far: they are being claimed."""
+        batch = LeaseBatch(seqs)
+        self.batches.update(dict.fromkeys(seqs, batch))
         heappush(self._firsts, seqs[0])
         self.counts[CLAIMING] += len(seqs)
-        return grant
+        return batch
 
-    def take_apart(self, grant: Grant) -> list[Job]:
-        """Turn the grant into single jobs. Nothing else changes."""
-        if grant.singles is not None:
-            return grant.singles
-        singles = grant.singles = grant.jobs()
-        for job in singles:
-            del self.grants[job.seq]
+    def take_apart(self, batch: LeaseBatch) -> list[Job]:
+        """Turn the batch into single jobs. Nothing else changes."""
+        if batch.separate is not None:
+            return batch.separate
+        separate = batch.separate = batch.jobs()
+        for job in separate:
+            del self.batches[job.seq]
             self.jobs[job.seq] = job
             heappush(self._low, job.seq)
             if job.state == LEASED and not job.busy:
                 heappush(self._ends, (job.deadline, job.seq))
-        return singles
+        return separate
 
     def lease_of(self, seq: int) -> int:
         """The token of the job's lease; 0: it is not leased. Takes nothing apart."""
         job = self.jobs.get(seq)
         if job is not None:
             return job.lease_id
-        grant = self.grants.get(seq)
-        return grant.lease_ids[bisect_left(grant.seqs, seq)] if grant is not None and grant.lease_ids else 0
+        batch = self.batches.get(seq)
+        return batch.lease_ids[bisect_left(batch.seqs, seq)] if batch is not None and batch.lease_ids else 0
 
-    def whole(self, seqs: Sequence[int]) -> Grant | None:
-        """The grant of exactly these jobs, in this order."""
-        grant = self.grants.get(seqs[0]) if seqs else None
-        return grant if grant is not None and grant.seqs == tuple(seqs) else None
+    def whole(self, seqs: Sequence[int]) -> LeaseBatch | None:
+        """The batch of exactly these jobs, in this order."""
+        batch = self.batches.get(seqs[0]) if seqs else None
+        return batch if batch is not None and batch.seqs == tuple(seqs) else None
 
-    def _end_together(self, grant: Grant) -> None:
+    def _end_batch(self, batch: LeaseBatch) -> None:
         """End the leases of all its jobs, like `_end_lease` of each."""
-        grant.busy = False
-        if grant.attempt is not None:
-            attempt, grant.attempt = grant.attempt, None
-            self._attempt_lost(attempt, len(grant.seqs))
-        if grant.holder is not None:
-            holder, grant.holder = grant.holder, None
-            for seq in grant.seqs:
+        batch.busy = False
+        if batch.attempt is not None:
+            attempt, batch.attempt = batch.attempt, None
+            self._attempt_lost(attempt, len(batch.seqs))
+        if batch.holder is not None:
+            holder, batch.holder = batch.holder, None
+            for seq in batch.seqs:
                 holder.lease_ended(seq)
 
-    def _drop_together(self, grant: Grant) -> None:
-        self.counts[grant.state] -= len(grant.seqs)
-        for seq in grant.seqs:
-            del self.grants[seq]
+    def _drop_batch(self, batch: LeaseBatch) -> None:
+        self.counts[batch.state] -= len(batch.seqs)
+        for seq in batch.seqs:
+            del self.batches[seq]
 
     # -- for those who move them ---------------------------------------------------------------------------------------
 
     def find(self, seq: int) -> Job | None:
         """The job as a Job, if anything is known of it: something is about to happen to it alone."""
         job = self.jobs.get(seq)
-        if job is None and (grant := self.grants.get(seq)) is not None:
-            self.take_apart(grant)
+        if job is None and (batch := self.batches.get(seq)) is not None:
+            self.take_apart(batch)
             job = self.jobs[seq]
         return job
 
@@ -232,8 +232,8 @@ class JobTable:
             holder.lease_ended(job.seq)
 
     def _attempt_lost(self, attempt: Attempt, count: int) -> None:
-        attempt.left -= count
-        if not attempt.left and self.attempts.get((attempt.node, attempt.key)) is attempt:
+        attempt.remaining -= count
+        if not attempt.remaining and self.attempts.get((attempt.node, attempt.key)) is attempt:
             del self.attempts[attempt.node, attempt.key]
 
     def _drop(self, job: Job) -> None:
@@ -243,14 +243,16 @@ class JobTable:
         del self.jobs[job.seq]
 
     def _trim(self) -> None:
-        jobs, limit = self.jobs, 2 * (len(self.jobs) + len(self.grants)) + _SLACK
+        jobs, limit = self.jobs, 2 * (len(self.jobs) + len(self.batches)) + _SLACK
         if len(self._low) > limit:
             self._low = _heap(jobs)
         if len(self._firsts) > limit:
             self._firsts = _heap(self._each_first())
         if len(self._ends) > limit:
             ends = [(job.deadline, seq) for seq, job in jobs.items() if job.state == LEASED]
-            ends += [(self.grants[seq].deadline, seq) for seq in self._each_first() if self.grants[seq].state == LEASED]
+            ends += [
+                (self.batches[seq].deadline, seq) for seq in self._each_first() if self.batches[seq].state == LEASED
+            ]
             self._ends = _heap(ends)
         if len(self._due) > limit:
             self._due = _heap((job.ready_at, seq) for seq, job in jobs.items() if job.state == DELAYED)
@@ -258,9 +260,9 @@ class JobTable:
             self._back = _heap(seq for seq, job in jobs.items() if job.state == READY)
 
     def _each_first(self) -> list[int]:
-        return [seq for seq, grant in self.grants.items() if seq == grant.seqs[0]]
+        return [seq for seq, batch in self.batches.items() if seq == batch.seqs[0]]
 
-    def _settle_in(self, job: Job) -> None:
+    def _requeue(self, job: Job) -> None:
         """Put an unheld job where its fields say: dead, delayed or ready."""
         if job.gone:
             self._drop(job)

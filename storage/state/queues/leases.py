@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
 from storage.format.control import Lease
-from storage.state.queues.grant import Grant, alike
-from storage.state.queues.job import CLAIMING, DEAD, DELAYED, HELD, LEASED, READY, Attempt, Job, JobRow
+from storage.state.queues.job import CLAIMING, DEAD, DELAYED, HELD, LEASED, READY, Attempt, Job, LeaseEntry
 from storage.state.queues.job_table import JobTable
+from storage.state.queues.lease_batch import LeaseBatch, uniform_columns
 from storage.state.queues.policy import Limits
 
 
@@ -38,7 +38,7 @@ class LeaseTable(JobTable):
                 came = True
         return came
 
-    def take_together(self, count: int, live_seqs: Callable[[int, int], Sequence[int]]) -> Grant | None:
+    def take_batch(self, count: int, live_seqs: Callable[[int, int], Sequence[int]]) -> LeaseBatch | None:
         """Up to `count` jobs like `take`, if all that come next were never touched; None: use `take`."""
         if self.first_back() is not None:
             return None
@@ -46,7 +46,7 @@ class LeaseTable(JobTable):
         while len(found) < count and (seqs := live_seqs(self.taken, count - len(found))):
             self.taken = seqs[-1] + 1
             found += [seq for seq in seqs if not self.knows_any((seq,))] if self.knows_any(seqs) else seqs
-        return self.put_together(tuple(found)) if found else None
+        return self.add_batch(tuple(found)) if found else None
 
     def take(self, count: int, live_seqs: Callable[[int, int], Sequence[int]], below: int | None = None) -> list[Job]:
         """Up to `count` ready jobs in claim order, now CLAIMING. `live_seqs(seq, n)` returns the next n live seqs
@@ -77,7 +77,7 @@ class LeaseTable(JobTable):
                     seqs = ()
                     break
                 self.taken = seq + 1
-                if seq not in jobs and seq not in self.grants:
+                if seq not in jobs and seq not in self.batches:
                     job = jobs[seq] = Job(seq)
                     job.state = CLAIMING
                     heappush(self._low, seq)
@@ -110,7 +110,7 @@ class LeaseTable(JobTable):
         return jobs
 
     def put_back(self, jobs: Iterable[Job]) -> None:
-        """Undo a decision about these jobs: they are as before. For a grant: `put_back_together`."""
+        """Undo a decision about these jobs: they are as before. For a batch: `put_back_batch`."""
         for job in jobs:
             if self.jobs.get(job.seq) is not job:
                 continue
@@ -118,22 +118,22 @@ class LeaseTable(JobTable):
                 job.busy = False
                 heappush(self._ends, (job.deadline, job.seq))
             elif job.state in (CLAIMING, HELD):
-                self._settle_in(job)
+                self._requeue(job)
 
-    def put_back_together(self, grant: Grant) -> None:
-        """`put_back` for the jobs of a grant."""
-        if grant.singles is None and self.grants.get(grant.seqs[0]) is not grant:
+    def put_back_batch(self, batch: LeaseBatch) -> None:
+        """`put_back` for the jobs of a batch."""
+        if batch.separate is None and self.batches.get(batch.seqs[0]) is not batch:
             return
-        if grant.singles is None and grant.state == LEASED:
-            grant.busy = False
-            heappush(self._ends, (grant.deadline, grant.seqs[0]))
+        if batch.separate is None and batch.state == LEASED:
+            batch.busy = False
+            heappush(self._ends, (batch.deadline, batch.seqs[0]))
         else:
-            self.put_back(self.take_apart(grant))
+            self.put_back(self.take_apart(batch))
 
     def put_off(self, job: Job, ready_at: int) -> None:
         """A job just taken cannot be delivered before then."""
         job.ready_at = ready_at
-        self._settle_in(job)
+        self._requeue(job)
 
     def expired(self, now_ms: int) -> list[Job]:
         """Jobs whose lease is over: now > deadline. They are busy from here on."""
@@ -143,7 +143,7 @@ class LeaseTable(JobTable):
             held = self._running_out(*heappop(ends))
             if held is not None:
                 held.busy = True
-                found += self.take_apart(held) if isinstance(held, Grant) else (held,)
+                found += self.take_apart(held) if isinstance(held, LeaseBatch) else (held,)
         return found
 
     def held_by(self, seq: int, node: str, lease_id: int, now_ms: int) -> Job | None:
@@ -153,13 +153,13 @@ class LeaseTable(JobTable):
             return None
         return job if lease_id in (0, job.lease_id) else None
 
-    def held_together(self, seqs: Sequence[int], lease_ids: Sequence[int], node: str, now_ms: int) -> Grant | None:
-        """The grant of exactly these jobs if `node` holds all of them now, under these tokens (none: any), and
+    def held_batch(self, seqs: Sequence[int], lease_ids: Sequence[int], node: str, now_ms: int) -> LeaseBatch | None:
+        """The batch of exactly these jobs if `node` holds all of them now, under these tokens (none: any), and
         nothing about them is in flight. None: check each of them."""
-        grant = self.whole(seqs)
-        if grant is None or grant.state != LEASED or grant.busy or grant.node != node or now_ms > grant.deadline:
+        batch = self.whole(seqs)
+        if batch is None or batch.state != LEASED or batch.busy or batch.node != node or now_ms > batch.deadline:
             return None
-        return grant if not lease_ids or grant.lease_ids == tuple(lease_ids) else None
+        return batch if not lease_ids or batch.lease_ids == tuple(lease_ids) else None
 
     def repeat(self, node: str, key: str, now_ms: int) -> list[Job] | None:
         """The jobs of an earlier claim with this attempt_key that are still leased under it; None = no such claim."""
@@ -183,33 +183,33 @@ class LeaseTable(JobTable):
                         job.deadline, job.busy = deadline, False
                         heappush(self._ends, (deadline, seq))
             case "released" | "expired":
-                for row in value.jobs:
-                    self._released(row, value.reason)
+                for entry in value.jobs:
+                    self._released(entry, value.reason)
             case "dead":
-                for row in value.jobs:
-                    job = self._job(row[0])
-                    job.deliveries, job.forgiven, job.reason = row[3], row[5], value.reason
+                for entry in value.jobs:
+                    job = self._job(entry[0])
+                    job.deliveries, job.forgiven, job.reason = entry[3], entry[5], value.reason
                     self._end_lease(job)
                     if job.gone:  # deleted while this was in flight: there is nothing to move
                         self._drop(job)
                         continue
                     self._to(job, DEAD)
-                    self.dying.discard(row[0])
+                    self.dying.discard(entry[0])
             case _:
                 pass  # acked: the Delete decides
         self._trim()
 
     def _claimed(self, value: Lease, node: str) -> None:
-        columns = alike(value.jobs) if value.jobs else None
+        columns = uniform_columns(value.jobs) if value.jobs else None
         if columns is not None:
             seqs, lease_ids, deadline = columns
-            grant = self.whole(seqs)
-            if grant is None and not self.knows_any(seqs):
-                grant = self.put_together(seqs)
-            if grant is not None:
-                self.lease_together(grant, lease_ids, deadline, node, value.attempt_key)
+            batch = self.whole(seqs)
+            if batch is None and not self.knows_any(seqs):
+                batch = self.add_batch(seqs)
+            if batch is not None:
+                self.lease_batch(batch, lease_ids, deadline, node, value.attempt_key)
                 return
-        attempt = self._attempt(node, value.attempt_key, [(row[0], row[1]) for row in value.jobs])
+        attempt = self._attempt(node, value.attempt_key, [(entry[0], entry[1]) for entry in value.jobs])
         ends, counts = self._ends, self.counts
         for seq, lease_id, deadline, deliveries, _, forgiven in value.jobs:
             job = self.find(seq)
@@ -225,28 +225,28 @@ class LeaseTable(JobTable):
             job.attempt = attempt
             heappush(ends, (deadline, seq))
 
-    def lease_together(
-        self, grant: Grant, lease_ids: tuple[int, ...], deadline: int, node: str, attempt_key: str | None
+    def lease_batch(
+        self, batch: LeaseBatch, lease_ids: tuple[int, ...], deadline: int, node: str, attempt_key: str | None
     ) -> None:
         """Apply a `claimed` frame of exactly these jobs."""
-        if grant.state == LEASED:
-            self._lease_anew(grant, same=grant.lease_ids == lease_ids)
-        self.counts[grant.state] -= len(grant.seqs)
-        self.counts[LEASED] += len(grant.seqs)
-        grant.state = LEASED
-        grant.lease_ids, grant.deadline, grant.node = lease_ids, deadline, node
-        grant.attempt = self._attempt(node, attempt_key, zip(grant.seqs, lease_ids, strict=True))
-        heappush(self._ends, (deadline, grant.seqs[0]))
+        if batch.state == LEASED:
+            self._lease_anew(batch, same=batch.lease_ids == lease_ids)
+        self.counts[batch.state] -= len(batch.seqs)
+        self.counts[LEASED] += len(batch.seqs)
+        batch.state = LEASED
+        batch.lease_ids, batch.deadline, batch.node = lease_ids, deadline, node
+        batch.attempt = self._attempt(node, attempt_key, zip(batch.seqs, lease_ids, strict=True))
+        heappush(self._ends, (deadline, batch.seqs[0]))
         self._trim()
 
-    def _lease_anew(self, held: Job | Grant, *, same: bool) -> None:
+    def _lease_anew(self, held: Job | LeaseBatch, *, same: bool) -> None:
         """The leased jobs are about to be leased. The `same` lease again (from a frame that states the present)
         continues: its holder is not told of an end, and frames in flight stay valid."""
         holder, busy = (held.holder, held.busy) if same else (None, False)
         if same:
             held.holder = None
-        if isinstance(held, Grant):
-            self._end_together(held)
+        if isinstance(held, LeaseBatch):
+            self._end_batch(held)
         else:
             self._end_lease(held)
         held.holder, held.busy = holder, busy
@@ -257,15 +257,15 @@ class LeaseTable(JobTable):
         attempt = self.attempts[node, key] = Attempt(node, key, [*jobs])
         return attempt
 
-    def _released(self, row: JobRow, reason: str | None) -> None:
-        seq, _, _, deliveries, ready_at, forgiven = row
+    def _released(self, entry: LeaseEntry, reason: str | None) -> None:
+        seq, _, _, deliveries, ready_at, forgiven = entry
         job = self._job(seq)
         self._end_lease(job)
         job.deliveries, job.forgiven, job.ready_at, job.reason = deliveries, forgiven, ready_at, reason
         if job.gone:
             self._drop(job)
         else:
-            self._settle_in(job)
+            self._requeue(job)
 
     def delay(self, delays: Iterable[tuple[int, int]]) -> None:
         """Records were appended that must not be delivered before their time: (seq, ms since the epoch)."""
@@ -273,14 +273,14 @@ class LeaseTable(JobTable):
             if not self.knows_any((seq,)):
                 job = self._job(seq)
                 job.ready_at = ready_at
-                self._settle_in(job)
+                self._requeue(job)
 
-    def settled(self, seqs: Sequence[int]) -> None:
+    def forget_deleted(self, seqs: Sequence[int]) -> None:
         """These jobs are done: their Delete is committed."""
-        grant = self.whole(seqs)
-        if grant is not None and grant.state == LEASED:
-            self._end_together(grant)
-            self._drop_together(grant)
+        batch = self.whole(seqs)
+        if batch is not None and batch.state == LEASED:
+            self._end_batch(batch)
+            self._drop_batch(batch)
             return
         for seq in seqs:
             job = self.find(seq)
@@ -310,9 +310,9 @@ class LeaseTable(JobTable):
         """All records below `floor` are gone."""
         low, firsts = self._low, self._firsts
         while firsts and firsts[0] < floor:
-            grant = self.grants.get(heappop(firsts))
-            if grant is not None:
-                self.take_apart(grant)
+            batch = self.batches.get(heappop(firsts))
+            if batch is not None:
+                self.take_apart(batch)
         while low and low[0] < floor:
             self.deleted(heappop(low))
 
@@ -322,10 +322,10 @@ class LeaseTable(JobTable):
         for job in list(self.jobs.values()):
             if job.state in (READY, DELAYED):
                 if limits.exhausted(job.deliveries, job.forgiven):
-                    self._settle_in(job)
+                    self._requeue(job)
             elif job.state == DEAD and job.seq in self.dying:
                 self.dying.discard(job.seq)
-                self._settle_in(job)
+                self._requeue(job)
 
     # -- the whole ---------------------------------------------------------------------------------------------------
 
@@ -348,7 +348,7 @@ class LeaseTable(JobTable):
 
     def prune(self, holds: Callable[[int], bool]) -> None:
         """Recovery is over: of records that do not exist, only leases remain."""
-        for seq in [seq for seq in (*self.jobs, *self.grants) if not holds(seq)]:
+        for seq in [seq for seq in (*self.jobs, *self.batches) if not holds(seq)]:
             self.deleted(seq)
 
     def put(self, job: Job) -> None:
@@ -360,4 +360,4 @@ class LeaseTable(JobTable):
             self._to(job, LEASED)
             heappush(self._ends, (job.deadline, job.seq))
         else:
-            self._settle_in(job)
+            self._requeue(job)

@@ -44,7 +44,7 @@ class Moves:
             for seq, _, _, deliveries, _, _ in value.jobs:
                 self.out[seq] = Move(value.dest_id, deliveries, value.reason)
         elif value.event == "released":
-            self.end([row[0] for row in value.jobs])
+            self.end([entry[0] for entry in value.jobs])
 
     def end(self, seqs: Iterable[int]) -> None:
         """Close the moves of these records."""
@@ -53,7 +53,7 @@ class Moves:
 
     def forget_finished(self, is_open: Callable[[int, int], bool]) -> bool:
         """Forget copies whose source is gone for good; returns whether there were any."""
-        kept = {key for key in self.came if is_open(*key)}
-        changed = len(kept) != len(self.came)
-        self.came = kept
+        remaining = {key for key in self.came if is_open(*key)}
+        changed = len(remaining) != len(self.came)
+        self.came = remaining
         return changed

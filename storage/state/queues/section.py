@@ -89,13 +89,13 @@ def restore(table: LeaseTable, section: QueueSection) -> None:
         table.put(job)
     for each in section.attempts:
         attempt = Attempt(each.node, each.key, each.jobs)
-        attempt.left = 0
+        attempt.remaining = 0
         for seq, lease_id in each.jobs:
             job = table.jobs.get(seq)
             if job is not None and job.lease_id == lease_id:
                 job.attempt = attempt
-                attempt.left += 1
-        if attempt.left:
+                attempt.remaining += 1
+        if attempt.remaining:
             table.attempts[each.node, each.key] = attempt
 
 

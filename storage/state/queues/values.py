@@ -35,7 +35,7 @@ class ClaimedJob(NamedTuple):
 _claimed_job: Callable[[Iterable[Any]], ClaimedJob] = partial(tuple.__new__, ClaimedJob)  # pyright: ignore
 
 
-class ClaimedTogether(Sequence[ClaimedJob]):
+class ClaimedBatch(Sequence[ClaimedJob]):
     """The jobs given to one claim, each for the first time. Each is created on access, and not kept."""
 
     __slots__ = ("deadline", "lease_ids", "records")

@@ -107,15 +107,15 @@ class Router:
         if self.waiters:
             reached = [waiter for target, waiter in self.waiters if target <= self.position]
             self.waiters = [each for each in self.waiters if each[0] > self.position]
-            _tell(reached)
+            _wake(reached)
 
     def give_up_waiters(self) -> None:
         """It will not get there soon, because it is blocked or gone."""
         waiters, self.waiters = [waiter for _, waiter in self.waiters], []
-        _tell(waiters)
+        _wake(waiters)
 
 
-def _tell(waiters: list[asyncio.Future[None]]) -> None:
+def _wake(waiters: list[asyncio.Future[None]]) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)

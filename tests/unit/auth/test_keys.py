@@ -69,11 +69,11 @@ def test_the_same_key_twice_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^entries 1 and 3 are the same key$"):
         parse("one:r,two,one:rw")
     with pytest.raises(ValueError, match=r"^entries 2 and 3 are the same key$"):
-        keys.joined(parse("one,two"), parse("two:r"))
+        keys.merged(parse("one,two"), parse("two:r"))
 
 
 def test_keys_of_several_places_are_numbered_through() -> None:
-    assert [key.number for key in keys.joined(parse("one,two"), parse_file("three"))] == [1, 2, 3]
+    assert [key.number for key in keys.merged(parse("one,two"), parse_file("three"))] == [1, 2, 3]
 
 
 def test_a_key_is_found_again_and_nothing_else_is() -> None:

@@ -28,15 +28,15 @@ def test_an_interrupt_while_work_is_handed_over_leaves_none_behind(
     background: BackgroundLoop, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = background._loop  # pyright: ignore[reportPrivateUsage]
-    hand_over = loop.call_soon_threadsafe
+    fall_back = loop.call_soon_threadsafe
     interrupts = [KeyboardInterrupt()]
     begun, ended = threading.Event(), threading.Event()
 
     def interrupted(callback: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         if threading.current_thread() is not threading.main_thread() or not interrupts:
-            return hand_over(callback, *arguments, **named)
+            return fall_back(callback, *arguments, **named)
         if told:
-            hand_over(callback, *arguments, **named)
+            fall_back(callback, *arguments, **named)
             begun.wait(10)
         raise interrupts.pop()
 

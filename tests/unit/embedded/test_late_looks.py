@@ -21,7 +21,7 @@ AT_ONCE = Options(wal_shards=1, checkpoint_interval_ms=5, checkpoint_records=1)
 async def in_segments(engine: Engine) -> None:
     log = engine.topic("t").log
     async with asyncio.timeout(60):
-        while log.held.absorbed != log.head:
+        while log.held.flushed != log.head:
             await asyncio.sleep(0.005)
 
 

@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from storage.format.cutting import alike, largest, total
+from storage.format.blocks import all_equal, largest, total
 
 COLUMNS = [[7], [7] * 8, [7] * 9, [7] * 1000, [7] * 999 + [8], [9] + [7] * 999, [7] * 500 + [6] + [7] * 499, [0] * 20]
 
@@ -16,7 +16,7 @@ def test_columns_are_summed_and_compared_as_numbers_are(numbers: list[int]) -> N
     column = array("I", numbers)
     assert total(column) == sum(numbers)
     assert largest(column) == max(numbers)
-    assert alike(column) == (len({*numbers}) == 1)
+    assert all_equal(column) == (len({*numbers}) == 1)
 
 
 def test_a_column_without_numbers_has_no_largest() -> None:

@@ -149,7 +149,7 @@ async def test_the_decoder_reads_segments_and_the_log_behind_them(data_dir: Path
             for _ in range(3):
                 await live(engine, choice, writes=25)
                 if choice.random() < 0.8:
-                    await engine.upkeep.absorb_all()
+                    await engine.segment_worker.flush_all()
                     await settled(engine)
                     assert all(log.manifest.segments for log in read_data_dir(data_dir).topics.values())
                 await settled(engine)
@@ -181,7 +181,7 @@ async def test_the_decoder_reads_what_the_engine_moved_to_the_cold_store(data_di
         async with Engine.open(data_dir, options) as engine:
             for _ in range(3):
                 await live(engine, choice, writes=25)
-                await engine.upkeep.absorb_all()
+                await engine.segment_worker.flush_all()
                 await settled(engine)
                 await engine.relocator.work()
                 await settled(engine)
@@ -203,12 +203,12 @@ async def test_every_step_of_a_segment_is_read(data_dir: Path) -> None:
         await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
         for tag in ["red", "reddish", "blue", None] * 10:
             await engine.append("t", [NewRecord(data=msgspec.Raw(b"1"), tag=tag)])
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         await engine.append("t", [NewRecord(data=msgspec.Raw(b"2"), tag="red")])
         for deletion in deletions:
             await engine.delete_records("t", **deletion)
             await settled(engine)  # deleted in the log, and not yet in the files
-            await engine.upkeep.absorb_all()
+            await engine.segment_worker.flush_all()
             await settled(engine)
         decoded = read_data_dir(data_dir)
         assert decoded.unnamed == ()
@@ -223,12 +223,12 @@ async def test_records_whose_log_is_trimmed_are_read_from_segments_alone(data_di
         for number in range(300):
             await engine.append("t", [record(choice, number)])
             if number % 100 == 99:
-                await engine.upkeep.absorb_all()
+                await engine.segment_worker.flush_all()
                 await engine.snapshotter.take()
                 await engine.snapshotter.take()
         await engine.delete_records("t", match=TagMatch(b"blue"))
         await settled(engine)
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         decoded = read_data_dir(data_dir)
         appended = {frame.seq for shard in decoded.shards for frame in shard.frames if frame.seq}
         assert len(appended) < 200
@@ -239,8 +239,8 @@ async def test_records_whose_log_is_trimmed_are_read_from_segments_alone(data_di
 async def test_a_topic_that_is_deleted_leaves_no_file_of_a_segment(data_dir: Path) -> None:
     async with Engine.open(data_dir, SEGMENTED) as engine:
         await engine.append("gone", [record(random.Random(11), 1)])
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         await engine.delete_topic("gone")
         assert read_data_dir(data_dir).topics == {}
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         assert read_data_dir(data_dir).unnamed == ()

@@ -52,7 +52,7 @@ async def live(engine: Engine) -> None:
         if number % 3 == 2:
             await engine.snapshotter.take()
             await engine.states.delete("group", "1")
-            await engine.upkeep.absorb_all()
+            await engine.segment_worker.flush_all()
     await engine.consumers.commit("t", "group:0", 9)
     await engine.producers.claim()
 

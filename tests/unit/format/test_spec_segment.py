@@ -31,7 +31,7 @@ def replaced(number: int, change: Callable[[list[int]], object]) -> bytes:
     return IDX[: number * 20] + entry(*values) + IDX[number * 20 + 20 :]
 
 
-def held_together(
+def held_batch(
     data: bytes = DATA,
     idx: bytes = IDX,
     *,
@@ -43,7 +43,7 @@ def held_together(
 
 
 def test_the_golden_segment_is_as_specified() -> None:
-    held_together()
+    held_batch()
     assert [*(record.offset for record in decode_data(DATA)), len(DATA)] == FRAMES
     assert [number for number, each in enumerate(decode_idx(IDX)) if not each.size] == HOLES
 
@@ -55,44 +55,44 @@ def test_no_entry_may_say_anything_else(number: int, field: int) -> None:
         values[field] += 1
 
     with pytest.raises(SegmentViolation) as caught:
-        held_together(idx=replaced(number, change))
+        held_batch(idx=replaced(number, change))
     assert caught.value.offset == number * 20
 
 
 def test_every_truncation_is_found() -> None:
     for cut in truncations(DATA):
         with pytest.raises(SegmentViolation):
-            held_together(data=cut)
+            held_batch(data=cut)
     for cut in truncations(IDX):
         with pytest.raises(SegmentViolation):
-            held_together(idx=cut)
+            held_batch(idx=cut)
 
 
 def test_every_changed_byte_is_found() -> None:
     for offset in range(len(DATA)):
         with pytest.raises(SegmentViolation):
-            held_together(data=DATA[:offset] + bytes((DATA[offset] ^ 1,)) + DATA[offset + 1 :])
+            held_batch(data=DATA[:offset] + bytes((DATA[offset] ^ 1,)) + DATA[offset + 1 :])
     for offset in range(len(IDX)):
         with pytest.raises(SegmentViolation):
-            held_together(idx=IDX[:offset] + bytes((IDX[offset] ^ 1,)) + IDX[offset + 1 :])
+            held_batch(idx=IDX[:offset] + bytes((IDX[offset] ^ 1,)) + IDX[offset + 1 :])
 
 
 def test_a_segment_of_another_log_or_place_is_found() -> None:
     for topic_id, first_seq, end_seq in ((8, 41, 49), (7, 40, 49), (7, 41, 48), (7, 44, 52)):
         with pytest.raises(SegmentViolation):
-            held_together(topic_id=topic_id, first_seq=first_seq, end_seq=end_seq)
+            held_batch(topic_id=topic_id, first_seq=first_seq, end_seq=end_seq)
 
 
 def test_frames_in_another_order_are_found() -> None:
     with pytest.raises(SegmentViolation, match="order"):
-        held_together(data=DATA[59:] + DATA[:59])
+        held_batch(data=DATA[59:] + DATA[:59])
     with pytest.raises(SegmentViolation, match="order"):
-        held_together(data=DATA + DATA[225:])
+        held_batch(data=DATA + DATA[225:])
 
 
 def test_a_deletion_in_one_file_alone_is_found() -> None:
     with pytest.raises(SegmentViolation, match=r"\.data says"):
-        held_together(data=DATA[:58] + b"\xd5" + DATA[59:])
+        held_batch(data=DATA[:58] + b"\xd5" + DATA[59:])
 
 
 @pytest.mark.parametrize(

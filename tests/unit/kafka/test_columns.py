@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from broker.kafka.columns import columns_of
 from broker.kafka.mapping import to_kafka, to_stored
 from storage.format.binary import binary_body
-from storage.records.stretch import joined
+from storage.records.contiguous import chain_records
 from storage.records.values import StoredRecord
 
 NOW = 1_700_000_000_000
@@ -61,7 +61,7 @@ def test_by_columns_is_as_one_by_one(parts: Any) -> None:
         for (tag, body), node in part:
             seq += 2
             sequences[-1].append(StoredRecord(seq, NOW + seq, node, tag, body))
-    records = joined([*sequences])
+    records = chain_records([*sequences])
     seqs, (keys, values, headers, stamps) = columns_of(records)
     expected = [to_kafka(each.body, each.tag, each.node, each.ts) for each in records]
     assert [*seqs] == [each.seq for each in records]

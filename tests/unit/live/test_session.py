@@ -9,10 +9,10 @@ import pytest
 from broker.auth.access import Forbidden
 from broker.live.cursor import Position
 from broker.live.session import TTL_MS, Session, SessionNotFound, Sessions
-from broker.live.wish import Options, Wish
+from broker.live.watch_options import Options, StreamOptions
 from storage.errors import LimitReached
 
-WISH = Wish(options=Options(limit=1, max_batch_bytes=1), heartbeat_ms=1000)
+WISH = StreamOptions(options=Options(limit=1, max_batch_bytes=1), heartbeat_ms=1000)
 
 
 def make(sessions: Sessions, now_ms: float = 0, owner: str | None = None) -> Session:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from broker.live.turns import ROUND, Turns
+from broker.live.scheduler import ROUND, DeliveryScheduler
 
 
 async def test_while_there_is_time_nobody_waits() -> None:
-    turns = Turns()
+    turns = DeliveryScheduler()
     taking = turns.take(ROUND, lambda: 0)
     with contextlib.suppress(StopIteration):
         taking.send(None)
@@ -17,7 +17,7 @@ async def test_while_there_is_time_nobody_waits() -> None:
 
 
 async def test_a_full_round_is_waited_out_and_the_loop_has_its_turn_in_between() -> None:
-    turns = Turns()
+    turns = DeliveryScheduler()
     order: list[str] = []
     await turns.take(ROUND, lambda: 0)
     asyncio.get_running_loop().call_soon(order.append, "others")
@@ -28,7 +28,7 @@ async def test_a_full_round_is_waited_out_and_the_loop_has_its_turn_in_between()
 
 
 async def test_under_pressure_the_higher_priority_is_first() -> None:
-    turns = Turns()
+    turns = DeliveryScheduler()
     order: list[int] = []
 
     async def work(priority: int) -> None:
@@ -42,7 +42,7 @@ async def test_under_pressure_the_higher_priority_is_first() -> None:
 
 
 async def test_without_pressure_the_order_is_that_of_asking() -> None:
-    turns = Turns()
+    turns = DeliveryScheduler()
     order: list[int] = []
 
     async def work(priority: int) -> None:
@@ -54,7 +54,7 @@ async def test_without_pressure_the_order_is_that_of_asking() -> None:
 
 
 async def test_a_topic_of_the_lowest_priority_does_not_starve() -> None:
-    turns = Turns()
+    turns = DeliveryScheduler()
     done = asyncio.Event()
 
     async def busy() -> None:
@@ -71,7 +71,7 @@ async def test_a_topic_of_the_lowest_priority_does_not_starve() -> None:
 
 
 async def test_who_has_gone_takes_no_turn() -> None:
-    turns = Turns()
+    turns = DeliveryScheduler()
     await turns.take(ROUND, lambda: 0)
     gone = asyncio.create_task(turns.take(ROUND, lambda: 1000))
     await asyncio.sleep(0)

@@ -36,11 +36,11 @@ def line() -> Line:
 def watcher(line: Line) -> Watcher[bytes]:
     watcher: Watcher[bytes] = Watcher(
         cast(Live, None),  # no topic is watched here
-        encode=lambda watcher, event: event.data + b"@%d" % watcher.handed["t"].seq,
+        encode=lambda watcher, event: event.data + b"@%d" % watcher.delivered["t"].seq,
         failure=lambda error, _: error.code.encode(),
         positions={},
     )
-    watcher.handed["t"] = Position(1, 0)
+    watcher.delivered["t"] = Position(1, 0)
     watcher.attach(line.push)
     return watcher
 
@@ -90,7 +90,7 @@ async def test_what_a_full_line_did_not_take_was_not_handed_out(watcher: Watcher
     waiting = await parked(watcher)
     line.full = True
     assert not watcher.offer("t", event(5))
-    assert watcher.handed["t"] == Position(1, 0)
+    assert watcher.delivered["t"] == Position(1, 0)
     assert watcher.positions == {}
     waiting.cancel()
 

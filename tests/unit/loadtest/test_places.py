@@ -19,7 +19,7 @@ def counted(place: str) -> dict[str, float]:
     """Of a broker that has the records there."""
     common = {"topics_cold_reads_total": 0.0, "topics_read_records_total": 0.0, "topics_live_bytes": 4e6}
     segments = (0.0, 0.0, 0.0) if place == "tail" else (40_000.0, 4.0, 4.0 if place == "cold" else 0.0)
-    names = ("topics_absorbed_records_total", "topics_segments_sealed_total", "topics_segments_cold")
+    names = ("topics_flushed_records_total", "topics_segments_sealed_total", "topics_segments_cold")
     cached = {"topics_tail_cache_bytes": 4e6 if place == "tail" else 0.0}
     return common | cached | dict(zip(names, segments, strict=True))
 
@@ -50,7 +50,7 @@ def test_another_place_is_not_taken_for_it(wanted: str, found: str) -> None:
     ("place", "name", "value"),
     [
         ("tail", "topics_tail_cache_bytes", 4e6 - 1),
-        ("tail", "topics_absorbed_records_total", 1.0),
+        ("tail", "topics_flushed_records_total", 1.0),
         ("tail", "topics_live_bytes", 0.0),
         ("sealed", "topics_segments_sealed_total", 1.0),
         ("sealed", "topics_segments_cold", 1.0),

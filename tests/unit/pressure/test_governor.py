@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.pressure.governor import CALM_MS, SUSTAINED, Governor, Limits, Signals, Step
+from broker.pressure.governor import RECOVERY_MS, SUSTAINED, Governor, Limits, Signals, Step
 
 LIMITS = Limits(loop_lag_ms=500, queue=0.8, commit_ms=2000)
 
@@ -27,8 +27,8 @@ class Fed:
 @pytest.mark.parametrize(
     ("signals", "step"),
     [
-        (Signals(), Step.CALM),
-        (Signals(loop_lag_ms=124), Step.CALM),
+        (Signals(), Step.NORMAL),
+        (Signals(loop_lag_ms=124), Step.NORMAL),
         (Signals(loop_lag_ms=125), Step.COALESCE),
         (Signals(loop_lag_ms=250), Step.WIDEN),
         (Signals(loop_lag_ms=375), Step.DEFER),
@@ -48,23 +48,23 @@ def test_the_largest_share_decides(signals: Signals, step: Step) -> None:
 def test_a_pause_is_no_pressure() -> None:
     fed = Fed()
     for _ in range(10):
-        assert fed.feed(Signals(loop_lag_ms=5000), SUSTAINED - 1) is Step.CALM
-        assert fed.feed(Signals(), 1) is Step.CALM
+        assert fed.feed(Signals(loop_lag_ms=5000), SUSTAINED - 1) is Step.NORMAL
+        assert fed.feed(Signals(), 1) is Step.NORMAL
 
 
 def test_signals_are_not_mixed_to_make_one_that_lasts() -> None:
     fed = Fed()
     for index in range(30):
         fed.feed(Signals(loop_lag_ms=5000) if index % 2 else Signals(commit_ms=9000), 1)
-        assert fed.governor.step is Step.CALM
+        assert fed.governor.step is Step.NORMAL
 
 
 def test_down_it_goes_one_step_at_a_time() -> None:
     fed = Fed()
     fed.feed(Signals(queue=1.0))
     steps = [fed.feed(Signals(), 1) for _ in range(40)]
-    assert list(dict.fromkeys(steps)) == [Step.REFUSE, Step.DEFER, Step.WIDEN, Step.COALESCE, Step.CALM]
-    per_step = CALM_MS // 100
+    assert list(dict.fromkeys(steps)) == [Step.REFUSE, Step.DEFER, Step.WIDEN, Step.COALESCE, Step.NORMAL]
+    per_step = RECOVERY_MS // 100
     assert steps.count(Step.DEFER) == per_step
     assert steps.count(Step.WIDEN) == per_step
 
@@ -81,14 +81,14 @@ def test_pressure_that_comes_back_begins_the_calm_anew() -> None:
     fed = Fed()
     fed.feed(Signals(queue=0.8))
     for _ in range(5):
-        fed.feed(Signals(), CALM_MS // 100)
+        fed.feed(Signals(), RECOVERY_MS // 100)
         fed.feed(Signals(queue=0.8))
         assert fed.governor.step is Step.REFUSE
 
 
 def test_a_limit_of_nothing_is_not_looked_at() -> None:
     fed = Fed(Limits(loop_lag_ms=0, queue=0.8, commit_ms=0))
-    assert fed.feed(Signals(loop_lag_ms=1e6, commit_ms=1e6)) is Step.CALM
+    assert fed.feed(Signals(loop_lag_ms=1e6, commit_ms=1e6)) is Step.NORMAL
     assert fed.feed(Signals(queue=0.9)) is Step.REFUSE
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from storage.log.commit_window import CommitWindow
-from storage.platform.relief import MAX_DEFER_NS, Relief
+from storage.platform.load_shedding import MAX_DEFER_NS, LoadShedding
 from tests.support.fake_clock import FakeClock
 
 
 def test_nothing_is_put_off_without_pressure() -> None:
-    assert not Relief(FakeClock()).puts_off("housekeeping")
+    assert not LoadShedding(FakeClock()).puts_off("housekeeping")
 
 
 async def test_what_can_wait_waits_but_not_for_ever() -> None:
     clock = FakeClock()
-    relief = Relief(clock)
-    relief.deferring = True
+    load_shedding = LoadShedding(clock)
+    load_shedding.deferring = True
     rounds: list[bool] = []
     for _ in range(130):
-        rounds.append(relief.puts_off("housekeeping"))
+        rounds.append(load_shedding.puts_off("housekeeping"))
         await clock.advance(1000)
     assert rounds.count(False) == 2
     assert rounds.index(False) == MAX_DEFER_NS // 1_000_000_000
@@ -25,37 +25,37 @@ async def test_what_can_wait_waits_but_not_for_ever() -> None:
 
 async def test_each_worker_has_its_own_wait() -> None:
     clock = FakeClock()
-    relief = Relief(clock)
-    relief.deferring = True
-    assert relief.puts_off("housekeeping")
+    load_shedding = LoadShedding(clock)
+    load_shedding.deferring = True
+    assert load_shedding.puts_off("housekeeping")
     await clock.advance(MAX_DEFER_NS // 1_000_000)
-    assert relief.puts_off("relocator")
-    assert not relief.puts_off("housekeeping")
-    assert relief.puts_off("relocator")
+    assert load_shedding.puts_off("relocator")
+    assert not load_shedding.puts_off("housekeeping")
+    assert load_shedding.puts_off("relocator")
 
 
 async def test_pressure_that_ends_is_forgotten() -> None:
     clock = FakeClock()
-    relief = Relief(clock)
-    relief.deferring = True
-    assert relief.puts_off("relocator")
-    relief.deferring = False
+    load_shedding = LoadShedding(clock)
+    load_shedding.deferring = True
+    assert load_shedding.puts_off("relocator")
+    load_shedding.deferring = False
     await clock.advance(MAX_DEFER_NS // 1_000_000)
-    assert not relief.puts_off("relocator")
-    relief.deferring = True
-    assert relief.puts_off("relocator")
+    assert not load_shedding.puts_off("relocator")
+    load_shedding.deferring = True
+    assert load_shedding.puts_off("relocator")
 
 
 def test_a_stretched_window_waits_for_more_company_and_longer() -> None:
     window = CommitWindow(500, 10_000)
     window.committed(8)
     wanted, for_ns = window.wait_for(1)
-    window.stretch = 4
+    window.pressure_factor = 4
     assert window.wait_for(1) == (4 * wanted, 4 * for_ns)
     assert window.wait_for(wanted) == (4 * wanted, 4 * for_ns)
 
 
 def test_a_lone_write_is_not_made_to_wait_however_stretched() -> None:
     window = CommitWindow(500, 10_000)
-    window.stretch = 4
+    window.pressure_factor = 4
     assert window.wait_for(1) == (0, 0)

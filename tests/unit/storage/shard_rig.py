@@ -10,7 +10,7 @@ from storage.log.encode import encode_controls
 from storage.log.reader import FrameStream
 from storage.log.shard_log import ShardLog
 from storage.log.submission import Submission, Unit
-from storage.records.batches import Run
+from storage.records.batches import AppendedRecords
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import options
@@ -112,7 +112,7 @@ class ShardRig:
         ]
 
 
-def run_bytes(run: Run) -> int:
+def run_bytes(run: AppendedRecords) -> int:
     return sum(run.sizes)
 
 

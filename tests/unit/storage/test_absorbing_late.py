@@ -9,8 +9,8 @@ import pytest
 from storage import Durability, Engine, Options, TopicConfig
 from storage.config import Discard, Retention
 from storage.errors import TopicFull
-from storage.segments import absorber
-from storage.segments.absorber import CONSUMED_RECORDS
+from storage.segments import flusher
+from storage.segments.flusher import CONSUMED_RECORDS
 from storage.state.catalog import Topic
 from tests.unit.storage.machine import Machine, records, sized
 
@@ -22,8 +22,8 @@ DEFAULTS = Options()
 
 async def looked(engine: Engine) -> int:
     """How many records of `t` are in segments when the absorber has looked."""
-    await engine.upkeep.tick()
-    return engine.topic("t").log.held.absorbed
+    await engine.segment_worker.tick()
+    return engine.topic("t").log.held.flushed
 
 
 async def write(engine: Engine, count: int, batch: int, config: TopicConfig) -> None:
@@ -81,7 +81,7 @@ async def test_a_full_topic_takes_more_as_soon_as_it_is_consumed(machine: Machin
             refused += 1
         await engine.consumers.commit("t", "c", engine.state("t").head_seq)
         await machine.clock.advance(1000)
-        await engine.upkeep.tick()
+        await engine.segment_worker.tick()
     assert refused == 0
 
 
@@ -96,6 +96,6 @@ async def test_a_topic_that_goes_amid_the_look_is_passed(machine: Machine, monke
                 await engine.delete_topic("u")
             yield topic
 
-    monkeypatch.setattr(absorber, "in_slices", slowly)
-    await engine.absorber.work()
-    assert engine.topic("t").log.held.absorbed == 5
+    monkeypatch.setattr(flusher, "in_slices", slowly)
+    await engine.flusher.work()
+    assert engine.topic("t").log.held.flushed == 5

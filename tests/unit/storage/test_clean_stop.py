@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from storage import Engine, ReadQuery, TopicConfig
-from storage.segments import absorber
-from storage.segments.absorber import Absorber
+from storage.segments import flusher
+from storage.segments.flusher import Flusher
 from storage.state.log import Log
 from tests.unit.storage.machine import Machine, record
 
@@ -24,7 +24,7 @@ async def filled(machine: Machine) -> Engine:
 
 
 def moved(engine: Engine) -> list[int]:
-    return [number for number in range(TOPICS) if engine.topic(f"t{number}").log.held.absorbed == 1000]
+    return [number for number in range(TOPICS) if engine.topic(f"t{number}").log.held.flushed == 1000]
 
 
 async def all_there(engine: Engine) -> bool:
@@ -39,19 +39,19 @@ async def test_what_is_worth_it_has_moved(machine: Machine) -> None:
     await engine.close()
     engine = await machine.start()
     assert moved(engine) == [*range(TOPICS)]
-    assert engine.topic("few").log.held.absorbed == 0
+    assert engine.topic("few").log.held.flushed == 0
     assert await all_there(engine)
 
 
 async def test_it_takes_so_long_and_no_longer(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = await filled(machine)
-    absorb = Absorber._absorb  # pyright: ignore[reportPrivateUsage]
+    mark_flushed = Flusher._flush  # pyright: ignore[reportPrivateUsage]
 
-    async def slowly(of: Absorber, logs: Sequence[Log]) -> None:
-        await absorb(of, logs)
-        await machine.clock.advance(absorber.FINISH_WITHIN_MS // 2)
+    async def slowly(of: Flusher, logs: Sequence[Log]) -> None:
+        await mark_flushed(of, logs)
+        await machine.clock.advance(flusher.FINISH_WITHIN_MS // 2)
 
-    monkeypatch.setattr(Absorber, "_absorb", slowly)
+    monkeypatch.setattr(Flusher, "_flush", slowly)
     await engine.close()
     monkeypatch.undo()
     engine = await machine.start()

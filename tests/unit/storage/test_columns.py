@@ -17,7 +17,7 @@ from storage.format import idx_entry, segment_frame, wal_frame
 from storage.format.wal_frame import FrameType
 from storage.reads.scan import Piece, Scan
 from storage.records import columns
-from storage.records.spans import Span
+from storage.records.batch_slices import BatchSlice
 from storage.records.values import ReadQuery, StoredRecord, TagMatch
 from storage.segments.names import SegmentId
 from storage.segments.reader import SegmentSlice
@@ -276,7 +276,7 @@ def scanned_log(reading: Reading, frames: Frames, verified: bool) -> Any:
         sizes = frames.sizes[begin:end]
         if not sizes or scan.done:
             continue
-        span = Span(FIRST, (3 << 40) + 1000, at, FIRST + begin, TS, sizes)
+        span = BatchSlice(FIRST, (3 << 40) + 1000, at, FIRST + begin, TS, sizes)
         bits = bytes(index in reading.dead for index in range(begin, end))
         try:
             cursors.append(scan.take(Piece(span, data, at, verified, bits if any(bits) else None)))

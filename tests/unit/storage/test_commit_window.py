@@ -102,22 +102,22 @@ def test_a_bound_below_the_other_is_raised_to_it() -> None:
     assert window.wait_for(1)[1] == 500 * US
 
 
-def taking_turns(window: CommitWindow) -> CommitWindow:
-    while not window.taking_turns:
+def alternating(window: CommitWindow) -> CommitWindow:
+    while not window.alternating:
         window.committed(64, gathering_ns=4000 * US, syncing_ns=2000 * US)
     return window
 
 
 def test_it_takes_turns_when_the_company_takes_longer_than_the_disk(window: CommitWindow) -> None:
     for _ in range(2 * GROUPS_A_LOOK):
-        taking_turns(window).committed(32, gathering_ns=2000 * US, syncing_ns=2000 * US)
+        alternating(window).committed(32, gathering_ns=2000 * US, syncing_ns=2000 * US)
         assert window.wait_for(1)[0] == 32
     window.waited(4, 32, 2000 * US)
     assert window.wait_for(1)[1] == 1000 * US
 
 
 def test_a_turn_that_is_late_has_more_in_it_but_the_company_has_not_grown(window: CommitWindow) -> None:
-    taking_turns(window)
+    alternating(window)
     for _ in range(GROUPS_A_LOOK):
         window.committed(50, 14, gathering_ns=4000 * US, syncing_ns=2000 * US)
         assert window.wait_for(1)[0] == 32
@@ -126,12 +126,12 @@ def test_a_turn_that_is_late_has_more_in_it_but_the_company_has_not_grown(window
 
 
 def test_a_turn_that_does_not_come_together_says_that_there_are_fewer(window: CommitWindow) -> None:
-    taking_turns(window).committed(20, 6, gathering_ns=4000 * US, syncing_ns=2000 * US)
+    alternating(window).committed(20, 6, gathering_ns=4000 * US, syncing_ns=2000 * US)
     assert window.wait_for(1)[0] == 13
 
 
 def test_those_who_take_turns_are_counted_now_and_then(window: CommitWindow) -> None:
-    taking_turns(window)
+    alternating(window)
     wanted: list[int] = []
     for _ in range(2 * GROUPS_A_COUNT):
         wanted.append(window.wait_for(1)[0])
@@ -144,7 +144,7 @@ def test_those_who_take_turns_are_counted_now_and_then(window: CommitWindow) -> 
 
 
 def test_a_count_that_comes_together_is_of_several_groups(window: CommitWindow) -> None:
-    taking_turns(window)
+    alternating(window)
     wanted: list[int] = []
     for _ in range(GROUPS_A_COUNT):
         wanted.append(window.wait_for(1)[0])
@@ -153,7 +153,7 @@ def test_a_count_that_comes_together_is_of_several_groups(window: CommitWindow) 
 
 
 def test_a_turn_that_came_together_pays_though_a_sync_at_once_would_have_had_most_of_it(window: CommitWindow) -> None:
-    taking_turns(window)
+    alternating(window)
     before = window.wait_for(1)[1]
     window.waited(30, 32, 2000 * US)
     assert window.wait_for(1)[1] == 2 * before
@@ -165,32 +165,32 @@ def test_a_time_in_which_nobody_came_is_no_reason_to_take_turns(window: CommitWi
     window.committed(17, gathering_ns=2_000_000 * US, syncing_ns=2500 * US)
     for _ in range(GROUPS_A_LOOK - 1):
         window.committed(17, gathering_ns=500 * US, syncing_ns=2500 * US)
-    assert not window.taking_turns
+    assert not window.alternating
 
 
 @pytest.mark.parametrize(("gathering_us", "goes_on"), [(250, False), (251, True)])
 def test_turns_end_where_the_disk_never_has_to_wait(window: CommitWindow, gathering_us: int, goes_on: bool) -> None:
-    taking_turns(window)
+    alternating(window)
     for _ in range(GROUPS_A_LOOK):
         window.committed(32, 32, gathering_ns=gathering_us * US, syncing_ns=2000 * US)
-    assert window.taking_turns == goes_on
+    assert window.alternating == goes_on
 
 
 def test_it_takes_no_turns_when_the_disk_is_slower(window: CommitWindow) -> None:
     for _ in range(2 * GROUPS_A_LOOK):
         window.committed(64, gathering_ns=2000 * US, syncing_ns=4000 * US)
-    assert not window.taking_turns
+    assert not window.alternating
     assert window.wait_for(1)[0] == 64
 
 
 def test_turns_end_where_the_disk_has_become_slow_or_under_pressure(window: CommitWindow) -> None:
-    taking_turns(window).stretch = 4
+    alternating(window).pressure_factor = 4
     assert window.wait_for(1)[0] == 4 * 64
-    window.stretch = 1
+    window.pressure_factor = 1
     assert window.wait_for(1)[0] == 32
     for _ in range(GROUPS_A_LOOK):
         window.committed(32, gathering_ns=0, syncing_ns=2000 * US)
-    assert not window.taking_turns
+    assert not window.alternating
 
 
 def test_a_small_company_is_not_split(window: CommitWindow) -> None:

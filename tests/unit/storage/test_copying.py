@@ -13,7 +13,7 @@ from storage.format import idx_entry, segment_frame, wal_frame
 from storage.format.idx_entry import HAS_NODE, HAS_TAG, Entry
 from storage.log.fetch import WalFileGone
 from storage.log.position import position, split
-from storage.records.spans import Rows
+from storage.records.batch_slices import SliceColumns
 from storage.segments import copying, names
 from storage.segments.copying import Copy, copy
 from storage.segments.errors import SegmentBroken, SegmentCorrupt
@@ -24,14 +24,14 @@ ROOT, WAL = "/data", "/data/wal"
 ID = SegmentId(7, 1)
 
 
-def disk_with(batches: Sequence[tuple[int, int, Sequence[int]]]) -> tuple[SimDisk, Rows]:
+def disk_with(batches: Sequence[tuple[int, int, Sequence[int]]]) -> tuple[SimDisk, SliceColumns]:
     """A log of batches (first seq, time, data lengths), something before each of them, and where they are."""
-    rows, log = Rows.none(), bytearray()
+    rows, log = SliceColumns.none(), bytearray()
     for first_seq, ts, lengths in batches:
         log += b"head" * 5
         rows.seqs.append(first_seq)
         rows.stamps.append(ts)
-        rows.places.append(position(1, len(log)))
+        rows.lsns.append(position(1, len(log)))
         rows.counts.append(len(lengths))
         for seq, length in enumerate(lengths, first_seq):
             frame = wal_frame.encode(1, seq % 4, 7, seq, ts, b"n" * (seq // 2 % 2), b"t" * (seq % 2), b"x" * length)
@@ -101,7 +101,7 @@ def test_records_that_live_are_copied_and_the_others_leave_holes(
 def test_what_is_added_follows_what_is_marked() -> None:
     disk, rows = disk_with([(1, 100, [5] * 4), (5, 200, [6] * 4)])
     first = copy(disk, WAL, Copy(ROOT, ID, 1, rows.first(1), 0))
-    rest = Rows(*(column[1:] for column in rows[:4]), rows.sizes[4:])
+    rest = SliceColumns(*(column[1:] for column in rows[:4]), rows.sizes[4:])
     both = copy(disk, WAL, Copy(ROOT, ID, 5, rest, 0))
     assert [record and record[0] for record in found(disk)] == list(range(1, 9))
     assert (first.data_bytes, both.written) == (sum(rows.sizes[:4]), sum(rows.sizes[4:]))
@@ -141,9 +141,9 @@ def test_what_fails_in_a_later_part_counts_for_nothing_and_may_be_done_again(mon
     disk, rows = disk_with([(1, 100, [5] * 4), (5, 200, [6] * 4), (9, 300, [7] * 4)])
     copy(disk, WAL, Copy(ROOT, ID, 1, rows.first(1), 0))
     marked = bytes_of(disk, names.DATA), bytes_of(disk, names.IDX)
-    rest = Rows(*(column[1:] for column in rows[:4]), rows.sizes[4:])
+    rest = SliceColumns(*(column[1:] for column in rows[:4]), rows.sizes[4:])
     log = disk.open(f"{WAL}/wal-0000000000000001.log")
-    place = split(rows.places[2])[1] + 4
+    place = split(rows.lsns[2])[1] + 4
     log.pwritev([b"\xff"], place)
     with pytest.raises(wal_frame.FrameError):
         copy(disk, WAL, Copy(ROOT, ID, 5, rest, 0))
@@ -159,7 +159,7 @@ def test_what_fails_in_a_later_part_counts_for_nothing_and_may_be_done_again(mon
 def test_a_log_file_that_goes_between_two_parts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "PART_BYTES", 100)
     disk, rows = disk_with([(1, 100, [5] * 4), (5, 200, [6] * 4)])
-    rows.places[1] = position(2, 40)  # of a file that there is not any more
+    rows.lsns[1] = position(2, 40)  # of a file that there is not any more
     with pytest.raises(WalFileGone):
         copy(disk, WAL, Copy(ROOT, ID, 1, rows, 0))
     assert bytes_of(disk, names.IDX) == b""
@@ -193,9 +193,9 @@ def test_errors_go_from_process_to_process_as_they_are(error: Exception, fields:
 
 def test_rows_from_the_front_have_their_records() -> None:
     _, rows = disk_with([(1, 100, [5] * 4), (9, 200, [6] * 2), (20, 300, [7])])
-    assert rows.first(2) == Rows(*(column[:2] for column in rows[:4]), rows.sizes[:6])
-    assert rows.first(0) == Rows.none()
-    assert [(span.first_seq, list(span.sizes)) for span in rows.spans()] == [
+    assert rows.first(2) == SliceColumns(*(column[:2] for column in rows[:4]), rows.sizes[:6])
+    assert rows.first(0) == SliceColumns.none()
+    assert [(span.first_seq, list(span.sizes)) for span in rows.slices()] == [
         (1, list(rows.sizes[:4])),
         (9, list(rows.sizes[4:6])),
         (20, list(rows.sizes[6:])),

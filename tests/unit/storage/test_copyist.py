@@ -21,7 +21,7 @@ from storage.platform import worker_process
 from storage.platform.clock import SystemClock
 from storage.platform.posix import PosixFileSystem
 from storage.records.values import TagMatch
-from storage.segments import copyist
+from storage.segments import copier
 from storage.segments.errors import SegmentCorrupt
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import raw
@@ -61,7 +61,7 @@ class Bench:
 
     @property
     def pid(self) -> int | None:
-        return self.engine.absorber.copying.pid
+        return self.engine.flusher.copying.pid
 
     async def restart(self, **changes: Any) -> None:
         await self.engine.close()
@@ -75,16 +75,16 @@ class Bench:
         done = await self.engine.append("t", batch, config=TopicConfig(durability=Durability.FSYNC))
         self.written |= dict(zip(range(done.first_seq, done.last_seq + 1), values, strict=True))
 
-    async def absorb(self) -> list[str]:
+    async def mark_flushed(self) -> list[str]:
         """Everything; what was logged meanwhile."""
         with capture_logs() as logs:
-            await self.engine.upkeep.absorb_all()
+            await self.engine.segment_worker.flush_all()
         return [each["event"] for each in logs]
 
     async def is_right(self) -> None:
         """All that was written is there, in segments, now and after a restart."""
         for _ in range(2):
-            assert self.engine.catalog.topics["t"].log.held.absorbed == len(self.written)
+            assert self.engine.catalog.topics["t"].log.held.flushed == len(self.written)
             found = await self.engine.read("t", ReadQuery(limit=10 * len(self.written)))
             assert {each.seq: each.body for each in found.records} == {
                 seq: b'{"data":{"n":%d}}' % n for seq, n in self.written.items()
@@ -119,12 +119,12 @@ def is_gone(pid: int) -> bool:
 
 
 async def test_large_turns_are_for_the_process_and_small_ones_are_not(bench: Bench) -> None:
-    copying = bench.engine.absorber.copying
+    copying = bench.engine.flusher.copying
     used: list[tuple[int, int]] = []
     for count in (LARGE - 1, LARGE, 5, 5, LARGE + 1):
         await bench.write(count)
-        assert await bench.absorb() == []
-        used.append((copying.copies, len(bench.engine.absorber._writers)))
+        assert await bench.mark_flushed() == []
+        used.append((copying.copies, len(bench.engine.flusher._writers)))
     assert used == [(0, 1), (1, 0), (1, 1), (1, 1), (2, 0)], "copies it made, files that stay open here"
     assert (copying.started, copying.died) == (1, 0)
     await bench.is_right()
@@ -133,8 +133,8 @@ async def test_large_turns_are_for_the_process_and_small_ones_are_not(bench: Ben
 async def test_many_bytes_are_a_large_turn_too(bench: Bench) -> None:
     big = NewRecord(raw("x" * (LARGE << 10)))
     await bench.engine.append("t", [big], config=TopicConfig(durability=Durability.FSYNC))
-    await bench.absorb()
-    assert bench.engine.absorber.copying.copies == 1
+    await bench.mark_flushed()
+    assert bench.engine.flusher.copying.copies == 1
 
 
 def without_times(files: dict[str, bytes]) -> dict[str, list[Any]]:
@@ -154,8 +154,8 @@ async def test_it_makes_the_same_files(bench: Bench, tmp_path: Path) -> None:
                 await each.write(count)
                 await each.engine.delete_records("t", before_seq=3)
                 await each.engine.delete_records("t", match=TagMatch(f"tag-{len(each.written) - 2}".encode()))
-                await each.absorb()
-        copies = [each.engine.absorber.copying.copies for each in (bench, other)]
+                await each.mark_flushed()
+        copies = [each.engine.flusher.copying.copies for each in (bench, other)]
     assert copies == [2, 0]
     assert without_times(bench.files()) == without_times(other.files())
     assert len(bench.files()) == 2
@@ -177,7 +177,7 @@ writer.datasync = datasync
 """,
     )
     await bench.write(LARGE)
-    absorbing = asyncio.create_task(bench.absorb())
+    absorbing = asyncio.create_task(bench.mark_flushed())
     opened = await asyncio.get_running_loop().run_in_executor(None, os.open, gate, os.O_WRONLY)
     try:
         log = bench.engine.catalog.topics["t"].log
@@ -188,7 +188,7 @@ writer.datasync = datasync
         os.close(opened)
         await absorbing
     gone = next(seq for seq, n in bench.written.items() if n == 7)
-    assert log.held.absorbed == LARGE
+    assert log.held.flushed == LARGE
     del bench.written[gone]
     for _ in range(2):
         found = await bench.engine.read("t", ReadQuery(limit=1000))
@@ -245,13 +245,13 @@ async def test_a_process_that_dies_costs_time_only(
 ) -> None:
     if before:
         await bench.write(before)
-        await bench.absorb()
+        await bench.mark_flushed()
     boot_with(monkeypatch, DEATHS[death])
     await bench.write(LARGE)
-    logs = await bench.absorb()
+    logs = await bench.mark_flushed()
     dies = not (before and "create_files" in DEATHS[death])  # there is nothing to be made in a segment that was begun
     assert logs == ["copy_process_died"] * dies
-    copying = bench.engine.absorber.copying
+    copying = bench.engine.flusher.copying
     assert (copying.started, copying.died, copying.copies) == (1, dies, not dies)
     monkeypatch.undo()
     await bench.is_right()
@@ -265,32 +265,32 @@ async def test_its_death_is_told_once_and_all_that_waited_is_done_here(
     for name in names:
         batch = [NewRecord(raw(n)) for n in range(LARGE)]
         await bench.engine.append(name, batch, config=TopicConfig(durability=Durability.FSYNC))
-    assert await bench.absorb() == ["copy_process_died"]
-    assert (bench.engine.absorber.copying.died, bench.engine.absorber.copying.copies) == (1, 0)
+    assert await bench.mark_flushed() == ["copy_process_died"]
+    assert (bench.engine.flusher.copying.died, bench.engine.flusher.copying.copies) == (1, 0)
     for name in names:
-        assert bench.engine.catalog.topics[name].log.held.absorbed == LARGE
+        assert bench.engine.catalog.topics[name].log.held.flushed == LARGE
         found = await bench.engine.read(name, ReadQuery(limit=1000))
         assert [each.body for each in found.records] == [b'{"data":%d}' % n for n in range(LARGE)]
 
 
 async def test_the_next_one_comes_later_each_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    copying = bench.engine.absorber.copying
+    copying = bench.engine.flusher.copying
     boot_with(monkeypatch, "os._exit(3)")
     for wait_ms in (1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000, 60000):
         await bench.write(LARGE)
         with capture_logs() as logs:
-            await bench.engine.upkeep.absorb_all()
+            await bench.engine.segment_worker.flush_all()
         assert [(each["event"], each["retry_in_ms"]) for each in logs] == [("copy_process_died", wait_ms)]
         assert bench.pid is None
         copying._not_before_ms += 3_600_000  # however slow this machine is
         await bench.write(LARGE)
-        assert await bench.absorb() == [], "it is done without for a while"
+        assert await bench.mark_flushed() == [], "it is done without for a while"
         copying._not_before_ms -= 3_600_000
         bench.clock.tick(wait_ms)
     monkeypatch.undo()
     for _ in range(2):
         await bench.write(LARGE)
-        assert await bench.absorb() == []
+        assert await bench.mark_flushed() == []
     assert (copying.started, copying.died, copying.copies) == (10, 9, 2)
     assert copying._backoff_ms == 1000
     await bench.is_right()
@@ -298,27 +298,27 @@ async def test_the_next_one_comes_later_each_time(bench: Bench, monkeypatch: pyt
 
 async def test_one_that_is_killed_between_two_turns_is_noticed(bench: Bench) -> None:
     await bench.write(LARGE)
-    await bench.absorb()
+    await bench.mark_flushed()
     assert bench.pid is not None
     os.kill(bench.pid, signal.SIGKILL)
     await bench.write(LARGE)
-    assert await bench.absorb() == ["copy_process_died"]
+    assert await bench.mark_flushed() == ["copy_process_died"]
     await bench.is_right()
 
 
 async def test_one_that_cannot_be_started_is_done_without(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     await bench.write(LARGE)
-    assert await bench.absorb() == ["copy_process_not_started"]
-    assert (bench.engine.absorber.copying.started, bench.engine.absorber.copying.died) == (0, 1)
+    assert await bench.mark_flushed() == ["copy_process_not_started"]
+    assert (bench.engine.flusher.copying.started, bench.engine.flusher.copying.died) == (0, 1)
     await bench.is_right()
 
 
 async def test_one_that_comes_to_no_end_is_killed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copyist, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(copier, "_PATIENCE_S", 0.5)
     boot_with(monkeypatch, "import time\ntime.sleep(1000)")
     await bench.write(LARGE)
-    absorbing = asyncio.create_task(bench.absorb())
+    absorbing = asyncio.create_task(bench.mark_flushed())
     while bench.pid is None:
         await asyncio.sleep(0.01)
     pid = bench.pid
@@ -330,30 +330,30 @@ async def test_one_that_comes_to_no_end_is_killed(bench: Bench, monkeypatch: pyt
 
 async def test_it_is_ended_when_it_has_nothing_to_do(bench: Bench) -> None:
     await bench.write(LARGE)
-    await bench.absorb()
+    await bench.mark_flushed()
     pid = bench.pid
     assert pid is not None
-    bench.clock.tick(copyist._IDLE_MS - 30_000)
-    await bench.engine.absorber.work()
+    bench.clock.tick(copier._IDLE_MS - 30_000)
+    await bench.engine.flusher.work()
     assert bench.pid == pid
     bench.clock.tick(30_000)
-    await bench.engine.absorber.work()
+    await bench.engine.flusher.work()
     assert bench.pid is None
     assert is_gone(pid)
     await bench.write(LARGE)
-    assert await bench.absorb() == []
-    assert (bench.engine.absorber.copying.started, bench.engine.absorber.copying.died) == (2, 0)
+    assert await bench.mark_flushed() == []
+    assert (bench.engine.flusher.copying.started, bench.engine.flusher.copying.died) == (2, 0)
     await bench.is_right()
 
 
 async def test_it_is_gone_before_the_directory_is_let_go(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     await bench.write(LARGE)
-    await bench.absorb()
+    await bench.mark_flushed()
     pid = bench.pid
     assert pid is not None
     os.kill(pid, signal.SIGTERM)  # as everybody is sent who is to stop: it does not, its engine may need it yet
     await bench.write(LARGE)
-    await bench.absorb()
+    await bench.mark_flushed()
     assert bench.pid == pid
     await bench.engine.close()
     assert is_gone(pid)
@@ -367,7 +367,7 @@ async def test_one_that_does_not_end_by_itself_is_killed(bench: Bench, monkeypat
     monkeypatch.setattr("storage.segments.copy_process._FAREWELL_S", 0.1)
     boot_with(monkeypatch, "real = main\ndef main():\n    real()\n    import time\n    time.sleep(1000)")
     await bench.write(LARGE)
-    await bench.absorb()
+    await bench.mark_flushed()
     pid = bench.pid
     assert pid is not None
     await bench.engine.close()
@@ -388,9 +388,9 @@ writer.write_all = write_all
 async def test_a_full_disk_there_is_a_full_disk_here(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     boot_with(monkeypatch, raising(f"OSError({errno.ENOSPC}, 'No space left on device')"))
     await bench.write(LARGE)
-    assert await bench.absorb() == ["not_absorbed"]
-    assert bench.engine.absorber.failures == 1
-    assert bench.engine.absorber.copying.died == 0
+    assert await bench.mark_flushed() == ["flush_failed"]
+    assert bench.engine.flusher.failures == 1
+    assert bench.engine.flusher.copying.died == 0
     assert bench.engine.catalog.topics["t"].log.held.written is None
 
 
@@ -404,21 +404,21 @@ async def test_files_broken_there_are_given_up_here(bench: Bench, monkeypatch: p
         ),
     )
     await bench.write(LARGE)
-    assert await bench.absorb() == ["segment_broken"]
-    await bench.absorb()
-    assert bench.engine.absorber.broken == 1
+    assert await bench.mark_flushed() == ["segment_broken"]
+    await bench.mark_flushed()
+    assert bench.engine.flusher.broken == 1
     assert [name for name in bench.files() if ".1." in name], "a new generation"
     await bench.is_right()
 
 
 async def test_damage_found_there_is_damage_here(bench: Bench) -> None:
     await bench.write(LARGE)
-    await bench.absorb()
+    await bench.mark_flushed()
     (path,) = bench.root.glob("topics/*/*.data")
     os.truncate(path, 100)
     await bench.write(LARGE)
     with pytest.raises(SegmentCorrupt, match="were marked") as raised:
-        await bench.engine.upkeep.absorb_all()
+        await bench.engine.segment_worker.flush_all()
     assert (raised.value.file, raised.value.offset) == (str(path), 100)
 
 
@@ -430,16 +430,16 @@ async def test_there_is_none_but_for_threads_on_the_real_disk(tmp_path: Path, se
     async with Engine.open(tmp_path / "data", options, **seams) as engine:
         config = TopicConfig(durability=Durability.FSYNC)
         await engine.append("t", [NewRecord(raw(n)) for n in range(5)], config=config)
-        await engine.upkeep.absorb_all()
-        assert engine.catalog.topics["t"].log.held.absorbed == 5
-        assert (engine.absorber.copying.started, engine.absorber.copying.died) == (0, 0)
+        await engine.segment_worker.flush_all()
+        assert engine.catalog.topics["t"].log.held.flushed == 5
+        assert (engine.flusher.copying.started, engine.flusher.copying.died) == (0, 0)
 
 
 async def test_it_can_be_done_without_by_a_setting(bench: Bench) -> None:
     await bench.restart(absorb_process_records=0)
     await bench.write(LARGE)
-    await bench.absorb()
-    assert bench.engine.absorber.copying.started == 0
+    await bench.mark_flushed()
+    assert bench.engine.flusher.copying.started == 0
 
 
 async def test_metrics_tell_of_it(bench: Bench) -> None:
@@ -449,5 +449,5 @@ async def test_metrics_tell_of_it(bench: Bench) -> None:
 
     assert seen() == [0, 0, 0, 0]
     await bench.write(LARGE)
-    await bench.absorb()
+    await bench.mark_flushed()
     assert seen() == [1, 1, 1, 0]

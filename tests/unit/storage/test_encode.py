@@ -11,7 +11,7 @@ import xxhash
 from storage.format import control, wal_frame
 from storage.format.wal_frame import FrameFlag
 from storage.log.encode import WriteHeader, assemble, encode_appends, encode_controls, payload_hash, plain_hash
-from storage.log.submission import RunStep
+from storage.log.submission import AppendStep
 from storage.records.values import NewRecord
 from tests.unit.storage.machine import record
 
@@ -58,7 +58,7 @@ def test_a_key_makes_a_batch_of_a_single_record() -> None:
     second = wal_frame.decode(unit.payload, first.size)
     assert (second.type, second.seq, second.flags & FrameFlag.MORE) == (1, 41, 0)
     (step,) = unit.unit.steps
-    assert isinstance(step, RunStep)
+    assert isinstance(step, AppendStep)
     assert step.offset == first.size
 
 

@@ -18,7 +18,7 @@ from storage.log.encode import WriteHeader
 from storage.log.encode_bodies import encode_bodies
 from storage.log.validation import check_stored
 from storage.options import Options
-from storage.records.batches import Run
+from storage.records.batches import AppendedRecords
 from storage.records.values import StoredBodies
 
 TS = 1_700_000_000_000
@@ -80,7 +80,7 @@ def test_the_frames_are_those_of_records_one_by_one(stored: StoredBodies, head: 
 
 @given(stored_bodies(), st.booleans(), st.integers(0, 7))
 def test_few_bodies_give_the_same_frames_one_by_one_and_by_columns(stored: StoredBodies, more: bool, hops: int) -> None:
-    made: list[tuple[int, bytes, Run]] = []
+    made: list[tuple[int, bytes, AppendedRecords]] = []
     for few in (0, len(stored)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(encode_bodies_module, "FEW", few)

@@ -18,7 +18,7 @@ from storage.errors import (
     StorageFull,
     TopicFull,
 )
-from storage.log.append import Settling
+from storage.log.append import AppendCallback
 from storage.records.values import Appended, PlainRecords
 from tests.unit.storage.machine import Machine, data, log_of, outcome, raw, record, records, seqs, sized
 
@@ -62,7 +62,7 @@ async def test_a_write_is_told_when_it_can_be_read(machine: Machine, durability:
         told(outcome)
         seen.append([engine.state("t").head_seq, log_of(engine, "t").assigned_head])
 
-    assert engine.append_now("t", plain("a", "b"), look, node="n")
+    assert engine.try_append("t", plain("a", "b"), look, node="n")
     assert told.outcomes == []
     [done] = await told.all(1)
     assert (done.topic, done.first_seq, done.last_seq, done.head_seq, done.count) == ("t", 2, 3, 3, 2)
@@ -76,7 +76,7 @@ async def test_writes_keep_their_order_and_survive_a_power_cut(machine: Machine)
     await engine.put_topic("t", FSYNC)
     told = Told()
     for number in range(40):
-        assert engine.append_now("t", plain(*range(number, number + 3)), told)
+        assert engine.try_append("t", plain(*range(number, number + 3)), told)
     outcomes = await told.all(40)
     assert [each.first_seq for each in outcomes] == list(range(1, 121, 3))
     engine = await machine.cut_power()
@@ -87,8 +87,8 @@ async def test_a_topic_that_is_not_there_or_in_memory_only_takes_the_other_way(m
     engine = await machine.start()
     await engine.put_topic("ephemeral", TopicConfig(durability=Durability.EPHEMERAL))
     told = Told()
-    assert not engine.append_now("none", plain(1), told)
-    assert not engine.append_now("ephemeral", plain(1), told)
+    assert not engine.try_append("none", plain(1), told)
+    assert not engine.try_append("ephemeral", plain(1), told)
     await told.all(0)
     assert [each.topic for each in engine.topics()] == ["ephemeral"]
     assert engine.state("ephemeral").head_seq == 0
@@ -101,13 +101,13 @@ async def test_what_has_to_be_waited_for_takes_the_other_way(machine: Machine) -
     await engine.append("expired", records(1), config=expired)
     await machine.clock.advance(100)
     told = Told()
-    assert not engine.append_now("reserving", plain(*range(1000)), told)
-    assert not engine.append_now("expired", plain(1), told)
+    assert not engine.try_append("reserving", plain(*range(1000)), told)
+    assert not engine.try_append("expired", plain(1), told)
     changing = asyncio.create_task(engine.put_topic("reserving", FSYNC))
     await asyncio.sleep(0)
-    assert not engine.append_now("reserving", plain(1), told)
+    assert not engine.try_append("reserving", plain(1), told)
     await changing
-    assert engine.append_now("reserving", plain(1), told)
+    assert engine.try_append("reserving", plain(1), told)
     await told.all(1)
 
 
@@ -115,9 +115,9 @@ async def test_a_full_queue_takes_the_other_way(machine: Machine) -> None:
     engine = await machine.start(wal_queue_frames=20)
     await engine.put_topic("t", FSYNC)
     told = Told()
-    assert [engine.append_now("t", plain(1, 2, 3), told) for _ in range(6)] == [True] * 4 + [False] * 2
+    assert [engine.try_append("t", plain(1, 2, 3), told) for _ in range(6)] == [True] * 4 + [False] * 2
     assert [each.first_seq for each in await told.all(4)] == [1, 4, 7, 10]
-    assert engine.append_now("t", plain(1), told)
+    assert engine.try_append("t", plain(1), told)
     await told.all(5)
 
 
@@ -144,7 +144,7 @@ async def test_what_stands_against_it_is_raised_and_nothing_was_done(
     told = Told()
     given: dict[str, Any] = {"name": "t", "records": plain(1)} | arguments
     with pytest.raises(error):
-        engine.append_now(given.pop("name"), given.pop("records"), told, **given)
+        engine.try_append(given.pop("name"), given.pop("records"), told, **given)
     await told.all(0)
     for name in ("t", "full"):
         assert (engine.state(name).head_seq, log_of(engine, name).assigned_head) == (1, 1)
@@ -156,14 +156,14 @@ async def test_a_closed_engine_says_so(machine: Machine) -> None:
     await engine.put_topic("t")
     await machine.close()
     with pytest.raises(ShuttingDown):
-        engine.append_now("t", plain(1), Told())
+        engine.try_append("t", plain(1), Told())
 
 
 async def test_what_is_on_its_way_when_the_engine_closes_is_told(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t")
     told = Told()
-    assert engine.append_now("t", plain(1), told)
+    assert engine.try_append("t", plain(1), told)
     await machine.close()
     [done] = await told.all(1)
     assert done.first_seq == 1
@@ -180,13 +180,13 @@ async def test_a_failing_disk_is_told_to_every_writer_and_the_heads_go_back(
     machine.disk.fail("pwritev", "*/wal-*")
     told = Told()
     for _ in range(3):
-        assert engine.append_now("t", plain(1), told, idempotency_key=f"k{len(engine.pending_keys)}")
+        assert engine.try_append("t", plain(1), told, idempotency_key=f"k{len(engine.pending_keys)}")
     outcomes = await told.all(3)
     assert [type(each) for each in outcomes] == [StorageFailed] * 3
     assert (engine.state("t").head_seq, log_of(engine, "t").assigned_head) == (1, 1)
     assert engine.pending_keys == {}
     with pytest.raises(StorageFailed):
-        engine.append_now("t", plain(1), told)
+        engine.try_append("t", plain(1), told)
 
 
 async def test_a_full_disk_is_told_and_the_key_is_free_again(machine: Machine) -> None:
@@ -194,13 +194,13 @@ async def test_a_full_disk_is_told_and_the_key_is_free_again(machine: Machine) -
     await engine.put_topic("t", FSYNC)
     machine.disk.fail("pwritev", "*/wal-*", errno=errno.ENOSPC)
     told = Told()
-    assert engine.append_now("t", plain(1), told, idempotency_key="k")
+    assert engine.try_append("t", plain(1), told, idempotency_key="k")
     assert isinstance((await told.all(1))[0], StorageFull)
     machine.disk.clear_faults()
     await machine.clock.advance(1000)
     shard = engine.shards[0]
     shard.harden()
-    assert engine.append_now("t", plain(2), told, idempotency_key="k")
+    assert engine.try_append("t", plain(2), told, idempotency_key="k")
     assert (await told.all(2))[1].first_seq == 1
     assert await data(engine, "t") == [2]
 
@@ -210,12 +210,12 @@ async def test_a_key_that_is_known_or_on_its_way_takes_the_other_way(machine: Ma
     await engine.put_topic("t", FSYNC)
     told = Told()
     again = asyncio.create_task(engine.append("t", [record(1)], idempotency_key="k"))
-    assert engine.append_now("t", plain(1), told, idempotency_key="k")
-    assert not engine.append_now("t", plain(1), told, idempotency_key="k")
+    assert engine.try_append("t", plain(1), told, idempotency_key="k")
+    assert not engine.try_append("t", plain(1), told, idempotency_key="k")
     [first] = await told.all(1)
     answer = await again
     assert (answer.deduped, answer.first_seq, answer.payload_differs) == (True, first.first_seq, False)
-    assert not engine.append_now("t", plain(1), told, idempotency_key="k")
+    assert not engine.try_append("t", plain(1), told, idempotency_key="k")
     assert await seqs(engine, "t") == [1]
 
 
@@ -227,7 +227,7 @@ async def test_who_shares_a_key_shares_the_failure_and_may_leave_before_it(machi
     sharing = [asyncio.create_task(outcome(engine.append("t", [record(1)], idempotency_key="k"))) for _ in range(3)]
     sharing[0].get_loop().call_soon(sharing[1].cancel)
     # The tasks take their first step behind this, and ahead of the write's outcome.
-    assert engine.append_now("t", plain(1), told, idempotency_key="k")
+    assert engine.try_append("t", plain(1), told, idempotency_key="k")
     outcomes = await asyncio.gather(*sharing, return_exceptions=True)
     assert [type(each) for each in outcomes] == [StorageFailed, asyncio.CancelledError, StorageFailed]
     assert [type(each) for each in await told.all(1)] == [StorageFailed]
@@ -242,10 +242,10 @@ async def test_a_writer_that_is_told_may_write_at_once(machine: Machine) -> None
     def again(outcome: Appended | Exception) -> None:
         told(outcome)
         if len(told.outcomes) < 10:
-            assert engine.append_now("t", plain(len(told.outcomes)), again, idempotency_key=str(len(told.outcomes)))
+            assert engine.try_append("t", plain(len(told.outcomes)), again, idempotency_key=str(len(told.outcomes)))
 
-    assert engine.append_now("t", plain(0), again)
-    assert engine.append_now("t", plain("beside"), told)
+    assert engine.try_append("t", plain(0), again)
+    assert engine.try_append("t", plain("beside"), told)
     outcomes = await told.all(10)
     assert sorted(each.first_seq for each in outcomes) == list(range(1, 11))
     shard = engine.shards[0]
@@ -262,12 +262,12 @@ async def test_a_writer_that_is_told_of_a_failure_may_write_at_once(machine: Mac
     def again(outcome: Appended | Exception) -> None:
         told(outcome)
         try:
-            engine.append_now("t", plain("again"), told)
+            engine.try_append("t", plain("again"), told)
         except StorageFull as error:
             refused.append(error)
 
     for _ in range(2):
-        assert engine.append_now("t", PlainRecords([sized(100).data]), again)
+        assert engine.try_append("t", PlainRecords([sized(100).data]), again)
     assert [type(each) for each in await told.all(2)] == [StorageFull] * 2
     assert len(refused) == 2
     assert (engine.state("t").head_seq, log_of(engine, "t").assigned_head) == (0, 0)
@@ -278,7 +278,7 @@ async def test_a_cap_evicts_as_with_any_write(machine: Machine) -> None:
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=3))
     told = Told()
     for number in range(3):
-        assert engine.append_now("t", plain(number, number), told)
+        assert engine.try_append("t", plain(number, number), told)
     await told.all(3)
     assert await seqs(engine, "t") == [4, 5, 6]
     engine = await machine.cut_power()
@@ -300,22 +300,22 @@ async def test_trouble_with_one_answer_leaves_the_others_theirs(
 
     monkeypatch.setattr(engine.reservations, "look_ahead", broken)
     told = Told()
-    assert engine.append_now("t", plain(1), told)
-    assert engine.append_now("other", plain(1), told)
+    assert engine.try_append("t", plain(1), told)
+    assert engine.try_append("other", plain(1), told)
     outcomes = await told.all(2)
     assert [type(each) for each in outcomes] == [RuntimeError, Appended]
     assert engine.shards[0].queued_frames == 0
 
 
 def test_an_outcome_is_never_done_before_it_is_told() -> None:
-    assert Settling.done(Settling(None, Told())) is False  # pyright: ignore[reportArgumentType]
+    assert AppendCallback.done(AppendCallback(None, Told())) is False  # pyright: ignore[reportArgumentType]
 
 
 async def test_after_a_restart_a_key_written_this_way_is_known(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", FSYNC)
     told = Told()
-    assert engine.append_now("t", plain(1, 2), told, node="n", idempotency_key="k")
+    assert engine.try_append("t", plain(1, 2), told, node="n", idempotency_key="k")
     await told.all(1)
     engine = await machine.cut_power()
     again = await engine.append("t", [record(1), record(2)], node="n", idempotency_key="k")
@@ -328,7 +328,7 @@ async def test_the_machine_does_not_care_which_way_a_record_came(machine: Machin
     for name in ("a", "b"):
         await engine.put_topic(name, FSYNC)
     told = Told()
-    assert engine.append_now("a", plain({"x": 1}, "é", None), told, node="n")
+    assert engine.try_append("a", plain({"x": 1}, "é", None), told, node="n")
     await told.all(1)
     await engine.append("b", [record({"x": 1}), record("é"), record(None)], node="n")
     one, other = engine.state("a"), engine.state("b")

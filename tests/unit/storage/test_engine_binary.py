@@ -47,7 +47,7 @@ async def test_bytes_survive_the_process_and_the_way_into_a_segment(machine: Mac
     await check(engine)
     engine = await machine.cut_power()
     await check(engine)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await check(engine)
     engine = await machine.restart()  # from segments
     await check(engine)

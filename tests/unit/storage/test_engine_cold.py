@@ -44,7 +44,7 @@ class Bench:
 
     async def settle(self) -> None:
         """What is due is absorbed, looked after and moved."""
-        await self.engine.upkeep.absorb_all()
+        await self.engine.segment_worker.flush_all()
         await self.engine.relocator.work()
 
     async def restart(self, how: str = "kill", *, store_down: bool = False, **changes: object) -> None:
@@ -152,7 +152,7 @@ async def test_the_topic_file_names_what_counts(bench: Bench) -> None:
 
 async def test_bytes_to_keep_are_the_stricter_bound(bench: Bench) -> None:
     await fill(bench.engine, 45)
-    await bench.engine.upkeep.absorb_all()
+    await bench.engine.segment_worker.flush_all()
     size = bench.engine.catalog.topics["t"].log.held.manifest.segments[0].data_bytes
     await bench.restart(hot_retain_segments=4, hot_retain_bytes=2 * size + 30)  # later ones have two digits
     await bench.settle()
@@ -225,7 +225,7 @@ async def test_an_index_that_could_not_be_put_is_put_after_a_restart(bench: Benc
     await bench.settle()
     await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
     bench.store.fail("put_bytes", "*.idx", times=None)
-    await bench.engine.upkeep.absorb_all()
+    await bench.engine.segment_worker.flush_all()
     with pytest.raises(ColdError):
         await bench.engine.relocator.work()
     path = f"{DATA}/topics/{1:016x}/{seg(1, 'idx')}"
@@ -252,7 +252,7 @@ async def test_objects_that_could_not_be_removed_go_after_a_restart(bench: Bench
     await bench.settle()
     bench.store.fail("delete", times=None)
     await bench.engine.delete_records("t", before_seq=25)
-    await bench.engine.upkeep.absorb_all()
+    await bench.engine.segment_worker.flush_all()
     with pytest.raises(ColdError):
         await bench.engine.relocator.work()
     assert seg(1, "data") in bench.there()
@@ -267,7 +267,7 @@ async def test_a_deleted_topic_leaves_nothing_in_either_tier(bench: Bench, how: 
     await bench.settle()
     bench.store.fail("delete", times=None)
     await bench.engine.delete_topic("t")
-    await bench.engine.upkeep.absorb_all()
+    await bench.engine.segment_worker.flush_all()
     with pytest.raises(ColdError):
         await bench.engine.relocator.work()
     assert bench.engine.catalog.pending_deletes == {1}
@@ -315,7 +315,7 @@ async def test_a_damaged_object_is_never_served(bench: Bench) -> None:
 
 async def test_what_is_read_back_wrong_stays_here(bench: Bench) -> None:
     await fill(bench.engine, 25)
-    await bench.engine.upkeep.absorb_all()
+    await bench.engine.segment_worker.flush_all()
 
     def lie(key: str, offset: int, size: int) -> bytes:
         return bytes(size)
@@ -329,7 +329,7 @@ async def test_what_is_read_back_wrong_stays_here(bench: Bench) -> None:
 
 async def test_as_long_as_the_data_is_here_it_is_read_here(bench: Bench) -> None:
     await fill(bench.engine, 25)
-    await bench.engine.upkeep.absorb_all()
+    await bench.engine.segment_worker.flush_all()
     bench.disk.fail("unlink", "*.data", errno=5)
     with pytest.raises(OSError, match=r"Errno 5"):
         await bench.engine.relocator.work()
@@ -352,7 +352,7 @@ async def test_a_cap_evicts_from_cold_segments_exactly_without_asking_the_store(
         await fill(bench.engine, 1)
         state = bench.engine.state("t")
         assert (state.count, state.earliest_seq) == (33, 14 + number)
-    await bench.engine.upkeep.absorb_all()
+    await bench.engine.segment_worker.flush_all()
     bench.store.mend()
     await bench.settle()
     assert await seqs(bench.engine, "t", from_seq=24) == list(range(25, 58))
@@ -430,7 +430,7 @@ async def test_one_log_that_cannot_be_moved_does_not_hold_up_the_others(bench: B
     for topic in ("t", "u"):
         await fill(bench.engine, 25, topic=topic)
     bench.store.fail("put", f"*/{1:016x}/*", times=None)
-    await bench.engine.upkeep.absorb_all()
+    await bench.engine.segment_worker.flush_all()
     for _ in range(2):
         with pytest.raises(ColdError):
             await bench.engine.relocator.work()
@@ -441,7 +441,7 @@ async def test_one_log_that_cannot_be_moved_does_not_hold_up_the_others(bench: B
 
 async def test_a_half_dead_segment_is_rewritten_before_it_moves(bench: Bench) -> None:
     await fill(bench.engine, 25, tag=True)
-    await bench.engine.upkeep.absorb_all()
+    await bench.engine.segment_worker.flush_all()
     for tag in (b"tag-1", b"tag-2"):
         await bench.engine.delete_records("t", match=TagMatch(tag))
     await bench.engine.relocator.work()

@@ -37,7 +37,7 @@ def tiers(engine: Engine) -> list[str]:
 
 
 async def settle(engine: Engine) -> None:
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await engine.relocator.tick()
 
 
@@ -121,7 +121,7 @@ async def test_deep_reads_delay_neither_appends_nor_the_tail_nor_hot_segments(de
         result = await deep.read("t", ReadQuery(from_seq=45 + number))
         assert [each.seq for each in result.records] == [46 + number]
         if number % 5 == 0:
-            await deep.upkeep.absorb_all()
+            await deep.segment_worker.flush_all()
             assert await seqs(deep, "t", from_seq=30) == list(range(31, 47 + number))
     assert not any(each.done() for each in reads)
     brake.off()
@@ -131,13 +131,13 @@ async def test_deep_reads_delay_neither_appends_nor_the_tail_nor_hot_segments(de
 
 async def test_a_store_that_stalls_does_not_hold_up_the_upkeep_nor_caps(deep: Engine, brake: Brake) -> None:
     await fill(deep, 15)
-    await deep.upkeep.absorb_all()
+    await deep.segment_worker.flush_all()
     brake.on()
     moving = asyncio.create_task(deep.relocator.tick())
     await brake.held(1)
     await deep.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=44))
     await deep.append("t", [record(0)] * 5)
-    await deep.upkeep.absorb_all()
+    await deep.segment_worker.flush_all()
     assert (deep.state("t").count, deep.state("t").earliest_seq) == (44, 22)
     assert not moving.done()
     brake.off()
@@ -181,7 +181,7 @@ async def test_a_stop_waits_for_the_round_and_the_next_start_goes_on(tmp_path: P
     engine = Engine(tmp_path / "data", SMALL, cold=store)
     await engine.start()
     await fill(engine, 45)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     brake.on()
     moving = asyncio.create_task(engine.relocator.tick())
     await brake.held(1)

@@ -10,7 +10,7 @@ import pytest
 
 from storage import Durability, Engine, ReadQuery, TagMatch, TopicConfig, TopicType
 from storage.errors import LogUnreadable, RecordCorrupt, SegmentIncomplete, SegmentUnreadable, Unreadable
-from storage.queues.dealing import CORRUPT_WAIT_MS
+from storage.queues.dispatcher import CORRUPT_WAIT_MS
 from storage.reads.scan import MAX_CORRUPT
 from storage.segments.names import SegmentId
 from storage.state.routers.router import Definition, Start
@@ -29,7 +29,7 @@ async def written(machine: Machine, config: TopicConfig = FSYNC, absorbed: int =
         tag = "x" if number in (7, 8, 10) else "y" if number > 10 else None
         await engine.append("t", [record(number, tag=tag)], config=config)
         if number == absorbed:
-            await engine.upkeep.absorb_all()
+            await engine.segment_worker.flush_all()
         await machine.clock.advance(100)
     return engine
 
@@ -307,7 +307,7 @@ async def test_one_claim_passes_all_of_a_segment_with_few_reads(machine: Machine
     queue = TopicConfig(type=TopicType.QUEUE, durability=Durability.FSYNC)
     for _ in range(2):
         await engine.append("t", [record()] * 500, config=queue)
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
     await engine.append("t", [record()])
     first = engine.topic("t").log.held.manifest.segments[0]
     assert first.end_seq == 501
@@ -319,7 +319,7 @@ async def test_one_claim_passes_all_of_a_segment_with_few_reads(machine: Machine
 
 
 async def test_a_claim_gives_up_on_a_log_that_gives_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.queues.dealing.MOST_FAILURES", 3)
+    monkeypatch.setattr("storage.queues.dispatcher.MOST_FAILURES", 3)
     engine = await written(machine, TopicConfig(type=TopicType.QUEUE), absorbed=0)
     machine.disk.fail("pread", f"{WAL}/*", sticky=True)
     assert isinstance(await outcome(engine.queues.claim("t", "n", max=1)), LogUnreadable)

@@ -24,7 +24,7 @@ async def full(machine: Machine, **config: object) -> Engine:
     for number in range(1, 21):
         await engine.append("t", [sized(10)], config=settings)
         if number == 10:
-            await engine.upkeep.absorb_all()
+            await engine.segment_worker.flush_all()
         await machine.clock.advance(100)
     return engine
 

@@ -48,7 +48,7 @@ async def test_gaps_and_old_epochs_are_refused_and_leave_no_trace(machine: Machi
         await send(engine, 1, 1, epoch=2)
     told: list[Appended | Exception] = []
     with pytest.raises(OutOfOrderSequence):
-        engine.append_now("t", bodies(2), told.append, producer=ProducerBatch(7, 1, 2))
+        engine.try_append("t", bodies(2), told.append, producer=ProducerBatch(7, 1, 2))
     await send(engine, 0, 5, epoch=2)
     await send(engine, 0, 6, producer_id=8)
     assert await data(engine, "t") == [0, 5, 6]
@@ -100,8 +100,8 @@ async def test_a_repeat_of_what_is_on_its_way_waits_for_it(machine: Machine) -> 
     await engine.put_topic("t", FSYNC)
     told: list[Appended | Exception] = []
     batch = ProducerBatch(7, 0, 0)
-    assert engine.append_now("t", bodies(1), told.append, producer=batch)
-    assert not engine.append_now("t", bodies(1), told.append, producer=batch)
+    assert engine.try_append("t", bodies(1), told.append, producer=batch)
+    assert not engine.try_append("t", bodies(1), told.append, producer=batch)
     again = await send(engine, 0, 1)
     assert (again.deduped, again.first_seq, len(told)) == (True, 1, 1)
     assert engine.producers.pending == {}

@@ -196,8 +196,8 @@ async def damaged(machine: Machine, seq: int):
     engine = await machine.start(tail_cache_bytes=0)
     await engine.append("t", [record(n) for n in range(5)])
     await engine.append("t", [record(n) for n in range(5, 10)])
-    (span,) = log_of(engine, "t").tail.spans(seq, seq + 1)
-    file, offset = split(span.place)
+    (span,) = log_of(engine, "t").tail.slices(seq, seq + 1)
+    file, offset = split(span.lsn)
     handle = machine.disk.open(f"{WAL}/wal-{file:016d}.log")
     at = offset + span.offset + 45
     handle.pwritev([bytes([handle.pread(1, at)[0] ^ 1])], at)

@@ -32,8 +32,8 @@ class Bench:
         self.clock = FakeClock()
         self.engine = Engine(DATA, SMALL, fs=self.disk, clock=self.clock, threaded=False)
 
-    async def absorb(self) -> None:
-        await self.engine.upkeep.absorb_all()
+    async def mark_flushed(self) -> None:
+        await self.engine.segment_worker.flush_all()
 
     async def restart(self, *, power: bool = False, clean: bool = False) -> None:
         """Stop in one of three ways and come up again."""
@@ -67,10 +67,10 @@ async def fill(engine: Engine, count: int, *, topic: str = "t", tag: bool = Fals
 
 async def test_what_is_absorbed_is_read_across_every_border(bench: Bench) -> None:
     await fill(bench.engine, 25)
-    await bench.absorb()
+    await bench.mark_flushed()
     await fill(bench.engine, 5)
     log = bench.engine.catalog.topics["t"].log
-    assert log.held.absorbed == 25
+    assert log.held.flushed == 25
     assert [(each.first_seq, each.end_seq, each.sealed) for each in log.held.manifest.segments] == [
         (1, 11, True),
         (11, 21, True),
@@ -84,7 +84,7 @@ async def test_what_is_absorbed_is_read_across_every_border(bench: Bench) -> Non
 @pytest.mark.parametrize("how", ["kill", "power", "clean"])
 async def test_they_are_there_after_a_restart(bench: Bench, how: str) -> None:
     await fill(bench.engine, 25, tag=True)
-    await bench.absorb()
+    await bench.mark_flushed()
     before = bench.engine.state("t")
     for _ in range(2):
         await bench.restart(power=how == "power", clean=how == "clean")
@@ -92,7 +92,7 @@ async def test_they_are_there_after_a_restart(bench: Bench, how: str) -> None:
         after = bench.engine.state("t")
         assert (after.count, after.bytes, after.head_seq) == (before.count, before.bytes, before.head_seq)
     await fill(bench.engine, 3)
-    await bench.absorb()
+    await bench.mark_flushed()
     assert await seqs(bench.engine, "t") == list(range(1, 29))
 
 
@@ -100,7 +100,7 @@ async def test_they_are_there_after_a_restart(bench: Bench, how: str) -> None:
 @pytest.mark.parametrize("how", ["kill", "power", "clean"])
 async def test_deletes_by_tag_reach_segments_and_never_come_undone(bench: Bench, how: str, absorb_after: bool) -> None:
     await fill(bench.engine, 25, tag=True)
-    await bench.absorb()
+    await bench.mark_flushed()
     await fill(bench.engine, 5, tag=True)
     size = bench.engine.state("t").bytes
     done = await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
@@ -112,7 +112,7 @@ async def test_deletes_by_tag_reach_segments_and_never_come_undone(bench: Bench,
         state = bench.engine.state("t")
         assert (state.count, state.bytes) == (len(wanted), done.bytes)
         if absorb_after:
-            await bench.absorb()
+            await bench.mark_flushed()
             assert await seqs(bench.engine, "t") == wanted
         await bench.restart(power=how == "power", clean=how == "clean")
     assert (await bench.engine.delete_records("t", match=TagMatch(b"tag-", True))).deleted == len(wanted)
@@ -121,7 +121,7 @@ async def test_deletes_by_tag_reach_segments_and_never_come_undone(bench: Bench,
 
 async def test_a_cap_evicts_from_segments_exactly(bench: Bench) -> None:
     await fill(bench.engine, 25)
-    await bench.absorb()
+    await bench.mark_flushed()
     await bench.engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=13))
     assert bench.engine.state("t").count == 13
     for number in range(30):
@@ -129,7 +129,7 @@ async def test_a_cap_evicts_from_segments_exactly(bench: Bench) -> None:
         state = bench.engine.state("t")
         assert (state.count, state.earliest_seq, state.evict_floor) == (13, 14 + number, 14 + number)
         if number % 4 == 0:
-            await bench.absorb()
+            await bench.mark_flushed()
             sizes = len(record({"n": 0}).data)
             assert state.bytes == pytest.approx(13 * sizes, abs=26)
     await bench.restart()
@@ -138,7 +138,7 @@ async def test_a_cap_evicts_from_segments_exactly(bench: Bench) -> None:
 
 async def test_a_cap_in_bytes_is_exact_too(bench: Bench) -> None:
     await fill(bench.engine, 25)
-    await bench.absorb()
+    await bench.mark_flushed()
     size = len(record({"n": 1}).data)
     await bench.engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_bytes=10 * size))
     for _ in range(20):
@@ -148,14 +148,14 @@ async def test_a_cap_in_bytes_is_exact_too(bench: Bench) -> None:
         state = bench.engine.state("t")
         assert (total, len(held.records)) == (state.bytes, state.count)
         assert 10 * size - size - 1 <= total <= 10 * size
-        await bench.absorb()
+        await bench.mark_flushed()
 
 
 async def test_ttl_expires_what_is_in_segments(bench: Bench) -> None:
     for _ in range(30):
         await fill(bench.engine, 1, ttl_ms=1000)
         bench.clock.tick(50)
-    await bench.absorb()
+    await bench.mark_flushed()
     for _ in range(30):
         now = bench.engine.now_ms()
         result = await bench.engine.read("t", ReadQuery(limit=1000))
@@ -170,11 +170,11 @@ async def test_ttl_expires_what_is_in_segments(bench: Bench) -> None:
 
 async def test_dead_segments_are_dropped_and_half_dead_ones_rewritten(bench: Bench) -> None:
     await fill(bench.engine, 40, tag=True)
-    await bench.absorb()
+    await bench.mark_flushed()
     await bench.engine.delete_records("t", before_seq=11)
     await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
     await bench.engine.delete_records("t", match=TagMatch(b"tag-2"))
-    await bench.absorb()
+    await bench.mark_flushed()
     folder = [name for path in bench.disk.tree() if "/topics/" in path and (name := path.rpartition("/")[2])]
     assert not any(name.startswith("seg-" + "1".zfill(20)) for name in folder)
     assert any(".1.data" in name for name in folder)
@@ -187,10 +187,10 @@ async def test_dead_segments_are_dropped_and_half_dead_ones_rewritten(bench: Ben
 
 async def test_a_deleted_topic_leaves_no_folder(bench: Bench) -> None:
     await fill(bench.engine, 15)
-    await bench.absorb()
+    await bench.mark_flushed()
     await bench.engine.delete_topic("t")
     await fill(bench.engine, 2)
-    await bench.absorb()
+    await bench.mark_flushed()
     assert {path for path in bench.disk.tree() if "/topics/0000000000000001" in path} == set()
     await bench.restart()
     assert await seqs(bench.engine, "t") == [1, 2]
@@ -199,7 +199,7 @@ async def test_a_deleted_topic_leaves_no_folder(bench: Bench) -> None:
 async def test_the_log_is_trimmed_behind_the_marks(bench: Bench) -> None:
     for _ in range(60):
         await bench.engine.append("t", [record("x" * 5000)], config=TopicConfig(durability=Durability.FSYNC))
-    await bench.absorb()
+    await bench.mark_flushed()
     shard = bench.engine.catalog.topics["t"].log.shard
     for _ in range(3):
         await bench.engine.append("t", [record("x" * 5000)])
@@ -212,9 +212,9 @@ async def test_the_log_is_trimmed_behind_the_marks(bench: Bench) -> None:
 
 async def test_a_batch_that_does_not_fit_behind_a_segment_begins_the_next(bench: Bench) -> None:
     await fill(bench.engine, 8)
-    await bench.absorb()
+    await bench.mark_flushed()
     await bench.engine.append("t", [record(number) for number in range(5)])
-    await bench.absorb()
+    await bench.mark_flushed()
     log = bench.engine.catalog.topics["t"].log
     assert [(each.first_seq, each.end_seq, each.sealed) for each in log.held.manifest.segments] == [
         (1, 9, True),
@@ -225,9 +225,9 @@ async def test_a_batch_that_does_not_fit_behind_a_segment_begins_the_next(bench:
 @pytest.mark.parametrize("steps", range(0, 60, 3))
 async def test_a_delete_amid_absorbing_takes_what_it_should_wherever_it_is(bench: Bench, steps: int) -> None:
     await fill(bench.engine, 8, tag=True)
-    await bench.absorb()
+    await bench.mark_flushed()
     await fill(bench.engine, 9, tag=True)
-    absorbing = asyncio.create_task(bench.absorb())
+    absorbing = asyncio.create_task(bench.mark_flushed())
     for _ in range(steps):
         await asyncio.sleep(0)
     done = await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
@@ -244,11 +244,11 @@ async def test_many_old_segments_are_sealed_with_few_syncs(machine: Machine) -> 
     engine = await machine.start(segment_max_age_ms=60_000, wal_file_bytes=1 << 20)
     for number in range(200):
         await engine.append(f"t{number}", [record()])
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await machine.clock.advance(50_000)
     groups = engine.shards[0].log.stats.groups
     await machine.clock.advance(15_000)
-    assert engine.absorber.sealed == 200
+    assert engine.flusher.sealed == 200
     assert engine.shards[0].log.stats.groups - groups < 50
 
 
@@ -256,16 +256,16 @@ async def test_sealing_what_is_old_is_left_when_somebody_waits_and_gone_on_with(
     engine = await machine.start(segment_max_age_ms=60_000, wal_file_bytes=1 << 20)
     for number in range(200):
         await engine.append(f"t{number}", [record()])
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     machine.clock.tick(61_000)
-    round = asyncio.ensure_future(engine.upkeep.tick())
-    while not engine.absorber.sealed:
+    round = asyncio.ensure_future(engine.segment_worker.tick())
+    while not engine.flusher.sealed:
         await asyncio.sleep(0)
-    async with engine.upkeep.paused():
-        assert 0 < engine.absorber.sealed < 200
+    async with engine.segment_worker.paused():
+        assert 0 < engine.flusher.sealed < 200
     await round
-    await engine.upkeep.tick()
-    assert engine.absorber.sealed == 200
+    await engine.segment_worker.tick()
+    assert engine.flusher.sealed == 200
 
 
 @pytest.mark.parametrize(("batch", "segments"), [(1, [10] * 6), (4, [8] * 7 + [4])])
@@ -276,19 +276,19 @@ async def test_a_segment_that_ends_and_the_next_cost_one_sync(bench: Bench, batc
     log = engine.catalog.topics["t"].log
     stats = engine.shards[log.shard].log.stats
     groups = stats.groups
-    await bench.absorb()
+    await bench.mark_flushed()
     # The first one is opened beforehand; then each turn says all there is to say of it in one unit.
     assert stats.groups - groups == 1 + len(segments)
     assert [each.count for each in log.held.manifest.segments] == segments
     ended = [each.sealed for each in log.held.manifest.segments]
     assert ended == [count > 4 for count in segments]
-    assert (engine.absorber.opened, engine.absorber.sealed) == (len(segments), sum(ended))
+    assert (engine.flusher.opened, engine.flusher.sealed) == (len(segments), sum(ended))
 
 
 async def test_what_is_said_of_a_sealed_segment_is_what_is_in_it(bench: Bench) -> None:
     await fill(bench.engine, 30, tag=True)
     await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
-    await bench.absorb()
+    await bench.mark_flushed()
     log = bench.engine.catalog.topics["t"].log
     path = layout.join(bench.engine.wal_directory(log.shard), layout.wal_name(1))
     said = [
@@ -311,14 +311,14 @@ async def test_an_empty_segment_whose_first_records_went_is_begun_anew(
     engine = bench.engine
     await fill(engine, 25)
     log = engine.catalog.topics["t"].log
-    await engine.absorber._absorb([log])
+    await engine.flusher._flush([log])
     assert [(each.first_seq, each.count) for each in log.held.manifest.segments] == [(1, 10), (11, 0)]
     for _ in range(gone // 100):
         await engine.append("t", [record()] * 100)
     await engine.append("t", [record()])
     await engine.delete_records("t", before_seq=gone)
     expected = await seqs(engine, "t")
-    say, said = engine.absorber._say, []
+    say, said = engine.flusher._say, []
 
     async def say_and_stop(*words: Any) -> None:
         await say(*words)
@@ -326,15 +326,15 @@ async def test_an_empty_segment_whose_first_records_went_is_begun_anew(
         if len(said) == cut_behind:
             raise InterruptedError
 
-    monkeypatch.setattr(engine.absorber, "_say", say_and_stop)
+    monkeypatch.setattr(engine.flusher, "_say", say_and_stop)
     with pytest.raises(InterruptedError):
-        await engine.absorber._absorb([log])
+        await engine.flusher._flush([log])
     begun = log.held.manifest.segments[1]
     assert (begun.first_seq, begun.count > 0) == (gone, cut_behind == 2)
     assert begun.first_ts > 0 or not begun.count
     await bench.restart(power=True)
     assert await seqs(bench.engine, "t") == expected
-    await bench.absorb()
+    await bench.mark_flushed()
     assert await seqs(bench.engine, "t") == expected
 
 
@@ -342,12 +342,12 @@ async def test_what_was_begun_and_not_used_leaves_no_files(bench: Bench) -> None
     engine = bench.engine
     await fill(engine, 25)
     log = engine.catalog.topics["t"].log
-    await engine.absorber._absorb([log])
+    await engine.flusher._flush([log])
     bench.disk.open(names.path(DATA, id_of(log.topic_id, log.held.manifest.segments[-1]), names.DATA), create=True)
     folder = names.folder(DATA, log.topic_id)
     await engine.delete_records("t", before_seq=13)
-    await bench.absorb()
-    await engine.upkeep.tick()
+    await bench.mark_flushed()
+    await engine.segment_worker.tick()
     begun = [each.first_seq for each in log.held.manifest.segments]
     assert [name for name in bench.disk.listdir(folder) if name.endswith(names.DATA)] == [
         names.file_name(first_seq, 0, names.DATA) for first_seq in begun
@@ -359,7 +359,7 @@ async def test_a_turn_that_the_log_refuses_leaves_the_segment_as_it_was(
 ) -> None:
     engine = bench.engine
     await fill(engine, 5)
-    await bench.absorb()
+    await bench.mark_flushed()
     log = engine.catalog.topics["t"].log
     await fill(engine, 10)
     before = log.held.manifest.segments[0].state()
@@ -368,10 +368,10 @@ async def test_a_turn_that_the_log_refuses_leaves_the_segment_as_it_was(
         raise StorageFull("no room")
 
     with monkeypatch.context() as refused:
-        refused.setattr(engine.absorber, "_say", refuse)
+        refused.setattr(engine.flusher, "_say", refuse)
         with pytest.raises(StorageFull):
-            await engine.absorber._absorb([log])
+            await engine.flusher._flush([log])
     assert log.held.manifest.segments[0].state() == before
-    await bench.absorb()
+    await bench.mark_flushed()
     await bench.restart(power=True)
     assert await seqs(bench.engine, "t") == list(range(1, 16))

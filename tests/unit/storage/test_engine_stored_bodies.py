@@ -41,7 +41,7 @@ async def test_they_count_the_same_after_every_kind_of_restart(machine: Machine)
         engine = await again()
         state = engine.state("t")
         assert (state.count, state.bytes, state.head_seq) == (before.count, before.bytes, before.head_seq)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     engine = await machine.kill()
     assert (engine.state("t").count, engine.state("t").bytes) == (before.count, before.bytes)
 
@@ -66,7 +66,7 @@ async def test_what_holds_for_any_write_holds_for_them(machine: Machine) -> None
     with pytest.raises(SeqConflict):
         await engine.append("t", MIXED, expected_seq=1)
     told: list[Appended | Exception] = []
-    assert engine.append_now("t", MIXED, told.append)
+    assert engine.try_append("t", MIXED, told.append)
     await engine.append("t", records(1))
     assert isinstance(told[0], Appended)
     assert told[0].first_seq == 4

@@ -12,8 +12,8 @@ async def begin(machine: Machine) -> Engine:
     engine = await machine.start(segment_max_events=10, flag_age_ms=10_000)
     await engine.append("t", [record(seq, tag="odd" if seq % 2 else "even") for seq in range(1, 11)])
     await engine.append("t", records(1))
-    await engine.upkeep.absorb_all()
-    assert engine.absorber.sealed == 1
+    await engine.segment_worker.flush_all()
+    assert engine.flusher.sealed == 1
     return engine
 
 
@@ -21,12 +21,12 @@ async def test_deletions_are_flagged_when_they_have_waited() -> None:
     async with Machine() as machine:
         engine = await begin(machine)
         await engine.delete_records("t", match=TagMatch(b"odd"))
-        await engine.upkeep.tick()
+        await engine.segment_worker.tick()
         await machine.clock.advance(9_999)
-        await engine.upkeep.tick()
+        await engine.segment_worker.tick()
         assert engine.housekeeping.flagged == 0
         await machine.clock.advance(1)
-        await engine.upkeep.tick()
+        await engine.segment_worker.tick()
         assert engine.housekeeping.flagged == 5
 
 
@@ -34,9 +34,9 @@ async def test_a_segment_that_is_deleted_as_a_whole_meanwhile_just_goes() -> Non
     async with Machine() as machine:
         engine = await begin(machine)
         await engine.delete_records("t", match=TagMatch(b"odd"))
-        await engine.upkeep.tick()
+        await engine.segment_worker.tick()
         await engine.delete_records("t", match=TagMatch(b"even"))
-        await engine.upkeep.tick()
+        await engine.segment_worker.tick()
         assert (engine.housekeeping.flagged, engine.housekeeping.dropped) == (0, 1)
 
 
@@ -44,7 +44,7 @@ async def test_deletions_that_wait_are_no_less_deleted() -> None:
     async with Machine() as machine:
         engine = await begin(machine)
         await engine.delete_records("t", match=TagMatch(b"odd"))
-        await engine.upkeep.tick()
+        await engine.segment_worker.tick()
         for _ in range(3):
             assert [each.seq for each in (await engine.read("t", ReadQuery())).records] == [2, 4, 6, 8, 10, 11]
             engine = await machine.kill(segment_max_events=10, flag_age_ms=10_000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.state.keys import GENERATION_ROWS, KeyRing, Remembered, key_digest
+from storage.state.keys import GENERATION_KEYS, KeyRing, Remembered, key_digest
 
 WINDOW_MS = 80_000
 
@@ -13,9 +13,9 @@ def remembered(number: int, ts: int) -> Remembered:
 
 
 def test_more_keys_than_a_generation_holds_are_all_found() -> None:
-    count = GENERATION_ROWS + 3000
+    count = GENERATION_KEYS + 3000
     ring = KeyRing.of((remembered(number, 1000) for number in range(count)), WINDOW_MS)
-    assert ring.rows == count
+    assert ring.key_count == count
     for number in range(0, count, 7):
         assert ring.find(key_digest(f"key-{number}"), 1000, WINDOW_MS) == remembered(number, 1000)
     assert ring.find(key_digest("another"), 1000, WINDOW_MS) is None
@@ -30,10 +30,10 @@ def test_keys_go_a_generation_at_a_time_and_none_before_its_window() -> None:
         live = sum(0 <= now - 1000 * number <= WINDOW_MS for number in range(160))
         ring.expire(now, WINDOW_MS)
         if now >= 159_000:
-            held.append(ring.rows - live)
+            held.append(ring.key_count - live)
     assert min(held) == 0
     assert max(held) <= 11, "at most an eighth of a window's worth is held too long"
-    assert ring.rows == 0
+    assert ring.key_count == 0
 
 
 def test_digests_are_sixteen_bytes_of_the_text() -> None:

@@ -17,7 +17,7 @@ from storage.log.encode_copies import encode_copies
 from storage.records import columns
 from storage.records.labelled import LENGTHS, Labelled
 from storage.records.values import ReadResult, StoredRecord
-from storage.routers.copies import Single, copies_of
+from storage.routers.copies import MixedCopies, copies_of
 from storage.routers.windows import Picked, Window
 from storage.state.routers.router import Definition
 
@@ -139,7 +139,7 @@ def test_copies_out_of_a_window_are_the_copies_one_by_one(parts: Parts, in_one: 
             continue
         copies = copies_of(picked, {}, definition, delays=False, keep_delays=False)
         slow = copies_of(wanted, {FIRST - 5: 1}, definition, delays=False, keep_delays=False)
-        assert isinstance(slow, Single)
+        assert isinstance(slow, MixedCopies)
         assert [*copies.seqs] == [*slow.seqs]
         assert copies.sizes == slow.sizes
         assert [*copies.records] == [*slow.records]

@@ -49,7 +49,7 @@ async def filled(machine: Machine, config: TopicConfig = ZSTD, **changes: Any) -
     for first in (1, 11):
         await engine.append("t", some(10, first), config=config)
     await engine.append("t", some(1, 21))
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     return engine
 
 
@@ -105,7 +105,7 @@ async def test_whether_they_are_packed_is_said_by_the_topic_or_its_producers(
         if codec:
             await engine.states.put_of_log(engine.topic("t"), CODEC, PRODUCER, codec)
         await engine.append("t", some(1, 11))
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         assert packed(engine) == [wanted, False]
         assert format_version(machine.disk) == ("2" if wanted else "1")
         assert await texts(engine) == {seq: text(seq) for seq in range(1, 12)}
@@ -127,9 +127,9 @@ async def test_what_would_not_get_smaller_is_tried_once() -> None:
         noise = ["".join(Random(number).choices(printable, k=2000)) for number in range(10)]
         await engine.append("t", [record(each) for each in noise], config=ZSTD)
         await engine.append("t", some(1))
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         reads = [call for call in machine.disk.calls if call.path.endswith(".data") and call.op == "open"]
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         assert packed(engine) == [False, False]
         assert reads == [call for call in machine.disk.calls if call.path.endswith(".data") and call.op == "open"]
 
@@ -144,7 +144,7 @@ async def test_raw_files_are_the_same_packed_or_not() -> None:
                 for ext in (DATA, IDX):
                     assert await whole(engine, first_seq, ext) == await whole(plain, first_seq, ext)
             for each in (plain, engine):
-                await each.upkeep.absorb_all()  # by now the deletions are flagged
+                await each.segment_worker.flush_all()  # by now the deletions are flagged
         assert packed(engine) == [True, True, False]
 
 
@@ -164,7 +164,7 @@ async def test_deletions_stay_over_starts_and_a_lost_index(power: bool) -> None:
     async with Machine() as machine:
         engine = await filled(machine)
         await engine.delete_records("t", match=TagMatch(b"odd"), before_seq=8)
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         await engine.snapshotter.take()
         await engine.snapshotter.take()
         expected = await texts(engine)
@@ -181,7 +181,7 @@ async def test_a_deletion_whose_sync_fails_is_carried_out_in_new_files() -> None
         engine = await filled(machine)
         await engine.delete_records("t", match=TagMatch(b"odd"), before_seq=8)
         machine.disk.fail("datasync", "*.zdata")
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         assert (segments(engine)[0].gen, packed(engine)[0]) == (2, True)
         assert [*await texts(engine)] == [2, 4, 6, *range(8, 22)]
         engine = await machine.cut_power(**SMALL)
@@ -194,15 +194,15 @@ async def test_a_disk_that_fails_it_leaves_the_segment_and_the_others_alone() ->
         machine.disk.fail("pwritev", "*.zdata", errno=errno.ENOSPC)
         await engine.append("t", some(10), config=ZSTD)
         await engine.append("t", some(1, 11))
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         assert packed(engine) == [False, False]
         assert not any(path.endswith(".zdata") for path in machine.disk.tree())
         await engine.delete_records("t", match=TagMatch(b"odd"), before_seq=6)
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         assert packed(engine) == [False, False]
         assert not segments(engine)[0].flips, "deletions do not wait for packing"
         await machine.clock.advance(60_000)
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         assert packed(engine) == [True, False]
         assert [*await texts(engine)] == [2, 4, *range(6, 12)]
 
@@ -213,7 +213,7 @@ async def test_a_format_that_cannot_be_written_keeps_segments_plain() -> None:
         machine.disk.fail("rename", "*FORMAT*", times=2)
         await engine.append("t", some(10), config=ZSTD)
         await engine.append("t", some(1, 11))
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         assert packed(engine) == [False, False]
         assert format_version(machine.disk) == "1"
 
@@ -222,11 +222,11 @@ async def test_another_setting_concerns_what_is_rewritten() -> None:
     async with Machine() as machine:
         engine = await filled(machine)
         await engine.put_topic("t", NEVER)
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         assert packed(engine) == [True, True, False]
         await engine.delete_records("t", match=TagMatch(b"odd"))
         await engine.delete_records("t", match=TagMatch(b"even"), before_seq=6)
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         assert packed(engine) == [False, True, False]
         assert [*await texts(engine)] == [6, 8, 10, 12, 14, 16, 18, 20]
         assert verdict(machine.disk) == []
@@ -237,7 +237,7 @@ async def test_a_damaged_block_costs_its_records_and_no_others() -> None:
         engine = await machine.start(segment_max_events=1000, segment_pack_bytes=1000)
         await engine.append("t", some(1000), config=ZSTD)
         await engine.append("t", some(1, 1001))
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         path = names.records_path(DATA_DIR, PACKED)
         file = machine.disk.open(path)
         at = PackedData(file, path, PACKED).block_offset(2)
@@ -278,7 +278,7 @@ async def test_dump_shows_records_and_which_of_them_are_deleted() -> None:
     async with Machine() as machine:
         engine = await filled(machine)
         await engine.delete_records("t", match=TagMatch(b"odd"), before_seq=4)
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         lines: list[str] = []
         dump(DataDirectory(machine.disk, DATA_DIR), DumpOptions(file="*.1.zdata", json=True), lines.append)
         shown = [line for line in lines if '"seq":' in line]

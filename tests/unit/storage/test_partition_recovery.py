@@ -8,7 +8,7 @@ from storage import TopicConfig
 from storage.errors import MetadataLost
 from storage.format import control
 from storage.state.catalog import Catalog
-from storage.state.partition_sets import creation, settle_partitions
+from storage.state.partition_sets import creation, reconcile_partitions
 
 
 def replayed(*logs: tuple[int, int, int, int]) -> Catalog:
@@ -30,14 +30,14 @@ def found(catalog: Catalog) -> dict[str, int]:
 def test_the_order_of_shards_does_not_matter(order: tuple[int, ...]) -> None:
     logs = [(1, 1, 0, 3), (2, 1, 1, 3), (3, 1, 2, 3)]
     catalog = replayed(*(logs[index] for index in order))
-    settle_partitions(catalog, salvaging=False)
+    reconcile_partitions(catalog, salvaging=False)
     assert found(catalog) == {"t": 1, "t/1": 2, "t/2": 3}
-    assert (catalog.superseded, catalog.spread) == ({}, {"t"})
+    assert (catalog.superseded, catalog.partitioned) == ({}, {"t"})
 
 
 def test_what_no_topic_counts_is_deleted() -> None:
     catalog = replayed((1, 1, 0, 2), (2, 1, 1, 2), (3, 1, 2, 4), (4, 1, 3, 4), (6, 5, 1, 2))
-    settle_partitions(catalog, salvaging=False)
+    reconcile_partitions(catalog, salvaging=False)
     assert found(catalog) == {"t": 1, "t/1": 2}
     assert catalog.superseded == {3: "t", 4: "t", 6: "t"}
     assert set(catalog.by_id) == {1, 2}
@@ -46,31 +46,31 @@ def test_what_no_topic_counts_is_deleted() -> None:
 @pytest.mark.parametrize("order", [(2, 5), (5, 2)])
 def test_of_two_for_one_place_the_higher_id_counts(order: tuple[int, int]) -> None:
     catalog = replayed((1, 1, 0, 2), *((topic_id, 1, 1, 2) for topic_id in order))
-    settle_partitions(catalog, salvaging=False)
+    reconcile_partitions(catalog, salvaging=False)
     assert (found(catalog), catalog.superseded) == ({"t": 1, "t/1": 5}, {2: "t"})
 
 
 def test_the_one_that_was_deleted_does_not_count_though_it_is_higher() -> None:
     catalog = replayed((1, 1, 0, 2), (2, 1, 1, 2), (5, 1, 1, 2))
     catalog.apply(3, 5, 0, control.TopicDelete(name="t"))
-    settle_partitions(catalog, salvaging=False)
+    reconcile_partitions(catalog, salvaging=False)
     assert found(catalog) == {"t": 1, "t/1": 2}
 
 
 def test_a_topic_made_again_keeps_its_own() -> None:
     catalog = replayed((1, 1, 0, 2), (2, 1, 1, 2), (8, 7, 1, 2), (7, 7, 0, 2))
-    settle_partitions(catalog, salvaging=False)
+    reconcile_partitions(catalog, salvaging=False)
     assert (found(catalog), catalog.superseded) == ({"t": 7, "t/1": 8}, {1: "t", 2: "t"})
 
 
 def test_a_partition_that_counts_and_is_gone_is_damage() -> None:
     with pytest.raises(MetadataLost, match="Partition 2 of topic 't'"):
-        settle_partitions(replayed((1, 1, 0, 3), (2, 1, 1, 3)), salvaging=False)
+        reconcile_partitions(replayed((1, 1, 0, 3), (2, 1, 1, 3)), salvaging=False)
 
 
 def test_salvage_begins_it_anew_and_says_so() -> None:
     catalog = replayed((1, 1, 0, 3), (2, 1, 1, 3))
-    settle_partitions(catalog, salvaging=True)
+    reconcile_partitions(catalog, salvaging=True)
     assert found(catalog) == {"t": 1, "t/1": 2, "t/2": 3}
     [(topic_id, value)] = catalog.unannounced
     assert isinstance(value, control.TopicCreate)

@@ -15,7 +15,7 @@ from storage.records.partitions import (
     partition_of_tags,
     split,
 )
-from storage.topics import spreading
+from storage.topics import partitioner
 from tests.unit.storage.machine import Machine, record
 
 THREE = TopicConfig(partitions=3)
@@ -109,7 +109,7 @@ async def test_all_of_them_go_with_the_topic(machine: Machine) -> None:
     assert caught.value.detail == {"count": 1}
     assert await engine.delete_topic("t")
     assert (engine.catalog.by_id, engine.catalog.parts, engine.catalog.topics) == ({}, {}, {})
-    assert engine.catalog.spread == set()
+    assert engine.catalog.partitioned == set()
 
 
 async def test_limits(machine: Machine) -> None:
@@ -158,10 +158,10 @@ async def test_reserved_seqs_are_handed_back_with_the_class(machine: Machine) ->
 async def test_writes_are_spread(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", THREE)
-    turns = [(await spreading.append(engine, "t", [record(1)])).partition for _ in range(4)]
+    turns = [(await partitioner.append(engine, "t", [record(1)])).partition for _ in range(4)]
     assert turns == [0, 1, 2, 0]
-    tagged = await spreading.append(engine, "t", [record(1, tag="abc")])
+    tagged = await partitioner.append(engine, "t", [record(1, tag="abc")])
     assert (tagged.topic, tagged.partition) == ("t", partition_of(b"abc", 3))
     with pytest.raises(InvalidRequest):
-        await spreading.append(engine, "t", [record(1)], partition=3)
+        await partitioner.append(engine, "t", [record(1)], partition=3)
     assert engine.topic("t").routed == {}

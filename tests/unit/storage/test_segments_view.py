@@ -14,7 +14,7 @@ from storage.format.segment_frame import SegmentFrame
 from storage.records.values import TagMatch
 from storage.segments.download import SegmentDownload, blank, open_download
 from storage.segments.names import DATA, IDX, SegmentId, path
-from storage.segments.view import SegmentNotFound, SegmentsView, SegmentView, synced_place
+from storage.segments.view import SegmentNotFound, SegmentsView, SegmentView, synced_lsn
 from storage.state.watermarks import LossRange
 from tests.support.sim_disk import Loss, SimDisk
 from tests.unit.storage.machine import DATA as ROOT
@@ -96,7 +96,7 @@ async def test_what_is_not_absorbed_is_the_tail(engine: Engine) -> None:
     await fill(engine, 25)
     before = engine.segments_of("t")
     assert (before.segments, before.tail.first_seq, before.tail.end_seq) == ([], 1, 26)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await fill(engine, 3)
     view = engine.segments_of("t")
     assert ranges_of(view) == [(1, 11, True), (11, 21, True), (21, 26, False)]
@@ -109,7 +109,7 @@ async def test_sizes_and_times_are_those_of_the_files(machine: Machine, engine: 
     for _ in range(10):
         await fill(engine, 1)
         machine.clock.tick(7)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     content = [*frames(await whole(engine, 1, DATA))]
     shown = segment(engine, 1)
     assert shown.bytes == sum(frame.size for frame in content)
@@ -119,7 +119,7 @@ async def test_sizes_and_times_are_those_of_the_files(machine: Machine, engine: 
 
 async def test_an_eviction_into_a_segment_leaves_its_records(engine: Engine) -> None:
     await fill(engine, 20)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=14))
     view = engine.segments_of("t")
     assert (view.earliest_seq, view.evict_floor) == (7, 7)
@@ -129,7 +129,7 @@ async def test_an_eviction_into_a_segment_leaves_its_records(engine: Engine) -> 
 
 async def test_deleted_records_are_no_records(engine: Engine) -> None:
     await fill(engine, 20)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await delete(engine, [3, 15])
     await engine.delete_records("t", before_seq=3)
     assert [(each.records, each.live) for each in engine.segments_of("t").segments] == [(7, 7), (9, 9)]
@@ -137,9 +137,9 @@ async def test_deleted_records_are_no_records(engine: Engine) -> None:
 
 async def test_a_dropped_segment_is_not_listed(engine: Engine) -> None:
     await fill(engine, 25)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await engine.delete_records("t", before_seq=11)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     view = engine.segments_of("t")
     assert ranges_of(view) == [(11, 21, True), (21, 26, False)]
     assert (view.earliest_seq, view.evict_floor) == (11, 1)
@@ -156,7 +156,7 @@ async def test_loss_ranges_are_listed(engine: Engine) -> None:
 
 async def test_an_ephemeral_topic_has_a_tail_alone_and_nothing_durable(engine: Engine) -> None:
     await fill(engine, 15, TopicConfig(durability=Durability.EPHEMERAL))
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     view = engine.segments_of("t")
     assert (view.segments, view.tail.first_seq, view.tail.end_seq) == ([], 1, 16)
     assert (view.head_seq, view.durable_seq) == (15, 0)
@@ -164,7 +164,7 @@ async def test_an_ephemeral_topic_has_a_tail_alone_and_nothing_durable(engine: E
 
 async def test_what_was_durable_before_a_topic_became_ephemeral_still_is(engine: Engine) -> None:
     await fill(engine, 12)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await fill(engine, 3)
     await engine.put_topic("t", TopicConfig(durability=Durability.EPHEMERAL))
     await fill(engine, 4)
@@ -199,12 +199,12 @@ async def test_a_change_of_log_files_leaves_everything_before_durable(engine: En
     for number in range(1, 9):
         await engine.append("t", [big], config=TopicConfig(durability=Durability.DISK))
         assert engine.segments_of("t").durable_seq >= number - 3
-    assert synced_place(engine.shards[0].log) <= engine.shards[0].log.end_place
+    assert synced_lsn(engine.shards[0].log) <= engine.shards[0].log.end_lsn
 
 
 async def test_absent_and_deleted_topics_have_none(engine: Engine) -> None:
     await fill(engine, 12)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await engine.delete_topic("t")
     with pytest.raises(TopicNotFound):
         engine.segments_of("t")
@@ -220,7 +220,7 @@ async def test_an_engine_that_is_not_started_has_none() -> None:
 @pytest.mark.parametrize("power", [False, True])
 async def test_a_restart_changes_nothing(machine: Machine, engine: Engine, power: bool) -> None:
     await fill(engine, 25)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await delete(engine, [2, 13])
     before = engine.segments_of("t")
     bodies = [await whole(engine, first, ext) for first in (1, 11) for ext in (DATA, IDX)]
@@ -235,7 +235,7 @@ async def test_a_restart_changes_nothing(machine: Machine, engine: Engine, power
 
 async def test_untouched_files_are_given_as_they_are(machine: Machine, engine: Engine) -> None:
     await fill(engine, 10)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     for ext in (DATA, IDX):
         on_disk = machine.disk.open(path(ROOT, SegmentId(1, 1), ext), write=False)
         assert await whole(engine, 1, ext) == on_disk.pread(on_disk.size(), 0)
@@ -245,11 +245,11 @@ async def test_untouched_files_are_given_as_they_are(machine: Machine, engine: E
 @pytest.mark.parametrize("flags_written", [False, True])
 async def test_deleted_records_never_leave(engine: Engine, flags_written: bool) -> None:
     await fill(engine, 10)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     original = await whole(engine, 1, DATA)
     await delete(engine, [4, 5, 10])
     if flags_written:
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
     content = await whole(engine, 1, DATA)
     assert len(content) == len(original)
     assert deleted_seqs(content) == [4, 5, 10]
@@ -265,7 +265,7 @@ async def test_deleted_records_never_leave(engine: Engine, flags_written: bool) 
 
 async def test_records_below_a_deletion_never_leave(engine: Engine) -> None:
     await fill(engine, 20)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await engine.delete_records("t", before_seq=4)
     assert deleted_seqs(await whole(engine, 1, DATA)) == [1, 2, 3]
     assert flagged(await whole(engine, 1, IDX), 1) == [1, 2, 3]
@@ -274,7 +274,7 @@ async def test_records_below_a_deletion_never_leave(engine: Engine) -> None:
 
 async def test_a_delete_byte_alone_withholds_a_record(machine: Machine, engine: Engine) -> None:
     await fill(engine, 10)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     entry = idx_entry.parse(await whole(engine, 1, IDX))[6]
     file = machine.disk.open(path(ROOT, SegmentId(1, 1), DATA))
     file.pwritev([b"\xd5"], entry.end - 1)
@@ -290,7 +290,7 @@ async def test_a_delete_byte_alone_withholds_a_record(machine: Machine, engine: 
 async def test_a_delete_byte_alone_withholds_any_record(machine: Machine, engine: Engine, sizes: list[int]) -> None:
     for size in sizes:
         await engine.append("t", [record("x" * size)], config=FSYNC)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     original = await whole(engine, 1, DATA)
     file = machine.disk.open(path(ROOT, SegmentId(1, 1), DATA))
     for each in idx_entry.parse(await whole(engine, 1, IDX)):
@@ -309,7 +309,7 @@ async def test_a_delete_byte_alone_withholds_any_record(machine: Machine, engine
 
 async def test_every_part_is_that_of_the_whole(engine: Engine) -> None:
     await fill(engine, 10)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await delete(engine, [1, 6, 10])
     for ext in (DATA, IDX):
         download = await open_download(engine, "t", 1, ext)
@@ -322,7 +322,7 @@ async def test_every_part_is_that_of_the_whole(engine: Engine) -> None:
 
 async def test_a_record_deleted_amid_a_download_does_not_leave_any_more(engine: Engine) -> None:
     await fill(engine, 10)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     download = await open_download(engine, "t", 1, DATA)
     half = download.size // 2
     first = await download.read(0, half)
@@ -334,7 +334,7 @@ async def test_a_record_deleted_amid_a_download_does_not_leave_any_more(engine: 
 
 async def test_etags_name_generation_and_deletions(engine: Engine) -> None:
     await fill(engine, 10)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     topic_id = engine.state("t").topic_id
 
     async def etags() -> tuple[str, str]:
@@ -343,10 +343,10 @@ async def test_etags_name_generation_and_deletions(engine: Engine) -> None:
     assert await etags() == (f"{topic_id}.1.0", f"{topic_id}.1.0.0")
     await delete(engine, [2, 3])
     assert await etags() == (f"{topic_id}.1.0", f"{topic_id}.1.0.2")
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     assert await etags() == (f"{topic_id}.1.0", f"{topic_id}.1.0.2")
     await delete(engine, [4, 5, 7, 8, 9, 10])
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     assert segment(engine, 1).generation == 1
     assert await etags() == (f"{topic_id}.1.1", f"{topic_id}.1.1.0")
     assert [frame.seq for frame in frames(await whole(engine, 1, DATA))] == [1, 6]
@@ -355,7 +355,7 @@ async def test_etags_name_generation_and_deletions(engine: Engine) -> None:
 
 async def test_the_active_segment_is_not_given_out(engine: Engine) -> None:
     await fill(engine, 15)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     with pytest.raises(SegmentNotFound) as refusal:
         await open_download(engine, "t", 11, DATA)
     assert refusal.value.detail == {"reason": "active", "first_seq": 11}
@@ -364,7 +364,7 @@ async def test_the_active_segment_is_not_given_out(engine: Engine) -> None:
 @pytest.mark.parametrize("first_seq", [0, 2, 10, 99, 2**64 - 1])
 async def test_no_segment_begins_elsewhere(engine: Engine, first_seq: int) -> None:
     await fill(engine, 15)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     with pytest.raises(SegmentNotFound) as refusal:
         await open_download(engine, "t", first_seq, IDX)
     assert refusal.value.detail["reason"] == "absent"
@@ -373,7 +373,7 @@ async def test_no_segment_begins_elsewhere(engine: Engine, first_seq: int) -> No
 async def fetched(engine: Engine, what: str) -> SegmentDownload:
     """Begin a download, then have the segment go or be rewritten."""
     await fill(engine, 15)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     download = await open_download(engine, "t", 1, DATA)
     if what == "dropped":
         await engine.delete_records("t", before_seq=11)
@@ -381,7 +381,7 @@ async def fetched(engine: Engine, what: str) -> SegmentDownload:
         await delete(engine, [1, 2, 3, 4, 5, 6, 7])
     else:
         await engine.delete_topic("t")
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     return download
 
 
@@ -396,7 +396,7 @@ async def test_a_download_ends_where_its_segment_does(engine: Engine, what: str)
 @pytest.mark.parametrize("ext", [DATA, IDX])
 async def test_a_missing_file_is_told(machine: Machine, engine: Engine, ext: str) -> None:
     await fill(engine, 10)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     machine.disk.unlink(path(ROOT, SegmentId(1, 1), ext))
     with pytest.raises(SegmentIncomplete) as refusal:
         await whole(engine, 1, ext)
@@ -411,7 +411,7 @@ async def test_a_missing_file_is_told(machine: Machine, engine: Engine, ext: str
 
 async def test_a_damaged_index_entry_is_told(machine: Machine, engine: Engine) -> None:
     await fill(engine, 10)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     download = await open_download(engine, "t", 1, DATA)
     file = machine.disk.open(path(ROOT, SegmentId(1, 1), IDX))
     file.pwritev([b"\xff"], 7 * idx_entry.ENTRY_SIZE + 3)
@@ -425,7 +425,7 @@ async def test_a_damaged_index_entry_is_told(machine: Machine, engine: Engine) -
 
 async def test_a_disk_that_fails_is_told(machine: Machine, engine: Engine) -> None:
     await fill(engine, 10)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     download = await open_download(engine, "t", 1, DATA)
     machine.disk.fail("open", "*.data", errno=errno.EIO)
     with pytest.raises(SegmentUnreadable):
@@ -434,7 +434,7 @@ async def test_a_disk_that_fails_is_told(machine: Machine, engine: Engine) -> No
 
 async def test_nothing_is_kept_open(machine: Machine, engine: Engine) -> None:
     await fill(engine, 10)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     opened = engine.store.reader.open_segments
     for ext in (DATA, IDX):
         await whole(engine, 1, ext)
@@ -448,7 +448,7 @@ async def cold_engine(machine: Machine) -> Engine:
     """Segments 1 and 11 are due to move, 21 stays."""
     engine = await machine.start(**SMALL, cold_dir="/mnt/cold", hot_retain_segments=1)
     await fill(engine, 30)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     return engine
 
 
@@ -475,7 +475,7 @@ async def test_deleted_records_of_cold_segments_never_leave(machine: Machine) ->
         assert deleted_seqs(content) == [2, 10]
         assert b'secret-1"' not in content
         assert flagged(await whole(engine, 1, IDX), 1) == [2, 10]
-        await engine.upkeep.absorb_all()
+        await engine.segment_worker.flush_all()
         await engine.relocator.work()
 
 

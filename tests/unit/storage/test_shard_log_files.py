@@ -24,8 +24,8 @@ def test_submissions_lie_back_to_back_and_know_where(rig: ShardRig) -> None:
     a, b, c = (rig.submission(size) for size in (100, 60, 80))
     rig.commit(a, b)
     rig.commit(c)
-    assert [split(each.place) for each in (a, b, c)] == [(1, 0), (1, 100), (1, 160)]
-    assert rig.log.end_place == position(1, 240)
+    assert [split(each.lsn) for each in (a, b, c)] == [(1, 0), (1, 100), (1, 160)]
+    assert rig.log.end_lsn == position(1, 240)
     assert [seq for _, seq in rig.frames(1)] == [1, 2, 3]
 
 
@@ -103,22 +103,22 @@ def test_rotation_does_not_depend_on_preparation() -> None:
     rig.open()
     for _ in range(4):
         assert rig.write(100_000).error is None
-    assert split(rig.log.end_place) == (4, 100_000)
+    assert split(rig.log.end_lsn) == (4, 100_000)
     assert rig.log.stats.rotations == 3
 
 
 def test_a_group_that_does_not_fit_goes_on_in_the_next_file(rig: ShardRig) -> None:
     group = [rig.submission(50_000) for _ in range(5)]
     rig.commit(*group)
-    assert [split(each.place) for each in group] == [(1, 0), (1, 50_000), (2, 0), (2, 50_000), (3, 0)]
+    assert [split(each.lsn) for each in group] == [(1, 0), (1, 50_000), (2, 0), (2, 50_000), (3, 0)]
 
 
 def test_a_submission_larger_than_a_file_gets_one_of_its_own(rig: ShardRig) -> None:
     rig.write(100)
     large = rig.write(3 * FILE)
     after = rig.write(100)
-    assert split(large.place) == (2, 0)
-    assert split(after.place)[0] in (2, 3)
+    assert split(large.lsn) == (2, 0)
+    assert split(after.lsn)[0] in (2, 3)
     assert next(seq for _, seq in rig.frames(2)) == 2
 
 
@@ -155,7 +155,7 @@ def test_a_point_opens_the_next_group_after_enough_synced_bytes() -> None:
     following = rig.write(100)
     points = rig.sync_points(1)
     assert [(each.file, each.at, each.offset) for each in points] == [(1, 1497, 1497)]
-    assert split(following.place)[1] > 1497
+    assert split(following.lsn)[1] > 1497
 
 
 def test_a_point_opens_the_next_group_after_enough_time() -> None:
@@ -177,7 +177,7 @@ def test_a_point_covers_no_more_than_was_synced() -> None:
     first = rig.sync_points(1)
     assert [(each.at, each.offset) for each in first] == [(150, 150)]
     rig.log.sync()
-    end = split(rig.log.end_place)[1]
+    end = split(rig.log.end_lsn)[1]
     rig.write(80)
     assert [(each.at, each.offset) for each in rig.sync_points(1)[1:]] == [(end, end)]
 
@@ -213,7 +213,7 @@ def test_a_point_never_pushes_a_group_over_the_end_of_the_file() -> None:
     rig = ShardRig(sync_point_bytes=1).open()
     for _ in range(40):
         each = rig.write(9_973, sync=True)
-        assert split(each.place)[1] + 9_973 <= FILE
+        assert split(each.lsn)[1] + 9_973 <= FILE
     assert rig.log.failed is None
     assert rig.log.stats.sync_points > 20
 
@@ -223,4 +223,4 @@ def test_points_count_as_frames_written() -> None:
     rig.write(150, sync=True)
     rig.write(150, sync=True)
     assert (rig.log.stats.frames, rig.log.stats.sync_points, rig.log.stats.fsyncs) == (3, 1, 2)
-    assert rig.log.stats.bytes == split(rig.log.end_place)[1]
+    assert rig.log.stats.bytes == split(rig.log.end_lsn)[1]

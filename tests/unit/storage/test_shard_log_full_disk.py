@@ -65,7 +65,7 @@ def test_what_frees_space_goes_to_the_reserve(rig: ShardRig) -> None:
     rig.commit(refused, freeing)
     assert isinstance(refused.error, StorageFull)
     assert freeing.error is None
-    assert split(freeing.place) == (2, 0)
+    assert split(freeing.lsn) == (2, 0)
     assert [seq for _, seq in rig.frames(2)] == [3]
     assert not rig.disk.exists("/wal/reserve")
     assert rig.disk.power_cut(Loss.DROP).exists(name(2))
@@ -100,7 +100,7 @@ def test_service_resumes_in_a_new_file_with_a_new_reserve(rig: ShardRig) -> None
     assert not rig.log.full
     assert rig.disk.file_size("/wal/reserve") == RESERVE
     after = rig.write(100, sync=True, generation=1)
-    assert (after.error, split(after.place)) == (None, (3, 0))
+    assert (after.error, split(after.lsn)) == (None, (3, 0))
     assert rig.disk.file_size(name(2)) == 100, "the reserve was cut to what is in it"
 
 
@@ -167,7 +167,7 @@ def test_a_start_with_only_its_reserve_takes_what_frees_space() -> None:
     assert rig.log.full
     assert isinstance(rig.write(100).error, StorageFull)
     freeing = rig.write(100, frees=True, sync=True)
-    assert (freeing.error, split(freeing.place)) == (None, (2, 0))
+    assert (freeing.error, split(freeing.lsn)) == (None, (2, 0))
 
 
 def test_a_start_with_space_for_its_file_only_is_full_until_there_is_a_reserve() -> None:
@@ -179,7 +179,7 @@ def test_a_start_with_space_for_its_file_only_is_full_until_there_is_a_reserve()
     assert isinstance(rig.write(100).error, StorageFull)
     assert rig.write(100, frees=True).error is None
     assert rig.log.resume()
-    assert split(rig.write(100, generation=1).place)[0] == 1
+    assert split(rig.write(100, generation=1).lsn)[0] == 1
 
 
 def test_the_old_file_is_closed_when_the_reserve_takes_over(rig: ShardRig) -> None:

@@ -26,7 +26,7 @@ class Queue:
         self.shard = Shard(
             0, self.rig.log, self.rig.options, self.rig.clock, self._settled, self._failed, threaded=False
         )
-        self.rig.log._settle = self.shard.post
+        self.rig.log._on_written = self.shard.post
         self.shard.start()
 
     def _settled(self, shard: Shard, each: Submission) -> None:
@@ -113,9 +113,9 @@ async def test_everything_below_the_first_that_is_unsettled_is_applied_and_no_mo
 
     def watch(group: list[Submission]) -> None:
         post(group)
-        places.append(split(queue.shard.applied_place)[1])
+        places.append(split(queue.shard.applied_lsn)[1])
 
-    queue.rig.log._settle = watch
+    queue.rig.log._on_written = watch
     queue.submit(100, topic_id=1, sync=True)
     _, last = queue.submit(100, topic_id=2)
     await last
@@ -124,10 +124,10 @@ async def test_everything_below_the_first_that_is_unsettled_is_applied_and_no_mo
 
 async def test_a_barrier_moves_nothing_back(queue: Queue) -> None:
     await queue.submit(100)[1]
-    before = queue.shard.applied_place
+    before = queue.shard.applied_lsn
     barrier = Submission(queue.rig.submission().unit, b"", frames=0, topic_id=0, ts=5, needs_sync=True, frees=True)
     await queue.shard.submit(barrier)
-    assert queue.shard.applied_place == before == queue.rig.log.end_place
+    assert queue.shard.applied_lsn == before == queue.rig.log.end_lsn
 
 
 async def test_a_shard_that_failed_tells_so_once(queue: Queue) -> None:

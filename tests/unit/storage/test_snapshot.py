@@ -45,7 +45,7 @@ def test_everything_but_the_records_comes_back() -> None:
     log.evict({LossCause.CAP: 2}, [(4, 9, "crash")])
     write(log, [40], ts=41_000)
     log.reserved = 300
-    log.applied_place = position(3, 777)
+    log.applied_lsn = position(3, 777)
 
     catalog, found = carried(topic)
     restored = found.log
@@ -58,7 +58,7 @@ def test_everything_but_the_records_comes_back() -> None:
     assert (restored.epoch, restored.reserved, restored.last_ts, restored.last_write_ts) == (3, 300, 41_000, 41_000)
     assert (restored.marks.floors, restored.marks.loss) == (log.marks.floors, log.marks.loss)
     assert (restored.assigned_floor, restored.durable_head) == (2, 10)
-    assert restored.applied_place == position(3, 777)
+    assert restored.applied_lsn == position(3, 777)
     assert (catalog.usage.bytes, catalog.usage.ephemeral_bytes) == (90, 0)
     assert len(restored.tail) == 0, "records come from the log"
 
@@ -79,7 +79,7 @@ def test_live_keys_come_back_with_what_is_left_of_their_window() -> None:
     assert before is not None
     assert after is not None
     assert after.live(NOW_MS, WINDOW_MS) == before.live(NOW_MS, WINDOW_MS)
-    assert after.rows == restored_catalog.usage.keys == 2
+    assert after.key_count == restored_catalog.usage.keys == 2
     assert len(after.live(NOW_MS + 1, WINDOW_MS)) == 1
 
 
@@ -141,7 +141,7 @@ def test_what_is_left_of_a_window_is_never_taken_from_an_old_section() -> None:
 def test_a_section_captured_twice_over_is_the_same() -> None:
     _, topic = a_topic()
     write(topic.log, [10, 20])
-    topic.log.applied_place = position(2, 5)
+    topic.log.applied_lsn = position(2, 5)
     _, found = carried(topic)
     assert snapshot.capture(found, NOW_MS) == snapshot.capture(topic, NOW_MS)
 

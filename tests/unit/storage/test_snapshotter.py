@@ -14,7 +14,7 @@ FSYNC = TopicConfig(durability=Durability.FSYNC)
 
 def needed(engine: Engine) -> list[int]:
     """By asking every log there is."""
-    places = [shard.applied_place for shard in engine.shards]
+    places = [shard.applied_lsn for shard in engine.shards]
     for topic in engine.catalog.topics.values():
         place = topic.log.wal_needed_from()
         if place is not None:
@@ -23,7 +23,7 @@ def needed(engine: Engine) -> list[int]:
 
 
 def redo(engine: Engine) -> list[int]:
-    return engine.snapshotter.redo_places(frozenset())
+    return engine.snapshotter.redo_lsns(frozenset())
 
 
 async def test_every_way_to_need_the_log_is_noticed(machine: Machine) -> None:
@@ -32,8 +32,8 @@ async def test_every_way_to_need_the_log_is_noticed(machine: Machine) -> None:
         for name in "abcdef":
             await engine.append(name, [record(step, tag=f"tag-{step}")], config=FSYNC)
             assert redo(engine) == needed(engine)
-    await engine.upkeep.absorb_all()
-    assert redo(engine) == needed(engine) == [shard.applied_place for shard in engine.shards]
+    await engine.segment_worker.flush_all()
+    assert redo(engine) == needed(engine) == [shard.applied_lsn for shard in engine.shards]
     await engine.delete_records("b", match=TagMatch(b"tag-1"))  # to be flagged in its segment
     assert log_of(engine, "b").wal_needed_from() is not None
     assert redo(engine) == needed(engine)
@@ -57,7 +57,7 @@ async def test_topics_that_have_not_changed_are_not_looked_at(
     engine = await machine.start(wal_file_bytes=1 << 20)
     for number in range(50):
         await engine.append(f"t{number}", [record()])
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     redo(engine)  # of those that have changed
     real, asked = Log.wal_needed_from, list[int]()
 

@@ -11,7 +11,7 @@ from storage.format import segment_frame, wal_frame
 from storage.format.binary import binary_body
 from storage.format.wal_frame import FrameType
 from storage.records import columns
-from storage.records.stretch import Joined, Stretch, data_of, joined
+from storage.records.contiguous import ChainedRecords, ContiguousRecords, chain_records, data_of
 from storage.records.values import StoredRecord
 
 TOPIC_ID, FIRST, TS = 7, 250, 1_700_000_000_000
@@ -28,7 +28,7 @@ BODIES = {
 }
 
 
-def stretch_of(bodies: Sequence[bytes], where: str, around: int = 3) -> tuple[Stretch, list[StoredRecord]]:
+def stretch_of(bodies: Sequence[bytes], where: str, around: int = 3) -> tuple[ContiguousRecords, list[StoredRecord]]:
     records = [StoredRecord(FIRST + index, TS + index, b"", b"", body) for index, body in enumerate(bodies)]
     frames = [wal_frame.encode(FrameType.APPEND, 0, TOPIC_ID, *record) for record in records]
     sizes, noise = array("I", map(len, frames)), bytes(around)
@@ -110,8 +110,8 @@ def test_several_are_one_sequence() -> None:
     (first, before), (second, _) = stretch_of(BODIES["JSON"], "log"), stretch_of(BODIES["raw bytes"], "segment")
     odd = [StoredRecord(9, TS, b"n", b"t", b'{"data":"odd"}')]
     parts: list[Sequence[StoredRecord]] = [first, odd, second]
-    whole, expected = joined(parts), [*first, *odd, *second]
-    assert isinstance(whole, Joined)
+    whole, expected = chain_records(parts), [*first, *odd, *second]
+    assert isinstance(whole, ChainedRecords)
     assert len(whole) == len(expected)
     assert [*whole] == expected
     assert whole == expected
@@ -120,6 +120,6 @@ def test_several_are_one_sequence() -> None:
     with pytest.raises(IndexError):
         whole[len(expected)]
     assert data_of(whole) == [record.data for record in expected]
-    assert joined([first]) is first
-    assert joined([]) == []
+    assert chain_records([first]) is first
+    assert chain_records([]) == []
     assert first == before

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.records.batches import Run
+from storage.records.batches import AppendedRecords
 from storage.state.tail import TailIndex
 
 FILE = 1 << 40
@@ -18,8 +18,8 @@ def index_of(*rows: tuple[int, int, int]) -> TailIndex:
     """Rows of (first seq, records, ts), 10 bytes a frame and 1 a payload, 100 bytes a batch in the log."""
     index = TailIndex()
     for number, (first_seq, count, ts) in enumerate(rows):
-        run = Run(first_seq, ts, array("I", [10] * count), array("I", [1] * count), [])
-        index.place(index.append(run), FILE + 100 * number, 5)
+        run = AppendedRecords(first_seq, ts, array("I", [10] * count), array("I", [1] * count), [])
+        index.set_lsn(index.append(run), FILE + 100 * number, 5)
     return index
 
 
@@ -67,12 +67,12 @@ def test_the_first_seq_since_a_time(index: TailIndex, ts: int, seq: int | None) 
     ],
 )
 def test_the_floor_that_frees(index: TailIndex, seq: int, records: int, size: int, floor: int) -> None:
-    assert index.cut(seq, records, size) == (floor, *index.totals(seq, floor))
+    assert index.plan_eviction(seq, records, size) == (floor, *index.totals(seq, floor))
 
 
 def test_deleted_records_free_nothing(index: TailIndex) -> None:
     assert [index.delete(seq) for seq in (1, 3, 6, 10, 99)] == [1, 1, None, 1, None]
-    assert index.cut(1, 2, 0) == (5, 2, 2)
+    assert index.plan_eviction(1, 2, 0) == (5, 2, 2)
     assert index.totals(1, 13) == (5, 5)
     assert index.first_live(1, 13) == 2
     assert index.first_live(6, 13) == 11
@@ -83,16 +83,16 @@ def test_deleted_records_free_nothing(index: TailIndex) -> None:
 def test_a_hole_holds_nothing(index: TailIndex) -> None:
     assert [seq for seq in range(14) if index.holds(seq)] == [1, 2, 3, 4, 5, 10, 11, 12]
     assert index.totals(6, 10) == (0, 0)
-    assert list(index.spans(6, 10)) == []
+    assert list(index.slices(6, 10)) == []
 
 
 def test_spans_say_where_frames_lie(index: TailIndex) -> None:
-    spans = [(span.batch_seq, span.first_seq, span.place + span.offset, len(span.sizes)) for span in index.spans(2, 12)]
+    spans = [(span.batch_seq, span.first_seq, span.lsn + span.offset, len(span.sizes)) for span in index.slices(2, 12)]
     assert spans == [(1, 2, FILE + 15, 2), (4, 4, FILE + 105, 2), (10, 10, FILE + 205, 2)]
 
 
 def test_the_log_is_needed_from_the_beginning_of_the_batch(index: TailIndex) -> None:
-    assert [index.oldest_place(seq) for seq in (1, 3, 4, 6, 12, 13)] == [
+    assert [index.oldest_lsn(seq) for seq in (1, 3, 4, 6, 12, 13)] == [
         FILE,
         FILE,
         FILE + 100,
@@ -104,14 +104,14 @@ def test_the_log_is_needed_from_the_beginning_of_the_batch(index: TailIndex) -> 
 
 def test_rows_in_memory_only_need_no_log() -> None:
     index = index_of((1, 1, 100), (2, 1, 100))
-    index.place_batch(1, 0, 0)
-    assert index.oldest_place(1) == FILE + 100
+    index.set_batch_lsn(1, 0, 0)
+    assert index.oldest_lsn(1) == FILE + 100
 
 
 @pytest.mark.parametrize(("first_seq", "last"), [(4, 5), (10, 12), (5, 0), (6, 0), (99, 0)])
 def test_placing_a_batch_tells_its_last_seq(index: TailIndex, first_seq: int, last: int) -> None:
-    assert index.place_batch(first_seq, FILE + 7000, 3) == last
-    places = [span.place for span in index.spans(1, 13)]
+    assert index.set_batch_lsn(first_seq, FILE + 7000, 3) == last
+    places = [span.lsn for span in index.slices(1, 13)]
     assert (FILE + 7003 in places) == (last > 0)
 
 
@@ -131,15 +131,15 @@ def test_rows_below_a_seq_are_dropped_but_no_row_that_reaches_beyond_it() -> Non
     index.drop_below(200)
     assert len(index) < 150
     assert [seq for seq in range(199, 301) if index.holds(seq)] == list(range(199, 301))
-    assert index.append(Run(301, 999, array("I", [10]), array("I", [1]), [])) == 100, "row numbers go on"
+    assert index.append(AppendedRecords(301, 999, array("I", [10]), array("I", [1]), [])) == 100, "row numbers go on"
 
 
 def test_dropping_everything_leaves_an_index_that_works() -> None:
     index = index_of((1, 3, 100))
     index.delete(2)
     index.drop_below(99)
-    assert (len(index), index.dead, index.first_live(1, 99), index.oldest_place(1)) == (0, None, None, None)
-    index.place(index.append(Run(50, 7, array("I", [10]), array("I", [1]), [])), FILE, 0)
+    assert (len(index), index.dead, index.first_live(1, 99), index.oldest_lsn(1)) == (0, None, None, None)
+    index.set_lsn(index.append(AppendedRecords(50, 7, array("I", [10]), array("I", [1]), [])), FILE, 0)
     assert index.totals(1, 99) == (1, 1)
 
 

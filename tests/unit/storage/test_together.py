@@ -14,7 +14,7 @@ import pytest
 from storage import Discard, Durability, Engine, TopicConfig
 from storage.config import TopicType
 from storage.errors import RecordCorrupt, ShuttingDown, StorageError, StorageFailed
-from storage.log.together import MAX_TOGETHER
+from storage.log.coalescer import MAX_COALESCED
 from storage.records.values import Appended, PlainRecords
 from tests.support.spec_control import APPEND
 from tests.support.spec_wal import decode_wal_file
@@ -40,7 +40,7 @@ class Party:
 
     def lead(self) -> None:
         """Has a write under way."""
-        assert self._engine.append_now("lead", PlainRecords([raw(0)]), lambda _: None)
+        assert self._engine.try_append("lead", PlainRecords([raw(0)]), lambda _: None)
 
     def add(self, name: str, value: Any, *, node: str | None = None) -> None:
         number = self.handed_in
@@ -51,7 +51,7 @@ class Party:
             self.told[number] = outcome
 
         try:
-            if not self._engine.append_soon(name, raw(value), tell, lambda: tell(self.LEFT), node=node):
+            if not self._engine.try_append_coalesced(name, raw(value), tell, lambda: tell(self.LEFT), node=node):
                 tell(self.LEFT)
         except StorageError:
             tell(self.LEFT)  # as `left`, but said at once
@@ -163,8 +163,8 @@ async def test_they_are_read_from_the_log_and_from_segments_alike(machine: Machi
         assert await data(engine, "t") == values
         assert [(await engine.read_one("t", seq)).seq for seq in range(1, 7)] == list(range(1, 7))
         assert await data(engine, "t", from_seq=3) == values[3:]
-        await engine.upkeep.absorb_all()
-    assert log_of(engine, "t").held.absorbed == len(values)
+        await engine.segment_worker.flush_all()
+    assert log_of(engine, "t").held.flushed == len(values)
     assert await data(await machine.cut_power(), "t") == values
 
 
@@ -203,11 +203,11 @@ async def test_more_than_go_together_are_several_runs(machine: Machine) -> None:
     await engine.append("t", sized(10))
     party = Party(engine)
     counts = submissions(engine)
-    for value in range(MAX_TOGETHER + 2):
+    for value in range(MAX_COALESCED + 2):
         party.add("t", value)
     told = await party.all()
-    assert [each.first_seq for each in told] == list(range(2, MAX_TOGETHER + 4))
-    assert counts == [MAX_TOGETHER, 2]
+    assert [each.first_seq for each in told] == list(range(2, MAX_COALESCED + 4))
+    assert counts == [MAX_COALESCED, 2]
 
 
 async def test_of_what_fits_under_a_cap_one_by_one_none_is_refused(machine: Machine) -> None:
@@ -274,7 +274,7 @@ async def test_an_engine_that_closes_meanwhile_leaves_them(machine: Machine) -> 
         assert [each.first_seq for each in told] == [1]
         assert await data(again, "t") == [1]
     with pytest.raises(ShuttingDown):
-        engine.append_soon("t", raw(1), lambda _: None, lambda: None)
+        engine.try_append_coalesced("t", raw(1), lambda _: None, lambda: None)
 
 
 async def test_a_failed_sync_is_told_to_all_and_stops_the_shard(machine: Machine) -> None:
@@ -323,9 +323,9 @@ async def test_one_that_comes_alone_goes_at_once(machine: Machine) -> None:
     await engine.put_topic("t", FSYNC)
     counts = submissions(engine)
     told: list[Any] = []
-    assert engine.append_soon("t", raw(1), told.append, lambda: told.append(Party.LEFT))
+    assert engine.try_append_coalesced("t", raw(1), told.append, lambda: told.append(Party.LEFT))
     assert counts == [1], "on its way before the loop has turned"
-    assert not engine.append_soon("none", raw(1), told.append, lambda: told.append(Party.LEFT))
+    assert not engine.try_append_coalesced("none", raw(1), told.append, lambda: told.append(Party.LEFT))
     assert told == []
     while not told:
         await asyncio.sleep(0)

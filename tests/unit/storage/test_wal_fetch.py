@@ -10,7 +10,7 @@ import pytest
 from storage.log import fetch
 from storage.log.fetch import WalFetcher, WalFileGone
 from storage.log.position import position
-from storage.records.spans import Span
+from storage.records.batch_slices import BatchSlice
 from tests.support.sim_disk import SimDisk
 
 CONTENT = bytes(range(256)) * 4000
@@ -28,13 +28,13 @@ class Rig:
     async def run_io(self, job: Any, *arguments: Any) -> Any:
         return job(*arguments)
 
-    async def read(self, *spans: Span) -> int:
+    async def read(self, *spans: BatchSlice) -> int:
         """Fetch and check; how many reads it took."""
         before = self.count("pread")
         found = await self.fetcher.fetch(0, list(spans))
         for span in spans:
             data, start = found[span.first_seq]
-            begin = (span.place & 0xFF_FFFF_FFFF) + span.offset
+            begin = (span.lsn & 0xFF_FFFF_FFFF) + span.offset
             size = sum(span.sizes)
             assert data[start : start + size] == CONTENT[begin : begin + size]
         return self.count("pread") - before
@@ -48,8 +48,8 @@ def rig() -> Rig:
     return Rig()
 
 
-def span(seq: int, offset: int, *sizes: int, file: int = 1, skip: int = 0) -> Span:
-    return Span(seq, position(file, offset), skip, seq, 1, array("I", sizes))
+def span(seq: int, offset: int, *sizes: int, file: int = 1, skip: int = 0) -> BatchSlice:
+    return BatchSlice(seq, position(file, offset), skip, seq, 1, array("I", sizes))
 
 
 async def test_one_span_is_one_read(rig: Rig) -> None:

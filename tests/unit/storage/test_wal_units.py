@@ -7,7 +7,7 @@ import pytest
 from storage.format import control, wal_frame
 from storage.format.wal_frame import MORE, FrameType
 from storage.log.reader import FrameStream
-from storage.log.submission import ControlStep, RunStep
+from storage.log.submission import AppendStep, ControlStep
 from storage.log.units import BadUnit, ScannedUnit, UnitScan
 from tests.support.sim_disk import SimDisk
 
@@ -48,9 +48,9 @@ FLOORS = control.EvictWatermark(floors={"cap": 2})
 def test_a_single_frame_is_a_unit() -> None:
     scan, (unit,) = scanned(append(1, tag=b"x"))
     (step,) = unit.unit.steps
-    assert isinstance(step, RunStep)
-    assert (step.run.first_seq, step.run.ts, step.run.tagged, step.offset) == (1, 9, [(b"x", 1)], 0)
-    assert list(step.run.payloads) == [1]
+    assert isinstance(step, AppendStep)
+    assert (step.appended.first_seq, step.appended.ts, step.appended.tagged, step.offset) == (1, 9, [(b"x", 1)], 0)
+    assert list(step.appended.payloads) == [1]
     assert (unit.offset, unit.end, unit.frames, scan.end) == (0, scan.end, 1, scan.end)
 
 
@@ -66,7 +66,7 @@ def test_a_batch_is_one_unit_with_its_steps_in_order() -> None:
     data = batch(frame(FLOORS, more=True), append(1, more=True), append(2, more=True), frame(FLOORS))
     _, (unit,) = scanned(data)
     kinds = [type(step) for step in unit.unit.steps]
-    assert kinds == [ControlStep, RunStep, ControlStep]
+    assert kinds == [ControlStep, AppendStep, ControlStep]
     assert unit.unit.batch is not None
     assert unit.frames == 5
 
@@ -86,7 +86,7 @@ def test_a_batch_that_stops_at_the_end_of_the_file_is_incomplete() -> None:
     scan, units = scanned(batch(append(1, more=True), append(2, more=True), count=3))
     assert units == []
     assert (scan.end, scan.reason, scan.loose_frames) == (0, "batch", 3)
-    assert [type(step) for step in scan.loose_steps] == [RunStep]
+    assert [type(step) for step in scan.loose_steps] == [AppendStep]
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_a_sync_point_where_it_does_not_belong_is_refused(file: int, at: int) ->
 )
 def test_what_does_not_follow_on_begins_a_run_of_its_own(second: bytes) -> None:
     _, (unit,) = scanned(batch(append(1, more=True), second, frame(FLOORS)))
-    runs = [step for step in unit.unit.steps if isinstance(step, RunStep)]
-    assert [len(step.run.sizes) for step in runs] == [1, 1]
-    assert runs[1].offset == runs[0].offset + sum(runs[0].run.sizes)
+    runs = [step for step in unit.unit.steps if isinstance(step, AppendStep)]
+    assert [len(step.appended.sizes) for step in runs] == [1, 1]
+    assert runs[1].offset == runs[0].offset + sum(runs[0].appended.sizes)
 
 
 def test_the_newest_time_and_the_greatest_topic_are_noted() -> None:

@@ -161,7 +161,7 @@ async def test_one_that_goes_when_it_has_been_answered_disturbs_nobody(engine: E
     old = groups._host("g")  # as one that waits has it in hand
     assert groups.heartbeat("g", "who", 1, None) is ErrorCode.UNKNOWN_MEMBER_ID
     await stable(groups)
-    groups._settle(old)
+    groups._after_event(old)
     assert groups.describe("g").state is State.STABLE
     await groups.close()
 

@@ -46,7 +46,7 @@ def test_queues_take_turns() -> None:
     for each in (b"a", b"b", b"a", b"c"):
         session.add(each)
     assert session.queues == [b"a", b"b", b"c"]
-    session.turn()
+    session.rotate()
     assert session.queues == [b"b", b"c", b"a"]
     session.forget(b"c")
     session.forget(b"none")
@@ -83,7 +83,7 @@ def test_a_member_goes_on_with_its_epoch_or_the_one_before(epoch: int, outcome: 
     members = Members(10)
     member = joined(members)
     for ids in ([b"1"], [b"1", b"2"], [b"2"]):
-        assert member.tell(ids)
+        assert member.announce(ids)
     assert member.epoch == 3
     found = members.heartbeat("g", "m", epoch, None if epoch else ("t",), 5)
     assert found is outcome if outcome is not None else isinstance(found, Member)
@@ -92,14 +92,14 @@ def test_a_member_goes_on_with_its_epoch_or_the_one_before(epoch: int, outcome: 
 def test_it_is_told_of_its_topics_when_they_change_and_when_an_answer_was_lost() -> None:
     members = Members(10)
     member = joined(members)
-    assert member.tell([])
-    assert not member.tell([])
-    assert member.tell([b"1"])
+    assert member.announce([])
+    assert not member.announce([])
+    assert member.announce([b"1"])
     assert member.epoch == 2
     assert members.heartbeat("g", "m", 2, None, 0) is member
-    assert not member.tell([b"1"])
+    assert not member.announce([b"1"])
     assert members.heartbeat("g", "m", 1, None, 0) is member
-    assert member.tell([b"1"])
+    assert member.announce([b"1"])
     assert member.epoch == 2
 
 

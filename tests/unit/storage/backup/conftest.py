@@ -47,8 +47,8 @@ class Rig(Machine):
             await self.engine.put_topic(topic, FSYNC)
         await self.engine.append(topic, [record(first + each, tag=tag) for each in range(count)])
 
-    async def absorb(self) -> None:
-        await self.engine.upkeep.absorb_all()
+    async def mark_flushed(self) -> None:
+        await self.engine.segment_worker.flush_all()
 
     async def back_up(self, directory: str = BACKUPS, **more: Any) -> Summary:
         return await self.engine.backups.take(directory, **more)

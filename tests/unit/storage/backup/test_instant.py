@@ -29,10 +29,10 @@ async def test_an_answer_with_a_sync_pending_in_front_is_below_the_instant() -> 
         assert (await quick).first_seq == 2
         assert not slow[1].done()
         [shard] = engine.shards
-        assert shard.applied_place < shard.settled_end == shard.log.end_place
+        assert shard.applied_lsn < shard.completed_end == shard.log.end_lsn
     finally:
         for gate in gates:
             gate.open()
     await asyncio.gather(*slow)
-    assert shard.settled_end == shard.applied_place == shard.log.end_place
+    assert shard.completed_end == shard.applied_lsn == shard.log.end_lsn
     await engine.close()

@@ -91,7 +91,7 @@ async def test_acked_jobs_stay_away_and_leases_are_what_a_crash_leaves_of_them(r
 
 async def test_any_byte_that_is_wrong_is_found_and_its_file_named(rig: Rig) -> None:
     await rig.fill("t", 35, tag="x")
-    await rig.absorb()
+    await rig.mark_flushed()
     await rig.engine.delete_records("t", match=TagMatch(b"x"), before_seq=3)
     await rig.fill("u", 4)
     await rig.back_up()
@@ -114,7 +114,7 @@ async def test_any_byte_that_is_wrong_is_found_and_its_file_named(rig: Rig) -> N
 
 async def test_any_file_that_is_missing_is_named(rig: Rig) -> None:
     await rig.fill("t", 35)
-    await rig.absorb()
+    await rig.mark_flushed()
     await rig.back_up()
     await rig.close()
     whole = rig.disk
@@ -190,7 +190,7 @@ async def test_nobody_starts_where_a_restore_is_under_way_or_was_cut_short(rig: 
 
 async def test_an_error_leaves_the_directory_empty(rig: Rig) -> None:
     await rig.fill("t", 35)
-    await rig.absorb()
+    await rig.mark_flushed()
     await rig.back_up()
     rig.disk.fail("sync", f"{TARGET}/topics/*", nth=2)
     with pytest.raises(OSError, match="error"):

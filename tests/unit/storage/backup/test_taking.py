@@ -24,7 +24,7 @@ def shared(rig: Rig) -> set[str]:
 async def test_everything_is_restored_as_it_was(rig: Rig) -> None:
     await rig.fill("a", tag="x")
     await rig.fill("b", 7)
-    await rig.absorb()
+    await rig.mark_flushed()
     await rig.fill("a", 4)
     await rig.engine.delete_records("a", match=TagMatch(b"x"), before_seq=9)
     there = await rig.seen()
@@ -49,11 +49,11 @@ async def test_backups_are_counted(rig: Rig) -> None:
 
 async def test_what_was_copied_before_is_not_copied_again(rig: Rig) -> None:
     await rig.fill(count=25)
-    await rig.absorb()
+    await rig.mark_flushed()
     first = await rig.back_up()
     before = shared(rig)
     await rig.fill(count=25, first=25)
-    await rig.absorb()
+    await rig.mark_flushed()
     second = await rig.back_up()
     assert (first.reused_bytes, len(before)) == (0, 1)
     assert second.reused_bytes == sum(len(data) for path, data in rig.files().items() if path in before)
@@ -64,7 +64,7 @@ async def test_what_was_copied_before_is_not_copied_again(rig: Rig) -> None:
 
 async def test_of_the_log_only_what_a_replay_reads_is_copied(rig: Rig) -> None:
     await rig.fill(count=200)
-    await rig.absorb()
+    await rig.mark_flushed()
     await rig.back_up()
     second = await rig.back_up()
     log = sum(len(data) for path, data in rig.files(f"{DATA}/wal").items() if path.endswith(".log"))
@@ -79,10 +79,10 @@ async def test_of_the_log_only_what_a_replay_reads_is_copied(rig: Rig) -> None:
 
 async def test_only_the_two_newest_backups_and_what_they_name_stay(rig: Rig) -> None:
     await rig.fill(count=25)
-    await rig.absorb()
+    await rig.mark_flushed()
     await rig.back_up()
     await rig.engine.delete_topic("t")
-    await rig.absorb()
+    await rig.mark_flushed()
     await rig.fill("u")
     await rig.back_up()
     assert [path for path in shared(rig) if f"/{1:016x}/" in path]
@@ -101,13 +101,13 @@ async def test_only_the_two_newest_backups_and_what_they_name_stay(rig: Rig) -> 
 
 async def test_deletions_behind_an_earlier_backup_hold(rig: Rig) -> None:
     await rig.fill(count=30, tag="x")
-    await rig.absorb()
+    await rig.mark_flushed()
     await rig.back_up()
     await rig.engine.delete_records("t", before_seq=4)
     await rig.engine.append("t", [record(99, tag="y")])
     await rig.engine.delete_records("t", match=TagMatch(b"y"))
     await rig.fill(count=1, tag="late")
-    await rig.absorb()
+    await rig.mark_flushed()
     there = await rig.seen()
     await rig.back_up()
     assert differences(there, await rig.found()) == []
@@ -116,10 +116,10 @@ async def test_deletions_behind_an_earlier_backup_hold(rig: Rig) -> None:
 async def test_flagged_deletions_are_in_an_index_alone_and_hold(rig: Rig) -> None:
     await rig.engine.put_topic("t")
     await rig.engine.append("t", [record(each, tag="x" if each % 3 else "y") for each in range(30)])
-    await rig.absorb()
+    await rig.mark_flushed()
     await rig.back_up()
     await rig.engine.delete_records("t", match=TagMatch(b"y"))
-    await rig.absorb()
+    await rig.mark_flushed()
     for _ in range(2):
         await rig.engine.snapshotter.take()
     assert rig.engine.housekeeping.flagged == 10
@@ -133,7 +133,7 @@ async def test_what_happens_behind_the_instant_is_not_in_it(rig: Rig, monkeypatc
     await rig.fill("gone", 25)
     for tag in ("x", "y", "x", "y", "x"):
         await rig.fill("t", 12, tag=tag)
-        await rig.absorb()
+        await rig.mark_flushed()
     run_io = rig.engine.run_io
 
     async def unhurried(job: Callable[..., Any], *arguments: Any) -> Any:
@@ -150,48 +150,48 @@ async def test_what_happens_behind_the_instant_is_not_in_it(rig: Rig, monkeypatc
         engine = rig.engine
         await engine.delete_topic("gone")
         await engine.delete_records("t", match=TagMatch(b"y"))
-        await rig.absorb()
+        await rig.mark_flushed()
         for _ in range(6):
             await rig.fill("t", 30, tag="z")
             await engine.delete_records("t", match=TagMatch(b"x"), before_seq=30)
-            await rig.absorb()
+            await rig.mark_flushed()
             await engine.snapshotter.take()
 
     await rig.back_up(at_instant=lambda: churning.append(asyncio.ensure_future(churn())))
     await churning[0]
-    await rig.absorb()
+    await rig.mark_flushed()
     assert rig.engine.housekeeping.dropped, "else nothing was kept from going"
     assert differences(there, await rig.found()) == []
 
 
 async def test_at_the_instant_no_manifest_is_being_changed(rig: Rig) -> None:
     await rig.fill("t", 40)
-    absorbing = asyncio.ensure_future(rig.absorb())
+    absorbing = asyncio.ensure_future(rig.mark_flushed())
     seen: list[tuple[bool, bool]] = []
-    await rig.back_up(at_instant=lambda: seen.append((rig.engine.upkeep.pausing, absorbing.done())))
+    await rig.back_up(at_instant=lambda: seen.append((rig.engine.segment_worker.pausing, absorbing.done())))
     assert seen == [(True, True)]
-    assert not rig.engine.upkeep.pausing
+    assert not rig.engine.segment_worker.pausing
 
 
 async def test_upkeep_stands_still_while_it_is_paused_and_goes_on_behind(rig: Rig) -> None:
     await rig.fill("t", 40)
-    async with rig.engine.upkeep.paused():
-        absorbing = asyncio.ensure_future(rig.absorb())
+    async with rig.engine.segment_worker.paused():
+        absorbing = asyncio.ensure_future(rig.mark_flushed())
         for _ in range(100):
             await asyncio.sleep(0)
-        assert rig.engine.absorber.records == 0
+        assert rig.engine.flusher.records == 0
     await absorbing
-    assert rig.engine.absorber.records == 40
+    assert rig.engine.flusher.records == 40
 
 
 async def test_pins_are_let_go_whatever_becomes_of_it(rig: Rig) -> None:
     await rig.fill("t", 40)
-    await rig.absorb()
+    await rig.mark_flushed()
     rig.disk.fail("sync", f"{BACKUPS}/state-*")
     with pytest.raises(BackupFailed):
         await rig.back_up()
     await rig.engine.delete_records("t", before_seq=41)
-    await rig.absorb()
+    await rig.mark_flushed()
     for _ in range(2):
         await rig.engine.snapshotter.take()
     assert rig.engine.housekeeping.dropped == 1
@@ -205,7 +205,7 @@ async def test_a_segment_of_the_same_name_with_other_records_is_another_one(rig:
     old = rig.disk.process_kill()
     await rig.kill()
     await rig.fill(count=20, first=10)
-    await rig.absorb()
+    await rig.mark_flushed()
     await rig.back_up()
     copied = rig.files()
     for path, data in copied.items():
@@ -222,7 +222,7 @@ async def test_a_segment_of_the_same_name_with_other_records_is_another_one(rig:
     await rig.clock.advance(5000)
     await rig.kill()  # the data directory as it was once, the backups as they are
     await rig.fill(count=20, first=50)
-    await rig.absorb()
+    await rig.mark_flushed()
     there = await rig.seen()
     before = shared(rig)
     await rig.back_up()
@@ -290,7 +290,7 @@ async def test_without_all_shards_there_is_no_backup(rig: Rig) -> None:
 
 async def test_a_damaged_index_fails_it_and_is_named(rig: Rig) -> None:
     await rig.fill(count=20)
-    await rig.absorb()
+    await rig.mark_flushed()
     path = next(path for path in rig.files(DATA) if path.endswith(".idx"))
     rig.disk.flip_byte(path, 25)
     with pytest.raises(BackupFailed, match=path.removeprefix(DATA + "/")):
@@ -302,7 +302,7 @@ async def test_a_damaged_index_fails_it_and_is_named(rig: Rig) -> None:
 
 async def test_a_stop_ends_it(rig: Rig) -> None:
     await rig.fill(count=40)
-    await rig.absorb()
+    await rig.mark_flushed()
     await rig.back_up()
     await rig.fill(count=40)
     stopping: list[asyncio.Future[Any]] = []
@@ -329,7 +329,7 @@ def void(_: object) -> None:
 
 async def test_a_disk_that_fills_up_meanwhile_takes_precedence(rig: Rig) -> None:
     await rig.fill(count=40)
-    await rig.absorb()
+    await rig.mark_flushed()
 
     def fill_up() -> None:
         for shard in rig.engine.shards:
@@ -343,7 +343,7 @@ async def test_a_disk_that_fills_up_meanwhile_takes_precedence(rig: Rig) -> None
 
 async def test_a_full_backup_disk_fails_it_and_the_engine_goes_on(rig: Rig) -> None:
     await rig.fill(count=40)
-    await rig.absorb()
+    await rig.mark_flushed()
     rig.disk.fail("pwritev", f"{BACKUPS}/*", errno=errno.ENOSPC, nth=2)
     with pytest.raises(BackupFailed, match="No space"):
         await rig.back_up()
@@ -362,10 +362,10 @@ async def cold(rig: Rig) -> Rig:
     for begin in range(0, 40, 10):
         await rig.fill(count=5, first=begin, tag="x")
         await rig.fill(count=5, first=begin + 5)
-        await rig.absorb()
+        await rig.mark_flushed()
     await rig.engine.relocator.work()
     await rig.engine.delete_records("t", match=TagMatch(b"x"), before_seq=23)
-    await rig.absorb()
+    await rig.mark_flushed()
     assert rig.engine.relocator.relocated == 3
     return rig
 

@@ -35,7 +35,7 @@ async def filled(machine: Machine, count: int, config: TopicConfig = CONSUMED, *
 async def fill(engine: Engine, count: int) -> None:
     for _ in range(count):
         await engine.append("t", records(1))
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
 
 
 async def turns() -> None:
@@ -46,7 +46,7 @@ async def turns() -> None:
 async def care(engine: Engine) -> None:
     """What the worker does when it is time; nothing of it is waited for elsewhere."""
     await turns()
-    await engine.upkeep.tick()
+    await engine.segment_worker.tick()
 
 
 def floors(engine: Engine) -> dict[str, int]:

@@ -8,7 +8,7 @@ import pytest
 
 from storage.errors import InvalidRequest
 from storage.records.values import ReadResult, StoredRecord
-from storage.state.consumers.attempts import KEPT_MS, Attempts, Span
+from storage.state.consumers.attempts import ANSWER_TTL_MS, AnswerRange, Attempts
 from storage.state.consumers.values import ConsumerConfig, ConsumerRead
 from tests.unit.storage.consumers.consumed import STRICT, add, answer, consumed, cursor, take
 from tests.unit.storage.machine import Machine
@@ -20,17 +20,17 @@ def made(size: int, seq: int = 1) -> ConsumerRead:
     return ConsumerRead(result=result, consumer="c", cursor_seq=seq, unread=0)
 
 
-SPAN = Span(0, 1, 1, 1 << 20)
-NOTHING = Span(1, 1, 0, 1 << 20)
+SPAN = AnswerRange(0, 1, 1, 1 << 20)
+NOTHING = AnswerRange(1, 1, 0, 1 << 20)
 
 
 def test_an_answer_is_kept_for_a_minute() -> None:
     kept = Attempts(10_000)
     kept.remember(3, "k", SPAN, made(10), 0)
-    assert kept.find(3, "k", KEPT_MS - 1) is not None
-    assert kept.find(3, "k", KEPT_MS) is None
+    assert kept.find(3, "k", ANSWER_TTL_MS - 1) is not None
+    assert kept.find(3, "k", ANSWER_TTL_MS) is None
     assert (kept.find(3, "other", 0), kept.find(4, "k", 0)) == (None, None)
-    kept.expire(KEPT_MS)
+    kept.expire(ANSWER_TTL_MS)
     assert (len(kept), kept.bytes) == (0, 0)
 
 
@@ -40,7 +40,7 @@ def test_over_the_limit_the_records_of_the_oldest_answers_go_and_where_they_were
         kept.remember(3, str(number), SPAN, made(1500), 0)
     found = [kept.find(3, str(number), 0) for number in range(5)]
     assert [each is not None and each.answer is not None for each in found] == [False, False, True, True, True]
-    assert {each.span for each in found if each is not None} == {SPAN}
+    assert {each.range for each in found if each is not None} == {SPAN}
     assert (kept.forgotten, kept.bytes <= 10_000) == (0, True)
     kept.remember(3, "large", SPAN, made(20_000), 0)
     assert (len(kept), kept.bytes <= 10_000) == (6, True)
@@ -57,8 +57,8 @@ def test_over_the_limit_answers_are_forgotten_at_last_and_counted() -> None:
 def test_a_key_used_again_stands_for_the_newer_answer() -> None:
     kept = Attempts(10_000)
     kept.remember(3, "k", SPAN, made(10, 1), 0)
-    kept.remember(3, "k", SPAN, made(10, 2), KEPT_MS)
-    found = kept.find(3, "k", KEPT_MS)
+    kept.remember(3, "k", SPAN, made(10, 2), ANSWER_TTL_MS)
+    found = kept.find(3, "k", ANSWER_TTL_MS)
     assert found is not None
     assert found.answer is not None
     assert (found.answer.cursor_seq, len(kept)) == (2, 1)
@@ -123,7 +123,7 @@ async def test_an_empty_answer_is_repeated(machine: Machine) -> None:
 async def test_after_a_minute_a_key_is_as_good_as_new(machine: Machine) -> None:
     engine = await consumed(machine, 6)
     await take(engine, 2, attempt_key="k")
-    await machine.clock.advance(KEPT_MS - 10)
+    await machine.clock.advance(ANSWER_TTL_MS - 10)
     assert await take(engine, 2, attempt_key="k") == [1, 2]
     await machine.clock.advance(1000)
     assert len(engine.consumers.attempts) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.state.consumers.consumer import PASSED_SEQS, Consumer
+from storage.state.consumers.consumer import UNPERSISTED_SEQS, Consumer
 from storage.state.consumers.values import Consistency, ConsumerConfig
 
 
@@ -21,27 +21,27 @@ def persist(each: Consumer) -> None:
 
 def test_the_newest_answer_is_not_what_a_frame_says() -> None:
     each = consumer()
-    each.hand_out(6, 6)
+    each.deliver(6, 6)
     assert not each.due
     each.confirm()
-    each.hand_out(9, 3)
+    each.deliver(9, 3)
     assert each.write() == 6
 
 
 @pytest.mark.parametrize(("handed", "due"), [(4, False), (5, True)])
 def test_half_of_what_may_come_again_is_due(handed: int, due: bool) -> None:
     each = consumer(10)
-    each.hand_out(handed, handed)
+    each.deliver(handed, handed)
     each.confirm()
     assert each.due is due
 
 
 def test_nothing_is_due_while_a_frame_is_on_its_way() -> None:
     each = consumer(10)
-    each.hand_out(5, 5)
+    each.deliver(5, 5)
     each.confirm()
     each.write()
-    each.hand_out(10, 5)
+    each.deliver(10, 5)
     each.confirm()
     assert not each.due
     each.durable_seq = 5
@@ -51,25 +51,25 @@ def test_nothing_is_due_while_a_frame_is_on_its_way() -> None:
 
 def test_what_was_passed_over_is_due_in_time() -> None:
     each = consumer(10)
-    each.hand_out(PASSED_SEQS - 1, 0)
+    each.deliver(UNPERSISTED_SEQS - 1, 0)
     each.confirm()
     assert not each.due
-    each.hand_out(PASSED_SEQS, 0)
+    each.deliver(UNPERSISTED_SEQS, 0)
     each.confirm()
     assert each.due
 
 
 def test_there_is_room_for_persist_every_records_and_no_more() -> None:
     each = consumer(10)
-    each.hand_out(7, 7)
+    each.deliver(7, 7)
     assert (each.has_room(3), each.has_room(4)) == (True, False)
 
 
 def test_a_frame_makes_room_for_what_it_covers_alone() -> None:
     each = consumer(10)
-    each.hand_out(6, 6)
+    each.deliver(6, 6)
     each.confirm()
-    each.hand_out(10, 4)
+    each.deliver(10, 4)
     persist(each)
     assert each.unpersisted == 4
     assert (each.has_room(6), each.has_room(7)) == (True, False)
@@ -77,7 +77,7 @@ def test_a_frame_makes_room_for_what_it_covers_alone() -> None:
 
 def test_a_frame_that_failed_makes_no_room() -> None:
     each = consumer(10)
-    each.hand_out(10, 10)
+    each.deliver(10, 10)
     each.confirm()
     each.write()
     each.written(durable=False)
@@ -87,7 +87,7 @@ def test_a_frame_that_failed_makes_no_room() -> None:
 
 def test_seqs_without_records_take_no_room() -> None:
     each = consumer(2)
-    each.hand_out(1000, 1)
+    each.deliver(1000, 1)
     assert each.has_room(1)
 
 
@@ -99,30 +99,30 @@ def test_a_config_that_allows_less_than_is_out_lets_one_answer_pass_when_all_is_
 
 def test_a_commit_in_front_of_everything_leaves_nothing_to_come_again() -> None:
     each = consumer(10)
-    each.hand_out(4, 4)
+    each.deliver(4, 4)
     each.confirm()
     each.write_other()
     each.durable_seq = 8
     each.written(durable=True)
-    each.placed(8)
+    each.moved_to(8)
     assert (each.cursor_seq, each.confirmed_seq, each.unpersisted, each.confirmed) == (8, 8, 0, 0)
 
 
 def test_a_commit_in_the_middle_leaves_what_is_behind_it() -> None:
     each = consumer(10)
-    each.hand_out(6, 6)
+    each.deliver(6, 6)
     each.confirm()
-    each.hand_out(8, 2)
+    each.deliver(8, 2)
     each.write_other()
     each.durable_seq = 5
     each.written(durable=True)
-    each.placed(5)
+    each.moved_to(5)
     assert (each.cursor_seq, each.confirmed_seq, each.unpersisted, each.confirmed) == (8, 6, 3, 1)
 
 
 def test_a_seek_forgets_what_was_handed_out() -> None:
     each = consumer(10)
-    each.hand_out(8, 8)
+    each.deliver(8, 8)
     each.durable_seq = 2
     each.reset()
     assert (each.cursor_seq, each.confirmed_seq, each.unpersisted, each.behind) == (2, 2, 0, False)
@@ -130,6 +130,6 @@ def test_a_seek_forgets_what_was_handed_out() -> None:
 
 def test_strictly_at_once_only_what_was_passed_over_is_behind() -> None:
     each = consumer(strict=True)
-    each.hand_out(3, 0)
+    each.deliver(3, 0)
     each.confirm()
     assert (each.behind, each.due) == (True, False)

@@ -7,8 +7,8 @@ import pytest
 from storage import TopicConfig
 from storage.config import Retention
 from storage.records.values import LossCause
+from storage.state.consumers.consumed_floor import consumed_floor, reclaimable_floor
 from storage.state.consumers.consumer import Consumer
-from storage.state.consumers.passed import passed_floor, reclaimable_floor
 from storage.state.consumers.values import ConsumerConfig
 from storage.state.log import Log
 from storage.state.manifest import Manifest, SegmentState
@@ -62,8 +62,8 @@ def log_with(*durable: int) -> Log:
 )
 def test_the_slowest_decides(durable: tuple[int, ...], passed: int, floor: int | None) -> None:
     log = log_with(*durable)
-    assert (passed_floor(CONSUMED, log), reclaimable_floor(CONSUMED, log)) == (passed, floor)
-    assert (passed_floor(TopicConfig(), log), reclaimable_floor(TopicConfig(), log)) == (1, None)
+    assert (consumed_floor(CONSUMED, log), reclaimable_floor(CONSUMED, log)) == (passed, floor)
+    assert (consumed_floor(TopicConfig(), log), reclaimable_floor(TopicConfig(), log)) == (1, None)
 
 
 def test_what_has_gone_otherwise_need_not_go_again() -> None:

@@ -147,11 +147,11 @@ async def test_after_a_failed_sync_readers_get_what_may_come_again_and_no_more(m
 async def test_no_cursor_is_written_before_the_losses_of_its_log_are_announced(machine: Machine) -> None:
     engine = await consumed(machine, 4, every(1))
     log = engine.catalog.topics["a"].log
-    engine.debts[log.topic_id] = [(5, 6, "crash")]
+    engine.pending_losses[log.topic_id] = [(5, 6, "crash")]
     log.evict(loss=[(5, 6, "crash")])
     await take(engine, 1)
     await take(engine, 1)
-    assert engine.debts == {}
+    assert engine.pending_losses == {}
     assert known(engine).durable_seq == 1
     engine = await machine.kill()
     assert engine.state("a").head_seq == 6

@@ -46,7 +46,7 @@ async def test_an_answer_tells_where_the_cursor_stands_and_how_much_is_left(mach
 
 async def test_unread_counts_live_records_wherever_they_are(machine: Machine) -> None:
     engine = await consumed(machine, 9, segment_max_events=4, checkpoint_records=1)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await add(engine, 3, tag="x")
     await take(engine, 2)
     await engine.delete_records("a", None, TagMatch(b"x"))
@@ -68,7 +68,7 @@ async def test_a_peek_moves_nothing_and_waits_for_nobody(machine: Machine, confi
 async def test_a_peek_is_served_while_somebody_has_the_turn(machine: Machine) -> None:
     engine = await consumed(machine, 5)
     await take(engine, 1)
-    turn = known(engine).desk.turn
+    turn = known(engine).cursor_writer.turn
     async with turn:
         waiting = asyncio.ensure_future(take(engine, 1))
         await turns()
@@ -214,7 +214,7 @@ async def test_losses_are_told_once_and_passed(machine: Machine) -> None:
 
 async def test_a_damaged_record_holds_the_cursor_until_it_is_skipped(machine: Machine) -> None:
     engine = await consumed(machine, 6, topic=FSYNC, segment_max_events=3, checkpoint_records=1)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     path = next(path for path in machine.disk.content() if path.endswith("-00000000000000000001.data"))
     machine.disk.flip_byte(path, 40)
     with pytest.raises(RecordCorrupt):

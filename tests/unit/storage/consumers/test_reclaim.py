@@ -14,7 +14,7 @@ from storage.errors import RecordNotFound, StorageFull
 from storage.format.control import EvictWatermark
 from storage.log.encode import EncodedUnit
 from storage.log.submission import ControlStep
-from storage.state.consumers.passed import reclaimable_floor
+from storage.state.consumers.consumed_floor import reclaimable_floor
 from storage.state.consumers.values import Consistency, ConsumerConfig
 from storage.state.log import Log
 from tests.support.sim_disk import Loss
@@ -166,7 +166,7 @@ async def test_what_was_consumed_before_it_was_sealed_goes_with_the_seal(machine
     assert (files(machine), floors(engine)) == ([1], {})
     await engine.append("t", records(1))
     await engine.consumers.commit("t", "c", 4)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     assert files(machine) == []
 
 
@@ -227,7 +227,7 @@ async def test_a_clean_restart_knows_the_floor(machine: Machine) -> None:
     engine = await machine.restart()
     assert (floors(engine), await seqs(engine, "t")) == ({"consumed": 5}, [5, 6, 7, 8, 9, 10])
     await engine.consumers.commit("t", "c", 10)
-    await engine.upkeep.tick()
+    await engine.segment_worker.tick()
     assert files(machine) == [9]
 
 
@@ -388,11 +388,11 @@ async def test_what_a_router_has_not_copied_is_a_loss_at_dest(machine: Machine) 
     await engine.put_topic("full", TopicConfig(cap_records=2, discard=Discard.REJECT))
     await route(engine, source="t", dest="full")
     await engine.append("t", [record(number) for number in range(1, 7)])
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     assert await everything(engine, "full") == ["1", "2"]
     await engine.append("t", [record(7), record(8)])
     await engine.consumers.commit("t", "c", 6)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await engine.put_topic("full", TopicConfig())
     await machine.clock.advance(5000)
     one, two, lost, *others = await everything(engine, "full")

@@ -103,7 +103,7 @@ def test_the_lowest_durable_cursor_is_known_after_each_frame(
 
 def test_a_section_holds_what_frames_have_said_and_nothing_else() -> None:
     before = table(put(9, "z", seq=1, config=every(3)), put(3, seq=2))
-    before.by_name["c"].hand_out(50, 48)
+    before.by_name["c"].deliver(50, 48)
     sections = section.capture(before)
     assert [each.consumer_id for each in sections] == [3, 9]
     after = ConsumerTable()

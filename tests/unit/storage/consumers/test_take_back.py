@@ -118,7 +118,7 @@ async def test_a_clean_stop_does_too(machine: Machine, config: ConsumerConfig | 
 async def test_a_reader_that_leaves_while_its_cursor_is_synced_has_taken_nothing(machine: Machine) -> None:
     engine = await consumed(machine, 3, STRICT)
     leaving = asyncio.ensure_future(take(engine, 2))
-    while not leaving.done() and (known(engine).desk is None or known(engine).desk.writing is None):
+    while not leaving.done() and (known(engine).cursor_writer is None or known(engine).cursor_writer.writing is None):
         await asyncio.sleep(0)
     assert not leaving.done()
     leaving.cancel()
@@ -158,9 +158,9 @@ async def test_a_seek_to_where_it_stands_wakes_nobody_for_good(machine: Machine)
 
 def test_what_is_taken_back_needs_not_be_persisted() -> None:
     consumer = Consumer(1, "c", every(10), 0)
-    consumer.hand_out(4, 4)
+    consumer.deliver(4, 4)
     consumer.confirm()
-    consumer.hand_out(9, 5)
+    consumer.deliver(9, 5)
     assert consumer.take_back(4, 9, 5)
     assert (consumer.cursor_seq, consumer.confirmed_seq, consumer.unpersisted, consumer.confirmed) == (4, 4, 4, 4)
     consumer.confirm()

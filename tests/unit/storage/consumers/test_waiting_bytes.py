@@ -129,7 +129,7 @@ def test_never_more_than_the_bound_and_never_less_than_fits(batches: list[list[i
             for sizes in batches:
                 await engine.append("t", [sized(size) for size in sizes])
                 sent += sizes
-                await engine.upkeep.absorb_all()
+                await engine.segment_worker.flush_all()
                 kept = len(await seqs(engine, "t", from_seq=engine.state("t").evict_floor - 1))
                 fitting = 0
                 while fitting < len(sent) and sum(sent[len(sent) - fitting - 1 :]) <= bound:

@@ -14,8 +14,8 @@ import pytest
 
 from storage.format.control import Lease
 from storage.state.queues import leases
-from storage.state.queues.grant import Grant
 from storage.state.queues.job import DEAD, LEASED, Job
+from storage.state.queues.lease_batch import LeaseBatch
 from storage.state.queues.leases import LeaseTable
 from storage.state.queues.policy import Limits
 from storage.state.queues.section import capture, restore
@@ -50,40 +50,40 @@ class Side:
         self.table = LeaseTable(limits)
         self.holder = Holding()
 
-    def take(self, count: int, live_seqs: Callable[[int, int], Sequence[int]]) -> Grant | list[Job]:
-        grant = self.table.take_together(count, live_seqs) if self.together else None
+    def take(self, count: int, live_seqs: Callable[[int, int], Sequence[int]]) -> LeaseBatch | list[Job]:
+        grant = self.table.take_batch(count, live_seqs) if self.together else None
         return grant if grant is not None else self.table.take(count, live_seqs)
 
     def apply(self, value: Lease, node: str = "") -> None:
         with pytest.MonkeyPatch.context() as patch:
             if not self.together:
-                patch.setattr(leases, "alike", lambda jobs: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+                patch.setattr(leases, "uniform_columns", lambda jobs: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
             self.table.apply(value, node)
 
-    def lease(self, taken: Grant | list[Job], value: Lease, node: str, *, durable: bool, held: bool) -> None:
-        """As `together.hand_out` and `Dealer._hand_out` do it."""
-        grant = taken if isinstance(taken, Grant) else None
-        if grant is None or grant.singles is not None or durable:
+    def lease(self, taken: LeaseBatch | list[Job], value: Lease, node: str, *, durable: bool, held: bool) -> None:
+        """As `together.hand_out` and `Dispatcher._hand_out` do it."""
+        grant = taken if isinstance(taken, LeaseBatch) else None
+        if grant is None or grant.separate is not None or durable:
             self.apply(value, node)
         else:
             tokens = tuple(row[1] for row in value.jobs)
-            self.table.lease_together(grant, tokens, value.jobs[0][2], node, value.attempt_key)
+            self.table.lease_batch(grant, tokens, value.jobs[0][2], node, value.attempt_key)
         holder = self.holder if held else None
-        jobs = taken if isinstance(taken, list) else taken.singles or ()
+        jobs = taken if isinstance(taken, list) else taken.separate or ()
         for job in jobs:
             job.holder, job.size = holder, 10
         if grant is not None:
             grant.holder, grant.sizes = holder, [10] * len(grant.seqs)
 
-    def fail(self, taken: Grant | list[Job]) -> None:
-        if isinstance(taken, Grant):
-            self.table.put_back_together(taken)
+    def fail(self, taken: LeaseBatch | list[Job]) -> None:
+        if isinstance(taken, LeaseBatch):
+            self.table.put_back_batch(taken)
         else:
             self.table.put_back(taken)
 
-    def hold(self, leased: Leased, now_ms: int) -> Grant | list[Job] | None:
+    def hold(self, leased: Leased, now_ms: int) -> LeaseBatch | list[Job] | None:
         """What an ack of these would be of, busy from here on; None: not all of them are held, or free to be."""
-        grant = self.table.held_together(leased.seqs, leased.tokens, leased.node, now_ms)
+        grant = self.table.held_batch(leased.seqs, leased.tokens, leased.node, now_ms)
         if grant is not None:
             grant.busy = True
             return grant
@@ -99,7 +99,7 @@ class Side:
         """All there is to see."""
         table = self.table
         ended, self.holder.ended = self.holder.ended, []
-        attempts = {key: (each.jobs, each.left) for key, each in table.attempts.items()}
+        attempts = {key: (each.jobs, each.remaining) for key, each in table.attempts.items()}
         figures = table.counts, table.in_flight, table.ready(live), table.touched, table.dead_lettered
         comes = table.next_change(), table.first_back(), table.taken, table.dying
         return figures, comes, sorted(map(row_of, table.everything())), attempts, sorted(ended)
@@ -109,7 +109,7 @@ def row_of(job: Job) -> Any:
     lease = job.lease_id, job.deadline, job.node if job.state == LEASED else ""
     attempt = job.attempt.key if job.attempt is not None else ""
     return (
-        *job.row(),
+        *job.entry(),
         job.state,
         *lease,
         job.busy,
@@ -121,12 +121,12 @@ def row_of(job: Job) -> Any:
     )
 
 
-def seqs_of(taken: Grant | list[Job]) -> list[int]:
-    return [*taken.seqs] if isinstance(taken, Grant) else [job.seq for job in taken]
+def seqs_of(taken: LeaseBatch | list[Job]) -> list[int]:
+    return [*taken.seqs] if isinstance(taken, LeaseBatch) else [job.seq for job in taken]
 
 
-def rows_of(taken: Grant | list[Job], tokens: Iterable[int], deadline: int) -> list[Any]:
-    jobs = taken if isinstance(taken, list) else taken.singles or taken.jobs()
+def rows_of(taken: LeaseBatch | list[Job], tokens: Iterable[int], deadline: int) -> list[Any]:
+    jobs = taken if isinstance(taken, list) else taken.separate or taken.jobs()
     return [
         (job.seq, token, deadline, job.deliveries + 1, 0, job.forgiven) for job, token in zip(jobs, tokens, strict=True)
     ]
@@ -143,8 +143,8 @@ class Pair:
         self.head = self.token = self.key = 0
         self.now = 1_000_000
         self.leased: list[Leased] = []
-        self.claiming: list[tuple[Grant | list[Job], list[Job]]] = []
-        self.acking: list[tuple[Grant | list[Job], list[Job], list[int]]] = []
+        self.claiming: list[tuple[LeaseBatch | list[Job], list[Job]]] = []
+        self.acking: list[tuple[LeaseBatch | list[Job], list[Job], list[int]]] = []
         #: What a log would have: done to a new table, it makes the same of it.
         self.journal: list[Callable[[Side], None]] = []
         self.grants = 0
@@ -156,8 +156,8 @@ class Pair:
     def alike(self) -> None:
         one, other = (side.image(len(self.live)) for side in self.sides)
         assert one == other
-        assert not self.sides[1].table.grants
-        self.grants += bool(self.sides[0].table.grants)
+        assert not self.sides[1].table.batches
+        self.grants += bool(self.sides[0].table.batches)
 
     def write(self, step: Callable[[Side], None]) -> None:
         """Committed: done to both, and again by a replay."""
@@ -251,7 +251,7 @@ class Pair:
                 side.fail(taken)
             return
         self.gone(seqs)
-        self.write(lambda side: side.table.settled(seqs))
+        self.write(lambda side: side.table.forget_deleted(seqs))
 
     def free(self) -> list[Any] | None:
         """(seq, token, deliveries, forgiven) of what is picked, held and not busy."""
@@ -324,7 +324,7 @@ class Pair:
             assert {job.state for job in jobs} == {DEAD}
             self.lease_frame("dead", [(job.seq, 0, 0, job.deliveries, 0, job.forgiven) for job in jobs])
             self.gone(dying)
-            self.write(lambda side: side.table.settled(dying))
+            self.write(lambda side: side.table.forget_deleted(dying))
 
     def snapshot(self) -> None:
         """Both tables become what a snapshot of them gives, when nothing is on its way."""

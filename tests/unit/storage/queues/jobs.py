@@ -7,7 +7,7 @@ from typing import Any
 
 from storage import Durability, Engine, TopicConfig
 from storage.config import TopicType
-from storage.state.queues.kept import Kept
+from storage.state.queues.prefetched import PrefetchedRecords
 from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine, record
 
@@ -69,12 +69,12 @@ async def absorbed(machine: Machine, count: int, *, in_log: bool = False, **sett
     await engine.put_topic("q", config(**settings))
     await add(engine, count)
     if not in_log:
-        await engine.upkeep.absorb_all()
-    assert engine.topic("q").log.held.absorbed == (0 if in_log else count)
+        await engine.segment_worker.flush_all()
+    assert engine.topic("q").log.held.flushed == (0 if in_log else count)
     assert in_log is not bool(engine.cache.max_bytes)
     return engine
 
 
-def kept(engine: Engine) -> dict[int, Kept]:
+def kept(engine: Engine) -> dict[int, PrefetchedRecords]:
     queues = engine.queues.ahead._queues  # pyright: ignore[reportPrivateUsage]
-    return {topic_id: ahead.kept for topic_id, ahead in queues.items()}
+    return {topic_id: ahead.prefetched for topic_id, ahead in queues.items()}

@@ -15,7 +15,7 @@ async def test_it_is_passed_over_and_the_others_are_given(machine: Machine, leas
     for _ in range(3):
         await add(engine)
     log = log_of(engine, "q")
-    (span,) = log.tail.spans(2, 3)
+    (span,) = log.tail.slices(2, 3)
     data, offset = log.cached[span.batch_seq]
     log.cached[span.batch_seq] = (bytes(len(data)), offset)
     assert reading.cached(engine, engine.topic("q"), [2]) is None

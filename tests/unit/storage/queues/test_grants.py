@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storage.format.control import Lease
-from storage.state.queues.grant import Grant, alike, rows
+from storage.state.queues.lease_batch import LeaseBatch, lease_entries, uniform_columns
 from storage.state.queues.leases import LeaseTable
 from storage.state.queues.policy import Limits
 from tests.unit.storage.queues.grant_pair import Holding, Pair, Side
@@ -41,7 +41,7 @@ def test_a_replay_makes_the_same_of_both_and_a_second_one_changes_nothing(seed: 
         images = [side.image(len(pair.live)) for side in (*once, *twice)]
         assert images[0] == images[1]
         assert images[2] == images[3]
-        seen_together += bool(once[0].table.grants)
+        seen_together += bool(once[0].table.batches)
     assert seen_together > 5
     live = {*pair.live}
     for side in (*once, *twice):
@@ -52,11 +52,11 @@ def test_a_replay_makes_the_same_of_both_and_a_second_one_changes_nothing(seed: 
     assert images[0][1:] == images[2][1:] == images[3][1:]
 
 
-def leased_grant(key: str | None = None) -> tuple[LeaseTable, Grant]:
+def leased_grant(key: str | None = None) -> tuple[LeaseTable, LeaseBatch]:
     """Jobs 1 to 3, leased until 500."""
     table = LeaseTable(Limits())
-    grant = table.put_together((1, 2, 3))
-    table.lease_together(grant, (11, 12, 13), 500, "n", key)
+    grant = table.add_batch((1, 2, 3))
+    table.lease_batch(grant, (11, 12, 13), 500, "n", key)
     return table, grant
 
 
@@ -65,7 +65,7 @@ def test_an_ack_that_failed_behind_the_deadline_leaves_leases_that_expire() -> N
     grant.busy = True
     assert table.expired(501) == []
     assert table.next_change() is None
-    table.put_back_together(grant)
+    table.put_back_batch(grant)
     assert table.next_change() == 501
     assert table.expired(500) == []
     assert [job.seq for job in table.expired(501)] == [1, 2, 3]
@@ -76,21 +76,21 @@ def test_a_grant_taken_apart_while_it_is_acked_is_put_back_job_by_job() -> None:
     grant.busy = True
     table.all_deleted([2])
     assert table.expired(501) == []
-    table.put_back_together(grant)
+    table.put_back_batch(grant)
     assert [(job.seq, job.gone) for job in table.expired(501)] == [(1, False), (2, True), (3, False)]
 
 
 def test_leases_that_are_given_again_are_those_of_the_second_claim_alone() -> None:
     table, grant = leased_grant("first")
     holder = grant.holder = Holding()
-    table.apply(Lease(event="claimed", jobs=rows((1, 2, 3), (21, 22, 23), 900), attempt_key="second"), "m")
+    table.apply(Lease(event="claimed", jobs=lease_entries((1, 2, 3), (21, 22, 23), 900), attempt_key="second"), "m")
     assert table.whole((1, 2, 3)) is grant
     assert ([*table.attempts], holder.ended) == ([("m", "second")], [1, 2, 3])
     assert table.expired(501) == []
-    assert table.held_together((1, 2, 3), (11, 12, 13), "m", 500) is None
-    assert table.held_together((1, 2, 3), (21, 22, 23), "n", 500) is None
-    assert table.held_together((1, 2, 3), (21, 22, 23), "m", 900) is grant
-    assert table.held_together((1, 2, 3), (21, 22, 23), "m", 901) is None
+    assert table.held_batch((1, 2, 3), (11, 12, 13), "m", 500) is None
+    assert table.held_batch((1, 2, 3), (21, 22, 23), "n", 500) is None
+    assert table.held_batch((1, 2, 3), (21, 22, 23), "m", 900) is grant
+    assert table.held_batch((1, 2, 3), (21, 22, 23), "m", 901) is None
 
 
 def heaps(table: LeaseTable) -> dict[str, int]:
@@ -102,7 +102,7 @@ def test_the_heaps_stay_small_however_many_are_claimed_and_acked(way: str) -> No
     """A hundred thousand claims, of two jobs each, of which two hundred are leased at any time."""
     table, under_way = LeaseTable(Limits()), 100
     now, head = 1000, 10**9
-    waiting: list[Grant] = []
+    waiting: list[LeaseBatch] = []
     largest: dict[str, int] = dict.fromkeys(HEAPS, 0)
 
     def live_seqs(seq: int, count: int) -> range:
@@ -110,25 +110,25 @@ def test_the_heaps_stay_small_however_many_are_claimed_and_acked(way: str) -> No
 
     for cycle in range(100_000):
         now += 1
-        grant = table.take_together(2, live_seqs)
+        grant = table.take_batch(2, live_seqs)
         assert grant is not None
         tokens = (2 * cycle + 1, 2 * cycle + 2)
         if way == "frames":
             rows = [(seq, token, now + 500, 1, 0, 0) for seq, token in zip(grant.seqs, tokens, strict=True)]
             table.apply(Lease(event="claimed", jobs=rows), "n")
         else:
-            table.lease_together(grant, tokens, now + 500, "n", None)
+            table.lease_batch(grant, tokens, now + 500, "n", None)
         if way == "failing":
             grant.busy = True
-            table.put_back_together(grant)
+            table.put_back_batch(grant)
         waiting.append(grant)
         if len(waiting) > under_way:
             done = waiting.pop(0)
             if way == "in parts":
-                table.settled([done.seqs[0]])
-                table.settled([done.seqs[1]])
+                table.forget_deleted([done.seqs[0]])
+                table.forget_deleted([done.seqs[1]])
             else:
-                table.settled(done.seqs)
+                table.forget_deleted(done.seqs)
         if way == "expiring":
             assert table.expired(now) == []
             table.next_change()
@@ -141,5 +141,9 @@ def test_the_heaps_stay_small_however_many_are_claimed_and_acked(way: str) -> No
 
 def test_rows_have_a_lease_id_each() -> None:
     with pytest.raises(ValueError, match="1 lease_ids for 2 jobs"):
-        rows((1, 2), (7,), 1000)
-    assert alike(rows((1, 2), (7, 8), 1000)) == alike([*rows((1, 2), (7, 8), 1000)]) == ((1, 2), (7, 8), 1000)
+        lease_entries((1, 2), (7,), 1000)
+    assert (
+        uniform_columns(lease_entries((1, 2), (7, 8), 1000))
+        == uniform_columns([*lease_entries((1, 2), (7, 8), 1000)])
+        == ((1, 2), (7, 8), 1000)
+    )

@@ -11,10 +11,10 @@ import pytest
 from storage.format import wal_frame
 from storage.format.wal_frame import FrameType
 from storage.records import columns
-from storage.records.stretch import Joined
+from storage.records.contiguous import ChainedRecords
 from storage.records.values import StoredRecord
-from storage.state.queues.kept import Kept
-from storage.state.queues.values import ClaimedJob, ClaimedTogether
+from storage.state.queues.prefetched import PrefetchedRecords
+from storage.state.queues.values import ClaimedBatch, ClaimedJob
 
 TOPIC_ID, TS = 7, 1_700_000_000_000
 
@@ -37,8 +37,8 @@ def run(first: int, last: int, *, apart: bool = False) -> Sequence[StoredRecord]
     return records if apart else lying(records)
 
 
-def new(records: int = 10**6, size: int = 10**9) -> Kept:
-    return Kept(records, size)
+def new(records: int = 10**6, size: int = 10**9) -> PrefetchedRecords:
+    return PrefetchedRecords(records, size)
 
 
 apart = pytest.mark.parametrize("apart", [False, True])
@@ -71,7 +71,7 @@ def test_all_or_nothing_is_taken(apart: bool) -> None:
 
 def test_what_lies_in_several_runs_is_taken_as_one() -> None:
     kept = new()
-    kept.add(Joined([run(1, 30), [record(31), record(32), record(40)]]))
+    kept.add(ChainedRecords([run(1, 30), [record(31), record(32), record(40)]]))
     kept.add(run(33, 39))
     assert kept.take([*range(25, 41)]) == [record(seq) for seq in range(25, 41)]
     assert kept.take([*range(1, 25)]) == [*run(1, 24)]
@@ -115,7 +115,7 @@ def test_a_little_does_not_hold_on_to_the_bytes_of_much() -> None:
     kept = new()
     kept.add(lying([record(seq, 1000) for seq in range(1000, 2000)]))
     kept.take([*range(1000, 1990)])
-    [rest] = [each.records for each in kept._runs]  # pyright: ignore[reportPrivateUsage]
+    [rest] = [each.records for each in kept._stored]  # pyright: ignore[reportPrivateUsage]
     assert len(rest) == 10
     assert len(rest._data) < 20_000  # pyright: ignore
 
@@ -150,7 +150,7 @@ def test_it_is_like_a_dict_of_records(seed: int) -> None:
 def test_jobs_claimed_together_are_like_a_list_of_them() -> None:
     records, lease_ids = [record(seq) for seq in range(5, 25)], (*range(901, 921),)
     jobs = [ClaimedJob(each, token, 77, 1) for each, token in zip(records, lease_ids, strict=True)]
-    for found in (ClaimedTogether(lying(records), lease_ids, 77), ClaimedTogether(records, lease_ids, 77)):
+    for found in (ClaimedBatch(lying(records), lease_ids, 77), ClaimedBatch(records, lease_ids, 77)):
         assert [*found] == jobs == found
         assert found == jobs
         assert found != jobs[1:]

@@ -120,7 +120,7 @@ async def test_what_lies_far_apart_is_read_once(machine: Machine, reads: Reads, 
     await engine.put_topic("q", config())
     for seq in range(1, 801):
         await engine.append("q", [NewRecord(msgspec.Raw(b"0"), tag="kept" if seq % every == 0 else "gone")])
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     await engine.delete_records("q", match=TagMatch(b"gone"))
     given = [seq for _ in range(800 // every // 5) for seq in await claim_seqs(engine, 5)]
     assert given == [*range(every, 801, every)]
@@ -132,7 +132,7 @@ async def test_queues_that_are_worked_off_stay_and_others_go(machine: Machine, r
     for number in range(read_ahead.QUEUES + 4):
         await engine.put_topic(f"q{number}", config())
         await engine.append(f"q{number}", [sized(5)] * 50)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     for number in range(1, read_ahead.QUEUES + 4):
         for name in ("q0", f"q{number}"):
             await engine.queues.claim(name, "n")
@@ -205,7 +205,7 @@ async def test_what_expired_since_is_not_handed_out(machine: Machine) -> None:
     engine = await absorbed(machine, 20, ttl_ms=10_000)
     await machine.clock.advance(5000)
     await add(engine, 10)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     await machine.clock.advance(5001)
     assert await claim_seqs(engine, 5) == [21, 22, 23, 24, 25]
@@ -266,7 +266,7 @@ async def test_a_queue_deleted_while_it_is_read_keeps_nothing(
     assert kept(engine) == {}
     await engine.put_topic("q", settings)
     await add(engine, 3)
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     assert await claim_seqs(engine, 5) == [1, 2, 3]
 
 

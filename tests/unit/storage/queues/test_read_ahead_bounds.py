@@ -14,7 +14,7 @@ async def large_jobs(machine: Machine, count: int, size: int) -> Engine:
     engine = await with_jobs(machine)
     for _ in range(count):
         await engine.append("q", [sized(size)])
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     return engine
 
 
@@ -24,7 +24,7 @@ async def test_what_is_kept_of_large_jobs_is_bounded_by_bytes(machine: Machine, 
     for _ in range(60 // most):
         assert len(await claim_seqs(engine, most)) == most
         held = sum(of_one.bytes for of_one in kept(engine).values())
-        assert held <= read_ahead.KEPT_BYTES
+        assert held <= read_ahead.PREFETCH_BYTES
     assert await claim_seqs(engine) == []
     assert [*map(len, kept(engine).values())] == [0], "all of them were asked for"
 
@@ -35,12 +35,12 @@ async def test_what_nobody_comes_for_is_bounded_by_bytes(machine: Machine) -> No
         await claim_seqs(engine)
         await engine.delete_records("q", before_seq=seq + 1)
         held = sum(of_one.bytes for of_one in kept(engine).values())
-        assert held <= read_ahead.KEPT_BYTES
+        assert held <= read_ahead.PREFETCH_BYTES
 
 
 async def test_what_nobody_comes_for_is_bounded_by_records(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_ahead, "RECORDS", 10)
-    monkeypatch.setattr(read_ahead, "KEPT_RECORDS", 25)
+    monkeypatch.setattr(read_ahead, "PREFETCH_RECORDS", 25)
     engine = await absorbed(machine, 200)
     for seq in range(10, 200, 10):
         assert await claim_seqs(engine) == [seq - 9]
@@ -55,7 +55,7 @@ async def test_so_many_queues_are_read_ahead_and_no_more(machine: Machine) -> No
     for number in range(read_ahead.QUEUES + 4):
         await engine.put_topic(f"q{number}", config())
         await engine.append(f"q{number}", [sized(5), sized(5)])
-    await engine.upkeep.absorb_all()
+    await engine.segment_worker.flush_all()
     for number in range(read_ahead.QUEUES + 4):
         claimed = await engine.queues.claim(f"q{number}", "n")
         assert [job.record.seq for job in claimed.jobs] == [1]

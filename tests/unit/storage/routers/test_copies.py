@@ -12,10 +12,10 @@ from storage.format.binary import binary_body
 from storage.format.wal_frame import HEADER, HOP_SHIFT, OVERHEAD
 from storage.log.encode import WriteHeader, encode_plain
 from storage.records import columns
-from storage.records.stretch import Joined, Stretch
+from storage.records.contiguous import ChainedRecords, ContiguousRecords
 from storage.records.values import StoredRecord
 from storage.routers import copies
-from storage.routers.copies import Alike, Single, copies_of
+from storage.routers.copies import MixedCopies, UniformCopies, copies_of
 from storage.state.routers.router import Definition
 
 ALL = Definition(source="a", dest="b")
@@ -35,7 +35,7 @@ BODIES = st.sampled_from(
 DELAYED = b'{"data":1,"deliver_at":1700000000000}'
 
 
-def stretch(count: int, size: int, first_seq: int) -> Stretch:
+def stretch(count: int, size: int, first_seq: int) -> ContiguousRecords:
     """Records as they lie in the log."""
     frames, run = encode_plain(
         [b"7" * size] * count,
@@ -54,8 +54,8 @@ def singles(
     return [StoredRecord(seq, 1, node, tags[seq % len(tags)], body) for seq, body in enumerate(bodies, first_seq)]
 
 
-def one_by_one(records: Sequence[StoredRecord], definition: Definition) -> Single:
-    return Single(copies._one_by_one(records, {}, definition, delays=True, keep_delays=True))
+def one_by_one(records: Sequence[StoredRecord], definition: Definition) -> MixedCopies:
+    return MixedCopies(copies._one_by_one(records, {}, definition, delays=True, keep_delays=True))
 
 
 @given(
@@ -77,10 +77,10 @@ def test_copies_by_columns_are_the_copies_one_by_one(
     for kind in kinds:
         parts.append(stretch(kind[0], kind[1], seq) if isinstance(kind, tuple) else singles(kind, seq, node, tags))  # type: ignore[arg-type]
         seq += len(parts[-1]) + draw.draw(st.integers(0, 2))
-    records = parts[0] if len(parts) == 1 else Joined(parts)
+    records = parts[0] if len(parts) == 1 else ChainedRecords(parts)
     found = copies_of(records, {}, definition, delays=False, keep_delays=False)
     expected = one_by_one(records, definition)
-    assert isinstance(found, Alike)
+    assert isinstance(found, UniformCopies)
     begin = draw.draw(st.integers(0, len(found) - 1))
     end = draw.draw(st.integers(begin + 1, len(found)))
     wanted = draw.draw(st.sampled_from([lambda _: True, lambda seq: seq % 2 == 0, lambda seq: seq == records[-1].seq]))
@@ -113,7 +113,7 @@ def test_several_nodes_hops_and_delays_are_looked_at_one_by_one() -> None:
     plain = StoredRecord(1, 1, b"", b"", b'{"data":1}')
     for odd in (plain._replace(seq=2, node=b"n"), plain._replace(seq=2, tag=b"t")):
         found = copies_of([plain, odd], {}, ALL, delays=False, keep_delays=False)
-        assert isinstance(found, Single if odd.node else Alike)
+        assert isinstance(found, MixedCopies if odd.node else UniformCopies)
         assert [each.node + each.tag for each in found.records] == [b"", odd.node + odd.tag]  # type: ignore[attr-defined]
         found = copies_of([plain, odd], {}, BARE, delays=False, keep_delays=False)
         assert [each.node + each.tag for each in found.records] == [b"", b""]  # type: ignore[attr-defined]
@@ -126,4 +126,4 @@ def test_several_nodes_hops_and_delays_are_looked_at_one_by_one() -> None:
     bare = copies_of([delayed], {}, ALL, delays=True, keep_delays=False)
     assert [each.body for each in bare.records] == [b'{"data":1}']
     # To a topic that is no queue this is a key like any other.
-    assert isinstance(copies_of([delayed], {}, ALL, delays=False, keep_delays=False), Alike)
+    assert isinstance(copies_of([delayed], {}, ALL, delays=False, keep_delays=False), UniformCopies)

@@ -122,8 +122,8 @@ async def test_hops_are_counted_through_segments(machine: Machine) -> None:
     await add(engine, 1, to="t0")
     for n in range(1, 8):
         await turns()
-        await engine.upkeep.absorb_all()
-        assert log_of(engine, f"t{n}").held.absorbed == 1
+        await engine.segment_worker.flush_all()
+        assert log_of(engine, f"t{n}").held.flushed == 1
         await route(engine, f"r{n}", f"t{n}", f"t{n + 1}", start="earliest")
     assert len(await datas(engine, "t7")) == 1
     assert await datas(engine, "t8") == []
@@ -227,7 +227,7 @@ async def test_routers_together_take_as_much_of_the_loop_as_others(
     monkeypatch.setattr(machine.clock, "monotonic_ns", lambda: next(ticks))
     await forwarder._rest()
     monkeypatch.undo()
-    assert forwarder._stretch == records
+    assert forwarder._batch_limit == records
 
 
 async def test_those_that_have_nothing_to_carry_do_not_count(machine: Machine) -> None:

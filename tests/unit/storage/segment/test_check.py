@@ -14,7 +14,7 @@ from storage.format.idx_entry import ENTRY_SIZE
 from storage.format.wal_frame import FrameType
 from storage.platform.posix import PosixFileSystem
 from storage.segments import names
-from storage.segments.check import rebuild_idx, settle_active, settle_sealed, sweep
+from storage.segments.check import rebuild_idx, reconcile_active, reconcile_sealed, sweep
 from storage.segments.errors import SegmentBroken, SegmentCorrupt
 from storage.segments.flips import flip
 from storage.segments.names import SegmentId
@@ -73,27 +73,27 @@ def corrupt(file: str, offset: int, action: Callable[[], object]) -> None:
 def test_a_sound_active_segment_stays_as_it_is(disk: SimDisk) -> None:
     size = data_bytes(disk)
     begin = len(disk.calls)
-    assert settle_active(disk, ROOT, ID, END) == size
+    assert reconcile_active(disk, ROOT, ID, END) == size
     assert {call.op for call in disk.calls[begin:]} <= {"open", "pread", "close", "file_size"}
 
 
 def test_what_was_never_marked_is_cut_durably(disk: SimDisk) -> None:
     end = frame_at(disk, 50)
-    assert settle_active(disk, ROOT, ID, 50) == end
+    assert reconcile_active(disk, ROOT, ID, 50) == end
     found = disk.power_cut(Loss.DROP)
     assert seqs(found, 50) == [seq for seq in LIVE if seq < 50]
 
 
 def test_an_end_among_seqs_without_a_record_is_kept(disk: SimDisk) -> None:
-    settle_active(disk, ROOT, ID, 45)
+    reconcile_active(disk, ROOT, ID, 45)
     assert seqs(disk, 45) == [41, 43]
 
 
 def test_with_nothing_marked_the_files_are_emptied_or_made(disk: SimDisk) -> None:
-    assert settle_active(disk, ROOT, ID, 41) == 0
+    assert reconcile_active(disk, ROOT, ID, 41) == 0
     assert seqs(disk, 41) == []
     bare = new_disk()
-    assert settle_active(bare, ROOT, ID, 41) == 0
+    assert reconcile_active(bare, ROOT, ID, 41) == 0
     assert seqs(bare.power_cut(Loss.DROP), 41) == []
 
 
@@ -101,7 +101,7 @@ def test_a_torn_end_behind_the_mark_does_not_matter_even_without_an_index(disk: 
     whole = content(disk, path("data"))
     disk.write_file(path("data"), whole + whole[:100] + bytes(600))
     disk.remove_file(path("idx"))
-    assert settle_active(disk, ROOT, ID, END) == len(whole)
+    assert reconcile_active(disk, ROOT, ID, END) == len(whole)
     assert seqs(disk.power_cut(Loss.DROP), END) == LIVE
 
 
@@ -109,7 +109,7 @@ def test_a_torn_end_behind_the_mark_does_not_matter_even_without_an_index(disk: 
 def test_an_index_too_short_is_completed_from_the_frames(disk: SimDisk, missing: int) -> None:
     before = content(disk, path("idx"))
     cut_file(disk, path("idx"), missing)
-    settle_active(disk, ROOT, ID, END)
+    reconcile_active(disk, ROOT, ID, END)
     assert content(disk.power_cut(Loss.DROP), path("idx")) == before
 
 
@@ -117,13 +117,13 @@ def test_any_damaged_entries_are_made_anew(disk: SimDisk) -> None:
     before = content(disk, path("idx"))
     for number in range(20):
         spoil(disk, path("idx"), number * ENTRY_SIZE + number)
-        settle_active(disk, ROOT, ID, END)
+        reconcile_active(disk, ROOT, ID, END)
         assert content(disk, path("idx")) == before
     rng = random.Random(5)
     for _ in range(20):
         for number in rng.sample(range(20), rng.randint(2, 20)):
             spoil(disk, path("idx"), number * ENTRY_SIZE + rng.randrange(ENTRY_SIZE))
-        settle_active(disk, ROOT, ID, END)
+        reconcile_active(disk, ROOT, ID, END)
         assert content(disk, path("idx")) == before
 
 
@@ -131,27 +131,27 @@ def test_missing_bytes_are_announced(disk: SimDisk) -> None:
     size = data_bytes(disk)
     for left in (size - 1, 100, 0):
         cut_file(disk, path("data"), left)
-        corrupt(path("data"), left, lambda: settle_active(disk, ROOT, ID, END))
+        corrupt(path("data"), left, lambda: reconcile_active(disk, ROOT, ID, END))
     disk.remove_file(path("data"))
-    corrupt(path("data"), 0, lambda: settle_active(disk, ROOT, ID, END))
+    corrupt(path("data"), 0, lambda: reconcile_active(disk, ROOT, ID, END))
     disk.remove_file(path("idx"))
-    corrupt(path("data"), 0, lambda: settle_active(disk, ROOT, ID, END))
+    corrupt(path("data"), 0, lambda: reconcile_active(disk, ROOT, ID, END))
 
 
 def test_an_index_is_not_invented_for_records_that_are_not_there(disk: SimDisk) -> None:
     disk.remove_file(path("idx"))
-    corrupt(path("data"), data_bytes(disk), lambda: settle_active(disk, ROOT, ID, END + 1))
+    corrupt(path("data"), data_bytes(disk), lambda: reconcile_active(disk, ROOT, ID, END + 1))
     assert not disk.exists(path("idx"))
     cut_file(disk, path("data"), frame_at_last := data_bytes(disk) - 30)
     with pytest.raises(SegmentCorrupt) as caught:
-        settle_active(disk, ROOT, ID, END)
+        reconcile_active(disk, ROOT, ID, END)
     assert caught.value.file == path("data")
     assert caught.value.offset < frame_at_last
 
 
 def test_a_damaged_frame_is_no_matter_of_a_sound_index(disk: SimDisk) -> None:
     spoil(disk, path("data"), frame_at(disk, 50) + 20)
-    settle_active(disk, ROOT, ID, END)
+    reconcile_active(disk, ROOT, ID, END)
 
 
 @pytest.mark.parametrize("place", [2, 20, 44])
@@ -160,7 +160,7 @@ def test_an_entry_and_its_frame_damaged_together_are_announced(disk: SimDisk, pl
     spoil(disk, path("data"), at + place)
     spoil(disk, path("idx"), (50 - 41) * ENTRY_SIZE)
     before = content(disk, path("idx"))
-    corrupt(path("data"), at, lambda: settle_active(disk, ROOT, ID, END))
+    corrupt(path("data"), at, lambda: reconcile_active(disk, ROOT, ID, END))
     assert content(disk, path("idx")) == before
 
 
@@ -168,7 +168,7 @@ def test_frames_of_another_log_or_place_are_not_taken(disk: SimDisk) -> None:
     other = disk.read_file(path("data"))
     for id in (ID._replace(topic_id=8), ID._replace(first_seq=42)):
         disk.write_file(names.path(ROOT, id, "data"), other)
-        corrupt(names.path(ROOT, id, "data"), 0, lambda id=id: settle_active(disk, ROOT, id, END))
+        corrupt(names.path(ROOT, id, "data"), 0, lambda id=id: reconcile_active(disk, ROOT, id, END))
 
 
 @pytest.mark.parametrize("intruders", [[55], [50, 51]])
@@ -183,17 +183,17 @@ def test_frames_that_do_not_fit_between_sound_entries_are_announced(disk: SimDis
     data = content(disk, path("data"))
     disk.write_file(path("data"), data[: lost.offset] + frames + data[lost.offset + lost.size :])
     spoil(disk, path("idx"), (50 - 41) * ENTRY_SIZE)
-    corrupt(path("data"), lost.offset + sum(sizes[:-1]), lambda: settle_active(disk, ROOT, ID, END))
+    corrupt(path("data"), lost.offset + sum(sizes[:-1]), lambda: reconcile_active(disk, ROOT, ID, END))
 
 
 def test_an_io_error_is_not_taken_for_damage(disk: SimDisk) -> None:
     disk.fail("pread", "*.idx", errno=errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
-        settle_active(disk, ROOT, ID, END)
+        reconcile_active(disk, ROOT, ID, END)
     disk.write_file(path("idx"), b"")
     disk.fail("pread", "*.data", errno=errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
-        settle_active(disk, ROOT, ID, END)
+        reconcile_active(disk, ROOT, ID, END)
 
 
 def test_an_index_that_cannot_be_written_leaves_the_old_one(disk: SimDisk) -> None:
@@ -201,10 +201,10 @@ def test_an_index_that_cannot_be_written_leaves_the_old_one(disk: SimDisk) -> No
     before = content(disk, path("idx"))
     disk.fail("datasync", "*.idx.tmp", errno=errno.EIO)
     with pytest.raises(SegmentBroken):
-        settle_active(disk, ROOT, ID, END)
+        reconcile_active(disk, ROOT, ID, END)
     assert content(disk, path("idx")) == before
     assert not disk.exists(path("idx") + ".tmp")
-    settle_active(disk, ROOT, ID, END)
+    reconcile_active(disk, ROOT, ID, END)
     assert seqs(disk.power_cut(Loss.DROP), END) == LIVE
 
 
@@ -214,12 +214,12 @@ def test_an_index_that_cannot_be_written_leaves_the_old_one(disk: SimDisk) -> No
 def test_a_sound_sealed_segment_costs_two_stats(disk: SimDisk) -> None:
     size = data_bytes(disk)
     begin = len(disk.calls)
-    settle_sealed(disk, ROOT, ID, END, size)
+    reconcile_sealed(disk, ROOT, ID, END, size)
     assert [call.op for call in disk.calls[begin:]] == ["file_size", "file_size"]
 
 
 def test_a_sealed_segment_that_is_too_long_is_cut(disk: SimDisk) -> None:
-    settle_sealed(disk, ROOT, ID, 50, frame_at(disk, 50))
+    reconcile_sealed(disk, ROOT, ID, 50, frame_at(disk, 50))
     assert seqs(disk.power_cut(Loss.DROP), 50) == [seq for seq in LIVE if seq < 50]
 
 
@@ -230,7 +230,7 @@ def test_the_index_of_a_sealed_segment_is_made_anew(disk: SimDisk, left: int | N
         disk.remove_file(path("idx"))
     else:
         cut_file(disk, path("idx"), left)
-    settle_sealed(disk, ROOT, ID, END, data_bytes(disk))
+    reconcile_sealed(disk, ROOT, ID, END, data_bytes(disk))
     assert content(disk.power_cut(Loss.DROP), path("idx")) == before
 
 
@@ -239,8 +239,8 @@ def test_a_sealed_index_ending_without_records_is_made_anew() -> None:
     segment = made(disk, absorbed(41, [41], end_seq=50))
     before = content(disk, path("idx"))
     disk.remove_file(path("idx"))
-    corrupt(path("data"), segment.data_bytes, lambda: settle_active(disk, ROOT, ID, 50))
-    settle_sealed(disk, ROOT, ID, 50, segment.data_bytes)
+    corrupt(path("data"), segment.data_bytes, lambda: reconcile_active(disk, ROOT, ID, 50))
+    reconcile_sealed(disk, ROOT, ID, 50, segment.data_bytes)
     assert content(disk, path("idx")) == before
 
 
@@ -249,16 +249,16 @@ def test_a_segment_of_no_records_at_all_is_made_anew() -> None:
     made(disk, absorbed(45, [], end_seq=50))
     before = content(disk, path("idx"))
     disk.remove_file(path("idx"))
-    settle_sealed(disk, ROOT, ID, 50, 0)
+    reconcile_sealed(disk, ROOT, ID, 50, 0)
     assert content(disk, path("idx")) == before
 
 
 def test_missing_bytes_of_a_sealed_segment_are_announced(disk: SimDisk) -> None:
     size = data_bytes(disk)
     cut_file(disk, path("data"), size - 1)
-    corrupt(path("data"), size - 1, lambda: settle_sealed(disk, ROOT, ID, END, size))
+    corrupt(path("data"), size - 1, lambda: reconcile_sealed(disk, ROOT, ID, END, size))
     disk.remove_file(path("data"))
-    corrupt(path("data"), 0, lambda: settle_sealed(disk, ROOT, ID, END, size))
+    corrupt(path("data"), 0, lambda: reconcile_sealed(disk, ROOT, ID, END, size))
 
 
 def test_a_damaged_entry_of_a_sealed_segment_is_made_anew_when_asked(disk: SimDisk) -> None:
@@ -286,7 +286,7 @@ def test_large_frames_are_read_in_pieces() -> None:
     before = content(disk, path("idx"))
     disk.remove_file(path("idx"))
     begin = len(disk.calls)
-    settle_active(disk, ROOT, ID, 6041)
+    reconcile_active(disk, ROOT, ID, 6041)
     assert content(disk, path("idx")) == before
     reads = [call.args for call in disk.calls[begin:] if call.op == "pread" and call.path == path("data")]
     assert max(int(size) for _, size in reads) <= 1 << 20
@@ -298,7 +298,7 @@ def test_an_index_is_made_anew_on_the_real_disk(tmp_path: Path) -> None:
     segment.append(*absorbed(41, range(41, 400)))
     segment.close()
     fs.unlink(names.path(root, ID, "idx"))
-    assert settle_active(fs, root, ID, 400) == segment.data_bytes
+    assert reconcile_active(fs, root, ID, 400) == segment.data_bytes
     assert [*decoded(fs, 400, ID, root)] == list(range(41, 400))
 
 
@@ -325,6 +325,6 @@ def test_a_log_without_a_folder_has_nothing_to_sweep() -> None:
 def test_a_sealed_one_that_nothing_came_into_gets_empty_files() -> None:
     disk = new_disk()
     for _ in range(2):
-        settle_sealed(disk, ROOT, ID, ID.first_seq, 0)
+        reconcile_sealed(disk, ROOT, ID, ID.first_seq, 0)
         for ext in ("data", "idx"):
             assert disk.file_size(path(ext)) == 0

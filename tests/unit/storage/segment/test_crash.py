@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from storage.segments import names
-from storage.segments.check import settle_active, settle_sealed, sweep
+from storage.segments.check import reconcile_active, reconcile_sealed, sweep
 from storage.segments.flips import flip
 from storage.segments.names import SegmentId
 from storage.segments.rewrite import remove, rewrite
@@ -30,7 +30,7 @@ class Manifest:
     due: list[int] = field(default_factory=list[int])
     absorbed: set[int] = field(default_factory=set[int])
     #: What a rewrite left out: no deletion of it is due any more.
-    left_out: set[int] = field(default_factory=set[int])
+    excluded_nodes: set[int] = field(default_factory=set[int])
 
 
 def life(disk: SimDisk, manifest: Manifest) -> None:
@@ -44,7 +44,7 @@ def life(disk: SimDisk, manifest: Manifest) -> None:
     segment.close()
     last = manifest.end_seq - 1  # dead as well, so that .data alone cannot tell where the new segment ends
     new = rewrite(disk, ROOT, ID, manifest.end_seq, 1 << (last - ID.first_seq)).id
-    manifest.id, manifest.left_out = new, manifest.absorbed | {last}
+    manifest.id, manifest.excluded_nodes = new, manifest.absorbed | {last}
     remove(disk, ROOT, ID)
     segment = ActiveSegment.open(disk, ROOT, new, manifest.end_seq)
     append(segment, manifest, 68, [68, 70])
@@ -72,14 +72,14 @@ def recover(disk: SimDisk, manifest: Manifest) -> None:
         folder = names.folder(ROOT, ID.topic_id)
         assert not disk.exists(folder) or disk.listdir(folder) == []
         return
-    size = settle_active(disk, ROOT, manifest.id, manifest.end_seq)
+    size = reconcile_active(disk, ROOT, manifest.id, manifest.end_seq)
     flip(disk, ROOT, manifest.id, [seq - ID.first_seq for seq in manifest.due])  # its Delete is replayed
     found = disk.power_cut(Loss.DROP)
     # A cut that the killed process had not synced may be undone by now; what counts never is.
-    assert settle_active(found, ROOT, manifest.id, manifest.end_seq) == size
+    assert reconcile_active(found, ROOT, manifest.id, manifest.end_seq) == size
     records = decoded(found, manifest.end_seq, manifest.id)
-    assert [*records] == [seq for seq in manifest.records if seq not in manifest.left_out]
-    expected = (manifest.absorbed | {*manifest.due}) - manifest.left_out
+    assert [*records] == [seq for seq in manifest.records if seq not in manifest.excluded_nodes]
+    expected = (manifest.absorbed | {*manifest.due}) - manifest.excluded_nodes
     assert {seq for seq, record in records.items() if record.deleted} == expected
     ours = {names.data_name(41, manifest.id.gen), names.idx_name(41, manifest.id.gen)}
     assert set(found.listdir(names.folder(ROOT, ID.topic_id))) == ours
@@ -156,9 +156,9 @@ def test_a_crash_anywhere_in_a_recovery_is_mended_by_the_next(sealed: bool) -> N
         if sealed:
             if len(content(disk, path("idx"))) > 100:
                 disk.write_file(path("idx"), content(disk, path("idx"))[:50])  # by size alone damage is not seen
-            settle_sealed(disk, ROOT, ID, end, size)
+            reconcile_sealed(disk, ROOT, ID, end, size)
         else:
-            assert settle_active(disk, ROOT, ID, end) == size
+            assert reconcile_active(disk, ROOT, ID, end) == size
 
     for disk, where in crashes(run, unsettled):
         for found, how in ways_to_be_found(disk):

@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 from storage.format import idx_entry, packed_file
 from storage.format.packed_file import BLOCK_BYTES, HEADER_SIZE, Header
 from storage.segments import names
-from storage.segments.check import rebuild_idx, settle_sealed, sweep
+from storage.segments.check import rebuild_idx, reconcile_sealed, sweep
 from storage.segments.errors import SegmentCorrupt
 from storage.segments.flips import flip
 from storage.segments.names import SegmentId
@@ -47,7 +47,7 @@ def pack(disk: SimDisk, root: str, id: SegmentId, end_seq: int, dead_bits: int) 
 
 def settle_packed(disk: SimDisk, end_seq: int, data_bytes: int, packed_bytes: int) -> None:
     """As a start does: by size, and by the entries where one of them is damaged."""
-    settle_sealed(disk, ROOT, NEW, end_seq, data_bytes, packed_bytes)
+    reconcile_sealed(disk, ROOT, NEW, end_seq, data_bytes, packed_bytes)
     if idx_entry.damaged(content(disk, path("idx", NEW))):
         rebuild_idx(disk, ROOT, NEW, end_seq, data_bytes)
 

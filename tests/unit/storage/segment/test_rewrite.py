@@ -10,7 +10,7 @@ import pytest
 from storage.format.segment_frame import verify
 from storage.platform.posix import PosixFileSystem
 from storage.segments import names
-from storage.segments.check import rebuild_idx, settle_active, settle_sealed
+from storage.segments.check import rebuild_idx, reconcile_active, reconcile_sealed
 from storage.segments.errors import SegmentBroken, SegmentCorrupt
 from storage.segments.flips import flip
 from storage.segments.rewrite import remove, rewrite
@@ -38,7 +38,7 @@ def test_what_lives_is_in_the_next_generation(disk: SimDisk) -> None:
     found = disk.power_cut(Loss.DROP)
     assert [*decoded(found, END, NEW)] == [43, 46, 47]
     assert (content(found, path("data")), content(found, path("idx"))) == before
-    settle_sealed(found, ROOT, NEW, END, rewritten.data_bytes)
+    reconcile_sealed(found, ROOT, NEW, END, rewritten.data_bytes)
 
 
 @pytest.mark.parametrize("dead", [0, 0b1111_1111])
@@ -113,7 +113,7 @@ def test_files_of_the_next_generation_are_never_overwritten(disk: SimDisk) -> No
 
 
 def test_an_active_segment_that_broke_goes_on_in_the_next_generation(disk: SimDisk) -> None:
-    settle_active(disk, ROOT, ID, END)
+    reconcile_active(disk, ROOT, ID, END)
     segment = ActiveSegment.open(disk, ROOT, ID, END)
     disk.fail("datasync", "*.idx")
     with pytest.raises(SegmentBroken):

@@ -1,0 +1,148 @@
+"""The options of a watcher: topics and positions, and the form of records. Checked and clamped; pure values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from broker.api.render import Shape
+from broker.live.cursor import Position
+from broker.service import partitions, reads
+from broker.service.predicates import check_topic_name
+from schemas.fields import MAX_PARTITION
+from storage.config import Durability
+from storage.errors import InvalidRequest, TopicNotFound
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+MAX_TOPICS: Final = 256
+MAX_LIMIT: Final = 1000
+MAX_BATCH_BYTES: Final = 8 << 20
+DEFAULT_HEARTBEAT_MS: Final = 15_000
+MIN_HEARTBEAT_MS: Final = 1000
+MAX_HEARTBEAT_MS: Final = 60_000
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How records are read and shown. Subscriptions with equal options share reads and renderings."""
+
+    limit: int
+    max_batch_bytes: int
+    shape: Shape = Shape()
+    exclude_nodes: frozenset[bytes] = frozenset()
+    #: Deliver synced records only.
+    strong: bool = False
+    #: Continue after records that fail their checksum, and report them.
+    skip_corrupt: bool = False
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to start in one topic: after `from_seq`, or with the last `tail` seqs, or (neither) after the head."""
+
+    from_seq: int | None = None
+    tail: int | None = None
+    partition: int = 0
+
+
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a stream that apply to all of its topics."""
+
+    options: Options
+    heartbeat_ms: int
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic at the time of the request, and where watching it starts."""
+
+    epoch: int
+    from_seq: int
+    head_seq: int
+    earliest_seq: int
+
+    @property
+    def position(self) -> Position:
+        return Position(self.epoch, self.from_seq)
+
+
+def clamped(given: int, default: int, most: int) -> int:
+    """The requested value within the limit; 0 means the default."""
+    return min(given or default, most)
+
+
+def nodes(given: str | list[str] | None) -> frozenset[bytes]:
+    """The nodes whose own records are excluded."""
+    return frozenset(node.encode() for node in reads.several(given))
+
+
+def heartbeat_ms(given: int) -> int:
+    """Clamped; 0 means the default."""
+    return min(max(given or DEFAULT_HEARTBEAT_MS, MIN_HEARTBEAT_MS), MAX_HEARTBEAT_MS)
+
+
+def check_topics(starts: dict[str, Start], field: str = "topics") -> None:
+    """Raises InvalidRequest unless these are 1 to 256 names of topics, with partitions that a topic can have."""
+    if not 1 <= len(starts) <= MAX_TOPICS:
+        raise InvalidRequest(f"{field}: expected 1 to {MAX_TOPICS} topics, got {len(starts)}.", field=field)
+    for name, start in starts.items():
+        check_topic_name(name, field)
+        if start.partition > MAX_PARTITION:
+            where = f"{field}.{name}.partition"
+            raise InvalidRequest(f"{where}: must be 0 to {MAX_PARTITION}, not {start.partition}.", field=where)
+
+
+def addressed(engine: Engine, starts: dict[str, Start], *, lenient: bool) -> dict[str, Start]:
+    """The same by address. Raises InvalidRequest for a partition that does not exist, and what `open_topics` raises."""
+    found: dict[str, Start] = {}
+    for name, start in starts.items():
+        try:
+            found[partitions.at(engine, name, start.partition, f"topics.{name}.partition")] = start
+        except TopicNotFound:
+            if not lenient:
+                raise
+    return found
+
+
+def open_topics(
+    engine: Engine,
+    starts: dict[str, Start],
+    *,
+    lenient: bool,
+    strong: bool,
+    heads: Mapping[str, int] = MappingProxyType({}),
+) -> dict[str, Opened]:
+    """Where each of them starts. Its end is the current head, or earlier if `heads` says so.
+
+    Raises TopicNotFound, unless `lenient`: then unknown topics are skipped.
+    """
+    found: dict[str, Opened] = {}
+    for name, start in starts.items():
+        try:
+            topic = engine.topic(name)
+        except TopicNotFound:
+            if lenient:
+                continue
+            raise
+        if strong and topic.config.durability is Durability.EPHEMERAL:
+            raise InvalidRequest(
+                f"consistency: nothing of the ephemeral topic {name} is ever synced: strong would give nothing.",
+                field="consistency",
+            )
+        log = topic.log
+        found[name] = Opened(
+            epoch=log.epoch,
+            from_seq=_from_seq(start, min(log.head, heads.get(name, log.head)), log.earliest_seq),
+            head_seq=log.head,
+            earliest_seq=log.earliest_seq,
+        )
+    return found
+
+
+def _from_seq(start: Start, head_seq: int, earliest_seq: int) -> int:
+    if start.from_seq is not None:
+        return start.from_seq
+    # The last existing records: for a watcher that asks for the end, earlier losses are no gap.
+    return max(head_seq - (start.tail or 0), earliest_seq - 1)

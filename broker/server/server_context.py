@@ -1,0 +1,45 @@
+"""What all connections of a server share: how many there may be, how long heads, how slow readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import TYPE_CHECKING, Any
+
+from broker.server.arrivals import Arrivals
+from broker.server.slow import Quota
+
+if TYPE_CHECKING:
+    from broker.memory.memory import Memory
+    from broker.metrics import HttpMetrics
+    from broker.settings import Settings
+
+
+class ServerContext:
+    """Of one server."""
+
+    __slots__ = (
+        "answer_pace",
+        "arrivals",
+        "max_connections",
+        "max_control_frames_per_s",
+        "max_header_bytes",
+        "memory",
+        "metrics",
+    )
+
+    def __init__(self, settings: Settings, metrics: HttpMetrics, memory: Memory) -> None:
+        self.max_connections = settings.max_connections
+        self.max_control_frames_per_s = settings.max_control_frames_per_s
+        self.max_header_bytes = settings.max_header_bytes
+        self.answer_pace = Quota(settings.send_timeout_s, settings.min_bytes_per_s)
+        self.arrivals = Arrivals()
+        self.metrics = metrics
+        self.memory = memory
+
+    def refuses(self, connections: Sized, transport: Any) -> bool:
+        """Whether a connection is one too many; then it is closed without a word."""
+        if not self.max_connections or len(connections) < self.max_connections:
+            return False
+        self.metrics.connections_refused += 1
+        transport.abort()
+        return True

@@ -1,0 +1,204 @@
+"""What is done with an export that is there: compaction, collection, verification, status. Source: pipeline.md §2."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline import planning
+from pipeline.errors import AnotherExporter, BadOption, ManifestDamaged
+from pipeline.export import names, publication
+from pipeline.export.chains import chain_of
+from pipeline.export.manifest import COMPACT, Bookmark, FileEntry, Manifest, decode_plan
+from pipeline.export.parts import PartSettings, PartWriter
+from pipeline.export.store import TMP, Store
+from pipeline.origins import FullOrigin
+from pipeline.view import LogView
+
+#: What compaction makes: files below the first are rewritten, none is made larger than the second.
+SMALL_BYTES = 128 << 20
+LARGE_BYTES = 512 << 20
+DAY_S = 86_400.0
+_READ_ROWS = 1 << 16
+
+
+def folder_of(entry: FileEntry) -> str:
+    """The date (and hour) folder of a file, with its topic's."""
+    return entry.file.rsplit("/", 1)[0]
+
+
+def groups_to_compact(files: Sequence[FileEntry]) -> Iterator[list[FileEntry]]:
+    """Files of one folder and log that are to become one: small ones, next to each other in seq order. Pure."""
+
+    def log_of(entry: FileEntry) -> tuple[str, int, int]:
+        return folder_of(entry), entry.partition, names.epoch_of(entry.file)
+
+    ordered = sorted(files, key=lambda entry: (*log_of(entry), entry.min_seq))
+    for _, inside in groupby(ordered, key=log_of):
+        group: list[FileEntry] = []
+        size = 0
+        for entry in inside:
+            fits = entry.bytes < SMALL_BYTES and size + entry.bytes <= LARGE_BYTES
+            if not fits:
+                if len(group) > 1:
+                    yield group
+                group, size = [], 0
+            if entry.bytes < SMALL_BYTES:
+                group.append(entry)
+                size += entry.bytes
+        if len(group) > 1:
+            yield group
+
+
+class Compacted(NamedTuple):
+    """What a compaction did."""
+
+    before: int
+    after: int
+    rows: int
+    manifest: int | None
+
+
+def compact(store: Store, topic: str, *, version: str, folder: str = "") -> Compacted:
+    """Rewrite small files of each date into large ones, as one manifest that carries the bookmark unchanged.
+
+    `folder` ("date=2026-01-31") narrows it. Killed anywhere: as an export. Raises AnotherExporter when an export put
+    the next manifest meanwhile: nothing of it counts then, and running it again helps.
+    """
+    chain = chain_of(store, topic)
+    publication.finish(chain)
+    last = chain.newest()
+    if last is None:
+        raise BadOption(f"Nothing of {topic} is exported there.")
+    if last.format != "parquet":
+        raise BadOption(
+            f"{topic} is exported as {last.format}: only parquet is compacted (a Delta table by its OPTIMIZE)."
+        )
+    files = [entry for entry in chain.files() if not folder or f"/{folder}" in entry.file]
+    groups = list(groups_to_compact(files))
+    if not groups:
+        return Compacted(len(files), len(files), 0, None)
+    added = [entry for group in groups for entry in _rewrite(store, topic, group)]
+    removed = [entry.file for group in groups for entry in group]
+    if sum(entry.rows for entry in added) != sum(entry.rows for group in groups for entry in group):
+        raise ManifestDamaged(f"{topic}: the files hold other numbers of rows than their manifests say: see verify.")
+    manifest = Manifest(
+        number=last.number + 1,
+        prev=last.number,
+        kind=COMPACT,
+        topic=topic,
+        cluster_id=last.cluster_id,
+        topic_id=last.topic_id,
+        epoch=last.epoch,
+        run=uuid.uuid4().hex,
+        end=last.end,
+        logs=last.logs,
+        added=added,
+        removed=removed,
+        format=last.format,
+        version=version,
+        created_ms=time.time_ns() // 1_000_000,
+    )
+    if not publication.commit(chain, manifest):
+        raise AnotherExporter(f"{topic}: an export put manifest {manifest.number} meanwhile. Run compact again.")
+    return Compacted(
+        len(files), len(files) - len(removed) + len(added), sum(each.rows for each in added), last.number + 1
+    )
+
+
+def _rewrite(store: Store, topic: str, group: list[FileEntry]) -> list[FileEntry]:
+    hourly = "/hour=" in group[0].file
+    epoch = names.epoch_of(group[0].file)
+    start, end = group[0].min_seq, max(entry.max_seq for entry in group) + 1
+    writer = PartWriter(store, PartSettings(hourly=hourly), topic, group[0].partition, start, end, epoch)
+    return list(writer.write(batch for entry in group for batch in read_file(store, topic, entry)))
+
+
+def read_file(store: Store, topic: str, entry: FileEntry) -> Iterator[pa.RecordBatch]:
+    """The records of an exported file of Parquet."""
+    with store.local(publication.whereabouts(store, topic, entry.file)) as path, pq.ParquetFile(path) as file:
+        yield from file.iter_batches(_READ_ROWS)
+
+
+def collect(store: Store, topic: str, now_s: float) -> list[str]:
+    """Remove files that neither a manifest nor a live plan needs, and that are older than a day; their names.
+
+    What a compaction has replaced goes at once, however old it is: a plain reader would read it twice.
+    """
+    chain = chain_of(store, topic)
+    publication.finish(chain)
+    keys = store.list(chain.folder)
+    meta = store.list(names.chain_folder(topic))
+    replaced = {name for each in chain.all() for name in each.removed}
+    counting = chain.referenced()
+    strays = [(key, put_s) for key, put_s in keys if names.is_part(key) and key not in counting]
+    gone = [key for key, _ in strays if key in replaced]
+    if not _live_plan(store, [key for key, _ in meta], now_s):  # what that writes is named by nothing yet
+        staged = {names.staged(topic, key) for key in counting}
+        waiting = [(key, put_s) for key, put_s in store.list(names.staging_folder(topic)) if key not in staged]
+        gone += [key for key, put_s in [*strays, *waiting] if key not in replaced and put_s < now_s - DAY_S]
+    gone += [key for key, put_s in store.list(TMP) if put_s < now_s - DAY_S]
+    for key in gone:
+        store.delete(key)
+    return gone
+
+
+def _live_plan(store: Store, keys: Sequence[str], now_s: float) -> bool:
+    from pipeline.export.exporter import is_over
+
+    plans = (decode_plan(store.read(key) or b"") for key in keys if names.number_of_plan(key) is not None)
+    return any(plan is not None and not is_over(plan, int(now_s * 1000)) for plan in plans)
+
+
+class Status(NamedTuple):
+    """How far an export is: of all partitions together, `exported` seqs are, and `lag` are durable and not exported."""
+
+    topic: str
+    partitions: int
+    exported: int
+    lag: int
+    files: int
+    rows: int
+    state: str
+
+
+#: States of a partition, the worst first: the topic's is the worst of them.
+_STATES = ("recreated", "gap", "behind", "up to date")
+
+
+def status(store: Store, topic: str, origin: FullOrigin) -> Status:
+    """Raises SourceUnreadable, ManifestDamaged."""
+    chain = chain_of(store, topic)
+    last = chain.newest()
+    count = origin.partitions(topic)
+    known = chain.bookmarks(last, count)
+    exported = lag = 0
+    states = ["recreated" for at in known if at >= count]
+    for partition in range(count):
+        view = origin.view(topic, partition)
+        mark = known.get(partition)
+        begin = planning.earliest(view) if last is None else 1
+        end = begin if mark is None else mark.end
+        exported += 0 if mark is None else end - 1
+        lag += max(0, view.durable_seq + 1 - end)
+        states.append(_state_of(mark, end, view))
+    files, rows = chain.counts()
+    state = "never exported" if last is None else min(states, key=_STATES.index)
+    return Status(topic, count, exported, lag, files, rows, state)
+
+
+def _state_of(known: Bookmark | None, end: int, view: LogView) -> str:
+    if known is not None and known.is_other(view.cluster_id, view.topic_id, view.epoch):
+        return "recreated"
+    if end < planning.earliest(view):
+        return "gap"
+    return "up to date" if end > view.durable_seq else "behind"
+
+
+__all__ = ["Compacted", "Status", "collect", "compact", "read_file", "status"]

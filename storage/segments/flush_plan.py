@@ -1,0 +1,123 @@
+"""Which records go from a log's tail into its active segment next. Pure. `copying` moves their bytes.
+
+Shared by the flusher of a running engine and by a start that changes the number of shards. Source: storage.md §4.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+from typing import NamedTuple
+
+from msgspec import structs
+
+from storage.format import control
+from storage.format.blocks import total
+from storage.options import Options
+from storage.records.batch_slices import SliceColumns
+from storage.segments.copying import Copy
+from storage.segments.store import id_of
+from storage.segments.writer import MAX_JUMP
+from storage.state.log import Log
+from storage.state.manifest import UNKNOWN, Segment, opened
+
+#: Most bytes of one log moved in one go: what a turn holds in memory.
+_FLUSH_BYTES = 8 << 20
+
+
+class Plan(NamedTuple):
+    """What goes into a log's active segment: seqs from `first_seq` to `last_seq`, and the rows of those that live."""
+
+    segment: Segment
+    columns: SliceColumns
+
+    @property
+    def first_seq(self) -> int:
+        return self.columns.seqs[0]
+
+    @property
+    def last_seq(self) -> int:
+        return self.columns.end_seq - 1
+
+    @property
+    def records(self) -> int:
+        """How many are looked at."""
+        return len(self.columns.sizes)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of their frames."""
+        return total(self.columns.sizes)
+
+    def copy(self, log: Log, root: str, dead: int) -> Copy:
+        """The same for whoever does it."""
+        return Copy(root, id_of(log.topic_id, self.segment), self.segment.end_seq, self.columns, dead)
+
+
+def plan_flush(log: Log, options: Options) -> Plan | None:
+    """The next records for the active segment; None when there are none, or none that it has room for."""
+    segment = log.held.manifest.active
+    begin = log.oldest_unflushed()
+    if segment is None or begin is None:
+        return None
+    columns = _next_records(log, segment, begin, segment.end_seq, segment.data_bytes, options)
+    return None if columns is None else Plan(segment, columns)
+
+
+def last_words(log: Log, plan: Plan, data_bytes: int, options: Options) -> list[control.Control]:
+    """What is said of a turn whose records are in the files, .data having so many bytes now, when the segment takes no
+    more behind them: the mark, that it is sealed, and the next one where there are records for that. Nothing: it takes
+    more.
+    """
+    segment, end_seq = plan.segment, plan.last_seq + 1
+    begin = log.tail.first_live(max(end_seq, log.marks.live_floor), log.head + 1)
+    if begin is not None and log.tail.oldest_lsn(begin) is None:
+        begin = None  # they are in memory only
+    full = end_seq - segment.first_seq >= options.segment_max_events or data_bytes >= options.segment_max_bytes
+    if not full and (begin is None or _next_records(log, segment, begin, end_seq, data_bytes, options) is not None):
+        return []
+    live, size = log.tail.totals(max(plan.first_seq, log.marks.live_floor), end_seq)
+    sealed = structs.replace(
+        segment.frame("sealed", data_bytes=data_bytes),
+        end_seq=end_seq,
+        live=segment.live if segment.live == UNKNOWN else segment.live + live,
+        live_bytes=segment.live_bytes + size,
+    )
+    words: list[control.Control] = [control.CheckpointMark(absorbed={log.topic_id: plan.last_seq}), sealed]
+    return words if begin is None else [*words, opened(begin)]
+
+
+def _next_records(
+    log: Log, segment: Segment, begin: int, end_seq: int, data_bytes: int, options: Options
+) -> SliceColumns | None:
+    """What of the rows from `begin` on fits into a segment that ends at `end_seq`, so full. None: nothing."""
+    limit = segment.first_seq + options.segment_max_events
+    columns = log.tail.slice_columns(begin, min(log.head + 1, max(limit, begin + 1)))
+    room_bytes = min(_FLUSH_BYTES, options.segment_max_bytes - data_bytes)
+    count = _fitting(columns, limit, room_bytes)
+    if not count and end_seq == segment.first_seq and columns.seqs and columns.lsns[0]:
+        count = 1  # an empty segment has room for any batch
+    if not count or columns.seqs[0] - end_seq > MAX_JUMP:
+        return None
+    return columns.first(count)
+
+
+def _fitting(columns: SliceColumns, end_seq: int, room_bytes: int) -> int:
+    """How many rows, from the front, are in the log, end below `end_seq`, follow one another and fit."""
+    count = columns.lsns.index(0) if 0 in columns.lsns else len(columns.seqs)
+    if count and columns.end_seq > end_seq:
+        count = min(count, len(columns.seqs) - 1)  # no other can: it begins below
+    if count and columns.end_seq - columns.seqs[0] >= len(columns.sizes) + MAX_JUMP:
+        count = min(count, _until_jump(columns))
+    if total(columns.sizes) > room_bytes:
+        records = bisect_right(list(accumulate(columns.sizes)), room_bytes)
+        count = min(count, bisect_right(list(accumulate(columns.counts)), records))
+    return count
+
+
+def _until_jump(columns: SliceColumns) -> int:
+    """How many rows there are before the first that does not follow closely enough."""
+    for index in range(1, len(columns.seqs)):
+        if columns.seqs[index] - (columns.seqs[index - 1] + columns.counts[index - 1]) >= MAX_JUMP:
+            return index
+    return len(columns.seqs)

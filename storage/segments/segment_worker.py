@@ -1,0 +1,94 @@
+"""The worker that looks after segments: flushing, reclaiming, then housekeeping, one at a time and none twice.
+
+A round that was begun ends, also when the worker is stopped: threads of its own are at the files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from storage.errors import StorageError
+from storage.segments.errors import SegmentError
+from storage.segments.flusher import Flusher
+from storage.segments.housekeeping import Housekeeping
+
+if TYPE_CHECKING:
+    from storage.engine import Engine
+
+
+class SegmentWorker:
+    """See the module."""
+
+    def __init__(
+        self, engine: Engine, flusher: Flusher, reclaim: Callable[[], Awaitable[None]], housekeeping: Housekeeping
+    ) -> None:
+        self._engine = engine
+        self._flusher = flusher
+        self._reclaim = reclaim
+        self._housekeeping = housekeeping
+        self._round: asyncio.Task[None] | None = None
+        #: Rounds of flushing since the start, and how long the last one took.
+        self.rounds = 0
+        self.last_seconds = 0.0
+        self._going = asyncio.Event()
+        self._going.set()
+
+    async def tick(self) -> None:
+        """One round. Raises what it could not do; it is tried again."""
+        await self._run(everything=False)
+
+    async def flush_all(self) -> None:
+        """Everything published is in segments on return, and housekeeping is done."""
+        await self._run(everything=True)
+
+    async def _run(self, *, everything: bool) -> None:
+        await self.wait_idle()
+        while self.pausing:
+            await self._going.wait()
+            await self.wait_idle()
+        self._round = asyncio.ensure_future(self._work(everything))
+        await asyncio.shield(self._round)
+
+    async def _work(self, everything: bool) -> None:
+        begin = self._engine.clock.monotonic_ns()
+        await (self._flusher.flush_all() if everything else self._flusher.work())
+        self.rounds += 1
+        self.last_seconds = (self._engine.clock.monotonic_ns() - begin) / 1e9
+        await self._reclaim()
+        # On a full disk what gives space back cannot wait.
+        full = any(shard.log.full for shard in self._engine.shards)
+        if not full:
+            await self._engine.admin.align_all()
+        if everything or full or not self._engine.load_shedding.puts_off("housekeeping"):
+            await self._housekeeping.work()
+
+    @property
+    def pausing(self) -> bool:
+        """Whether somebody waits for the round to end; it does so at its next step."""
+        return not self._going.is_set()
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncGenerator[None]:
+        """Meanwhile no round is under way, and none begins."""
+        self._going.clear()
+        try:
+            await self.wait_idle()
+            yield
+        finally:
+            self._going.set()
+
+    async def wait_idle(self) -> None:
+        """No round is under way any more."""
+        while self._round is not None and not self._round.done():
+            await asyncio.wait([self._round])
+
+    async def stop(self, *, ready: bool) -> None:
+        """Wait for the round under way, flush what a next start would take long for, close the files."""
+        await self.wait_idle()
+        if ready:
+            with suppress(StorageError, SegmentError, OSError):  # it is in the log all the same
+                await self._flusher.finish()
+        await self._flusher.close()

@@ -1,0 +1,52 @@
+"""What is to be done in the cold store for one log, and how it is found again after a start. Source: storage.md §8."""
+
+from __future__ import annotations
+
+import structlog
+
+from storage.segments import names
+from storage.segments.names import SegmentId
+from storage.segments.store import id_of
+from storage.state.log import Log
+from storage.state.manifest import COLD
+
+_log = structlog.get_logger("storage")
+
+
+class PendingUploads:
+    """The relocator's, on the loop."""
+
+    __slots__ = ("attempted", "garbage", "indexes", "topic_file")
+
+    def __init__(self) -> None:
+        #: Whether topic.json is not as the manifest is.
+        self.topic_file = False
+        #: .idx objects that may be older than the file here; True: look first.
+        self.indexes: dict[SegmentId, bool] = {}
+        #: Segments that are in no manifest any more.
+        self.garbage: set[SegmentId] = set()
+        #: Hot segments of which an upload was begun.
+        self.attempted: set[SegmentId] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self.topic_file or self.indexes or self.garbage or self.attempted)
+
+
+def pending_for(log: Log, there: set[str]) -> PendingUploads | None:
+    """What an earlier process may owe for a log of which the store has objects of these names; None: nothing."""
+    named = {id_of(log.topic_id, segment): segment for segment in log.held.manifest.segments if segment.tier == COLD}
+    if not named and not there:
+        return None
+    pending = PendingUploads()
+    pending.topic_file = True
+    for name in there:
+        parsed = names.parse_name(name)
+        if parsed is not None and (id := SegmentId(log.topic_id, *parsed[:2])) not in named:
+            pending.garbage.add(id)
+    for id, segment in named.items():
+        if names.data_name(id.first_seq, id.gen) not in there:
+            _log.error("cold_segment_missing", topic_id=id.topic_id, first_seq=id.first_seq, gen=id.gen)
+        # Flags there may be behind only where something was deleted.
+        if segment.dead or names.idx_name(id.first_seq, id.gen) not in there:
+            pending.indexes[id] = True
+    return pending

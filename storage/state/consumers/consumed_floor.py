@@ -1,0 +1,25 @@
+"""What all consumers of a log have consumed for good, and which segments may go. Pure. Source: storage.md §9.
+
+Only durable cursors count: the log's own frames state them, and a crash cannot take them back behind the
+EvictWatermark that follows them in the same log.
+"""
+
+from __future__ import annotations
+
+from storage.config import Retention, TopicConfig
+from storage.state.log import Log
+
+
+def consumed_floor(config: TopicConfig, log: Log) -> int:
+    """The lowest seq that a consumer may still read; 1 where consumption deletes nothing, or there is no consumer."""
+    if config.retention is not Retention.CONSUMED:
+        return 1
+    lowest = log.consumers.lowest_durable()
+    return 1 if lowest is None else min(lowest, log.head) + 1
+
+
+def reclaimable_floor(config: TopicConfig, log: Log) -> int | None:
+    """The end of the newest sealed segment that all consumers have consumed; None when nothing would go."""
+    consumed = consumed_floor(config, log)
+    floor = log.held.manifest.sealed_end(consumed) if consumed > log.marks.live_floor else 0
+    return floor if floor > log.marks.live_floor else None
