@@ -1,9 +1,11 @@
-"""The life of a broker process: listening before recovery, serving, stopping in order (source: api.md §9).
+"""The life of a broker process: listening before recovery, serving, stopping in order.
 
     listen → recover → serve, Kafka clients too → [signal] not ready, waiting requests answered → drain → close sockets
            → requests in flight end → engine closed → exit
 
 A signal during recovery gives it up; a second signal ends the drain early. Neither skips closing the engine.
+
+Source: docs/guides/deploy.md#start-and-stop.
 """
 
 from __future__ import annotations
@@ -163,7 +165,7 @@ def _reason(error: Exception) -> str:
 def tune_garbage_collection() -> None:
     """What lives as long as the process is not looked at again, and young objects less often.
 
-    Requests make few cycles; with the default thresholds the collector shows in latencies (architecture.md).
+    Requests make few cycles; with the default thresholds the collector shows in latencies (docs/architecture.md).
     """
     gc.collect()
     gc.freeze()

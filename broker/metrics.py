@@ -1,4 +1,5 @@
-"""Metrics of HTTP requests, and the two forms in which all metrics go out: Prometheus text and JSON (api.md §9).
+"""Metrics of HTTP requests, and the two forms in which all metrics go out: Prometheus text and JSON
+(docs/reference/metrics.md).
 
 Rendered anew from plain counters at each scrape, so that nothing on the hot path knows of a metrics library. Label
 values are bounded: routes are templates, methods are those we know, statuses are classes.

@@ -1,4 +1,7 @@
-"""Settings of the broker, read from `TOPICS_*` environment variables (source: api.md §9)."""
+"""Settings of the broker, read from `TOPICS_*` environment variables.
+
+Source: docs/reference/settings.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The calls of the API: requests, and parsers of the answers. No I/O (source: api.md §1 to §3, §9)."""
+"""The calls of the API: requests, and parsers of the answers. No I/O.
+
+Source: docs/reference/api.md#conventions, docs/reference/api.md#topics, docs/reference/api.md#records,
+docs/reference/api.md#operations.
+"""
 
 from __future__ import annotations
 

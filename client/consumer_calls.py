@@ -1,4 +1,7 @@
-"""The calls of consumers: requests, and parsers of the answers. No I/O (source: api.md §7)."""
+"""The calls of consumers: requests, and parsers of the answers. No I/O.
+
+Source: docs/reference/api.md#consumers.
+"""
 
 from __future__ import annotations
 

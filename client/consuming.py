@@ -1,4 +1,7 @@
-"""An endless read of a consumer: the next call, and when to commit. No I/O (source: api.md §7)."""
+"""An endless read of a consumer: the next call, and when to commit. No I/O.
+
+Source: docs/reference/api.md#consumers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The calls of queues: what to send, and how to read what comes back. No I/O (source: api.md §6)."""
+"""The calls of queues: what to send, and how to read what comes back. No I/O.
+
+Source: docs/reference/api.md#queues.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The calls of routers: what to send, and how to read what comes back. No I/O (source: api.md §4)."""
+"""The calls of routers: what to send, and how to read what comes back. No I/O.
+
+Source: docs/reference/api.md#routers.
+"""
 
 from __future__ import annotations
 

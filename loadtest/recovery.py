@@ -4,7 +4,7 @@
 
 A child process writes a data directory that is log only (no snapshot is taken) and ends without a clean stop. Fresh
 processes then open it, one after another, each ending as rudely, so that each finds the same log. Goal: a million
-records of 100 bytes in 1.5 s on two cores (storage.md §6).
+records of 100 bytes in 1.5 s on two cores.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Exports topics to files, each record once. docs/pipeline.md says more.",
+    help="Exports topics to files, each record once. docs/guides/spark.md says more.",
 )
 
 UrlOption = Annotated[str, typer.Option("--url", envvar="TOPICS_URL", metavar="URL", help="Where the broker is.")]

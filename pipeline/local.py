@@ -1,8 +1,10 @@
-"""Reading without a broker: the data directory of one that has stopped, or a cold tier. Source: pipeline.md §1.
+"""Reading without a broker: the data directory of one that has stopped, or a cold tier.
 
 Of a data directory .lock is held (shared: any number of readers, and no broker) while it is planned and while a task
 reads, so that no broker opens it amid a read. A task also sees that nobody has had it open since the plan. A cold tier
 is read by its topic.json: objects never change, but for the .idx, where the deletions are.
+
+Source: docs/guides/spark.md#reading.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
     given = {name.lower(): str(value) for name, value in options.items()}
     for name in given:
         if name not in _KNOWN and not _IGNORED.match(name):
-            raise BadOption(f"There is no option {name}. docs/pipeline.md lists them.")
+            raise BadOption(f"There is no option {name}. docs/guides/spark.md lists them.")
     url = _one_of(given, _URLS)
     path = given.get("path", "")
     if bool(url) == bool(path):

@@ -1,4 +1,7 @@
-"""A partition at one instant, as its reader must know it: what GET …/segments answers. Pure. Source: api.md §8."""
+"""A partition at one instant, as its reader must know it: what GET …/segments answers. Pure.
+
+Source: docs/reference/api.md#segments.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backups (additive to the API: nothing in api.md asks for them)."""
+"""Backups. Source: docs/guides/backup.md."""
 
 from __future__ import annotations
 

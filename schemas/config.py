@@ -1,4 +1,7 @@
-"""A topic's settings, as sent and as echoed (source: api.md §2)."""
+"""A topic's settings, as sent and as echoed.
+
+Source: docs/reference/api.md#topics.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Consumers: readers whose position the broker keeps (source: api.md §7)."""
+"""Consumers: readers whose position the broker keeps.
+
+Source: docs/reference/api.md#consumers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The envelope of every refusal under /v0 (source: api.md §1)."""
+"""The envelope of every refusal under /v0.
+
+Source: docs/reference/errors.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whether the process lives, and whether it serves (source: api.md §9)."""
+"""Whether the process lives, and whether it serves.
+
+Source: docs/reference/api.md#operations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What topics may be called (source: api.md §1)."""
+"""What topics may be called.
+
+Source: docs/reference/api.md#conventions.
+"""
 
 from __future__ import annotations
 

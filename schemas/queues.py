@@ -1,4 +1,7 @@
-"""Jobs: claiming, settling, and looking after queues (source: api.md §6)."""
+"""Jobs: claiming, settling, and looking after queues.
+
+Source: docs/reference/api.md#queues.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Writing, reading and deleting records (source: api.md §3)."""
+"""Writing, reading and deleting records.
+
+Source: docs/reference/api.md#records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Routers: what is appended to one topic is copied to another (source: api.md §4)."""
+"""Routers: what is appended to one topic is copied to another.
+
+Source: docs/reference/api.md#routers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Segments, for those who read a topic in bulk (source: api.md §8)."""
+"""Segments, for those who read a topic in bulk.
+
+Source: docs/reference/api.md#segments.
+"""
 
 from __future__ import annotations
 

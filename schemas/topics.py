@@ -1,4 +1,7 @@
-"""Topics themselves (source: api.md §3)."""
+"""Topics themselves.
+
+Source: docs/reference/api.md#topics.
+"""
 
 from __future__ import annotations
 

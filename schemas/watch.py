@@ -1,4 +1,7 @@
-"""Watching topics (source: api.md §5)."""
+"""Watching topics.
+
+Source: docs/reference/api.md#live-reading.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The storage engine, usable on its own: `from storage import Engine, Options`.
 
-A sharded write-ahead log with group commit, four durability classes, snapshots and recovery, in one directory.
-It knows nothing of HTTP. docs/guarantees.md says what an acknowledged write survives, docs/embedding.md how a program
-uses it; `BlockingEngine` is for those without an event loop.
+A sharded write-ahead log with group commit, four durability classes, snapshots and recovery, in one directory. It knows
+nothing of HTTP. docs/reference/guarantees.md says what an acknowledged write survives, docs/guides/embedding.md how a
+program uses it; `BlockingEngine` is for those without an event loop.
 """
 
 from storage.blocking import BlockingEngine

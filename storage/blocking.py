@@ -1,4 +1,4 @@
-"""The engine for programs without an event loop: every call waits for its answer. Source: storage.md §9.
+"""The engine for programs without an event loop: every call waits for its answer.
 
     with BlockingEngine.open("/var/lib/app") as engine:
         engine.append("orders", {"id": 1})
@@ -6,6 +6,8 @@
 
 It has an event loop on a thread of its own, so that any number of threads may call at the same time. What a call does,
 returns and raises is what the method of that name of `storage.Engine` does.
+
+Source: docs/guides/embedding.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What a topic is set to (source: api.md §2). A value; changing it means making another.
+"""What a topic is set to. A value; changing it means making another.
 
 Numbers are clamped here and nowhere else, so that what is echoed, stored and obeyed are the same.
+
+Source: docs/reference/api.md#topics.
 """
 
 from __future__ import annotations

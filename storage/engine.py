@@ -8,7 +8,8 @@ All methods belong to the loop that started the engine. What blocks runs on the 
 
 Here a directory is opened, the parts are made and work is carried between the loop and threads. Each part (`admin`,
 `queues`, `consumers`, ...) does what its package says.
-Source: storage.md; architecture.md (the path of one record).
+
+Source: docs/reference/format.md, docs/architecture.md#one-append-from-the-socket-to-the-disk.
 """
 
 from __future__ import annotations

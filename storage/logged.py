@@ -1,7 +1,7 @@
 """Every line that storage logs: its name, level and fields, what it means, what there is to do.
 
 `LOGGED` is the one place where an event is declared. A test holds it to every call that logs, and the table of
-docs/operations.md to it. Fields come as they are named here; what is logged with a traceback has it, too.
+docs/reference/events.md to it. Fields come as they are named here; what is logged with a traceback has it, too.
 """
 
 from __future__ import annotations

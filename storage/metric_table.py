@@ -1,7 +1,7 @@
 """Every metric of storage: name, type, unit, meaning, labels. What counts makes its families of these.
 
 `METRICS` is the one place where a metric is declared. A test holds it to what a broker shows that has had everything
-used, and the table of docs/operations.md to it.
+used, and the table of docs/reference/metrics.md to it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 The recovery is the real one, on a file system that keeps its changes in memory (`storage.platform.overlay`), so that
 what is deleted, evicted or torn off is exactly what a broker would say. Nothing in the directory changes. The caller
-holds .lock (shared is enough), so that nobody opens the directory meanwhile. Source: storage.md §6.
+holds .lock (shared is enough), so that nobody opens the directory meanwhile.
+
+Source: docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""From an ASGI call to an answer: gate, key, operation, handler, errors, metrics (source: api.md §1, order of checks).
+"""From an ASGI call to an answer: gate, key, operation, handler, errors, metrics.
 
 All operations are called from here; those of the control plane are in FastAPI's form (`broker.api.control`).
+
+Source: docs/reference/errors.md#order-of-checks.
 """
 
 from __future__ import annotations

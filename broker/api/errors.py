@@ -1,4 +1,4 @@
-"""From an error to an answer: the only place that knows status codes (source: api.md §1).
+"""From an error to an answer: the only place that knows status codes.
 
     ApiError                     refusals that arise in the HTTP layer itself
       PathNotFound               404 not_found
@@ -13,6 +13,8 @@
       Refused                    any code: what a framework refused, by its status
 
 Everything `storage.errors` raises carries its code; whatever else is raised is `internal`, logged with the request id.
+
+Source: docs/reference/errors.md.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class Code(NamedTuple):
 _NO: Final = "no"
 _AFTER_DELAY: Final = "yes, after Retry-After"
 
-#: Every code that is answered. The table of docs/api.md is made of it; each is reached in a test.
+#: Every code that is answered. The table of docs/reference/errors.md is made of it; each is reached in a test.
 CODES: Final[dict[str, Code]] = {
     "invalid_request": Code(
         400, None, "a field, a name or the JSON is wrong; `detail.field` names it", _NO,

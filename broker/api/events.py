@@ -1,4 +1,7 @@
-"""Server-sent events: what a stream is answered with, and what its frames look like (source: api.md §5)."""
+"""Server-sent events: what a stream is answered with, and what its frames look like.
+
+Source: docs/reference/api.md#live-reading.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ A task, an ASGI call and two writes to the socket cost a small request more than
 here. The handler is the same that `Dispatcher` calls, and so are the rules: where a request is out of the ordinary by
 its head (a page of another site, a key that is missing, a content coding), it is left to the dispatcher before its body
 has come. What the handler has to wait for in a task goes there as well (`Dispatcher.go_on`).
-Source: api.md §3, §6; architecture.md (what speed costs here).
+
+Source: docs/reference/api.md#records, docs/reference/api.md#queues, docs/performance.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Reading a body: media type, size, gzip, in that order (source: api.md §1, order of checks).
+"""Reading a body: media type, size, gzip, in that order.
 
 Sizes are counted while reading, so that a body without a length and a small gzip of a huge one stop early.
+
+Source: docs/reference/errors.md#order-of-checks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Records as JSON, by slicing: `data` and `meta` go out as the bytes they came in (source: architecture.md)."""
+"""Records as JSON, by slicing: `data` and `meta` go out as the bytes they came in.
+
+Source: docs/architecture.md#one-append-from-the-socket-to-the-disk.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A row is a few pieces: what stands in front of the last digits of the seq, these digits, the time, and the body behind
 its brace; of a job its lease, too. Each kind of piece is made as one column, and all of them are joined in one go.
-Source: architecture.md (what speed costs here).
+
+Source: docs/performance.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What consumers are answered: records by slicing, as in `render` (source: api.md §7)."""
+"""What consumers are answered: records by slicing, as in `render`.
+
+Source: docs/reference/api.md#consumers.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from storage.errors import InvalidRequest
 
 T = TypeVar("T")
 
-#: Arrays and objects within each other; part of the API (docs/api.md).
+#: Arrays and objects within each other; part of the API (docs/reference/api.md).
 MAX_NESTING: Final = 256
 
 _NOT_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")

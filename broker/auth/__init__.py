@@ -1,1 +1,4 @@
-"""Authorization: API keys with scopes and prefixes (source: api.md §9). Without keys, nothing is checked."""
+"""Authorization: API keys with scopes and prefixes. Without keys, nothing is checked.
+
+Source: docs/reference/api.md#keys.
+"""

@@ -1,4 +1,7 @@
-"""What a caller may do and hold: one Access for everybody without keys, else one for each key (source: api.md §9)."""
+"""What a caller may do and hold: one Access for everybody without keys, else one for each key.
+
+Source: docs/reference/api.md#keys.
+"""
 
 from __future__ import annotations
 

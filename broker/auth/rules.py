@@ -1,6 +1,8 @@
-"""What a caller needs for an operation (source: api.md §9). Each operation of the HTTP API says its own rule where it
+"""What a caller needs for an operation. Each operation of the HTTP API says its own rule where it
 is declared (`broker.api.operation`); the commands of a WebSocket have theirs here. There is no default: what has no
 rule cannot be served.
+
+Source: docs/reference/api.md#keys.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Scopes and prefixes: what a key may do, and to which names. Pure (source: api.md §9)."""
+"""Scopes and prefixes: what a key may do, and to which names. Pure.
+
+Source: docs/reference/api.md#keys.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""The Kafka port: the wire protocol of Kafka clients, as another face of the same topics (source: kafka.md)."""
+"""The Kafka port: the wire protocol of Kafka clients, as another face of the same topics.
+
+Source: docs/guides/kafka.md.
+"""

@@ -2,7 +2,9 @@
 
 A range of offsets without records (deleted on purpose, lost within the log, never given out) is an empty batch, so that
 a client steps over it and reaches the high watermark. Within a batch offsets may have gaps, as those have that Kafka's
-compaction leaves. OFFSET_OUT_OF_RANGE is for what was evicted, and for what is not there yet. Source: kafka.md §1.
+compaction leaves. OFFSET_OUT_OF_RANGE is for what was evicted, and for what is not there yet.
+
+Source: docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
 
 from __future__ import annotations

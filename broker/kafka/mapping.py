@@ -1,4 +1,4 @@
-"""Records of Kafka clients as they are stored, and stored records as Kafka clients get them. Pure. Source: kafka.md §1.
+"""Records of Kafka clients as they are stored, and stored records as Kafka clients get them. Pure.
 
 A value that is valid JSON text, with no key or one that can be a tag, is stored as the data of a JSON record; its
 further keys `ct` (create time, ms) and `h` ([[name, base64 or null], …]) are for Kafka clients, and headers in UTF-8
@@ -10,6 +10,8 @@ are its meta as well. Any other record is raw bytes, of the flag `binary`:
 What was produced is given back byte for byte, of a dead letter too: behind its own headers it has those that say where
 it came from, which are in its meta. A key that can be a tag is the tag, of raw bytes too; `k` is any other.
 Most batches are alike in all this: they are told apart by columns, with next to no Python a record.
+
+Source: docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
 
 from __future__ import annotations

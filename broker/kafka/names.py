@@ -1,7 +1,9 @@
-"""What Kafka's names are here. Pure. Source: kafka.md §1.
+"""What Kafka's names are here. Pure.
 
 A group's committed offsets are consumers named `group:<id>`, one in each partition, with every byte of the id that a
 consumer's name may not have as %XX. Different ids have different names.
+
+Source: docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
 
 from __future__ import annotations

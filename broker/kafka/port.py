@@ -1,4 +1,7 @@
-"""The Kafka port: listens when the broker is ready, and closes with the HTTP port (source: kafka.md §2)."""
+"""The Kafka port: listens when the broker is ready, and closes with the HTTP port.
+
+Source: docs/guides/kafka.md#protocol-versions.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Kafka's settings of a topic, and what they are here. Pure (source: kafka.md §1, §2).
+"""Kafka's settings of a topic, and what they are here. Pure.
 
 mapped   a setting of ours: retention.ms is ttl_ms, retention.bytes is cap_bytes (-1 there is 0 here), ...
 fixed    taken only as it is: how the broker works
 tuning   any value of its kind is taken, and changes nothing: files and caches are not Kafka's here
+
+Source: docs/guides/kafka.md#how-kafka-maps-to-topics, docs/guides/kafka.md#protocol-versions.
 """
 
 from __future__ import annotations

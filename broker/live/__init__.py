@@ -1,1 +1,4 @@
-"""Live reading: sends records to watchers as they are committed (source: api.md §5)."""
+"""Live reading: sends records to watchers as they are committed.
+
+Source: docs/reference/api.md#live-reading.
+"""

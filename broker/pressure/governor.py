@@ -1,9 +1,11 @@
-"""From signals to a step. Pure: no clock, no I/O. Source: api.md §3 (pressure).
+"""From signals to a step. Pure: no clock, no I/O.
 
     CALM → COALESCE → WIDEN → DEFER → REFUSE      up at once, however far; down one step after `RECOVERY_MS` below it
 
 A signal counts as what it was in the last `SUSTAINED` samples at least: a pause (a large answer rendered, a disk that
 hiccups) is no pressure. Pressure is the largest of the signals, each as a share of where it means refusing.
+
+Source: docs/guides/operate.md#pressure.
 """
 
 from __future__ import annotations

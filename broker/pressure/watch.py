@@ -1,5 +1,7 @@
-"""Measures the pressure and carries out the governor's decisions. Belongs to the event loop. Source: api.md §3
-(pressure)."""
+"""Measures the pressure and carries out the governor's decisions. Belongs to the event loop.
+
+Source: docs/guides/operate.md#pressure.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,9 @@
     join → (leader: assign) → sync → heartbeat … → a rebalance, or other topics → join …
 
 What the coordinator assigns to it the proxy shares out among the instances. While nobody else is in the group it has
-everything, and nobody waits for the coordinator. All methods belong to the loop. Source: kafka.md §2, §3.
+everything, and nobody waits for the coordinator. All methods belong to the loop.
+
+Source: docs/guides/kafka.md#consumer-groups, docs/guides/rest-proxy.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""A consumer instance: a value with its own encoding, no behaviour. Pure. Source: kafka.md §3.
+"""A consumer instance: a value with its own encoding, no behaviour. Pure.
 
 Kept in the broker's state under `group/name` as MessagePack, written before every change of it is answered. Where it
 has read to is written behind that, within a second: after a crash it goes on from there, so that some records come
 again and none is left out.
+
+Source: docs/guides/rest-proxy.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 What an instance is told (subscription, partitions, positions) is durable before it is answered. Where it has read to is
 written within a second, and at a clean stop: a crash takes it back by no more than that, and what it read since comes
-again. All methods belong to the loop that started the engine. Source: kafka.md §3.
+again. All methods belong to the loop that started the engine.
+
+Source: docs/guides/rest-proxy.md.
 """
 
 from __future__ import annotations

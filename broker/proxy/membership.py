@@ -1,7 +1,9 @@
-"""Members of groups: who reads which partitions now, and from where. Source: kafka.md §3.
+"""Members of groups: who reads which partitions now, and from where.
 
 What a group has is shared out within the proxy, over the members that are subscribed; those who chose their partitions
 take part in none. All of this is in memory and follows from what the instances say: it is made again after a restart.
+
+Source: docs/guides/rest-proxy.md.
 """
 
 from __future__ import annotations

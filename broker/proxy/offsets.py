@@ -1,7 +1,7 @@
 """Committed offsets of groups: the cursors of consumers named `group:<id>`, one in each partition.
 
 The committed offset is the next one to be read, which is the seq of the last record that is done with. Source:
-kafka.md §1, §2.
+docs/guides/kafka.md#how-kafka-maps-to-topics, docs/guides/kafka.md#consumer-groups.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Reading partitions from positions on, and waiting for more. Source: kafka.md §1, §3."""
+"""Reading partitions from positions on, and waiting for more.
+
+Source: docs/guides/kafka.md#how-kafka-maps-to-topics, docs/guides/rest-proxy.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Writing records (source: api.md §3)."""
+"""Writing records.
+
+Source: docs/reference/api.md#records.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Consumers: their control plane, reading, committing (source: api.md §7). Fields are judged before the topic is.
+"""Consumers: their control plane, reading, committing. Fields are judged before the topic is.
 
 `topic` is the address of the partition that they read.
+
+Source: docs/reference/api.md#consumers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Deleting records for good (source: api.md §3)."""
+"""Deleting records for good.
+
+Source: docs/reference/api.md#records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which partition a request means (source: kafka.md §1)."""
+"""Which partition a request means.
+
+Source: docs/reference/api.md#partitions.
+"""
 
 from __future__ import annotations
 

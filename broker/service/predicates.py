@@ -1,4 +1,7 @@
-"""Names and tag predicates as they come in requests (source: api.md §1, §3)."""
+"""Names and tag predicates as they come in requests.
+
+Source: docs/reference/api.md#conventions, docs/reference/api.md#records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Jobs: claiming, settling, looking after queues (source: api.md §6). Names are judged here, the rest by the engine."""
+"""Jobs: claiming, settling, looking after queues. Names are judged here, the rest by the engine.
+
+Source: docs/reference/api.md#queues.
+"""
 
 from __future__ import annotations
 

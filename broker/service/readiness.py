@@ -1,4 +1,7 @@
-"""Whether the broker serves, and why not (source: api.md §9)."""
+"""Whether the broker serves, and why not.
+
+Source: docs/reference/api.md#operations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reading records, and waiting for them (source: api.md §3)."""
+"""Reading records, and waiting for them.
+
+Source: docs/reference/api.md#records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Routers, and waiting for them (source: api.md §4)."""
+"""Routers, and waiting for them.
+
+Source: docs/reference/api.md#routers.
+"""
 
 from __future__ import annotations
 

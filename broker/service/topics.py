@@ -1,4 +1,7 @@
-"""Topics themselves: making, listing, describing, deleting (source: api.md §2, §3)."""
+"""Topics themselves: making, listing, describing, deleting.
+
+Source: docs/reference/api.md#topics.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Delta table a topic (`--format delta`): its log is the chain; no other manifest is there. Source: pipeline.md §2.
+"""A Delta table a topic (`--format delta`): its log is the chain; no other manifest is there.
 
     <to>/<topic>/_delta_log/<version>.json    a commit: the files it adds; our manifest, in commitInfo; and, of
                                               application `<cluster id>/<topic>` (and, of partitions above 0,
@@ -9,6 +9,8 @@ The commit is the bookmark. Delta does not refuse a version of an application th
 loses a race would try again by itself. So a commit is made for exactly the table's version that was looked at, never
 tried again blindly: where another one came between, the log says whose it was. Others may rewrite files (OPTIMIZE)
 and remove old ones (VACUUM): such commits have no manifest, and ours follow them.
+
+Source: docs/guides/spark.md#exporting.
 """
 
 from __future__ import annotations

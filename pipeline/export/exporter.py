@@ -1,4 +1,4 @@
-"""Exports topics, each record once for readers of manifests, wherever it is killed. Source: pipeline.md §2.
+"""Exports topics, each record once for readers of manifests, wherever it is killed.
 
     step                                 killed before the next one
     1  read the newest manifest          nothing happened
@@ -11,6 +11,8 @@
 
 Of two at once one puts the manifest; the other removes its own files and goes on behind what was put. A partition that
 the manifests do not tell of, of a topic that they tell of, is exported from its first seq on.
+
+Source: docs/guides/spark.md#exporting.
 """
 
 from __future__ import annotations

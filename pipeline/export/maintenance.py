@@ -1,4 +1,7 @@
-"""What is done with an export that is there: compaction, collection, verification, status. Source: pipeline.md §2."""
+"""What is done with an export that is there: compaction, collection, verification, status.
+
+Source: docs/guides/spark.md#exporting.
+"""
 
 from __future__ import annotations
 

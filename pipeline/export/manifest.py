@@ -1,10 +1,12 @@
-"""The manifests of a topic's export: which files count, and how far it has come. Source: pipeline.md §2.
+"""The manifests of a topic's export: which files count, and how far it has come.
 
     _topics/<topic>/<n, 20 digits>.plan.json    who is at work on manifest n, and for how long at most
     _topics/<topic>/<n>.json                    manifest n: put once, never changed; n rises by 1 from 1
 
 `end` of the newest manifest is the bookmark; there is no second record of progress. A plan decides nothing: whoever
 puts the manifest first has won. Files that no manifest names are not there for readers.
+
+Source: docs/guides/spark.md#exporting.
 """
 
 from __future__ import annotations

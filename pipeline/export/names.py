@@ -1,4 +1,7 @@
-"""Names of files and folders of an export. Pure. Source: pipeline.md §2 (layout)."""
+"""Names of files and folders of an export. Pure.
+
+Source: docs/guides/spark.md#exporting.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Where exports go: a directory, or a bucket. Keys are relative paths with `/`. Source: pipeline.md §2.
+"""Where exports go: a directory, or a bucket. Keys are relative paths with `/`.
 
 What exactly-once rests on is `create`: it puts an object whole if none is there, and says whether it did. A directory
 does it by link(2) of a synced file, a bucket by If-None-Match; `prove` shows at the start that the place refuses.
+
+Source: docs/guides/spark.md#exporting.
 """
 
 from __future__ import annotations

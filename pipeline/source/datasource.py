@@ -1,4 +1,7 @@
-"""The data source `topics`: what Spark calls, and which class does it. Source: pipeline.md §1."""
+"""The data source `topics`: what Spark calls, and which class does it.
+
+Source: docs/guides/spark.md#reading.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from pipeline.source.writer import BatchWriter, StreamWriter
 
 
 class TopicsDataSource(DataSource):
-    """`spark.read.format("topics")`; docs/pipeline.md lists the options."""
+    """`spark.read.format("topics")`; docs/guides/spark.md lists the options."""
 
     @classmethod
     def name(cls) -> str:

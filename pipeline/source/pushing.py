@@ -1,8 +1,10 @@
-"""Bounds of offset, seq and timestamp in a query's filters narrow what is fetched. Source: pipeline.md §1.
+"""Bounds of offset, seq and timestamp in a query's filters narrow what is fetched.
 
 Spark fails a query over a reader that has `pushFilters` while `spark.sql.python.filterPushdown.enabled` is off, so that
 this class is used only where Spark is about to push. Every filter is given back: Spark applies them all the same, and
 what is narrowed here need only be no narrower than they are.
+
+Source: docs/guides/spark.md#reading.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes a data directory of a backup. Blocking; nothing runs on either. Source: docs/adr/0027, storage.md §6.
+"""Makes a data directory of a backup. Blocking; nothing runs on either.
 
 1. RESTORING is put into the empty directory: until it is gone, no start takes place there.
 2. Every file is copied, and compared with its checksum on the way. Deletions are carried over from .idx to .data.
@@ -9,6 +9,8 @@
 6. `storage verify` looks at every byte. Only then RESTORING goes.
 
 An error leaves the directory empty again; a crash leaves RESTORING in it.
+
+Source: docs/adr/0027, docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

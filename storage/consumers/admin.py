@@ -1,6 +1,8 @@
-"""Creates and deletes consumers and moves their cursors. Source: api.md §7.
+"""Creates and deletes consumers and moves their cursors.
 
 Operations on one name run one at a time. Operations on different names never wait for each other.
+
+Source: docs/reference/api.md#consumers.
 """
 
 from __future__ import annotations

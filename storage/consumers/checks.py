@@ -1,4 +1,7 @@
-"""Limits on requests about consumers. Source: api.md §1, §7."""
+"""Limits on requests about consumers.
+
+Source: docs/reference/api.md#conventions, docs/reference/api.md#consumers.
+"""
 
 from __future__ import annotations
 

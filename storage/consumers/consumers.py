@@ -1,6 +1,8 @@
-"""The consumers of an engine: all operations, and the worker that persists cursors. Source: api.md §7.
+"""The consumers of an engine: all operations, and the worker that persists cursors.
 
 All methods belong to the loop that started the engine.
+
+Source: docs/reference/api.md#consumers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """One consumer's lock, and its one cursor frame in flight.
 
-All methods belong to the loop. Source: api.md §7; storage.md §3.
+All methods belong to the loop.
+
+Source: docs/reference/api.md#consumers, docs/reference/guarantees.md#crash-points-of-a-write.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Deletes records that all consumers have consumed, one sealed segment at a time. Source: storage.md §9, api.md §7.
+"""Deletes records that all consumers have consumed, one sealed segment at a time.
 
 No worker scans for them. Some frames may allow a segment to go: a cursor or the deletion of the slowest consumer, a
 seal, a config. The commit of such a frame notes its log. When the commits of the group are done, the log's lowest
@@ -8,6 +8,8 @@ durable cursor is compared with the ends of its segments; both are known. No rea
    Crash before: the next start notes the log again. The sync covers the cursors too, whatever the topic's class.
 2. It is applied: readers no longer see the records, and no loss is announced.
 3. Housekeeping drops the segments like all dead ones: Segment{dropped} is synced, then the files go.
+
+Source: docs/reference/guarantees.md#consumed-retention, docs/reference/api.md#consumers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a consumer is handed: one record, or many with what is to be known about them. Source: storage.md §9."""
+"""What a consumer is handed: one record, or many with what is to be known about them.
+
+Source: docs/guides/embedding.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a program appends, as records: bytes stay bytes, everything else becomes JSON. Pure. Source: storage.md §9."""
+"""What a program appends, as records: bytes stay bytes, everything else becomes JSON. Pure.
+
+Source: docs/guides/embedding.md.
+"""
 
 from __future__ import annotations
 

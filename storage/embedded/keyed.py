@@ -1,4 +1,7 @@
-"""Engines by name, below one folder. Source: storage.md §9 (keyed instances)."""
+"""Engines by name, below one folder.
+
+Source: docs/guides/embedding.md.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The bytes on disk: pure codecs, one structure a file. docs/format.md is the normative table."""
+"""The bytes on disk: pure codecs, one structure a file. docs/reference/format.md is the normative table."""

@@ -9,7 +9,9 @@
 MessagePack can say this shorter. But so it is as long as a record of JSON is around its data (`{"data":` and `}`), and
 whoever counts payloads by columns need not tell the two apart; and d9 01 is in no text in UTF-8, so a glance at an
 answer made of stored bodies tells whether there is such a record in it. Maps with further keys (`k`, `h`, `ct`, `meta`)
-are told by their first byte, which is never that of a JSON object. Source: storage.md §2; kafka.md §1.
+are told by their first byte, which is never that of a JSON object.
+
+Source: docs/reference/format.md#frames, docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
 
 from __future__ import annotations

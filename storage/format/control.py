@@ -1,7 +1,9 @@
 """The data of control frames: one MessagePack map with named keys each. Unknown keys are ignored.
 
-Optional fields are left out when they are None. docs/format.md lists every field; a test compares.
-Source: storage.md §2. Frame types that nothing writes yet are declared with the feature that writes them.
+Optional fields are left out when they are None. docs/reference/format.md lists every field; a test compares. Frame
+types that nothing writes yet are declared with the feature that writes them.
+
+Source: docs/reference/format.md#frames.
 """
 
 from __future__ import annotations

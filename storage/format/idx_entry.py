@@ -9,7 +9,9 @@
 
 Little-endian. Frames lie one behind the other, so an entry's offset is the sum of the lens before it, and offset +
 len of the last entry is where .data ends. A deletion changes bytes 16-19 alone: they are aligned, so one write to them
-never crosses a sector and is there whole or not at all. Source: storage.md §4.
+never crosses a sector and is there whole or not at all.
+
+Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

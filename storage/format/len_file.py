@@ -11,7 +11,9 @@
     44   4 * count  payloads         u32 each: bytes of data and meta as sent, 0 where there is no record
 
 Little-endian. The file ends with the payloads. It is derived from .data, and kept so that caps and ttl, which count by
-these, never have to ask the cold store. Source: storage.md §7, §8.
+these, never have to ask the cold store.
+
+Source: docs/reference/format.md#evictwatermark, docs/reference/format.md#cold-tier.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 All else of a body stays as it is, byte for byte: data with the spaces around it, what a Kafka client sent with it
 (`ct`, `h`, `k`), and keys of later versions. Raw bytes have no meta of their own; a copy that must have one has it as
-a further key of the map, a text that is JSON. Source: storage.md §2; api.md §6 (dead letter).
+a further key of the map, a text that is JSON.
+
+Source: docs/reference/format.md#frames, docs/reference/api.md#queues.
 """
 
 from __future__ import annotations

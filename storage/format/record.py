@@ -1,7 +1,9 @@
 """The data of an Append frame: one JSON object, {"data":…} or {"data":…,"meta":…}, further keys behind.
 
 It is made by joining what the client sent and served by slicing, never parsed but here. That of raw bytes is another:
-see `storage.format.binary`. Source: storage.md §2.
+see `storage.format.binary`.
+
+Source: docs/reference/format.md#frames.
 """
 
 from __future__ import annotations

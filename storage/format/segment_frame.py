@@ -14,7 +14,9 @@
     .    1     0x00 live, 0xD5 deleted; outside the checksum, since it is changed in place
 
 Little-endian. One byte fewer and one more: the frame has frame_len + 4 bytes, as it had in the log, delete byte
-included, and the next one begins right behind it. Nothing is hashed again on the way. Source: storage.md §4.
+included, and the next one begins right behind it. Nothing is hashed again on the way.
+
+Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

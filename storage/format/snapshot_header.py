@@ -7,7 +7,9 @@
     16   8     xxh3 u64       XXH3-64 over bytes 0-15 and the body
     24   .     body           MessagePack map
 
-Little-endian. Source: storage.md §5.
+Little-endian.
+
+Source: docs/reference/format.md#snapshots.
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@
 
 Tag i lies at [tag_end of row i-1, tag_end of row i) of the tags, its run at [run_end of row i-1, run_end of row i) of
 the runs (0 before the first row); a run is ascending. The file ends with the tags. Little-endian.
-It is derived from .data: when it is missing, damaged or of another version it is made anew. Source: storage.md §4.
+It is derived from .data: when it is missing, damaged or of another version it is made anew.
+
+Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@
     .    8     xxh3 u64        XXH3-64 (seed 0) over bytes [4 .. here)
 
 Little-endian. A length is checked against the bytes at hand before anything is allocated.
-Source: storage.md §2.
+
+Source: docs/reference/format.md#frames.
 """
 
 from __future__ import annotations

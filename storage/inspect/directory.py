@@ -1,7 +1,9 @@
 """A data directory as a stranger may read it: its files and frames. Read-only, takes no lock, works on a live one.
 
 Files are streamed through `storage.log.reader`, never read whole. What changes underneath (a live broker appends,
-rotates and trims) is met by looking again, not by locking. Source: storage.md §1, §2.
+rotates and trims) is met by looking again, not by locking.
+
+Source: docs/reference/format.md#directory, docs/reference/format.md#frames.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What the log says of the folders below topics/: which segments there are, and which files belong to none.
 
 Files that no manifest names are never read, and the next start removes or sets aside what a crash has left of them.
-Source: storage.md §4, §6.
+
+Source: docs/reference/format.md#segments, docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """What must hold between the frames of one shard: batches are whole, seqs and times go on, control data is known.
 
-Pure: frames go in, sentences about what is wrong come out. Source: storage.md §2, §3, §6.
+Pure: frames go in, sentences about what is wrong come out.
+
+Source: docs/reference/format.md#frames, docs/reference/guarantees.md#crash-points-of-a-write,
+docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Which segments the logs of a directory have, by its newest snapshot and the frames behind it.
 
-Pure: frames go in, sentences about what contradicts come out. Source: storage.md §2 (CheckpointMark, Segment), §4, §5.
+Pure: frames go in, sentences about what contradicts come out.
+
+Source: docs/reference/format.md#checkpointmark, docs/reference/format.md#segments, docs/reference/format.md#snapshots.
 """
 
 from __future__ import annotations

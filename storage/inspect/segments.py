@@ -13,7 +13,9 @@
     a cold segment                                         its .idx is checked; its records are elsewhere
     .data of a cold segment                                note: the next start removes it
 
-Both files are streamed. Source: storage.md §4, §6.
+Both files are streamed.
+
+Source: docs/reference/format.md#segments, docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@
     further files                       zeros or empty                       anything else is damage
 
 A live broker may append, rotate and trim meanwhile: before anything is called damage, the place is read again.
-Source: storage.md §6.
+
+Source: docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Whether there is room for a write: the topic's caps and the engine's limits. Source: api.md §2 (caps), §9 (caps).
+"""Whether there is room for a write: the topic's caps and the engine's limits.
 
 Asked in the same step of the loop that assigns the seqs, of the assigned view, so that the answer is exact.
+
+Source: docs/reference/api.md#topics, docs/reference/api.md#operations.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The write path, from checked records to a ticket in a shard's queue. Source: api.md §3 (append), storage.md §3.
+"""The write path, from checked records to a ticket in a shard's queue.
 
 Everything that decides about a write (kind, key, expected_seq, caps, limits) and the assignment of its seqs happen in
 one step of the event loop, so that they are exact under concurrency; what must be waited for (a key that is pending,
 room in the queue, a seq reservation) is waited for before it, and then everything is looked at again.
+
+Source: docs/reference/api.md#records, docs/reference/guarantees.md#crash-points-of-a-write.
 """
 
 from __future__ import annotations

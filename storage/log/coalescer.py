@@ -4,7 +4,9 @@ Most of what a write of one record costs is not the record. Those that are hande
 for one topic and from one node, are looked at, given seqs, encoded and published as one run. On disk each is a unit of
 its own, as if they had come one behind the other: after a crash there may be any first part of them, and whoever was
 answered is among those. Where anything stands against all of them together (a cap, a limit, something to be waited
-for), each is tried by itself. Source: storage.md §2, §3; architecture.md (what speed costs here).
+for), each is tried by itself.
+
+Source: docs/reference/format.md#frames, docs/reference/guarantees.md#crash-points-of-a-write, docs/performance.md.
 """
 
 from __future__ import annotations

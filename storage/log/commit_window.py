@@ -1,4 +1,4 @@
-"""How long a writer waits for more writes before it syncs. Pure. Source: storage.md §3 (window).
+"""How long a writer waits for more writes before it syncs. Pure.
 
 A lone write is never made to wait. Clients that are answered come back, and those that came while the disk was busy are
 there already: they are the clients it waits for. The writer waits for all of it, for at most a window that doubles
@@ -8,6 +8,8 @@ then it is tried again now and then.
 While the disk syncs for all of them nobody has anything to do, and while they come the disk is idle. Where they take
 longer to come than the disk to sync, the writer takes turns: it goes with half of the clients, and the other half comes
 while it syncs. How many they are in all cannot be seen then, so now and then it goes with all of them again, to count.
+
+Source: docs/reference/guarantees.md#crash-points-of-a-write.
 """
 
 from __future__ import annotations

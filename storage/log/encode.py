@@ -1,6 +1,8 @@
-"""Turns a write into the frames of one atomic batch. Pure. Source: storage.md §2.
+"""Turns a write into the frames of one atomic batch. Pure.
 
 Per record: one body, one checksum, no object that outlives the write but two numbers in arrays.
+
+Source: docs/reference/format.md#frames.
 """
 
 from __future__ import annotations

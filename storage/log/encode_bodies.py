@@ -1,7 +1,9 @@
-"""The Append frames of records whose bodies are made already, by columns. Pure. Source: storage.md §2; kafka.md §1.
+"""The Append frames of records whose bodies are made already, by columns. Pure.
 
 The same frames as `encode_appends` makes, with next to no Python a record: all headers are one block, in which what
 differs from record to record is set by strided slices.
+
+Source: docs/reference/format.md#frames, docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The Append frames of first copies, made from what their originals' frames hold behind the header. Pure.
 
 A copy has another topic, seq and time than its original, another class perhaps, and has been copied once; lengths,
-node, tag and body are the same bytes. So no body is looked at. Source: storage.md §2 (hop count).
+node, tag and body are the same bytes. So no body is looked at.
+
+Source: docs/reference/format.md#frames.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Makes, prepares and retires the files of one shard's log. Source: storage.md §1, §3.
+"""Makes, prepares and retires the files of one shard's log.
 
 A file is allocated and synced, and its name is durable, before a byte of it counts; the one before it has been
 cut to its length and synced before byte 0 of the next is written.
+
+Source: docs/reference/format.md#directory, docs/reference/guarantees.md#crash-points-of-a-write.
 """
 
 from __future__ import annotations

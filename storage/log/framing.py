@@ -1,7 +1,9 @@
-"""Append frames put together from columns: lengths in front, checksums behind. Pure. Source: storage.md §2.
+"""Append frames put together from columns: lengths in front, checksums behind. Pure.
 
 What a checksum covers is joined for it and let go again, while it is in the fastest cache: nothing is copied twice that
 has left it, and no record costs a Python call.
+
+Source: docs/reference/format.md#frames.
 """
 
 from __future__ import annotations

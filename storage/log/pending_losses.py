@@ -1,4 +1,7 @@
-"""Losses that recovery found and a full disk had no room to announce. Source: storage.md §6."""
+"""Losses that recovery found and a full disk had no room to announce.
+
+Source: docs/reference/guarantees.md#recovery.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Reads one WAL file as a stream: verified frames, and why and where they end.
 
 No file is read whole; a length is believed only when the rest of the file can hold it. Recovery,
-`dump` and `verify` all read through here. Source: storage.md §2, §6.
+`dump` and `verify` all read through here.
+
+Source: docs/reference/format.md#frames, docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

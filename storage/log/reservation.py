@@ -2,7 +2,9 @@
 
 A write of a class other than fsync may be acked before it is durable; after a power loss its seq would be free
 again. So a ceiling is made durable before any seq beyond the last one is acked, and raised in the background once
-half of it is used. Source: storage.md §3.
+half of it is used.
+
+Source: docs/reference/guarantees.md#crash-points-of-a-write.
 """
 
 from __future__ import annotations

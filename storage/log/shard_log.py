@@ -6,7 +6,8 @@ Runs on the shard's writer thread (or, in deterministic tests, on the loop); no 
        \\__any other failed write, sync, truncate or rename__> failed, for good
 
 A sync acks a frame only if it was issued after every write below the frame's end had completed.
-Source: storage.md §3.
+
+Source: docs/reference/guarantees.md#crash-points-of-a-write.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Groups the frames of a WAL file into atomic units: a unit appears only when its last frame has been verified.
 
-Source: storage.md §2 (bit3), §6.
+Source: docs/reference/format.md#frames, docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

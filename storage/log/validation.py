@@ -1,4 +1,7 @@
-"""What a write may contain: names, sizes, counts. Every limit has a name in Options. Source: api.md §1, §3."""
+"""What a write may contain: names, sizes, counts. Every limit has a name in Options.
+
+Source: docs/reference/api.md#conventions, docs/reference/api.md#records.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 The loop enqueues; the thread takes everything that waits, commits it as one group and posts the outcome back, in
 order. With `threaded=False` the same work is done on the loop by `call_soon`, so that a test can crash it after
-every call to the disk and get the same run twice. Source: storage.md §3.
+every call to the disk and get the same run twice.
+
+Source: docs/reference/guarantees.md#crash-points-of-a-write.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The only source of time: wall clock, monotonic clock, and waiting. Tests inject `tests/support/fake_clock.py`.
 
-`EngineTime` is the time in records: it follows the wall clock, but never goes backwards, not even over a restart
-(source: storage.md §3, last paragraph).
+`EngineTime` is the time in records: it follows the wall clock, but never goes backwards, not even over a restart.
+
+Source: docs/reference/guarantees.md#crash-points-of-a-write.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Opens a data directory: lock, FORMAT, shard directories. Source: storage.md §1."""
+"""Opens a data directory: lock, FORMAT, shard directories.
+
+Source: docs/reference/format.md#directory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File names in a data directory, and nothing else. Source: storage.md §1.
+"""File names in a data directory, and nothing else.
 
 DATA_DIR/
   .lock  FORMAT  RESTORING
@@ -6,6 +6,8 @@ DATA_DIR/
   wal/CURRENT, wal-<n, 16 digits>.log, reserve            when there is 1 shard
   wal/shard-NN/CURRENT, wal-<n>.log, reserve              when there are more
   quarantine/
+
+Source: docs/reference/format.md#directory.
 """
 
 from __future__ import annotations

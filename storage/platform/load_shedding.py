@@ -1,7 +1,9 @@
-"""Defers background work while the broker is under pressure. Source: api.md §3 (pressure).
+"""Defers background work while the broker is under pressure.
 
 Work that keeps the log short (flushing, snapshots) and work that keeps promises is never deferred: it would cost
 more later.
+
+Source: docs/guides/operate.md#pressure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Ack, nack and extend, by the holder of a lease. Source: api.md §6.
+"""Ack, nack and extend, by the holder of a lease.
 
 They are judged by the time of arrival. From then until its frame completes, a job is busy: it neither expires nor
 changes its holder, and when the frame fails the lease stands as before. Requests about a busy job wait, and are
 judged by their own time of arrival.
+
+Source: docs/reference/api.md#queues.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Claims and acks of a batch: what `queue` and `settling` do with single jobs, done for all its jobs at once.
 
 Whatever does not hold for all of them (a record that cannot be read, a claim that nobody waits for) splits the batch
-apart, and goes the other way. Source: api.md §6.
+apart, and goes the other way.
+
+Source: docs/reference/api.md#queues.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Checks of queue operations' arguments, for the library and the broker.
 
-All except `check_seqs` raise InvalidRequest, which names the field. Source: api.md §6.
+All except `check_seqs` raise InvalidRequest, which names the field.
+
+Source: docs/reference/api.md#queues.
 """
 
 from __future__ import annotations

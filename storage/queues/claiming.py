@@ -1,4 +1,7 @@
-"""Claims from their checks to their answers, waiting if they may. Source: api.md §6 (claim)."""
+"""Claims from their checks to their answers, waiting if they may.
+
+Source: docs/reference/api.md#queues.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A claim in progress, and its result. Source: api.md §6 (claim)."""
+"""A claim in progress, and its result.
+
+Source: docs/reference/api.md#queues.
+"""
 
 from __future__ import annotations
 

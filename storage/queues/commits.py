@@ -1,4 +1,7 @@
-"""Writes decisions about jobs to the log, and waits for them. Source: storage.md §3 (classes)."""
+"""Writes decisions about jobs to the log, and waits for them.
+
+Source: docs/reference/guarantees.md#durability-classes.
+"""
 
 from __future__ import annotations
 

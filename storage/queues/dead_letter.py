@@ -3,7 +3,9 @@
 A move consists of the steps in `moves`; after a crash or a refusal at any step, the next try continues from there.
 Many moves share frames: one Lease{dead} for each reason, one batch of copies for each node, and one Delete for all.
 Those that fail are then tried one by one. A refused move (the target is full, or cannot be created) leaves its job
-in place, unclaimable, and is tried again. Source: api.md §6.
+in place, unclaimable, and is tried again.
+
+Source: docs/reference/api.md#queues.
 """
 
 from __future__ import annotations

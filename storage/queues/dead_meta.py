@@ -3,7 +3,7 @@
 Meta is verbatim where it can be. All else that is stored of the job goes with it as it is, raw bytes and what a Kafka
 client sent with its record too; only the time that it was delayed to is over.
 
-Source: api.md §6 (dead letter, redrive).
+Source: docs/reference/api.md#queues.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Delivers taken jobs to claims: reads them, writes their leases to the log when leases are durable, then answers.
 
-After any failure the jobs are put back. Source: api.md §6.
+After any failure the jobs are put back.
+
+Source: docs/reference/api.md#queues.
 """
 
 from __future__ import annotations

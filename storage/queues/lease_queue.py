@@ -2,7 +2,7 @@
 
 `LeaseTable` decides; this class carries the decisions out. Jobs that were taken are read, their leases are written
 to the log when leases are durable, and only then are they delivered. After any failure they are put back. Source:
-api.md §6.
+docs/reference/api.md#queues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Deletes jobs without a lease. Source: api.md §6 (purge)."""
+"""Deletes jobs without a lease.
+
+Source: docs/reference/api.md#queues.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The lease queues of an engine: all operations. Source: api.md §6.
+"""The lease queues of an engine: all operations.
 
 All methods belong to the loop that started the engine. Beside what each says, they raise TopicNotFound, NotAQueue,
 InvalidRequest (detail.field), Unavailable. Then nothing has happened; after StorageFailed the outcome is unknown.
+
+Source: docs/reference/api.md#queues.
 """
 
 from __future__ import annotations

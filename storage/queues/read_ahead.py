@@ -4,7 +4,9 @@ A read of a segment or the log costs a hop to another thread, whatever it return
 order in which they are stored. So more is read than was asked for, and the next part before this one is used up:
 then a claim finds its records here, and waits for no read. The records have been checked, and do not change; the
 table decides whether they are still jobs. No read begins in the tail cache. Bounded by records and bytes for each
-queue, and by queues. Source: api.md §6 (claim order); architecture.md.
+queue, and by queues.
+
+Source: docs/reference/api.md#queues, docs/architecture.md.
 """
 
 from __future__ import annotations

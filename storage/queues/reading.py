@@ -1,4 +1,7 @@
-"""Reads the records of jobs: at once from the tail cache, or awaited from wherever they are. Source: api.md §6."""
+"""Reads the records of jobs: at once from the tail cache, or awaited from wherever they are.
+
+Source: docs/reference/api.md#queues.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Moves dead jobs back to the queue they came from. Source: api.md §6 (redrive)."""
+"""Moves dead jobs back to the queue they came from.
+
+Source: docs/reference/api.md#queues.
+"""
 
 from __future__ import annotations
 

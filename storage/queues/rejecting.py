@@ -1,7 +1,9 @@
-"""Reject: for jobs that can never be done. Source: kafka.md §2 (share groups); api.md §6 (dead letter).
+"""Reject: for jobs that can never be done.
 
 With a dead letter topic it is the first step of a move (see `moves`), for jobs that are still leased; the mover
 takes the other steps, also after crashes. Without one the job is deleted as by an ack, and counted as rejected.
+
+Source: docs/guides/kafka.md#share-groups, docs/reference/api.md#queues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Distributes jobs to claims that are served at the same time. Pure. Source: api.md §6 (claim_jitter_ms)."""
+"""Distributes jobs to claims that are served at the same time. Pure.
+
+Source: docs/reference/api.md#queues.
+"""
 
 from __future__ import annotations
 

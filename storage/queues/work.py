@@ -1,4 +1,7 @@
-"""A worker that is pushed jobs as they come. Source: api.md §6 (work)."""
+"""A worker that is pushed jobs as they come.
+
+Source: docs/reference/api.md#queues.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The read path: from a cursor to records. Every loss in between is announced. Source: api.md §3 (read).
+"""The read path: from a cursor to records. Every loss in between is announced.
 
 A read makes its plan on the event loop (arrays only). It fetches bytes from the tail cache or, on the I/O pool, from
 the WAL or segments (from cold ones on a pool of their own). Then it checks topic_id, seq and checksum of every
 frame.
+
+Source: docs/reference/api.md#records.
 """
 
 from __future__ import annotations

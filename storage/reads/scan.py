@@ -1,7 +1,9 @@
-"""Checks and filters the frames that a read has fetched, and stops when it has enough. Source: api.md §3.
+"""Checks and filters the frames that a read has fetched, and stops when it has enough.
 
 Every frame from a file is checked: topic_id, seq and checksum. A frame that fails is never served, and never skipped
 silently.
+
+Source: docs/reference/api.md#records.
 """
 
 from __future__ import annotations

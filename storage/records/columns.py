@@ -2,7 +2,9 @@
 
 What is checked is what `Scan` checks frame by frame: lengths, topic_id, seq and checksum of every frame. None is
 returned unless all of them are right and live, and without node and tag unless such are asked for as well: `Scan` then
-finds out what the matter is, and with which of them. Source: storage.md §2, §4.
+finds out what the matter is, and with which of them.
+
+Source: docs/reference/format.md#frames, docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Consecutive records on top of the bytes of their frames. A record is created when it is accessed, and not kept.
 
 A read of thousands of records creates no object for a record until somebody accesses it, and no garbage for the
-collector to scan. The creator of a `ContiguousRecords` has checked every frame in it. Source: architecture.md (what
-speed costs here).
+collector to scan. The creator of a `ContiguousRecords` has checked every frame in it.
+
+Source: docs/performance.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Addresses of partitions, and the partition of a record. Pure. Source: kafka.md §1.
+"""Addresses of partitions, and the partition of a record. Pure.
 
 The address of partition 0 is the topic's name, that of partition p is `name/p`; no topic's name contains "/".
+
+Source: docs/reference/api.md#partitions.
 """
 
 from __future__ import annotations

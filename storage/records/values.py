@@ -165,7 +165,7 @@ class TagMatch(msgspec.Struct, frozen=True):
 
 
 class LossCause(enum.StrEnum):
-    """Why records are gone. These names stand for the numbers on disk (storage.md §7)."""
+    """Why records are gone. These names stand for the numbers on disk (docs/reference/format.md#evictwatermark)."""
 
     CAP = "cap"
     TTL = "ttl"

@@ -1,4 +1,7 @@
-"""Cold segments at a start: their .idx must be local, their .data must not. Blocking. Source: storage.md §4, §8."""
+"""Cold segments at a start: their .idx must be local, their .data must not. Blocking.
+
+Source: docs/reference/format.md#segments, docs/reference/format.md#cold-tier.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Consumers at the end of a recovery. Source: storage.md §6, §9."""
+"""Consumers at the end of a recovery.
+
+Source: docs/reference/guarantees.md#recovery, docs/reference/guarantees.md#consumers.
+"""
 
 from __future__ import annotations
 

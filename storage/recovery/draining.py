@@ -3,7 +3,7 @@
 No log exists yet that could take Segment and CheckpointMark frames. The manifests change in memory, by the code that
 replays such frames, and the caller makes them durable in snapshots. Until then the files hold more than any manifest
 says: the next start truncates or sweeps them. They also hold flags of deletions, whose frames are durable. Source:
-storage.md §6 (another shard count), §4.
+docs/reference/guarantees.md#recovery, docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Removes the old layout after a change of the shard count. Blocking. Source: storage.md §1, §6.
+"""Removes the old layout after a change of the shard count. Blocking.
 
 The two newest snapshots need nothing of it: log files below the start of both replays, folders of shards that no
 longer exist, and older snapshots, which refer to such files.
+
+Source: docs/reference/format.md#directory, docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads a shard's files in order and decides where its log ends: evidence, then verdict. Source: storage.md §6.
+"""Reads a shard's files in order and decides where its log ends: evidence, then verdict.
 
 found behind the last whole unit of a file                    verdict
 -----------------------------------------------------------   ---------------------------------------------
@@ -9,6 +9,8 @@ a SyncPoint behind it says that it was durable                corruption
 a second place like this                                      corruption
 only zeros                                                    the end, undamaged
 anything else (torn frame, part of a batch, stale bytes)      the end, damaged: quarantined and truncated
+
+Source: docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

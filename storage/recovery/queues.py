@@ -1,4 +1,7 @@
-"""Queues at the end of a recovery: leases that a crash voids, and open moves. Source: storage.md §5; api.md §6."""
+"""Queues at the end of a recovery: leases that a crash voids, and open moves.
+
+Source: docs/reference/format.md#snapshots, docs/reference/api.md#queues.
+"""
 
 from __future__ import annotations
 

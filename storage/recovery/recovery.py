@@ -1,9 +1,11 @@
-"""From the bytes in a data directory to the engine's state. Source: storage.md §6.
+"""From the bytes in a data directory to the engine's state.
 
 newest valid snapshot -> its sections -> replay of each shard from redo_from -> truncate -> sync -> heads.
 
 Runs in a thread, before anything else touches the state. Running it twice gives the same state. `log_end.py` decides
 where a shard's log ends; `salvage.py` has what salvage does instead of refusing.
+
+Source: docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Repairs a shard's files so that the log can continue: quarantines and truncates what follows the end, syncs the
 rest.
 
-Order: quarantine copy synced -> doubtful bytes written again -> truncate -> fsync of every replayed file and
-directory. A crash in between leaves the same evidence, and the next recovery repeats the repair. Source: storage.md
-§6. `heal` repairs what salvage had to skip, later, when its loss is announced.
+Order: quarantine copy synced -> doubtful bytes written again -> truncate -> fsync of every replayed file and directory.
+A crash in between leaves the same evidence, and the next recovery repeats the repair. `heal` repairs what salvage had
+to skip, later, when its loss is announced.
+
+Source: docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Applies replayed units: what a snapshot section already holds is only indexed, the rest goes through `apply`.
 
-Source: storage.md §5 (last paragraph), §6.
+Source: docs/reference/format.md#snapshots, docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

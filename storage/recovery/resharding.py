@@ -16,7 +16,8 @@ The newest valid snapshot says which layout counts. A crash (c) or an error leav
     c in 4        two snapshots of the new count; the next start removes the rest
 
 No old log file is ever taken for one of the new layout, in folders that both use: numbers never restart.
-Source: storage.md §6.
+
+Source: docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

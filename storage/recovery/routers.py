@@ -1,6 +1,6 @@
 """Routers at the end of a recovery, and the frames to write about them before requests are served.
 
-Source: storage.md §6; api.md §4 (ephemeral dest).
+Source: docs/reference/guarantees.md#recovery, docs/reference/api.md#routers.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 It gives up as little as possible, and reports it: it resumes only where frames chain to the end of the file or to
 the next damage. The gap becomes loss ranges (cause salvage). Every log of the shard gets a new epoch, because what
-its tail lost cannot be known. Each piece of damage is logged with file and offsets. Source: storage.md §6.
+its tail lost cannot be known. Each piece of damage is logged with file and offsets.
+
+Source: docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

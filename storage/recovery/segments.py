@@ -1,7 +1,9 @@
-"""Segments at a start: compares the manifests with the files. Source: storage.md §4, §6.
+"""Segments at a start: compares the manifests with the files.
 
 After the replay, the manifest of every log is as its last frame left it. Then its files are made to match: bytes
 behind the last mark are truncated, missing indexes rebuilt, unnamed files removed. Then deletions are compared.
+
+Source: docs/reference/format.md#segments, docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What an engine writes before it is ready, and before it stops. Source: storage.md §3, §6."""
+"""What an engine writes before it is ready, and before it stops.
+
+Source: docs/reference/guarantees.md#crash-points-of-a-write, docs/reference/guarantees.md#recovery.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Making, changing and deleting routers. Source: api.md §4.
+"""Making, changing and deleting routers.
 
 One at a time: whether a circle is closed and how many routers there are is looked at and changed in one go.
+
+Source: docs/reference/api.md#routers.
 """
 
 from __future__ import annotations

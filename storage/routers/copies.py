@@ -1,7 +1,8 @@
 """Turns records of a source into the frames of one batch at dest. Pure; bodies are sliced, never parsed.
 
 Records that are data alone, as most are, are copied by columns, with next to no Python a record; any others one by one.
-Source: api.md §4; storage.md §2 (hop count).
+
+Source: docs/reference/api.md#routers, docs/reference/format.md#frames.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 A task only while there is something to carry: a commit at the source begins one, and it runs until everything is done.
 What dest refuses (it is full, its disk is) is tried again, in order, when something changes there or a while has
-passed. Source: api.md §4.
+passed.
+
+Source: docs/reference/api.md#routers.
 """
 
 from __future__ import annotations

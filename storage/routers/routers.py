@@ -1,6 +1,8 @@
-"""Routers of an engine: every operation, and the life of the forwarders behind them. Source: api.md §4.
+"""Routers of an engine: every operation, and the life of the forwarders behind them.
 
 All methods belong to the loop that started the engine.
+
+Source: docs/reference/api.md#routers.
 """
 
 from __future__ import annotations

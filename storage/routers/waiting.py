@@ -1,6 +1,8 @@
-"""Whoever reads a topic that routers lead into gets what was there before the read began. Source: api.md §4.
+"""Whoever reads a topic that routers lead into gets what was there before the read began.
 
 Chains too: first the routers into a router's source, then the router itself. Blocked ones are named, not waited for.
+
+Source: docs/reference/api.md#routers.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 Each of twenty routers would read every record to find its twentieth. Instead whoever comes first reads a window of the
 source without a filter, and the others find their records in it by tag. A router that is elsewhere has a window of its
-own; those that have caught up are all at the head again. Source: api.md §4.
+own; those that have caught up are all at the head again.
+
+Source: docs/reference/api.md#routers.
 """
 
 from __future__ import annotations

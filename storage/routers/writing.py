@@ -1,6 +1,8 @@
 """What a router writes to dest: copies, or that something is lost; each in one atomic batch with its cursor.
 
-So after any crash dest holds both or neither. Source: api.md §4; storage.md §2, §7.
+So after any crash dest holds both or neither.
+
+Source: docs/reference/api.md#routers, docs/reference/format.md#frames, docs/reference/format.md#evictwatermark.
 """
 
 from __future__ import annotations

@@ -12,7 +12,9 @@ Every step can be cut short by a crash and taken again. `sweep` comes first: it 
 killed before its own sync left behind, so that nothing is appended to a file whose name may vanish. An OSError passes
 as it is, since it says nothing of the bytes; SegmentBroken tells that the .idx made anew could not be written, and the
 one there was is still in place.
-Blocking. Source: storage.md §4, §6.
+Blocking.
+
+Source: docs/reference/format.md#segments, docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""All records of a segment in few large reads of .data, for those who go through it. Source: storage.md §4."""
+"""All records of a segment in few large reads of .data, for those who go through it.
+
+Source: docs/reference/format.md#segments.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Copies records from the log into the active segment of theirs: what an flush does to files. Blocking.
 
 It knows nothing but files, so that it can be done in another process. Done again from the same end it leaves the same
-files, whatever an earlier time had come to: nothing behind the end counts. Source: storage.md §4.
+files, whatever an earlier time had come to: nothing behind the end counts.
+
+Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

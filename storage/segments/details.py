@@ -1,9 +1,11 @@
-"""Sizes and times of the records in segments that floors are moving through: a bounded cache. Source: storage.md §4.
+"""Sizes and times of the records in segments that floors are moving through: a bounded cache.
 
 A floor moves through one segment of a log at a time, so few are needed; whoever will move it loads them beforehand,
 off the loop. All who need the same segment wait for one load of it. What comes out of a log with a cap or a ttl is
 known, and is kept as long as there is room; where there was none, a floor has the segments ahead of it loaded before
 any write needs them. Those of a log with an eviction under way stay, however many there are.
+
+Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

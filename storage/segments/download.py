@@ -1,4 +1,4 @@
-"""The files of sealed segments for those who fetch them whole, without what was deleted. Source: api.md §8.
+"""The files of sealed segments for those who fetch them whole, without what was deleted.
 
 `.data` is sent as it lies on disk, frames unverified: they carry their checksums, and one damaged record must not keep
 the others from a reader. The frame of a record that is withheld (`segments_view`), or that the files flag as deleted,
@@ -7,6 +7,8 @@ could be guessed, and a reader that verifies before it drops goes on. Lengths st
 
 Files are opened for each read and closed behind it: whoever walks through a whole topic must not push out of
 `OpenSegments` what readers of records use, nor keep descriptors for as long as a slow client takes.
+
+Source: docs/reference/api.md#segments.
 """
 
 from __future__ import annotations

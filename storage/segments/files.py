@@ -2,7 +2,7 @@
 
 An OSError of a file being written that means "no space" passes as it is: nothing of the write counts, and it may be
 tried again. Any other, and any failed sync whatever its errno, raises SegmentBroken: what the file's pages hold is
-unknown from then on, so that it must never be synced again (storage.md §3).
+unknown from then on, so that it must never be synced again (docs/reference/guarantees.md#crash-points-of-a-write).
 """
 
 from __future__ import annotations

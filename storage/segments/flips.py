@@ -3,9 +3,11 @@
 In .data (of a packed segment among the delete bytes in its .zdata) one byte a record is overwritten and synced, then
 in .idx bytes 16-19 of its entry, and synced. A crash in between leaves records that are deleted in .data and not yet in
 .idx: the Delete frame does not count as flushed before `flip` has returned, so it is replayed and flips again. The
-other way round never happens. Source: storage.md §4.
+other way round never happens.
 
 The .data of a cold segment cannot be changed: there `flip_idx` puts a new .idx in place, which alone decides (§8).
+
+Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

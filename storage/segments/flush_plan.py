@@ -1,6 +1,8 @@
 """Which records go from a log's tail into its active segment next. Pure. `copying` moves their bytes.
 
-Shared by the flusher of a running engine and by a start that changes the number of shards. Source: storage.md §4.
+Shared by the flusher of a running engine and by a start that changes the number of shards.
+
+Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

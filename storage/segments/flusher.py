@@ -1,8 +1,10 @@
-"""Works records off from the write-ahead log into segments, so that the log can be trimmed. Source: storage.md §4.
+"""Works records off from the write-ahead log into segments, so that the log can be trimmed.
 
 For each log that is due: frames are copied into the active segment and synced, .data before .idx; then one
 CheckpointMark a shard says up to where. Nothing written here counts before that mark is synced; a crash before it
 leaves bytes that the next start cuts off. A segment is named by a synced Segment{opened} before a mark covers it.
+
+Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 Several I/O threads read at once and no lock is held while they do: a lease counts the users of a segment's files, and
 files that are to be closed (evicted, or their segment gone) are closed by the last of them. Of cold segments .data is
-not here: `cold` gives something that is read in its place. Source: storage.md §4, §8.
+not here: `cold` gives something that is read in its place.
+
+Source: docs/reference/format.md#segments, docs/reference/format.md#cold-tier.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """What happens to segments once they are there: flags, drops, rewriting, removal of deleted logs' folders.
 
 Nothing is unlinked, flagged or overwritten before the frame that justifies it is synced: every action here begins
-with a barrier or a synced frame, and each can be cut short by a crash and taken again. Source: storage.md §4.
+with a barrier or a synced frame, and each can be cut short by a crash and taken again.
+
+Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

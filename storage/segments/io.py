@@ -1,6 +1,8 @@
 """Looks into segments on behalf of requests: hot ones on the I/O pool, cold ones on the pool that may wait for them.
 
-So the cold store, however slow, delays nobody but those who asked for what is there. Source: storage.md §4, §8.
+So the cold store, however slow, delays nobody but those who asked for what is there.
+
+Source: docs/reference/format.md#segments, docs/reference/format.md#cold-tier.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The .len sidecar in use: written before a segment leaves the hot tier, read instead of its .data from then on.
 
 Like .tag it is derived: one that is missing or damaged costs a read of the whole .data. Crash behaviour: put in place
-whole (`files.replace_file`). Source: storage.md §8.
+whole (`files.replace_file`).
+
+Source: docs/reference/format.md#cold-tier.
 """
 
 from __future__ import annotations

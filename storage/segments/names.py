@@ -1,6 +1,8 @@
-"""Names of segment files below a data directory, and nothing else. Source: storage.md §1.
+"""Names of segment files below a data directory, and nothing else.
 
 topics/<topic_id, 16 hex>/seg-<first_seq, 20 digits>[.<gen, decimal, absent for 0>].data|.zdata|.idx|.tag|.len
+
+Source: docs/reference/format.md#directory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads and writes the .zdata of a packed segment. Blocking. Source: docs/format.md, Packed segments.
+"""Reads and writes the .zdata of a packed segment. Blocking.
 
 Whoever reads sees the bytes of .data, but that every delete byte in them is 0x00: the .idx says which records are
 deleted, as it does for a cold segment.
@@ -6,6 +6,8 @@ deleted, as it does for a cold segment.
 A block that fails its check is read as zeros. Frames that lie in it fail theirs then, so damage costs the records that
 it is in and no others, and each of them is told of where it is asked for. Without a sound header and table nothing of
 the file can be read.
+
+Source: docs/reference/format.md.
 """
 
 from __future__ import annotations

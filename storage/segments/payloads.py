@@ -1,4 +1,7 @@
-"""How many bytes each record of a segment counts for. Source: storage.md §4, §7."""
+"""How many bytes each record of a segment counts for.
+
+Source: docs/reference/format.md#segments, docs/reference/format.md#evictwatermark.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 What a caller names must have been marked: nothing at or behind `end_seq` is looked at. Segments that were dropped or
 rewritten since the caller looked at the manifest raise FileNotFoundError; reads under way finish on the old files.
-Index entries are verified here, frames by the caller, who knows what to do about a damaged one. Source: storage.md §4.
+Index entries are verified here, frames by the caller, who knows what to do about a damaged one.
+
+Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

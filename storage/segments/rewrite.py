@@ -3,7 +3,8 @@
 Nothing is believed of the new files before the caller's Segment{rewritten} frame names them; a crash before that
 leaves files that the sweep removes. The old files stay as they are: their readers finish, and `remove` comes after the
 frame. An active segment whose sync failed goes on the same way: its marked prefix, in the next generation.
-Source: storage.md §3, §4.
+
+Source: docs/reference/guarantees.md#crash-points-of-a-write, docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

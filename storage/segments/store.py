@@ -1,8 +1,10 @@
-"""The segments of an engine's logs: opened for reading once, asked by seq. Source: storage.md §4 (reads).
+"""The segments of an engine's logs: opened for reading once, asked by seq.
 
 Everything here is blocking and may be called from several threads. What is wrong with the files is raised as
 `segment.errors` say, what is wrong with the cold store as `cold.store` says. Which segments are cold their `tier` says,
 and no other is ever asked for in the cold store: calls about hot ones never wait for it.
+
+Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

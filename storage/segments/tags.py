@@ -3,7 +3,9 @@
 A sidecar is derived, so nothing depends on its being written: where it cannot be, the search is answered from memory
 and the next one makes it again. It counts the bytes of .data it was made of; a segment that has grown since does not
 take it for its own. Crash behaviour: written under another name, synced, renamed, the folder synced; what a crash
-leaves under the other name is unlinked by the next maker, or swept. Source: storage.md §4.
+leaves under the other name is unlinked by the next maker, or swept.
+
+Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""What a log's segments hold, as those who fetch whole files need to know it. Pure. Source: api.md §8.
+"""What a log's segments hold, as those who fetch whole files need to know it. Pure.
 
 A record is *withheld* when somebody asked for its deletion: by tag or seq (a bit of the segment's `dead`, whether or
 not the files are flagged by now), or with everything below a seq (the floor of that cause; nothing is flagged for
 it). What a cap or ttl has taken is not withheld: readers drop what lies below `earliest_seq`.
+
+Source: docs/reference/api.md#segments.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from storage.state.manifest import Segment
 if TYPE_CHECKING:
     from storage.engine import Engine
 
-#: Of the frames in .data and the entries in .idx (docs/format.md).
+#: Of the frames in .data and the entries in .idx (docs/reference/format.md).
 FILE_FORMAT = 1
 
 

@@ -2,7 +2,9 @@
 
 What a crash leaves: .data is synced before a byte of .idx is written, .idx before `append` returns, and none of it
 counts before the caller's CheckpointMark is synced. So whatever the mark covers is whole in both files, and whatever
-else is there lies behind it, for `check.reconcile_active` to cut off. Source: storage.md §4.
+else is there lies behind it, for `check.reconcile_active` to cut off.
+
+Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

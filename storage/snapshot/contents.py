@@ -1,7 +1,9 @@
-"""What a metadata snapshot holds, and how a log becomes a section of it and back. Pure. Source: storage.md §5.
+"""What a metadata snapshot holds, and how a log becomes a section of it and back. Pure.
 
 Body (MessagePack map): created_ms, shards, next_topic_id, pending_deletes, clean, redo_from ([file, offset] a shard),
 sections (one MessagePack map a log, as bin). Payloads are never in it.
+
+Source: docs/reference/format.md#snapshots.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Puts a snapshot's bytes into meta/: tmp, fsync, rename, directory fsync. Blocking. Source: storage.md §5."""
+"""Puts a snapshot's bytes into meta/: tmp, fsync, rename, directory fsync. Blocking.
+
+Source: docs/reference/format.md#snapshots.
+"""
 
 from __future__ import annotations
 

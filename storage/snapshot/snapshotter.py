@@ -1,10 +1,12 @@
-"""Takes snapshots and trims the WAL behind them. Source: storage.md §5.
+"""Takes snapshots and trims the WAL behind them.
 
 1. For each shard note what is applied; capture every log's section on the loop, in slices.
 2. Sync all shards: what the sections say is durable before the snapshot that says it.
 3. tmp, fsync, rename, directory fsync. 4. Delete what lies wholly below redo_from of both kept snapshots.
 
 A crash between any two steps leaves the snapshot before, and a WAL that reaches back to it.
+
+Source: docs/reference/format.md#snapshots.
 """
 
 from __future__ import annotations

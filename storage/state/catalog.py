@@ -2,7 +2,10 @@
 
 No I/O and no clock. Each partition is a `Topic` with one log, found by its address; partition 0 by the topic's name.
 A partition above 0 is found only while partition 0 counts it: it is created before partition 0 counts it, and
-removed after. Source: storage.md §2, §6; architecture.md (topic and log are two things).
+removed after.
+
+Source: docs/reference/format.md#frames, docs/reference/guarantees.md#recovery,
+docs/adr/0009-topic-and-log-are-two-things.md.
 """
 
 from __future__ import annotations

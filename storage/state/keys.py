@@ -2,7 +2,9 @@
 
 Entries are in generations, each of an eighth of a window and at most GENERATION_KEYS keys. A generation whose newest
 entry has expired is dropped whole: nothing is deleted one by one, and no lookup table is rebuilt for more than one
-generation. Inside a generation: open addressing. Source: storage.md §5, §6; api.md §3.
+generation. Inside a generation: open addressing.
+
+Source: docs/reference/format.md#snapshots, docs/reference/guarantees.md#recovery, docs/reference/api.md#records.
 """
 
 from __future__ import annotations

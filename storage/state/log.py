@@ -2,7 +2,9 @@
 
 It has two views: *published* (committed, readable) and *assigned* (published plus writes in flight), so that seqs,
 caps and expected_seq are exact under concurrent writes. A failed write resets the assigned view to the published
-one. Used by the live path and by recovery; no I/O. Source: storage.md §3, §7.
+one. Used by the live path and by recovery; no I/O.
+
+Source: docs/reference/guarantees.md#crash-points-of-a-write, docs/reference/format.md#evictwatermark.
 """
 
 from __future__ import annotations

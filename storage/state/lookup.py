@@ -1,5 +1,7 @@
-"""Finds the records of segments that a Delete frame wants, by tag or by seq. Source: storage.md §2 (Delete), §4 (tag
-index)."""
+"""Finds the records of segments that a Delete frame wants, by tag or by seq.
+
+Source: docs/reference/format.md#delete, docs/reference/format.md#tag-files.
+"""
 
 from __future__ import annotations
 

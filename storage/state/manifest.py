@@ -1,7 +1,9 @@
-"""The segments of a log, and the live records in them. Pure. Source: storage.md §4, §5 (manifest).
+"""The segments of a log, and the live records in them. Pure.
 
 Only segments named here exist. The last one may be active (still appended to), all others are sealed. Liveness is a
 bitset per segment, 0 while every seq of it has a live record, so that memory does not grow with retained records.
+
+Source: docs/reference/format.md#segments, docs/reference/format.md#snapshots.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Limits on partitions, and what a topic with several partitions cannot be. Pure. Source: kafka.md §1."""
+"""Limits on partitions, and what a topic with several partitions cannot be. Pure.
+
+Source: docs/reference/api.md#partitions.
+"""
 
 from __future__ import annotations
 

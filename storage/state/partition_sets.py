@@ -1,4 +1,4 @@
-"""Partitions at the end of a replay: which logs count, and what is missing. Source: storage.md §6; kafka.md §1.
+"""Partitions at the end of a replay: which logs count, and what is missing.
 
 A topic is made, grown and deleted in several shards, one frame each; partition 0's frame decides. What was done before
 it (on making and growing) is undone, what was left to do behind it (on deleting and changing settings) is done:
@@ -9,6 +9,8 @@ it (on making and growing) is undone, what was left to do behind it (on deleting
     delete          p0 | p1 p2      behind p0: p1 and p2 belong to no topic and are deleted
 
 `align_all` is `storage.topics.admin.TopicAdmin.align_all`.
+
+Source: docs/reference/guarantees.md#recovery, docs/reference/api.md#partitions.
 """
 
 from __future__ import annotations

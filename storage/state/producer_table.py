@@ -13,7 +13,8 @@ one producer may be.
     any other                                            OutOfOrderSequence
 
 What the log says decides, not the clock: an entry is forgotten by time only in memory and in snapshots.
-Source: kafka.md §2.
+
+Source: docs/guides/kafka.md#producing-and-consuming.
 """
 
 from __future__ import annotations

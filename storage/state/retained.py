@@ -2,7 +2,9 @@
 `load`.
 
 Counts and whole segments come from the manifest. Sizes and times of single records of a segment come from its
-details, which are loaded beforehand where a caller can wait (`wants`). Source: storage.md §4 (reads), §7.
+details, which are loaded beforehand where a caller can wait (`wants`).
+
+Source: docs/reference/format.md#segments, docs/reference/format.md#evictwatermark.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """Small values, as durable as a topic's settings, by kind and key: of an engine, or of a log. Pure.
 
 Values of no log are frames of topic_id 0, always in shard 0, with a snapshot section of their own. Values of a log
-are in its section. Source: storage.md §2, §5; kafka.md §1.
+are in its section.
+
+Source: docs/reference/format.md#frames, docs/reference/format.md#snapshots,
+docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
 
 from __future__ import annotations

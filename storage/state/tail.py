@@ -2,7 +2,9 @@
 
 One entry for each batch (first seq, commit time, LSN) and two numbers for each record (frame and payload size): a
 write creates no object for a record. A record's frame is at its batch's LSN plus the sizes before it. Gaps in the
-seqs take no room: entries are found by seq, records by index. Source: storage.md §4 (tail).
+seqs take no room: entries are found by seq, records by index.
+
+Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What a log has lost, and how readers learn of it. Pure. Source: storage.md §7, api.md §3 (two watermarks).
+"""What a log has lost, and how readers learn of it. Pure.
 
 For each cause there is a floor: the lowest seq not lost to it, 1 at first. Losses inside the log are ranges until
 everything before them is gone too. Deletions and consumed records are silent; every other loss is announced.
+
+Source: docs/reference/format.md#evictwatermark.
 """
 
 from __future__ import annotations

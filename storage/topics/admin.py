@@ -1,6 +1,8 @@
-"""Making, changing and deleting topics, and deleting records. Source: api.md §2, §3; storage.md §3 (classes).
+"""Making, changing and deleting topics, and deleting records.
 
 While a topic is being changed or deleted, writes to it wait, so that none falls between two configs.
+
+Source: docs/reference/api.md#topics, docs/reference/guarantees.md#durability-classes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Time-to-live: moves floors past expired records, for idle topics too. Source: api.md §2, storage.md §7.
+"""Time-to-live: moves floors past expired records, for idle topics too.
 
 A record is expired iff now - ts > ttl_ms. The EvictWatermark that says so is synced before the floor moves.
+
+Source: docs/reference/api.md#topics, docs/reference/format.md#evictwatermark.
 """
 
 from __future__ import annotations

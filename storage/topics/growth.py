@@ -1,7 +1,9 @@
-"""Making topics of several partitions and adding partitions to them. Source: storage.md §6; kafka.md §1.
+"""Making topics of several partitions and adding partitions to them.
 
 The new partitions' TopicCreates are synced first; they count from partition 0's frame on, its TopicCreate or its
 ConfigUpdate{partitions}. Until then nobody finds them, so nothing can be written to what a crash would undo.
+
+Source: docs/reference/guarantees.md#recovery, docs/reference/api.md#partitions.
 """
 
 from __future__ import annotations

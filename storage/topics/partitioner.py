@@ -1,7 +1,9 @@
-"""Writes to a topic as a whole: which of its partitions they go to. Source: kafka.md §1.
+"""Writes to a topic as a whole: which of its partitions they go to.
 
 A write goes to one partition: the one asked for; else the one that knows its idempotency key; else partition 0 if an
 `expected_seq` is to be met; else where the tags of its records belong; else to one after the other.
+
+Source: docs/reference/api.md#partitions.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 Ids are handed out of blocks that are reserved in the log first, so that none is handed out twice; they grow with the
 clock besides, so that not even a directory brought back from a backup gives one of those again that were handed out
-since. All methods belong to the loop that started the engine. Source: kafka.md §2.
+since. All methods belong to the loop that started the engine.
+
+Source: docs/guides/kafka.md#producing-and-consuming.
 """
 
 from __future__ import annotations

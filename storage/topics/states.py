@@ -1,4 +1,7 @@
-"""Values that others keep in an logs, durably (see `storage.state.state_table`). Source: kafka.md §1."""
+"""Values that others keep in an logs, durably (see `storage.state.state_table`).
+
+Source: docs/guides/kafka.md#how-kafka-maps-to-topics.
+"""
 
 from __future__ import annotations
 

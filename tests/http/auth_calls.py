@@ -1,4 +1,7 @@
-"""Keys in tests, and what api.md §9 says of every operation, written down a second time."""
+"""Keys in tests, and which scopes every operation needs, written down a second time.
+
+Source: docs/reference/api.md#keys.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Topics of several partitions over HTTP (source: kafka.md §1)."""
+"""Topics of several partitions over HTTP.
+
+Source: docs/reference/api.md#partitions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes under pressure: who is refused, how, and what goes on all the same (api.md §3)."""
+"""Writes under pressure: who is refused, how, and what goes on all the same (docs/reference/api.md#records)."""
 
 from __future__ import annotations
 

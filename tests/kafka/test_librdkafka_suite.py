@@ -1,8 +1,8 @@
 """librdkafka's own tests of committed offsets and of what administers a broker, run as they are against this one.
 
 In the soak tier only: the sources are fetched by cargo, in the crate that ships them, and built once, which takes
-minutes; what was built stays in the cache. Left out of 0081 is what there is not here (docs/kafka.md): ACLs, SCRAM, and
-changing settings of a broker while it runs, which is a part of both of its tests that alter settings.
+minutes; what was built stays in the cache. Left out of 0081 is what there is not here (docs/guides/kafka.md): ACLs,
+SCRAM, and changing settings of a broker while it runs, which is a part of both of its tests that alter settings.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Holds a reopened engine to the ledger of what was promised before the crash.
 
-What each class promises (docs/guarantees.md), and so what is looked for:
+What each class promises (docs/reference/guarantees.md), and so what is looked for:
 
     fsync       every acked record is there, byte for byte, whatever happened
     disk        the same after the death of the process; after a power loss what is missing is announced (crash)

@@ -1,9 +1,9 @@
 """Judges a queue's history: could a queue that keeps its promises have answered like this?
 
-What it must keep (api.md §6): at most one lease of a job is valid at a time; what was acked is never handed out again;
-every produced job ends acked, dead-lettered (once), purged, or is still there, and what is redriven goes back once;
-deliveries only grow; tokens, deadlines and deliveries outlive the process with leases_durable, and die with it without;
-delays and backoff; the order of fresh jobs; attempt keys; nothing is dealt while the queue is paused.
+What it must keep (docs/reference/api.md#queues): at most one lease of a job is valid at a time; what was acked is never
+handed out again; every produced job ends acked, dead-lettered (once), purged, or is still there, and what is redriven
+goes back once; deliveries only grow; tokens, deadlines and deliveries outlive the process with leases_durable, and die
+with it without; delays and backoff; the order of fresh jobs; attempt keys; nothing is dealt while the queue is paused.
 
 An answer that never came leaves two possibilities open, and only what contradicts both is a violation. Where a lost
 claim may have dealt a job, a delivery that nobody saw is excused, as often as there were lost claims.

@@ -1,4 +1,4 @@
-"""The cold store of a data directory, decoded from the specification and docs/format.md alone.
+"""The cold store of a data directory, decoded from the specification and docs/reference/format.md alone.
 
 Objects are given as key → a function that gives the bytes, as files are. Readings, where a choice is left:
 

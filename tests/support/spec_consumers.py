@@ -1,6 +1,6 @@
 """What Consumer frames say of the named readers of a log. From the specification alone.
 
-Readings, where the specification leaves a choice (docs/format.md decides):
+Readings, where the specification leaves a choice (docs/reference/format.md decides):
 
 - A put with a seq makes a consumer, one without gives one that is there another config; only a put has a config.
 - The last cursor counts, and it may go back: somebody has put it there.

@@ -8,7 +8,8 @@ Readings, where the specification leaves a choice:
   Causes are written by name.
 - Batch.hash is the 16 digest bytes of xxh3_128; it comes with `key` and only with it. A key is text.
 - SyncPoint.file is the file's number.
-- Segment has fields of docs/format.md besides: live_bytes, data and meta as sent of the live records, and packed.
+- Segment has fields of docs/reference/format.md besides: live_bytes, data and meta as sent of the live records, and
+  packed.
 - `config` names every setting of the topic with its value; at least `type` and `durability` are needed to read a log.
 - Inside Append data no space stands around the verbatim values, and the values themselves are trimmed of it.
 """

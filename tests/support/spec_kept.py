@@ -1,6 +1,7 @@
-"""What State frames, and Batch frames with a producer, come to. From the specification and docs/format.md alone.
+"""What State frames, and Batch frames with a producer, come to. From the specification and docs/reference/format.md
+alone.
 
-Readings, where the specification leaves a choice (docs/format.md decides):
+Readings, where the specification leaves a choice (docs/reference/format.md decides):
 
 - The last State of a kind and key counts; without a value it is gone.
 - Metadata of an offset goes with the next cursor of its consumer, or with its end, unless a State behind it says more.

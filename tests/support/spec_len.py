@@ -1,4 +1,4 @@
-"""A `.len` file, decoded from docs/format.md alone."""
+"""A `.len` file, decoded from docs/reference/format.md alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A .zdata file, decoded from the words of docs/format.md alone: the bytes of the .data that it stands for.
+"""A .zdata file, decoded from the words of docs/reference/format.md alone: the bytes of the .data that it stands for.
 
 Nothing of the package under test is imported here, and another library uncompresses the blocks.
 

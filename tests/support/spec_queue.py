@@ -1,6 +1,6 @@
 """What Lease frames, acks and moves say about the jobs of a log, one after another. From the specification alone.
 
-Readings, where the specification leaves a choice (docs/format.md decides):
+Readings, where the specification leaves a choice (docs/reference/format.md decides):
 
 - A row of a Lease frame says how the job is from there on: lease_id 0: not leased, ready_at 0: claimable at once.
   `claimed` and `extended` leave it leased, everything else does not.

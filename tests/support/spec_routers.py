@@ -1,6 +1,6 @@
 """What RouterCreate, RouterDelete and RouterCursor frames say of the routers into a log. From the specification alone.
 
-Readings, where the specification leaves a choice (docs/format.md decides):
+Readings, where the specification leaves a choice (docs/reference/format.md decides):
 
 - A RouterCreate of a router that is there replaces its definition; its cursor stays.
 - The last RouterCursor counts. It goes back only where salvage has lost what the source had, so never here.

@@ -1,6 +1,7 @@
 """A snapshot's body and its sections, and what they must have in common with the log. From the specification alone.
 
-The specification names what a section holds, not how the fields are called; the names are those of docs/format.md.
+The specification names what a section holds, not how the fields are called; the names are those of
+docs/reference/format.md.
 
 Readings, where the specification leaves a choice:
 

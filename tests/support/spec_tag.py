@@ -1,4 +1,4 @@
-"""A `.tag` file, decoded from docs/format.md alone: everything is checked, nothing is searched."""
+"""A `.tag` file, decoded from docs/reference/format.md alone: everything is checked, nothing is searched."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The commands of a WebSocket: subscribe, unsubscribe, publish, ping (source: api.md §5).
+"""The commands of a WebSocket: subscribe, unsubscribe, publish, ping.
 
 Commands run beside each other; what answers the publishes to one topic keeps their order, and so does what begins and
 ends watching it. A command that is refused is answered by an error and changes nothing; the connection stays.
+
+Source: docs/reference/api.md#live-reading.
 """
 
 from __future__ import annotations

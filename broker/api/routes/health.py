@@ -1,4 +1,7 @@
-"""Probes and metrics: what answers also while the engine is not ready (source: api.md §9)."""
+"""Probes and metrics: what answers also while the engine is not ready.
+
+Source: docs/reference/api.md#operations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""REST Proxy v2: consumer instances. Source: kafka.md §3."""
+"""REST Proxy v2: consumer instances.
+
+Source: docs/guides/rest-proxy.md.
+"""
 
 from __future__ import annotations
 

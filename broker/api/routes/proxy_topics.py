@@ -1,4 +1,7 @@
-"""REST Proxy v2: topics, their partitions and records, brokers. Source: kafka.md §3."""
+"""REST Proxy v2: topics, their partitions and records, brokers.
+
+Source: docs/guides/rest-proxy.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""REST v3: the cluster, topics, their settings, groups and how far they are. Source: kafka.md §3."""
+"""REST v3: the cluster, topics, their settings, groups and how far they are.
+
+Source: docs/guides/rest-proxy.md.
+"""
 
 from __future__ import annotations
 

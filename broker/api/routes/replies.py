@@ -1,4 +1,7 @@
-"""What a WebSocket answers commands with, other than records: results and refusals (source: api.md §5)."""
+"""What a WebSocket answers commands with, other than records: results and refusals.
+
+Source: docs/reference/api.md#live-reading.
+"""
 
 from __future__ import annotations
 

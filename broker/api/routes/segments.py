@@ -1,4 +1,7 @@
-"""GET …/segments, and the files of one: for those who read a topic in bulk (source: api.md §8)."""
+"""GET …/segments, and the files of one: for those who read a topic in bulk.
+
+Source: docs/reference/api.md#segments.
+"""
 
 from __future__ import annotations
 

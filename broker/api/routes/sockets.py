@@ -1,4 +1,4 @@
-"""GET /v0/ws: live reading and writing over one WebSocket (source: api.md §5).
+"""GET /v0/ws: live reading and writing over one WebSocket.
 
 The server pings by itself (every 20 s, and gives up on a client that has not answered 20 s later). It closes with
 
@@ -9,6 +9,8 @@ The server pings by itself (every 20 s, and gives up on a client that has not an
 
 behind an `error` that says more, where there is one. A topic that cannot be read ends with an `error` that names it,
 and the connection stays.
+
+Source: docs/reference/api.md#live-reading.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The commands of a WebSocket that begin and end watching (source: api.md §5).
+"""The commands of a WebSocket that begin and end watching.
 
 A subscription to what routers have still to bring something to waits, up to a second, beside the commands that come
 after it. What is about one topic keeps its order: behind a subscription that waits, everything that subscribes to one
 of its topics, or unsubscribes, waits as well.
+
+Source: docs/reference/api.md#live-reading.
 """
 
 from __future__ import annotations

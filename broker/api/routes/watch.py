@@ -1,4 +1,7 @@
-"""Watching topics: POST /v0/watch makes a session, GET /v0/watch/{wid} streams its events (source: api.md §5)."""
+"""Watching topics: POST /v0/watch makes a session, GET /v0/watch/{wid} streams its events.
+
+Source: docs/reference/api.md#live-reading.
+"""
 
 from __future__ import annotations
 

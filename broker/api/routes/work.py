@@ -1,4 +1,7 @@
-"""GET …/work: jobs as a stream of events, pushed to a worker for as long as it is connected (source: api.md §6)."""
+"""GET …/work: jobs as a stream of events, pushed to a worker for as long as it is connected.
+
+Source: docs/reference/api.md#queues.
+"""
 
 from __future__ import annotations
 

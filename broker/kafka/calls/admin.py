@@ -1,4 +1,7 @@
-"""CreateTopics, DeleteTopics, CreatePartitions, DescribeLogDirs (source: kafka.md §2)."""
+"""CreateTopics, DeleteTopics, CreatePartitions, DescribeLogDirs.
+
+Source: docs/guides/kafka.md#protocol-versions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ListConfigResources: the resources that have configs (source: kafka.md §2)."""
+"""ListConfigResources: the resources that have configs.
+
+Source: docs/guides/kafka.md#protocol-versions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, for topics, groups and this broker (source: kafka.md §2)."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, for topics, groups and this broker.
+
+Source: docs/guides/kafka.md#protocol-versions.
+"""
 
 from __future__ import annotations
 

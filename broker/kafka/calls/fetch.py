@@ -1,8 +1,10 @@
-"""Fetch: reads that wait for a minimum of bytes (source: kafka.md §2).
+"""Fetch: reads that wait for a minimum of bytes.
 
 Partitions are read in the order of the request, which the client changes from one request to the next. Each is read
 up to its own limit and what remains of the answer's. The first partition with records returns at least one. The
 others keep within both limits, because a client need not accept more: it would ask for the same again and again.
+
+Source: docs/guides/kafka.md#producing-and-consuming.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""DescribeGroups, ListGroups, DeleteGroups (source: kafka.md §2).
+"""DescribeGroups, ListGroups, DeleteGroups.
 
 The protocol type of a share group is `share`, as in Kafka 4. DescribeGroups is for consumer groups only: for it,
 share groups do not exist.
+
+Source: docs/guides/kafka.md#consumer-groups.
 """
 
 from __future__ import annotations

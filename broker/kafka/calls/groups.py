@@ -1,7 +1,9 @@
-"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup (source: kafka.md §2).
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
 A join and a sync wait for other members, without blocking later requests on their connection. Members' metadata and
 the leader's assignments are opaque: nothing here parses them.
+
+Source: docs/guides/kafka.md#consumer-groups.
 """
 
 from __future__ import annotations

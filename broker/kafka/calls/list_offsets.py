@@ -1,4 +1,7 @@
-"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords: the bounds of a partition (source: kafka.md §1, §2)."""
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords: the bounds of a partition.
+
+Source: docs/guides/kafka.md#how-kafka-maps-to-topics, docs/guides/kafka.md#protocol-versions.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Metadata, DescribeCluster, DescribeTopicPartitions, FindCoordinator (source: kafka.md §2).
+"""Metadata, DescribeCluster, DescribeTopicPartitions, FindCoordinator.
 
 Metadata creates the topics that it names, if the client asks for that and may write.
+
+Source: docs/guides/kafka.md#protocol-versions.
 """
 
 from __future__ import annotations

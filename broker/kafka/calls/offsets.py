@@ -1,4 +1,7 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete (source: kafka.md §1, §2)."""
+"""OffsetCommit, OffsetFetch, OffsetDelete.
+
+Source: docs/guides/kafka.md#how-kafka-maps-to-topics, docs/guides/kafka.md#consumer-groups.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Produce: one atomic append for each batch, acked according to the topic's class (source: kafka.md §1, §2).
+"""Produce: one atomic append for each batch, acked according to the topic's class.
 
 Appends begin in the loop's turn that starts the request. Between two requests of a connection nothing waits, except
 for what would wait over HTTP as well (room in the log, a seq reservation, a topic that is being changed), or for a
 thread that reads a large batch. The answer waits for its commits without blocking the connection.
+
+Source: docs/guides/kafka.md#how-kafka-maps-to-topics, docs/guides/kafka.md#producing-and-consuming.
 """
 
 from __future__ import annotations

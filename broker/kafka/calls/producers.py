@@ -1,4 +1,7 @@
-"""InitProducerId: ids of idempotent producers (source: kafka.md §2). There are no transactions."""
+"""InitProducerId: ids of idempotent producers. There are no transactions.
+
+Source: docs/guides/kafka.md#producing-and-consuming.
+"""
 
 from __future__ import annotations
 

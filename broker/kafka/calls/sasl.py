@@ -1,6 +1,8 @@
-"""SASL/PLAIN: the password is an API key, the user name is ignored (source: kafka.md §2).
+"""SASL/PLAIN: the password is an API key, the user name is ignored.
 
 A broker without keys grants everything to everybody, whatever the password is.
+
+Source: docs/guides/kafka.md#keys-and-scopes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""ShareGroupHeartbeat, ShareFetch, ShareAcknowledge (source: kafka.md §2).
+"""ShareGroupHeartbeat, ShareFetch, ShareAcknowledge.
 
 Acknowledgements in a fetch are carried out before it, so that released jobs may be fetched again. Acknowledgements
 whose lease stands are carried out even when others of their partition fail: then the answer says
 INVALID_RECORD_STATE.
+
+Source: docs/guides/kafka.md#share-groups.
 """
 
 from __future__ import annotations

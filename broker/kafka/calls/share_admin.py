@@ -1,4 +1,7 @@
-"""Describes share groups, and changes their offsets (source: kafka.md §2)."""
+"""Describes share groups, and changes their offsets.
+
+Source: docs/guides/kafka.md#share-groups.
+"""
 
 from __future__ import annotations
 

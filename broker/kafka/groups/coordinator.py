@@ -5,7 +5,9 @@ generation is announced; its committed offsets are durable too (see `offsets`). 
 UNKNOWN_MEMBER_ID and join again, into a later generation. Before a stop, all waiting members get NOT_COORDINATOR, so
 that they ask again.
 
-All methods belong to the loop. Source: kafka.md §2.
+All methods belong to the loop.
+
+Source: docs/guides/kafka.md#consumer-groups.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 and calls `tick` at `deadline`. Every wait ends: a join by the rebalance timeout, a sync by the leader's or by the
 same timeout after the barrier, and the session of a member that waits for nothing by its session timeout.
 
-Source: kafka.md §2; Kafka's group membership protocol.
+Source: docs/guides/kafka.md#consumer-groups, Kafka's group membership protocol.
 """
 
 from __future__ import annotations

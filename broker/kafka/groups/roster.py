@@ -1,6 +1,8 @@
 """The members of a group: by id, static members by instance, ids not used yet; and the protocols they agree on.
 
-Pure. Source: kafka.md §2.
+Pure.
+
+Source: docs/guides/kafka.md#consumer-groups.
 """
 
 from __future__ import annotations

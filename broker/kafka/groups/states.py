@@ -5,7 +5,9 @@
       └───nobody joined─────┘    └───────── join, leave, expiry, late sync ──┴────────────────────────────────┘
 
 Who an event comes from has been settled before the table is asked: a member that is not known, is fenced or is of
-another generation is refused whatever the state. Source: kafka.md §2; Kafka's group membership protocol.
+another generation is refused whatever the state.
+
+Source: docs/guides/kafka.md#consumer-groups, Kafka's group membership protocol.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@
 
 The checksum leaves out base_offset and partition_leader_epoch: both can be set without computing it again. A batch with
 no records keeps its range of offsets, as those have that compaction left: clients step over it. Older message sets have
-their magic in the same place, and are refused. Source: kafka.md §2; Kafka's RecordBatch.
+their magic in the same place, and are refused.
+
+Source: docs/guides/kafka.md#producing-and-consuming, Kafka's RecordBatch.
 """
 
 from __future__ import annotations

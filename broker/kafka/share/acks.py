@@ -1,4 +1,4 @@
-"""What a member says of the offsets that it was given, held against what it holds. Pure. Source: kafka.md §2.
+"""What a member says of the offsets that it was given, held against what it holds. Pure.
 
 type         meaning here
 0 gap        there was no record at this offset: nothing, or a release where there was one after all
@@ -6,6 +6,8 @@ type         meaning here
 2 release    nack
 3 reject     dead letter
 4 renew      extend
+
+Source: docs/guides/kafka.md#share-groups.
 """
 
 from __future__ import annotations

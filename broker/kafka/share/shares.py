@@ -6,7 +6,9 @@ released like a nack, because a job that kills its worker must reach the dead le
 durable (see `owners`), and so are leases if the queue's are. Sessions and members are not: after a restart clients
 begin anew by themselves.
 
-All methods belong to the loop. Source: kafka.md §2.
+All methods belong to the loop.
+
+Source: docs/guides/kafka.md#share-groups.
 """
 
 from __future__ import annotations

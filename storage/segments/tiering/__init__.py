@@ -1,1 +1,3 @@
-"""The cold tier: sealed segments move to a directory or an object store and are read from there (storage.md §8)."""
+"""The cold tier: sealed segments move to a directory or an object store and are read from there
+(docs/reference/format.md#cold-tier).
+"""

@@ -7,7 +7,8 @@ The first is synced before the second is written, and both before the first segm
 was a marker. A start that finds the note alone is refused: segments would be missing, and others would move to a place
 that is hidden as soon as the right file system is mounted. While a broker runs, a store without its marker is
 unavailable. Object stores are not asked: a start does not wait for them, and nothing mounts them.
-Source: storage.md §8.
+
+Source: docs/reference/format.md#cold-tier.
 """
 
 from __future__ import annotations

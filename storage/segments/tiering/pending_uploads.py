@@ -1,4 +1,7 @@
-"""What is to be done in the cold store for one log, and how it is found again after a start. Source: storage.md §8."""
+"""What is to be done in the cold store for one log, and how it is found again after a start.
+
+Source: docs/reference/format.md#cold-tier.
+"""
 
 from __future__ import annotations
 

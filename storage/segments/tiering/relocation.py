@@ -1,6 +1,6 @@
 """What moves a segment to the cold tier, and what the tier says of a log. Blocking, for the cold pool; or pure.
 
-Source: storage.md §8.
+Source: docs/reference/format.md#cold-tier.
 """
 
 from __future__ import annotations

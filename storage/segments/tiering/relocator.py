@@ -14,7 +14,8 @@ once its frame is synced (`gone`, `take_deleted`). What was not done when the pr
 a listing of the store with the manifests, and deleted topics by `pending_deletes`.
 
 Everything is done by one worker, one thing after the other: so nothing that is removed can be an upload under way.
-Source: storage.md §8.
+
+Source: docs/reference/format.md#cold-tier.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the cold tier asks of a store, its errors, and which keys there are. Source: storage.md §8.
+"""What the cold tier asks of a store, its errors, and which keys there are.
 
 A store keeps objects: bytes under a key, put whole, never changed but by another put. Keys are relative, as
 `<cluster id>/topics/<16 hex>/seg-<first seq>.data`: parts of letters, digits and `._-` joined by `/`.
@@ -11,6 +11,8 @@ ColdError
   ColdUnavailable    anything else: retrying later is sensible; a put or delete may or may not have happened
 
 Their text never holds what the store was opened with or has answered, for that may be a credential.
+
+Source: docs/reference/format.md#cold-tier.
 """
 
 from __future__ import annotations

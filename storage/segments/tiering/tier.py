@@ -3,7 +3,7 @@
     <cluster id>/topics/<topic_id, 16 hex>/seg-….data|.idx      named as in the hot tier
     <cluster id>/topics/<topic_id, 16 hex>/topic.json           names the segments that count
 
-Source: storage.md §1, §8.
+Source: docs/reference/format.md#directory, docs/reference/format.md#cold-tier.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A clean stop does not mean that the answer has arrived. So the cursor is written as it was before that answer. Behind
 it, in the same batch, stands where the answer ended and which attempt_key it had. The next process continues after
-the answer for all readers except that key, which gets the same records again. docs/format.md has the bytes.
+the answer for all readers except that key, which gets the same records again. docs/reference/format.md has the bytes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Empty answers are remembered too: a first try that arrives after its retry must not get records under a key that
 nobody will use again. Over the limit, the records of the oldest answers are dropped, and read again for a retry; the
-range of an answer takes little memory. docs/guarantees.md says what a reader may rely on.
+range of an answer takes little memory. docs/reference/guarantees.md says what a reader may rely on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What all consumers of a log have consumed for good, and which segments may go. Pure. Source: storage.md §9.
+"""What all consumers of a log have consumed for good, and which segments may go. Pure.
 
 Only durable cursors count: the log's own frames state them, and a crash cannot take them back behind the
 EvictWatermark that follows them in the same log.
+
+Source: docs/reference/guarantees.md#consumers.
 """
 
 from __future__ import annotations

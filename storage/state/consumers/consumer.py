@@ -12,7 +12,9 @@ At most `persist_every` records lie between `durable_seq` and `cursor_seq`, incl
 With strictly_once, the cursor is durable before an answer is returned: `durable_seq` equals `cursor_seq`, except for
 records that were skipped without being handed out.
 
-Only one frame is in flight at a time, so frames need no order of their own. Source: api.md §7; storage.md §9.
+Only one frame is in flight at a time, so frames need no order of their own.
+
+Source: docs/reference/api.md#consumers, docs/reference/guarantees.md#consumers.
 """
 
 from __future__ import annotations

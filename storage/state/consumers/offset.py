@@ -9,7 +9,7 @@ such a group may still read.
     the metadata                     the offset is the cursor's, and there is no leader epoch
     NUL [offset] "," [epoch] NUL …   otherwise; an offset only where it is not the cursor's, then the metadata
 
-Source: docs/format.md (State).
+Source: docs/reference/format.md#state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Consumers in the snapshot section of their log: capture and restore. Pure. Source: storage.md §5; docs/format.md."""
+"""Consumers in the snapshot section of their log: capture and restore. Pure.
+
+Source: docs/reference/format.md#snapshots, docs/reference/format.md.
+"""
 
 from __future__ import annotations
 

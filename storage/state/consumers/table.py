@@ -1,6 +1,6 @@
 """All consumers of a log, and one `apply` of their frames for live path and recovery. Pure.
 
-Source: storage.md §2, §9.
+Source: docs/reference/format.md#frames, docs/reference/guarantees.md#consumers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Counts the unread records of a log. Source: storage.md §9 (unread counts)."""
+"""Counts the unread records of a log.
+
+Source: docs/reference/guarantees.md#consumers.
+"""
 
 from __future__ import annotations
 

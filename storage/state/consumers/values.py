@@ -1,4 +1,7 @@
-"""Arguments and results of consumer operations: plain values, no behaviour. Source: api.md §7; storage.md §9."""
+"""Arguments and results of consumer operations: plain values, no behaviour.
+
+Source: docs/reference/api.md#consumers, docs/reference/guarantees.md#consumers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The state of a queue's jobs as Lease frames. Pure. Source: storage.md §2 (Lease)."""
+"""The state of a queue's jobs as Lease frames. Pure.
+
+Source: docs/reference/format.md#lease.
+"""
 
 from __future__ import annotations
 

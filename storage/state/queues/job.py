@@ -1,4 +1,4 @@
-"""One job of a queue that has been touched, and the states it can be in. Source: api.md §6.
+"""One job of a queue that has been touched, and the states it can be in.
 
 event      from                     to
 claimed    ready                    leased
@@ -8,6 +8,8 @@ expired    leased                   as released
 dead       dead, leased (rejected)  dead, its move is open
 Delete     any                      done: gone from here
 (time)     delayed, at ready_at     ready
+
+Source: docs/reference/api.md#queues.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 Heaps contain what comes next (given back, due, expiring, lowest seq). Outdated entries stay in them until they reach
 the top, and are skipped then: nothing is searched for in the middle. A job that was touched has a Job or is part of
-a LeaseBatch, never both. Source: api.md §6.
+a LeaseBatch, never both.
+
+Source: docs/reference/api.md#queues.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 A job that nobody has claimed yet and that is not delayed needs nothing here: it is a live record of the log from
 `taken` on. Every other job has a `Job` or is part of a `Grant`. There are two kinds of change. `apply` takes a Lease
 frame, on the live path and in recovery. A decision that is not committed yet (CLAIMING, HELD, `busy`) is undone by
-`put_back` when its frame fails. Every operation costs O(log jobs) for each job. Source: api.md §6; storage.md §2
-(Lease).
+`put_back` when its frame fails. Every operation costs O(log jobs) for each job.
+
+Source: docs/reference/api.md#queues, docs/reference/format.md#lease.
 """
 
 from __future__ import annotations

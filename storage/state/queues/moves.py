@@ -1,4 +1,4 @@
-"""Moves of single records from one log to another, exactly once over crashes. Pure state. Source: api.md §6.
+"""Moves of single records from one log to another, exactly once over crashes. Pure state.
 
 1. Lease{dead, dest_id}, synced, at the source: from here the move is open (`Moves.out`).
 2. The copy at dest, in a Batch with move: [source topic_id, seq], or with a Moved frame behind many copies, synced:
@@ -6,6 +6,8 @@
 3. Delete at the source, synced: the move is no longer open, and dest may forget it.
 
 Whoever finds an open move after a crash looks whether the copy came, and goes on from there.
+
+Source: docs/reference/api.md#queues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What happens to a job when its lease ends. Pure: time and chance are arguments. Source: api.md §2, §6."""
+"""What happens to a job when its lease ends. Pure: time and chance are arguments.
+
+Source: docs/reference/api.md#topics, docs/reference/api.md#queues.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Records read ahead for later claims: ranges of consecutive seqs, taken out piece by piece. Pure.
 
 A range stays as it was read, mostly a `ContiguousRecords`: taking a hundred records out of it costs as much as taking
-one. Source: api.md §6 (claim order).
+one.
+
+Source: docs/reference/api.md#queues.
 """
 
 from __future__ import annotations

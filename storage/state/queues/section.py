@@ -1,4 +1,7 @@
-"""A queue in a snapshot: capture and restore. Pure. Source: storage.md §5; docs/format.md (Queue section)."""
+"""A queue in a snapshot: capture and restore. Pure.
+
+Source: docs/reference/format.md#snapshots, docs/reference/format.md#queue-in-a-snapshot.
+"""
 
 from __future__ import annotations
 

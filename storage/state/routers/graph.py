@@ -1,4 +1,7 @@
-"""Finds cycles of routers. Pure. Source: api.md §4 (router_cycle)."""
+"""Finds cycles of routers. Pure.
+
+Source: docs/reference/api.md#routers.
+"""
 
 from __future__ import annotations
 

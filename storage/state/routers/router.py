@@ -1,4 +1,7 @@
-"""A router: its definition and its progress. Values and state, no I/O. Source: api.md §4."""
+"""A router: its definition and its progress. Values and state, no I/O.
+
+Source: docs/reference/api.md#routers.
+"""
 
 from __future__ import annotations
 

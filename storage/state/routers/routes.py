@@ -2,7 +2,9 @@
 
 No I/O and no clock. Recovery reads the logs of different shards one after the other. So a router may be here whose
 source or dest does not exist (yet, or any more), and two routers may have one name. `storage.recovery.routers`
-resolves that at the end. Source: storage.md §2, §6.
+resolves that at the end.
+
+Source: docs/reference/format.md#frames, docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations

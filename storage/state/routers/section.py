@@ -1,5 +1,7 @@
-"""Routers in the snapshot section of their dest's log: capture and restore. Pure. Source: storage.md §5;
-docs/format.md."""
+"""Routers in the snapshot section of their dest's log: capture and restore. Pure.
+
+Source: docs/reference/format.md#snapshots, docs/reference/format.md.
+"""
 
 from __future__ import annotations
 
