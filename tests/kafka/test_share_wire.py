@@ -368,3 +368,26 @@ async def test_metadata_knows_topics_by_their_ids(server: KafkaServer, version: 
         answer = await wire.ask(ApiKey.METADATA, version, MetadataRequest(topics=asked), MetadataResponse)
         none = 100 if nameless is None else 17
         assert [(each.error_code, each.name or "") for each in answer.topics] == [(0, "q"), (none, ""), (100, "")]
+
+
+async def test_share_fetch_takes_no_more_jobs_than_there_is_memory_for(tmp_path: Path) -> None:
+    async with KafkaServer(tmp_path, max_answer_memory_bytes=16 << 20) as server:
+        await put(server, "q")
+        await add(server, 10, size=900_000)
+        others = server.broker.memory.answers.hold(object(), 15 << 20)
+        one = await member(server)
+        assert await one.take("q", max_bytes=32 << 20) == [(0, 0, 1)]
+        others.release()
+        assert await one.take("q", max_bytes=32 << 20, wait_ms=0) == [(1, 9, 1)]
+
+
+async def test_share_fetch_claims_nothing_when_there_is_no_memory_for_one_job(tmp_path: Path) -> None:
+    async with KafkaServer(tmp_path, max_answer_memory_bytes=16 << 20) as server:
+        await put(server, "q")
+        await add(server, 2, size=900_000)
+        others = server.broker.memory.answers.hold(object(), 16 << 20)
+        one = await member(server)
+        assert await one.take("q", max_bytes=32 << 20) == []
+        assert server.engine.queues.figures("q").ready == 2
+        others.release()
+        assert await one.take("q", max_bytes=32 << 20) == [(0, 1, 1)]

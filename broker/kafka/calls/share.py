@@ -10,6 +10,7 @@ Source: docs/guides/kafka.md#share-groups.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from broker.auth.scopes import DELETE, READ, READ_WRITE
@@ -38,9 +39,11 @@ from broker.kafka.messages.share import (
 )
 from broker.kafka.packing import packed
 from broker.kafka.share.acks import InvalidBatches, plan
-from broker.kafka.share.acquiring import Acquired, Room, acquire, batches_of, ranges_of
+from broker.kafka.share.acquiring import MAX_BYTES, Acquired, Room, acquire, batches_of, ranges_of
 from broker.kafka.share.members import MAX_TOPICS
 from broker.kafka.share.sessions import FIRST_EPOCH, Session, Step
+from broker.memory.memory import SMALL
+from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from storage.state.catalog import Topic
@@ -243,7 +246,9 @@ async def _acquire(call: Call, session: Session, request: ShareFetchRequest, ans
     wait_ms = 0 if answers.any else max(0, request.max_wait_ms)
     if wait_ms:
         call.flight.end()
-    room = Room(request.max_records, max(1, request.max_bytes), wait_ms)
+    room = await _hold(call, topics, Room(request.max_records, max(1, request.max_bytes), wait_ms))
+    if room is None:
+        return  # clients ask again
     shares = call.broker.kafka_shares
     for acquired in await acquire(shares, session, topics, room):
         batches = await packed(call.broker, acquired.topic, batches_of(acquired.jobs), None)
@@ -251,6 +256,31 @@ async def _acquire(call: Call, session: Session, request: ShareFetchRequest, ans
     if session.queues:
         session.rotate()
     answers.lock_ms = min((shares.lock_ms(session.group_id, topic) for topic in topics), default=_LOCK_MS)
+
+
+async def _hold(call: Call, topics: Sequence[Topic], room: Room) -> Room | None:
+    """`room`, with the memory for its jobs held before they are claimed, by the mean size of each queue's records.
+
+    Where there is less memory, the answer has fewer jobs, at least one. None: there is not enough for one. Jobs that
+    arrive later hold nothing: an answer that waits for them takes few.
+    """
+    queues, memory = call.broker.engine.queues, call.broker.memory
+    mean, ready = 0, 0
+    for topic in topics:
+        with suppress(StorageError):  # its claim says why
+            one, all_ready = queues.claimable_bytes(topic.name, room.jobs)
+            mean, ready = max(mean, one), ready + all_ready
+    if ready <= SMALL:
+        return room._replace(bytes=min(room.bytes, SMALL))
+    most = memory.most_for_one(min(room.bytes, MAX_BYTES, ready))
+    call.room = memory.answers.try_hold(call.connection, most)
+    if call.room is None:
+        call.room = await memory.less(call.connection, min(most, max(mean, SMALL)))
+    if call.room is None:
+        return None
+    if call.room.size >= ready:
+        return room
+    return room._replace(bytes=min(room.bytes, call.room.size))
 
 
 class _Answers:
