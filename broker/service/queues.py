@@ -64,6 +64,12 @@ def claimable_bytes(engine: Engine, topic: str, max: int) -> tuple[int, int]:
     return engine.queues.claimable_bytes(topic, max)
 
 
+def check_claim(engine: Engine, asked: Claim) -> None:
+    """Raises InvalidRequest, NotReady, ShuttingDown: what `claim` refuses before it looks the queue up."""
+    check_topic_name(asked.topic)
+    engine.queues.claiming.check(asked.node, asked.max, asked.wait_ms, asked.attempt_key)
+
+
 def try_claim(engine: Engine, asked: Claim, resolve: Callable[[Claimed | Exception], None], max_bytes: int) -> bool:
     """`claim` where nothing has to be waited for but its commit and its reads: True, and `resolve` is called with the
     outcome. False: nothing was done, as for more than about `max_bytes`; call `claim`, which also says what stands

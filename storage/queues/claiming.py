@@ -29,6 +29,15 @@ class Claiming:
         self._queues = queues
         self._engine = queues.engine
 
+    def check(self, node: str, max: int, wait_ms: int, attempt_key: str | None) -> None:
+        """Raises InvalidRequest, NotReady, ShuttingDown: what a claim is refused for before its queue is looked up."""
+        self._engine.check_open()
+        checks.check_node(node, self._engine.options)
+        checks.check_attempt_key(attempt_key)
+        for field, value in (("max", max), ("wait_ms", wait_ms)):
+            if value < 0:
+                raise InvalidRequest(f"{field} must not be negative.", field=field)
+
     async def claim(
         self,
         name: str,
@@ -42,12 +51,7 @@ class Claiming:
         max_bytes: int = 0,
     ) -> Claimed:
         """See `Queues.claim`."""
-        self._engine.check_open()
-        checks.check_node(node, self._engine.options)
-        checks.check_attempt_key(attempt_key)
-        for field, value in (("max", max), ("wait_ms", wait_ms)):
-            if value < 0:
-                raise InvalidRequest(f"{field} must not be negative.", field=field)
+        self.check(node, max, wait_ms, attempt_key)
         queue = await self._queues.open(name)
         if queue.topic.config.ttl_ms:
             # Expired jobs must not be taken and then dropped: the claim would get fewer than there are.

@@ -141,8 +141,8 @@ async def test_a_format_of_a_newer_version_is_refused() -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     disk = session.disk.process_kill()
-    disk.write_file(f"{ROOT}/FORMAT", disk.read_file(f"{ROOT}/FORMAT").replace(b"1\n", b"2\n", 1))
-    with pytest.raises(UnsupportedFormat, match="format 2"):
+    disk.write_file(f"{ROOT}/FORMAT", disk.read_file(f"{ROOT}/FORMAT").replace(b"1\n", b"3\n", 1))
+    with pytest.raises(UnsupportedFormat, match="format 3"):
         await Session(disk, SMALL).start()
 
 

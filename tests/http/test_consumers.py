@@ -234,7 +234,7 @@ async def test_metrics_tell_of_consumers(client: httpx.AsyncClient) -> None:
 
 
 async def test_the_limit_says_which_it_is(client: httpx.AsyncClient, engine: Engine) -> None:
-    engine.options = msgspec.structs.replace(engine.options, max_consumers=2)
+    engine.logs.options = msgspec.structs.replace(engine.options, max_consumers=2)
     await client.put("/v0/topics/t")
     await client.put("/v0/topics/u")
     for topic in ("t", "u"):
@@ -248,7 +248,7 @@ async def test_the_limit_says_which_it_is(client: httpx.AsyncClient, engine: Eng
 
 
 async def test_the_limit_is_never_passed(client: httpx.AsyncClient, engine: Engine) -> None:
-    engine.options = msgspec.structs.replace(engine.options, max_consumers=3)
+    engine.logs.options = msgspec.structs.replace(engine.options, max_consumers=3)
     await client.put("/v0/topics/t")
     answers = await asyncio.gather(*(client.put(f"/v0/topics/t/consumers/c{n}", json={}) for n in range(10)))
     assert sorted(answer.status_code for answer in answers) == [201] * 3 + [429] * 7

@@ -30,7 +30,7 @@ class Counted(HotServer):
     async def __aenter__(self) -> Counted:
         await super().__aenter__()
         queues = self.engine.queues
-        for name in ("claim_now", "ack_now"):
+        for name in ("try_claim", "try_ack"):
             setattr(queues, name, self.counting(getattr(queues, name)))
         return self
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,20 @@ from storage.errors import ShuttingDown
 from storage.records.values import StoredRecord
 from storage.state.queues.values import ClaimedJob
 from tests.http.test_long_poll import until
+
+
+class Queues:
+    """Nothing is ready."""
+
+    def claimable_bytes(self, name: str, max: int) -> tuple[int, int]:
+        return 0, 0
+
+
+def outbox_of_q() -> Outbox:
+    broker: Any = SimpleNamespace(engine=SimpleNamespace(queues=Queues()), memory=Memory(Settings()))
+    request: Any = SimpleNamespace(broker=broker, connection=object())
+    return Outbox(request, "q")
+
 
 BODY = b'{"data":"%b"}' % (b"x" * 1000)
 
@@ -41,7 +57,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_no_more_jobs_are_taken_than_fit() -> None:
-    jobs, outbox = Jobs(100), Outbox("q", Memory(Settings()))
+    jobs, outbox = Jobs(100), outbox_of_q()
     filling = asyncio.create_task(outbox.fill(aiter(jobs)))
     for expected in (5, 10):
         await until(lambda expected=expected: jobs.taken >= expected)
@@ -53,7 +69,7 @@ async def test_no_more_jobs_are_taken_than_fit() -> None:
 
 
 async def test_all_that_came_before_the_end_is_given() -> None:
-    jobs, outbox = Jobs(3), Outbox("q", Memory(Settings()))
+    jobs, outbox = Jobs(3), outbox_of_q()
     filling = asyncio.create_task(outbox.fill(aiter(jobs)))
     given = b""
     while not outbox.ended:
@@ -64,6 +80,6 @@ async def test_all_that_came_before_the_end_is_given() -> None:
 
 async def test_when_nothing_comes_for_long_nothing_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "HEARTBEAT_S", 0.01)
-    outbox = Outbox("q", Memory(Settings()))
+    outbox = outbox_of_q()
     assert await outbox.take() == b""
     assert not outbox.ended

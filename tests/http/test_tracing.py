@@ -324,7 +324,7 @@ async def test_nothing_is_noted_where_nobody_traces(monkeypatch: pytest.MonkeyPa
     def noted(*_: object, **__: object) -> None:
         raise AssertionError("nobody asked")
 
-    for name in ("appended", "claimed", "settled", "read", "moved"):
+    for name in ("appended", "claimed", "ack_note", "read", "moved"):
         monkeypatch.setattr(notes, name, noted)
     async with HotServer() as server, httpx.AsyncClient(base_url=server.server.url) as http:
         assert server.broker.tracing is None

@@ -29,7 +29,7 @@ names = st.sampled_from(["a", "b"])
 seqs = st.integers(0, 30)
 steps = st.one_of(
     st.tuples(st.just("append"), st.integers(1, 6)),
-    st.tuples(st.just("absorb")),
+    st.tuples(st.just("mark_flushed")),
     st.tuples(st.just("put"), names, st.sampled_from(Consistency)),
     st.tuples(st.just("leave"), names),
     st.tuples(st.just("read"), names, st.integers(1, 9)),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
+from storage.platform.filesystem import Readable
 from storage.segments.tiering.store import ColdStore, ColdUnavailable
 
 T = TypeVar("T")
@@ -30,6 +31,9 @@ class _Wrapped:
 
     def put(self, key: str, path: str) -> None:
         self._ask("put", key, lambda: self.inner.put(key, path))
+
+    def put_from(self, key: str, source: Readable) -> None:
+        self._ask("put", key, lambda: self.inner.put_from(key, source))
 
     def put_bytes(self, key: str, data: bytes) -> None:
         self._ask("put_bytes", key, lambda: self.inner.put_bytes(key, data))

@@ -82,6 +82,7 @@ class Routes:
             raise Wrong(f"router {router_id} changes its name or source")
         else:
             known.definition = definition
+            known.cursor = max(known.cursor, fields["source_cursor"])
 
     def _move(self, router_id: int, source_seq: int, hops: Sequence[int]) -> None:
         router = self.routers.get(router_id)

@@ -247,7 +247,7 @@ def test_a_trimmed_log_is_no_problem(verify: Verify, root: Path) -> None:
     assert verify(root)[0] == OK
 
 
-@pytest.mark.parametrize("content", [b"", b"1\nc\n", b"\xff", b"one\nc\n1\n", b"2\nc\n1\n"])
+@pytest.mark.parametrize("content", [b"", b"1\nc\n", b"\xff", b"one\nc\n1\n", b"3\nc\n1\n"])
 def test_a_format_file_that_cannot_be_used_is_a_problem(verify: Verify, root: Path, content: bytes) -> None:
     data_dir(root, FIRST)
     (root / "FORMAT").write_bytes(content)

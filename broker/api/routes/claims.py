@@ -116,6 +116,7 @@ def _claim_jobs(request: Request, began: float, body: _Claim) -> Outcome:
 
 async def _claim_on(request: Request, asked: queues.Claim, began: float) -> Answer:
     engine = request.broker.engine
+    queues.check_claim(engine, asked)
     waited = await routers.caught_up(engine, asked.topic)
     claimed = await queues.claim(engine, asked, await _room(request, asked))
     if asked.wait_ms and not claimed.jobs:

@@ -122,8 +122,8 @@ class Relocator:
         if cold is None:
             return
         if self._present is None:
-            if cold.settle is not None:
-                await self._run(cold.settle, any(_has_cold(topic) for topic in self._engine.catalog.topics.values()))
+            if cold.mark_used is not None:
+                await self._run(cold.mark_used, any(_has_cold(topic) for topic in self._engine.catalog.topics.values()))
             self._present = await self._take_stock(cold)
         await self._remove_hot_data()
         await self._remove_logs(cold)

@@ -44,6 +44,9 @@ class Routes:
         definition = Definition.from_map(value.definition)
         if router is not None:
             router.definition = definition
+            # Records that the former definition passed over were examined: after a crash this one must not copy them.
+            router.cursor = max(router.cursor, value.source_cursor)
+            router.position = max(router.position, router.cursor)
             return router
         return self.add(Router(value.router_id, value.name, definition, value.source_id, dest_id, value.source_cursor))
 

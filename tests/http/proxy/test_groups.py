@@ -75,7 +75,7 @@ async def test_who_is_assigned_takes_nothing_from_the_group(client: httpx.AsyncC
 
 
 async def test_there_is_a_limit_of_instances(client: httpx.AsyncClient, engine: Engine) -> None:
-    engine.options = msgspec.structs.replace(engine.options, max_states=2)
+    engine.logs.options = msgspec.structs.replace(engine.options, max_states=2)
     await instance(client, name="a")
     await instance(client, name="b")
     refused(await client.post("/consumers/g", json={"name": "c"}, headers=V2), 429, 429)

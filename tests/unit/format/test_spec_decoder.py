@@ -288,7 +288,7 @@ def test_a_damaged_snapshot_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"1\nc1\n2", b"2\nc1\n2\n", b"1\n\n2\n", b"1\nc1\n0\n", b"1\nc1\n2\nx\n", b"\xff"]
+    "content", [b"", b"1\nc1\n2", b"3\nc1\n2\n", b"1\n\n2\n", b"1\nc1\n0\n", b"1\nc1\n2\nx\n", b"\xff"]
 )
 def test_a_format_file_is_three_lines(content: bytes) -> None:
     with pytest.raises(SpecViolation):

@@ -444,8 +444,8 @@ async def test_it_can_be_done_without_by_a_setting(bench: Bench) -> None:
 
 async def test_metrics_tell_of_it(bench: Bench) -> None:
     def seen() -> list[float]:
-        found = {family.name: family.samples[0] for family in bench.engine.metrics() if "absorb_process" in family.name}
-        return [found[f"topics_absorb_process_{name}"].value for name in ("running", "turns", "starts", "deaths")]  # pyright: ignore
+        found = {family.name: family.samples[0] for family in bench.engine.metrics() if "flush_process" in family.name}
+        return [found[f"topics_flush_process_{name}"].value for name in ("running", "copies", "starts", "deaths")]  # pyright: ignore
 
     assert seen() == [0, 0, 0, 0]
     await bench.write(LARGE)

@@ -68,8 +68,8 @@ async def test_a_peek_moves_nothing_and_waits_for_nobody(machine: Machine, confi
 async def test_a_peek_is_served_while_somebody_has_the_turn(machine: Machine) -> None:
     engine = await consumed(machine, 5)
     await take(engine, 1)
-    turn = known(engine).cursor_writer.turn
-    async with turn:
+    lock = known(engine).cursor_writer.lock
+    async with lock:
         waiting = asyncio.ensure_future(take(engine, 1))
         await turns()
         assert not waiting.done()
