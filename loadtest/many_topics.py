@@ -52,7 +52,7 @@ async def watch(folder: str, seconds: float) -> None:
         late.sort()
         shown = ", ".join(f"{name} {late[int(q * (len(late) - 1))]:.1f}" for name, q in _QUANTILES.items())
         print(f"{len(engine.catalog.topics):,} topics: the loop was late by {shown} ms, and busy for {busy:.0%}")
-        works = (("absorber", engine.flusher.work), ("housekeeping", engine.housekeeping.work))
+        works = (("flusher", engine.flusher.work), ("housekeeping", engine.housekeeping.work))
         for name, work in (*works, ("expiry", engine.expiry.tick)):
             used = time.thread_time()
             await work()

@@ -155,7 +155,7 @@ class Http2Protocol(ZttpH2Protocol):
                 continue
             cycle = under_way.get(number)
             taking = before.get(number) or _Taking(self.server_context.answer_pace, now)
-            is_slow = taking.is_slow(pending, 0 if cycle is None else cycle.flow.passed, now)
+            is_slow = taking.is_slow(pending, 0 if cycle is None else cycle.flow.drains, now)
             if is_slow or (taking.last_moved + memory.stall_timeout_s <= now and memory.is_short):
                 memory.stalled()
                 self._give_up(number, stream, cycle)
