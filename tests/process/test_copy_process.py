@@ -42,11 +42,11 @@ async def run():
     await engine.start()
     config = TopicConfig(durability=Durability.FSYNC)
     await engine.append("t", [NewRecord(msgspec.Raw(b'{"n":%d}' % n)) for n in range(records)], config=config)
-    absorbing = asyncio.create_task(engine.upkeep.flush_all())
-    while engine.absorber.copying.pid is None:
+    flushing = asyncio.create_task(engine.segment_worker.flush_all())
+    while engine.flusher.copying.pid is None:
         await asyncio.sleep(0.01)
-    print(engine.absorber.copying.pid, flush=True)
-    await absorbing
+    print(engine.flusher.copying.pid, flush=True)
+    await flushing
 
 asyncio.run(run())
 """

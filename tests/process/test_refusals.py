@@ -112,8 +112,8 @@ def test_snapshots_that_cannot_be_read_over_a_log_that_has_been_trimmed(broker: 
 
 
 def test_a_format_of_a_newer_version(tmp_path: Path) -> None:
-    (tmp_path / "FORMAT").write_text("2\n0123456789abcdef\n1\n")
-    assert "format 2" in refusal(CANNOT_START, tmp_path)
+    (tmp_path / "FORMAT").write_text("3\n0123456789abcdef\n1\n")
+    assert "format 3" in refusal(CANNOT_START, tmp_path)
 
 
 def test_a_data_directory_that_cannot_be_written(tmp_path: Path) -> None:

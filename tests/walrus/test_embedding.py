@@ -52,8 +52,8 @@ from storage.errors import OtherProcess
 
 engine = BlockingEngine.open(sys.argv[1], Options(absorb_process_records=1))
 engine.append_batch("t", [b"x" * 100] * 1000)
-engine._run(engine.engine.upkeep.flush_all)
-assert engine.engine.absorber.copying.pid is not None
+engine._run(engine.engine.segment_worker.flush_all)
+assert engine.engine.flusher.copying.pid is not None
 if os.fork() == 0:
     try:
         engine.append("t", "from a fork")
