@@ -12,6 +12,8 @@ import msgspec
 import pytest
 
 from storage import Engine
+from storage.segments.names import DATA
+from storage.segments.store import id_of
 from storage.segments.tiering.directory import DirectoryStore
 from storage.state.manifest import COLD
 from tests.crash.cold_view import MOUNT, objects, tier_problems
@@ -75,7 +77,7 @@ def cold_data(session: Session) -> dict[str, bytes]:
         for topic in session.engine.catalog.topics.values()
         for segment in topic.log.held.manifest.segments
         if segment.tier == COLD
-        for key in [f"{cold.log_folder(topic.topic_id)}/seg-{segment.first_seq:020d}.data"]
+        for key in [cold.key(id_of(topic.topic_id, segment), DATA)]
     }
 
 
