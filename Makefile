@@ -30,7 +30,7 @@ help: ## this list
 run: $(VENV)/.run ## serve on 127.0.0.1:4000, data in ./data (TOPICS_* settings apply)
 	@exec $(BIN)/python -m broker
 
-test: $(VENV)/.test ## the fast tests, lint and types included: some 7 minutes on two cores
+test: $(VENV)/.test ## the fast tests, lint and types included: 7 to 15 minutes on two cores
 	@echo "Running the fast tests, lint and types; make test-long runs the slow tests ..."
 	@$(PYTEST) $(ARGS)
 
