@@ -278,6 +278,8 @@ async def _hold(call: Call, topics: Sequence[Topic], room: Room) -> Room | None:
         call.room = await memory.less(call.connection, min(most, max(mean, SMALL)))
     if call.room is None:
         return None
+    # Others may take these jobs first: then the answer is empty at once, so that nobody waits with memory held.
+    room = room._replace(wait_ms=0)
     if call.room.size >= ready:
         return room
     return room._replace(bytes=min(room.bytes, call.room.size))
