@@ -37,11 +37,16 @@ class Held(NamedTuple):
 def is_queue_section(value: Any) -> bool:
     """Columns of one length, counters, the nodes that `holders` are places of, and attempts."""
     names = {*_COLUMNS, *_COUNTERS, "nodes", "attempts"}
-    if not is_map(value) or value.keys() != names or not all(is_u64(value[name]) for name in _COUNTERS):
+    if not is_map(value) or value.keys() - {"reasons"} != names or not all(is_u64(value[name]) for name in _COUNTERS):
         return False
     if not all(isinstance(value[name], bytes) for name in _COLUMNS):
         return False
     if len({len(value[name]) / width for name, width in _COLUMNS.items()}) != 1 or len(value["seqs"]) % 8:
+        return False
+    reasons = value.get("reasons", [])
+    if ("reasons" in value and not reasons) or not all(
+        len(pair) == 2 and is_u64(pair[0]) and _is_node(pair[1]) for pair in reasons
+    ):
         return False
     return all(map(_is_node, value["nodes"])) and all(map(_is_attempt, value["attempts"]))
 
@@ -138,6 +143,13 @@ def _compare(log: Log, rows: dict[int, Held], section: dict[str, Any]) -> None:
             raise Wrong(f"{held}, the frames come to {wanted}")
         if held.node.encode() != told[seq].node:
             raise Wrong(f"{held}, the frames say it is held by {told[seq].node}")
+    wanted_reasons = {
+        seq: told[seq].reason
+        for seq, held in rows.items()
+        if seq in told and told[seq].reason and not held.row.lease_id
+    }
+    if (reasons := dict(section.get("reasons", []))) != wanted_reasons:
+        raise Wrong(f"reasons are {reasons}, the frames come to {wanted_reasons}")
     for seq, job in told.items():
         if seq not in rows and (job.row.lease_id or seq in log.records):
             raise Wrong(f"nothing of job {seq}, the frames come to {job}")

@@ -24,9 +24,10 @@ class Attempted(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[tuple[int, int]]
 
 
-class QueueSection(msgspec.Struct, frozen=True, kw_only=True):
+class QueueSection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A queue. Columns with one value for each job that was touched: u64, but u32 for deliveries, forgiven and
-    holders."""
+    holders. `reasons` holds (seq, reason) of each unleased job whose last release gave one; as few do, it is no
+    column."""
 
     taken: int
     lost: int
@@ -40,6 +41,7 @@ class QueueSection(msgspec.Struct, frozen=True, kw_only=True):
     holders: bytes
     nodes: list[str]
     attempts: list[Attempted]
+    reasons: list[tuple[int, str]] = []
 
 
 class MovesSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,12 +70,14 @@ def capture(table: LeaseTable, *, leases: bool) -> QueueSection:
         attempts=[Attempted(node=each.node, key=each.key, jobs=each.jobs) for each in table.attempts.values()]
         if leases
         else [],
+        reasons=[(job.seq, job.reason) for job in jobs if job.reason and not job.lease_id],
     )
 
 
 def restore(table: LeaseTable, section: QueueSection) -> None:
     """Restore into an empty table."""
     table.taken, table.lost, table.dead_lettered = section.taken, section.lost, section.dead_lettered
+    reasons = dict(section.reasons)
     columns = zip(
         _array("Q", section.seqs),
         _array("Q", section.lease_ids),
@@ -89,6 +93,7 @@ def restore(table: LeaseTable, section: QueueSection) -> None:
         job.lease_id, job.deadline, job.ready_at = lease_id, deadline, ready_at
         job.deliveries, job.forgiven = deliveries, forgiven
         job.node = section.nodes[holder] if lease_id else ""
+        job.reason = reasons.get(seq)
         table.put(job)
     for each in section.attempts:
         attempt = Attempt(each.node, each.key, each.jobs)

@@ -174,6 +174,8 @@ def test_a_section_that_says_what_the_frames_say_is_accepted(tmp_path: Path) -> 
         ("nobody will ever claim", {"queue": queue(HELD, taken=3)}),
         ("attempts are", {"queue": queue(HELD, attempts=[])}),
         ("twice", {"queue": queue(HELD, HELD)}),
+        ("reasons are", {"queue": queue(HELD, reasons=[(1, "no such file")])}),
+        ("'queue' does not fit", {"queue": queue(HELD, reasons=[(1, "")])}),
         ("'queue' does not fit", {"queue": queue(HELD, holders=b"")}),
         ("without its part", {}),
         ("open moves are", {"queue": queue(HELD), "moves": MovesSection(out=[(1, 9, 1, None)], came=[])}),
