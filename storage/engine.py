@@ -18,6 +18,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
@@ -25,7 +26,8 @@ import msgspec
 import structlog
 
 from storage.backup.backups import Backups
-from storage.backup.taking import Summary
+from storage.backup.metrics import collect_backups
+from storage.backup.taking import BackupSource, Summary
 from storage.config import TopicConfig
 from storage.consumers.consumers import Consumers
 from storage.consumers.metrics import collect_consumers
@@ -88,11 +90,14 @@ from storage.recovery.resharding import clean_up, is_due, recorded_shards, resha
 from storage.recovery.start import announce_losses, end_leases_with_this_process, return_reservations
 from storage.routers.metrics import collect_routers
 from storage.routers.routers import Routers
+from storage.routers.writing import CopyWrite
+from storage.segments.copier import Copier
 from storage.segments.details import DetailsCache
 from storage.segments.flusher import Flusher
 from storage.segments.housekeeping import Housekeeping
 from storage.segments.metrics import collect_segments
 from storage.segments.segment_worker import SegmentWorker
+from storage.segments.segments import Segments
 from storage.segments.tiering.open import open_tier
 from storage.segments.tiering.relocator import Relocator
 from storage.segments.tiering.store import ColdStore
@@ -153,21 +158,28 @@ class Engine:
         self.report = Report()
         self.expiry = Expiry(self)
         self.reader = Reader(logs, self.expiry)
-        self.segments = DetailsCache(self)
-        self.flusher = Flusher(self)
-        self.housekeeping = Housekeeping(self)
         self.reclaim = Reclaim(logs)
-        self.relocator = Relocator(self)
-        self.segment_worker = SegmentWorker(self, self.flusher, self.reclaim.tick, self.housekeeping)
         self.reservations = Reservations(self)
         self.admin = TopicAdmin(self)
+        self._wire_segments(logs)
         self.queues = Queues(self)
-        self.routers = Routers(self)
+        self.routers = Routers(
+            logs,
+            self.reader,
+            self.admin,
+            self.reservations,
+            new_copy_write=partial(CopyWrite, self, logs),
+            tracer=lambda: self.tracer,
+        )
         self.consumers = Consumers(logs, self.reader)
         self.states = States(logs)
         self.producers = Producers(logs, self.states)
         self.coalescer = AppendCoalescer(self)
-        self.backups = Backups(self)
+        self.backups = Backups(
+            BackupSource(
+                self.shared_segments, self.segment_worker, lambda: self.snapshotter.take(), lambda: self.cluster_id
+            )
+        )
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
         #: Is told what is moved from topic to topic; None: nobody.
@@ -175,6 +187,17 @@ class Engine:
         #: By topic_id and consumer: reads that gave no record to tell of losses with.
         self._unreported: dict[tuple[int, str], RecordBatch] = {}
         self._adopt(Catalog(1))
+
+    def _wire_segments(self, logs: Logs) -> None:
+        self.shared_segments = segments = Segments(logs)
+        self.segments = DetailsCache(segments)
+        self.relocator = Relocator(segments)
+        copier = Copier(self.runtime, lambda: self.lock_descriptor)
+        self.flusher = Flusher(segments, self.segments, copier, self.wal_directory)
+        self.housekeeping = Housekeeping(segments, self.flusher, self.relocator, self.allow_packing)
+        self.segment_worker = SegmentWorker(
+            segments, self.flusher, self.reclaim.tick, self.admin.align_all, self.housekeeping
+        )
 
     @classmethod
     @asynccontextmanager
@@ -217,7 +240,7 @@ class Engine:
         try:
             recovered = await self.run_io(self._recover)
             self._adopt(recovered.catalog)
-            self.store = recovered.store
+            self.store = self.shared_segments.store = recovered.store
             self.reader.open(recovered.store)
             await self._open_writers(recovered)
             await announce_losses(self.logs, self.snapshotter, recovered)
@@ -331,8 +354,9 @@ class Engine:
             box.append(shard)
             self.shards.append(shard)
             shard.start()
+        seams = (self.logs, self.shared_segments.pins, self.wal_directory)
         found = (recovered.snapshots, recovered.next_snapshot, recovered.sections)
-        self.snapshotter: Snapshotter = await self.run_io(Snapshotter, self, *found)  # it looks at all topics
+        self.snapshotter: Snapshotter = await self.run_io(Snapshotter, *seams, *found)  # it looks at all topics
 
     def begin_shutdown(self) -> None:
         """Whoever waits for records or jobs is told at once; everything else goes on until `close`."""
@@ -632,7 +656,8 @@ class Engine:
         `storage.segments.download` gives the files of those that are sealed.
         """
         self.logs.check_started()
-        return view_of(self, self.topic(name))
+        topic = self.topic(name)
+        return view_of(topic, self.cluster_id, self.shards[topic.log.shard].log)
 
     async def wait_beyond(self, name: str, seq: int, wait_ms: float) -> bool:
         """True as soon as head_seq > seq, False after `wait_ms`. Raises TopicNotFound, ShuttingDown."""
@@ -656,8 +681,17 @@ class Engine:
 
     def metrics(self) -> list[Family]:
         """Everything the engine counts, as it is now."""
-        others = [*collect_queues(self), *collect_routers(self), *collect_consumers(self.logs, self.consumers)]
-        return [*collect(self), *collect_segments(self), *others]
+        logs = self.logs
+        return [
+            *collect(self),
+            *collect_segments(
+                self.shared_segments, self.segment_worker, self.flusher, self.housekeeping, self.relocator
+            ),
+            *collect_queues(self),
+            *collect_routers(logs, self.routers),
+            *collect_consumers(logs, self.consumers, self.reclaim),
+            *collect_backups(self.backups),
+        ]
 
     # -- by consumer, as programs that embed the engine read ---------------------------------------------------------
 

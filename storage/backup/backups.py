@@ -5,29 +5,31 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from storage.backup.errors import BackupFailed, BackupRefused
-from storage.backup.pins import Pins
-from storage.backup.taking import Summary, Taking
+from storage.backup.taking import BackupSource, Summary, Taking
 from storage.errors import LimitReached
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
 
 
 class Backups:
     """Belongs to the engine's loop, but for the pins."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.pins = Pins(lambda: any(shard.log.full for shard in engine.shards))
+    def __init__(self, source: BackupSource) -> None:
+        self._source = source
+        self._logs = source.segments.logs
+        #: What the backup in progress keeps from being removed or changed.
+        self.pins = source.segments.pins
         self._taking: Taking | None = None
         self._task: asyncio.Task[Summary] | None = None
         #: Counters for the metrics.
         self.taken = 0
         self.failed = 0
         self.newest_ms = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether the engine is ready, and a backup can be taken."""
+        return self._logs.ready
 
     @property
     def progress(self) -> tuple[int, int] | None:
@@ -50,14 +52,14 @@ class Backups:
         Raises BackupRefused (nothing was changed), BackupFailed, LimitReached while there is another, ShuttingDown,
         StorageFailed when a shard of the log has stopped.
         """
-        engine = self._engine
-        engine.check_open()
+        self._logs.check_open()
+        root = self._logs.runtime.path
         path = _absolute(directory)
-        if lies_within(path, engine.path) or lies_within(engine.path, path):
-            raise BackupRefused(f"{path} and the data directory {engine.path} must not lie one in the other.")
+        if lies_within(path, root) or lies_within(root, path):
+            raise BackupRefused(f"{path} and the data directory {root} must not lie one in the other.")
         if self._taking is not None:
             raise LimitReached("A backup is under way; there is one at a time.", limit="backups", max=1)
-        taking = self._taking = Taking(engine, path, include_cold=include_cold, at_instant=at_instant)
+        taking = self._taking = Taking(self._source, path, include_cold=include_cold, at_instant=at_instant)
         self._task = asyncio.ensure_future(taking.run())
         try:
             summary = await asyncio.shield(self._task)

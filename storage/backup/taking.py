@@ -15,9 +15,9 @@ Writers never wait. A segment is let go as soon as it is copied, and so is the l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -38,10 +38,9 @@ from storage.platform.slices import in_slices
 from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentError
 from storage.segments.names import SegmentId
+from storage.segments.segment_worker import SegmentWorker
+from storage.segments.segments import Segments
 from storage.state.manifest import COLD, SegmentState
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
 
 #: Segments that are copied in one go on the I/O pool.
 _AT_ONCE = 64
@@ -62,6 +61,15 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     referenced_segments: int
     referenced_bytes: int
     heads: dict[str, int]
+
+
+class BackupSource(NamedTuple):
+    """What a backup is taken of. `take_snapshot` returns its number and where the log must be replayed from."""
+
+    segments: Segments
+    worker: SegmentWorker
+    take_snapshot: Callable[[], Awaitable[tuple[int, list[int]]]]
+    cluster_id: Callable[[], str]
 
 
 class Part(NamedTuple):
@@ -95,12 +103,17 @@ class Instant(NamedTuple):
 class Taking:
     """One backup. Raises what `Backups.take` does."""
 
-    def __init__(self, engine: Engine, directory: str, *, include_cold: bool, at_instant: Callable[[], None]) -> None:
-        self._engine = engine
-        self._pins = engine.backups.pins
+    def __init__(
+        self, source: BackupSource, directory: str, *, include_cold: bool, at_instant: Callable[[], None]
+    ) -> None:
+        self._source = source
+        self._segments = source.segments
+        self._logs = source.segments.logs
+        self._runtime = runtime = source.segments.logs.runtime
+        self._pins = source.segments.pins
         self._include_cold = include_cold
         self._at_instant = at_instant
-        self._target = Target(engine.fs, directory, engine.cluster_id, Going(self._went_on))
+        self._target = Target(runtime.fs, directory, source.cluster_id(), Going(self._went_on))
         self._referenced: list[Referenced] = []
         self._cold: list[tuple[int, int]] = []
         #: Bytes looked at so far, and how many they will be as far as is known.
@@ -115,14 +128,14 @@ class Taking:
 
     async def run(self) -> Summary:
         """See the module."""
-        engine = self._engine
-        begin = engine.clock.monotonic_ns()
+        runtime = self._runtime
+        begin = runtime.clock.monotonic_ns()
         try:
-            await engine.run_io(self._target.open)
+            await runtime.run_io(self._target.open)
             await self._copy_ahead()
             self._pins.begin()
-            number, redo = await engine.snapshotter.take()
-            async with engine.segment_worker.paused():
+            number, redo = await self._source.take_snapshot()
+            async with self._source.worker.paused():
                 parts = await self._pin_segments()
                 instant = self._now()
             await self._barrier()
@@ -134,7 +147,7 @@ class Taking:
             raise BackupFailed(f"The backup could not be finished: {error}.") from error
         finally:
             self._pins.end()
-            await engine.run_io(self._target.close)
+            await runtime.run_io(self._target.close)
         return summary
 
     def _intact(self) -> None:
@@ -161,7 +174,7 @@ class Taking:
 
     async def _parts(self) -> list[Part]:
         found: list[Part] = []
-        async for topic in in_slices(list(self._engine.catalog.topics.values()), self._engine.clock):
+        async for topic in in_slices(list(self._logs.catalog.topics.values()), self._logs.clock):
             for log in topic.logs:
                 found += [Part(log.topic_id, state) for state in log.held.manifest.states()]
         return found
@@ -169,7 +182,7 @@ class Taking:
     async def _run(self, cold: bool, job: Callable[..., None], *arguments: object) -> None:
         """On the pool of those who may wait for what is asked."""
         try:
-            await (self._engine.run_cold(job, *arguments) if cold else self._engine.run_io(job, *arguments))
+            await (self._runtime.run_cold(job, *arguments) if cold else self._runtime.run_io(job, *arguments))
         except StorageError as error:
             if isinstance(error, BackupFailed | ShuttingDown):
                 raise
@@ -186,35 +199,33 @@ class Taking:
 
     async def _barrier(self) -> None:
         """What was submitted before has come out of the log, and is durable."""
-        engine = self._engine
-        waiting = [
-            engine.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True) for shard in engine.shards
-        ]
+        logs = self._logs
+        waiting = [logs.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True) for shard in logs.shards]
         for outcome in await asyncio.gather(*waiting, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
     def _now(self) -> Instant:
-        engine = self._engine
-        topics = [topic for topic in engine.catalog.topics.values() if not topic.provisional]
+        logs = self._logs
+        topics = [topic for topic in logs.catalog.topics.values() if not topic.provisional]
         heads = {each.name: each.log.durable_head if each.log.ephemeral else each.log.head for each in topics}
         self._at_instant()
-        return Instant(engine.now_ms(), [shard.completed_end for shard in engine.shards], heads)
+        return Instant(logs.now_ms(), [shard.completed_end for shard in logs.shards], heads)
 
     # -- 5: what every backup holds anew -----------------------------------------------------------------------------
 
     async def _copy_log(self, number: int, redo: Sequence[int], instant: Instant) -> None:
-        engine = self._engine
+        runtime = self._runtime
         path = layout.join("meta", layout.snapshot_name(number))
-        await self._run(False, self._add, path, 0, engine.fs.file_size(layout.join(engine.path, path)))
+        await self._run(False, self._add, path, 0, runtime.fs.file_size(layout.join(runtime.path, path)))
         for shard, (redo_from, end) in enumerate(zip(redo, instant.ends, strict=True)):
-            folder = layout.shard_dir("", shard, len(engine.shards)).lstrip("/")
+            folder = layout.shard_dir("", shard, len(self._logs.shards)).lstrip("/")
             (first, begin), (last, offset) = split(redo_from), split(end)
             for wal in range(first, last + 1):
                 path = layout.join(folder, layout.wal_name(wal))
                 if wal == last and not offset:
                     break  # nothing of it counts: it may not even be there
-                size = offset if wal == last else engine.fs.file_size(layout.join(engine.path, path))
+                size = offset if wal == last else runtime.fs.file_size(layout.join(runtime.path, path))
                 self.total_bytes += size - begin
                 self._intact()
                 await self._run(False, self._add, path, begin, size)
@@ -226,7 +237,7 @@ class Taking:
             self._target.add(path, file, begin, end)
 
     def _open(self, path: str) -> File:
-        return self._engine.fs.open(layout.join(self._engine.path, path), write=False)
+        return self._runtime.fs.open(layout.join(self._runtime.path, path), write=False)
 
     # -- 6: segments -------------------------------------------------------------------------------------------------
 
@@ -268,9 +279,9 @@ class Taking:
 
     def _share(self, part: Part, idx: bytes | None) -> None:
         idx = self._index(part) if idx is None else idx
-        cold = self._engine.store.cold
+        cold = self._segments.store.cold
         if not part.cold:
-            source = open_data(self._engine.fs, self._engine.path, part.id)
+            source = open_data(self._runtime.fs, self._runtime.path, part.id)
         elif cold is None:
             raise BackupFailed("There are segments in the cold tier, and none is configured.")
         else:
@@ -292,15 +303,15 @@ class Taking:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def _finish(self, instant: Instant, parts: list[Part], begin_ns: int) -> Summary:
-        engine, target = self._engine, self._target
+        runtime, target = self._runtime, self._target
         self._intact()
         there = {part.id.plain for part in parts}
         manifest = Manifest(
             version=files.VERSION,
             number=target.number,
-            cluster_id=engine.cluster_id,
+            cluster_id=self._source.cluster_id(),
             taken_ms=instant.taken_ms,
-            shards=len(engine.shards),
+            shards=len(self._logs.shards),
             state_bytes=target.state_bytes,
             pieces=target.pieces,
             shared=[each for id, each in target.shared.items() if id in there],
@@ -308,13 +319,13 @@ class Taking:
             referenced=self._referenced,
             heads=instant.heads,
         )
-        await engine.run_io(target.commit, manifest)
+        await runtime.run_io(target.commit, manifest)
         return Summary(
             directory=target.root,
             number=target.number,
-            cluster_id=engine.cluster_id,
+            cluster_id=self._source.cluster_id(),
             taken_ms=instant.taken_ms,
-            seconds=(engine.clock.monotonic_ns() - begin_ns) / 1e9,
+            seconds=(runtime.clock.monotonic_ns() - begin_ns) / 1e9,
             topics=len(instant.heads),
             segments=len(parts),
             copied_bytes=target.copied_bytes,

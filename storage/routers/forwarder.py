@@ -10,26 +10,26 @@ Source: docs/reference/api.md#routers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import structlog
 
 from storage.config import Durability, TopicType
 from storage.errors import RecordTooLarge, RouterNotFound, StorageError, TopicFull, TopicNotFound
+from storage.log.append import Write
 from storage.log.encode import EncodedUnit
+from storage.log.logs import Logs
+from storage.log.reservation import Reservations
 from storage.log.submission import Unit
 from storage.reads.reader import ROUTING_SCAN_RECORDS
 from storage.records.values import ReadQuery, ReadResult, StoredRecord
 from storage.routers.copies import Copies, copies_of
-from storage.routers.writing import CopyWrite, fitting, lose, persist
+from storage.routers.windows import Windows
+from storage.routers.writing import fitting, lose, persist
 from storage.state.catalog import Topic
 from storage.state.routers.router import Router
-from storage.tracing import moving
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
+from storage.tracing import Tracer, moving
 
 _log = structlog.get_logger("storage")
 
@@ -44,11 +44,33 @@ PERSIST_EVERY = 10_000
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
 
 
+class Forwarding:
+    """What the forwarders of an engine share."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        windows: Windows,
+        reservations: Reservations,
+        new_copy_write: Callable[[Topic, Router, Copies, int], Write],
+        tracer: Callable[[], Tracer | None],
+    ) -> None:
+        """`new_copy_write` makes a `CopyWrite`; `tracer` returns who is told of the copies, None: nobody."""
+        self.logs = logs
+        self.windows = windows
+        self.reservations = reservations
+        self.new_copy_write = new_copy_write
+        self.tracer = tracer
+        #: How many forwarders have something to copy now.
+        self.running = 0
+
+
 class Forwarder:
     """One router's. All methods are the loop's."""
 
-    def __init__(self, engine: Engine, router: Router) -> None:
-        self._engine = engine
+    def __init__(self, forwarding: Forwarding, router: Router) -> None:
+        self._forwarding = forwarding
+        self._logs = forwarding.logs
         self.router = router
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -65,7 +87,7 @@ class Forwarder:
     def kick(self) -> None:
         """There may be something to carry."""
         if self._task is None and not self._stopped and self._wanted():
-            self._task = self._engine.loop.create_task(self._run(), name="storage-router")
+            self._task = self._logs.runtime.loop.create_task(self._run(), name="storage-router")
 
     def retry(self) -> None:
         """Something has changed at dest: perhaps it takes again what it refused."""
@@ -84,32 +106,32 @@ class Forwarder:
 
     async def persist(self) -> None:
         """Tell the log how far the router has come, if it does not know. Raises Unavailable."""
-        router, dest = self.router, self._engine.catalog.by_id.get(self.router.dest_id)
+        router, dest = self.router, self._logs.catalog.by_id.get(self.router.dest_id)
         idle = self._task is None or self._task.done()
         if idle and dest is not None and router.position > router.cursor and self._alive():
-            await persist(self._engine, dest, router)
+            await persist(self._logs, dest, router)
 
     # -- the task ------------------------------------------------------------------------------------------------------
 
     def _alive(self) -> bool:
-        return self._engine.catalog.routes.by_id.get(self.router.router_id) is self.router
+        return self._logs.catalog.routes.by_id.get(self.router.router_id) is self.router
 
     def _wanted(self) -> bool:
-        source = self._engine.catalog.by_id.get(self.router.source_id)
-        dest = self._engine.catalog.by_id.get(self.router.dest_id)
+        source = self._logs.catalog.by_id.get(self.router.source_id)
+        dest = self._logs.catalog.by_id.get(self.router.dest_id)
         if source is None or dest is None or not self._alive():
             return False
-        if self._engine.shards[dest.log.shard].log.failed is not None:
+        if self._logs.shards[dest.log.shard].log.failed is not None:
             self._block("storage_failed")  # nothing is written there before the next start
             return False
         return self.router.position < source.log.head
 
     async def _run(self) -> None:
-        self._engine.routers.running += 1
+        self._forwarding.running += 1
         try:
             await self._carry()
         finally:
-            self._engine.routers.running -= 1
+            self._forwarding.running -= 1
         self._task = None  # here, and not when the task is done: a commit in between has to begin another
 
     async def _carry(self) -> None:
@@ -134,7 +156,7 @@ class Forwarder:
             _log.warning("router_blocked", router=self.router.name, error=str(error))
         self._block(error.code if isinstance(error, StorageError) else "internal")
         self._changed.clear()
-        sleeping = asyncio.ensure_future(self._engine.clock.sleep(backoff_s))
+        sleeping = asyncio.ensure_future(self._logs.clock.sleep(backoff_s))
         waiting = asyncio.ensure_future(self._changed.wait())
         try:
             await asyncio.wait({sleeping, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -155,8 +177,8 @@ class Forwarder:
 
     async def _step(self) -> None:
         """Read a range and carry it over."""
-        engine, router = self._engine, self.router
-        source, dest = engine.catalog.by_id[router.source_id], engine.catalog.by_id[router.dest_id]
+        router, by_id = self.router, self._logs.catalog.by_id
+        source, dest = by_id[router.source_id], by_id[router.dest_id]
         query = ReadQuery(
             from_seq=router.position,
             limit=self._batch_limit,
@@ -165,7 +187,7 @@ class Forwarder:
             skip_corrupt=True,
             routing=True,
         )
-        found = await engine.routers.windows.read(source, query)
+        found = await self._forwarding.windows.read(source, query)
         await self._harden(source, dest, found.next_from_seq)
         records = found.records
         if found.tombstone is not None:
@@ -190,12 +212,12 @@ class Forwarder:
 
     async def _rest(self) -> None:
         """Let the others have their turn: what was in memory all along has not let the loop go on."""
-        engine = self._engine
-        before = engine.clock.monotonic_ns()
+        logs = self._logs
+        before = logs.clock.monotonic_ns()
         await asyncio.sleep(0)
         # Other routers have had their turns in it, too.
-        share = (engine.clock.monotonic_ns() - before) // (_NS_A_RECORD * max(1, engine.routers.running))
-        most = min(MOST_RECORDS, engine.options.wal_queue_frames // _OF_QUEUE)
+        share = (logs.clock.monotonic_ns() - before) // (_NS_A_RECORD * max(1, self._forwarding.running))
+        most = min(MOST_RECORDS, logs.options.wal_queue_frames // _OF_QUEUE)
         self._batch_limit = max(MIN_BATCH_RECORDS, min(share, most))
 
     async def _harden(self, source: Topic, dest: Topic, seq: int) -> None:
@@ -205,25 +227,25 @@ class Forwarder:
         dest would have them twice. In one shard dest loses what follows them, too; and what clients have appended to
         the source is not made again.
         """
-        engine, durability = self._engine, source.config.durability
+        logs, durability = self._logs, source.config.durability
         synced = durability is Durability.FSYNC or source.log.ephemeral or source.log.shard == dest.log.shard
-        if synced or seq <= self._hard_seq or source.topic_id not in engine.catalog.routes.into:
+        if synced or seq <= self._hard_seq or source.topic_id not in logs.catalog.routes.into:
             return
         head = source.log.head
-        await engine.submit_unit(engine.shards[source.log.shard], 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
+        await logs.submit_unit(logs.shards[source.log.shard], 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
         self._hard_seq = head
 
     async def _write_cursor(self, dest: Topic) -> None:
         self._writing = True
         try:
-            await persist(self._engine, dest, self.router)
+            await persist(self._logs, dest, self.router)
         finally:
             self._writing = False
 
     async def _lose(self, dest: Topic, source_seq: int, why: str) -> None:
         self._writing = True
         try:
-            await lose(self._engine, dest, self.router, source_seq)
+            await lose(self._logs, self._forwarding.reservations, dest, self.router, source_seq)
         finally:
             self._writing = False
         _log.warning("router_lost_records", router=self.router.name, up_to=source_seq, reason=why)
@@ -256,7 +278,7 @@ class Forwarder:
                 if isinstance(error, TopicFull | RecordTooLarge) and count > 1:
                     most = 1  # somebody else was faster, or the caps have changed: what comes first is looked at alone
                     continue
-                if self._engine.shards[dest.log.shard].log.failed is not None:
+                if self._logs.shards[dest.log.shard].log.failed is not None:
                     raise
                 backoff_s = await self._pause(error, backoff_s)
                 if source.log.marks.trim_floor > copies.seqs[0]:
@@ -267,12 +289,12 @@ class Forwarder:
         return not len(copies)
 
     async def _write(self, dest: Topic, copies: Copies, source_seq: int) -> None:
-        router, tracer = self.router, self._engine.tracer
+        router, tracer = self.router, self._forwarding.tracer()
         records = copies.records if tracer is not None else ()
         self._writing = True
         try:
             with moving(tracer, "forward", router.definition.source, dest.name, records, router=router.name):
-                await CopyWrite(self._engine, dest, router, copies, source_seq).run()
+                await self._forwarding.new_copy_write(dest, router, copies, source_seq).run()
         finally:
             self._writing = False
         self._moved(source_seq)

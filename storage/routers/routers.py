@@ -10,22 +10,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import structlog
 
 from storage.errors import RouterNotFound, StorageError
+from storage.log.append import Write
+from storage.log.logs import Logs
+from storage.log.reservation import Reservations
+from storage.reads.reader import Reader
 from storage.routers.admin import RouterAdmin, check_router_name
-from storage.routers.forwarder import Forwarder
+from storage.routers.copies import Copies
+from storage.routers.forwarder import Forwarder, Forwarding
 from storage.routers.values import RouterState
 from storage.routers.waiting import Waited, caught_up, lags
 from storage.routers.windows import Windows
-from storage.state.catalog import Catalog
+from storage.state.catalog import Catalog, Topic
 from storage.state.log import Log
 from storage.state.routers.router import Definition, Router
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
+from storage.topics.admin import TopicAdmin
+from storage.tracing import Tracer
 
 _log = structlog.get_logger("storage")
 
@@ -37,27 +40,35 @@ BEHIND_AFTER_MS, BEHIND_BY = 60_000, 10_000
 class Routers:
     """See the module."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._admin = RouterAdmin(engine)
+    def __init__(
+        self,
+        logs: Logs,
+        reader: Reader,
+        topics: TopicAdmin,
+        reservations: Reservations,
+        new_copy_write: Callable[[Topic, Router, Copies, int], Write],
+        tracer: Callable[[], Tracer | None],
+    ) -> None:
+        """`new_copy_write` and `tracer` as of `Forwarding`."""
+        self._logs = logs
+        self._admin = RouterAdmin(logs, topics)
         self._forwarders: dict[int, Forwarder] = {}
         self._stopped = False
-        #: How many have something to carry just now.
-        self.running = 0
-        self.windows = Windows(engine)
+        self.windows = Windows(logs, reader)
+        self.forwarding = Forwarding(logs, self.windows, reservations, new_copy_write, tracer)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def adopt(self, catalog: Catalog) -> None:
         """This is the state from here on."""
         catalog.routes.on_drop = self._dropped
-        self._engine.publisher.on_routed = self._on_commit
+        self._logs.publisher.on_routed = self._on_commit
 
     def start(self) -> None:
         """After recovery: forwarding goes on where it had come to."""
-        for router in list(self._engine.catalog.routes.by_id.values()):
+        for router in list(self._logs.catalog.routes.by_id.values()):
             self._kick(router)
-        self._engine.supervisor.start("routers", PERSIST_INTERVAL_S, self._persist)
+        self._logs.runtime.supervisor.start("routers", PERSIST_INTERVAL_S, self._persist)
 
     async def stop(self) -> None:
         """Nothing is forwarded any more, and the log knows how far each router has come."""
@@ -65,20 +76,20 @@ class Routers:
         for forwarder in list(self._forwarders.values()):
             await forwarder.stop()
         await self.windows.stop()
-        if self._engine.ready:
+        if self._logs.ready:
             await self._persist()
 
     def _kick(self, router: Router) -> None:
         forwarder = self._forwarders.get(router.router_id)
         if forwarder is None or forwarder.router is not router:
-            forwarder = self._forwarders[router.router_id] = Forwarder(self._engine, router)
+            forwarder = self._forwarders[router.router_id] = Forwarder(self.forwarding, router)
         if not self._stopped:
             forwarder.kick()
 
     def _on_commit(self, log: Log) -> None:
         """Something of this log was committed: what leads out of it goes on; what it had refused is tried again."""
-        routes = self._engine.catalog.routes
-        if not routes.by_id or not self._engine.ready:
+        routes = self._logs.catalog.routes
+        if not routes.by_id or not self._logs.ready:
             return
         for router in routes.out_of.get(log.topic_id, ()):
             self._kick(router)
@@ -96,7 +107,7 @@ class Routers:
 
     async def _persist(self) -> None:
         """Tell the logs of cursors that have moved where nothing was copied."""
-        if not self.running:
+        if not self.forwarding.running:
             self.windows.forget()
         self._report_lag()
         for forwarder in list(self._forwarders.values()):
@@ -107,7 +118,7 @@ class Routers:
                     _log.warning("router_cursor_not_written", router=forwarder.router.name, error=str(error))
 
     def _report_lag(self) -> None:
-        now_ms = self._engine.monotonic_ms()
+        now_ms = self._logs.monotonic_ms()
         for forwarder in self._forwarders.values():
             router = forwarder.router
             lag = self._lag(router)
@@ -121,7 +132,7 @@ class Routers:
                 forwarder.behind = (now_ms, lag)
 
     def _lag(self, router: Router) -> int:
-        source = self._engine.catalog.by_id.get(router.source_id)
+        source = self._logs.catalog.by_id.get(router.source_id)
         return max(0, source.log.head - router.position) if source is not None else 0
 
     # -- operations ----------------------------------------------------------------------------------------------------
@@ -131,7 +142,7 @@ class Routers:
 
         Raises InvalidRequest, TopicNotFound, TopicIncompatible, RouterCycle, LimitReached, Unavailable.
         """
-        self._engine.check_open()
+        self._logs.check_open()
         return await asyncio.shield(asyncio.ensure_future(self._put(name, definition)))
 
     async def _put(self, name: str, definition: Definition) -> tuple[RouterState, bool]:
@@ -142,7 +153,7 @@ class Routers:
     async def change(self, name: str, changed: Callable[[Definition], Definition]) -> RouterState:
         """Give the router the definition that `changed` makes of the one it has. Durable on return. A cancelled call
         goes on. Raises RouterNotFound, and as `changed` and `put`."""
-        self._engine.check_open()
+        self._logs.check_open()
         return await asyncio.shield(asyncio.ensure_future(self._change(name, changed)))
 
     async def _change(self, name: str, changed: Callable[[Definition], Definition]) -> RouterState:
@@ -152,13 +163,13 @@ class Routers:
 
     async def delete(self, name: str) -> bool:
         """Delete the router; False when there is none. Durable on return. A cancelled call goes on."""
-        self._engine.check_open()
+        self._logs.check_open()
         return await asyncio.shield(asyncio.ensure_future(self._admin.delete(name)))
 
     def state(self, name: str) -> RouterState:
         """Raises InvalidRequest, RouterNotFound."""
         check_router_name(name)
-        router = self._engine.catalog.routes.by_name.get(name)
+        router = self._logs.catalog.routes.by_name.get(name)
         if router is None:
             raise RouterNotFound(name)
         return self.state_of(router)
@@ -181,7 +192,7 @@ class Routers:
         """Routers by name, bytewise; names behind `after`."""
         found = (
             router
-            for router in self._engine.catalog.routes.named(prefix, after)
+            for router in self._logs.catalog.routes.named(prefix, after)
             if source in (None, router.definition.source) and dest in (None, router.definition.dest)
         )
         return [self.state_of(router) for router in islice(found, limit)]
@@ -191,7 +202,7 @@ class Routers:
 
         Watches begin with this, too. A topic that is not there has none.
         """
-        catalog = self._engine.catalog
+        catalog = self._logs.catalog
         found = catalog.topics.get(topic)
         if found is None or found.topic_id not in catalog.routes.into:
             return None
@@ -199,6 +210,6 @@ class Routers:
 
     def lags(self, topic: str) -> bool:
         """Whether `caught_up` would wait."""
-        catalog = self._engine.catalog
+        catalog = self._logs.catalog
         found = catalog.topics.get(topic)
         return found is not None and found.topic_id in catalog.routes.into and lags(catalog, found.topic_id)

@@ -15,19 +15,17 @@ from bisect import bisect_right
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, repeat
-from typing import TYPE_CHECKING, Final, TypeVar, overload
+from typing import Final, TypeVar, overload
 
 from storage.format.binary import is_binary
 from storage.format.record import payload_sizes
 from storage.log.encode import BINARY, NODE, TAG
-from storage.reads.reader import ROUTING_SCAN_RECORDS
+from storage.log.logs import Logs
+from storage.reads.reader import ROUTING_SCAN_RECORDS, Reader
 from storage.records.contiguous import ContiguousRecords, Records, parts_of
 from storage.records.labelled import LENGTHS, Labelled
 from storage.records.values import ReadQuery, ReadResult, StoredRecord, TagMatch
 from storage.state.catalog import Topic
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
 
 #: Of one window; and of windows that are kept, over all sources: those that fell behind have their own.
 WINDOW_BYTES: Final = 2 << 20
@@ -213,8 +211,9 @@ class Window:
 class Windows:
     """The windows of an engine's sources, those read last."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, logs: Logs, reader: Reader) -> None:
+        self._logs = logs
+        self._reader = reader
         self._windows: OrderedDict[tuple[int, int], Window] = OrderedDict()
         #: Reads under way, by topic_id and where they begin.
         self._reading: dict[tuple[int, int], asyncio.Task[ReadResult]] = {}
@@ -223,16 +222,16 @@ class Windows:
 
     async def read(self, source: Topic, query: ReadQuery) -> ReadResult:
         """As `Reader.read` of a router's query. Raises as that does."""
-        if query.tag is None or len(self._engine.catalog.routes.out_of.get(source.topic_id, ())) < 2:
-            return await self._engine.reader.read(source, query)
+        if query.tag is None or len(self._logs.catalog.routes.out_of.get(source.topic_id, ())) < 2:
+            return await self._reader.read(source, query)
         window = self._find(source, query.from_seq)
         if window is None:
             window = await self._read(source, query.from_seq)
-        return await self._engine.reader.read(source, query) if window is None else window.result(query)
+        return await self._reader.read(source, query) if window is None else window.result(query)
 
     def _find(self, source: Topic, from_seq: int) -> Window | None:
         """The window that `from_seq` is in, if the source still holds what it did."""
-        now_ns = self._engine.clock.monotonic_ns()
+        now_ns = self._logs.clock.monotonic_ns()
         for (topic_id, _), window in self._windows.items():
             if topic_id == source.topic_id and window.from_seq <= from_seq < window.next_from_seq:
                 if now_ns - window.read_ns <= MAX_AGE_NS and _live(source, window) == window.live:
@@ -246,7 +245,7 @@ class Windows:
         key = (source.topic_id, from_seq)
         task = self._reading.get(key)
         if task is None:
-            task = self._reading[key] = self._engine.loop.create_task(self._read_source(source, from_seq))
+            task = self._reading[key] = self._logs.runtime.loop.create_task(self._read_source(source, from_seq))
             task.add_done_callback(lambda task: self._ended(key, task))
         await asyncio.wait([task])  # whoever goes away does not end it for the others
         return self._find(source, from_seq) if task.result().next_from_seq > from_seq else None
@@ -265,13 +264,13 @@ class Windows:
             skip_corrupt=True,
             routing=True,
         )
-        result = await self._engine.reader.read(source, query)
+        result = await self._reader.read(source, query)
         lost = result.tombstone is not None or result.corrupt_seqs or source.log.marks.trim_floor > from_seq + 1
         if not lost and result.next_from_seq > from_seq:
             log = source.log
             in_tail = log.held.flushed <= from_seq
             payloads = log.tail.payloads(from_seq + 1, result.next_from_seq + 1) if in_tail else None
-            window = Window(from_seq, result, 0, self._engine.clock.monotonic_ns(), payloads)
+            window = Window(from_seq, result, 0, self._logs.clock.monotonic_ns(), payloads)
             window.live = _live(source, window)
             self._windows[source.topic_id, from_seq] = window
             while len(self._windows) > MAX_WINDOWS:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
 from storage.platform.io.choose import backend_of
+from storage.platform.runtime import Runtime
 from storage.segments.copy_process import CopyProcess, CopyProcessDied
 from storage.segments.copying import Copied, Copy
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
 
 #: After so long without work it is ended.
 _IDLE_MS = 60_000
@@ -38,8 +36,10 @@ class Copier:
     only hands over to the next.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, runtime: Runtime, lock_descriptor: Callable[[], int | None]) -> None:
+        """`lock_descriptor`: by which the process holds the directory too; None where there can be no process."""
+        self._runtime = runtime
+        self._lock_descriptor = lock_descriptor
         self._process: CopyProcess | None = None
         self._starting = asyncio.Lock()
         self._thread: ThreadPoolExecutor | None = None
@@ -61,7 +61,7 @@ class Copier:
 
     def wants(self, records: int, size_bytes: int) -> bool:
         """Whether a copy of so much is worth the way."""
-        least = self._engine.options.absorb_process_records
+        least = self._runtime.options.absorb_process_records
         return 0 < least <= max(records, size_bytes // _BYTES_A_RECORD)
 
     async def make(self, wal_directory: str, job: Copy) -> Copied | None:
@@ -81,7 +81,7 @@ class Copier:
         finally:
             self._waiting -= 1
             self._outcomes += 1
-            self._used_ms = self._engine.monotonic_ms()
+            self._used_ms = self._runtime.monotonic_ms()
         self._backoff_ms = _BACKOFF_MS
         self.copies += 1
         return copied
@@ -93,12 +93,12 @@ class Copier:
 
     async def _ready(self) -> CopyProcess | None:
         """A process, started now; None where there can be none."""
-        engine = self._engine
+        runtime = self._runtime
         async with self._starting:
             if self._process is not None:
                 return self._process
-            lock = engine.lock_descriptor
-            if lock is None or backend_of(engine.fs) is None or engine.monotonic_ms() < self._not_before_ms:
+            lock = self._lock_descriptor()
+            if lock is None or backend_of(runtime.fs) is None or runtime.monotonic_ms() < self._not_before_ms:
                 return None
             try:
                 self._process = await self._in_thread(CopyProcess, lock)
@@ -114,7 +114,7 @@ class Copier:
         """Kill a process that somebody waits for and that comes to no end. Who waits is told."""
         while True:
             before = self._outcomes
-            await self._engine.clock.sleep(_PATIENCE_S)
+            await self._runtime.clock.sleep(_PATIENCE_S)
             if self._process is not None and self._waiting and self._outcomes == before:
                 self._process.kill()
 
@@ -122,7 +122,7 @@ class Copier:
         """There is no process: when the next may be started, in ms from now."""
         self.died += 1
         wait_ms = self._backoff_ms
-        self._not_before_ms = self._engine.monotonic_ms() + wait_ms
+        self._not_before_ms = self._runtime.monotonic_ms() + wait_ms
         self._backoff_ms = min(wait_ms * 2, _MAX_BACKOFF_MS)
         return wait_ms
 
@@ -133,7 +133,7 @@ class Copier:
 
     async def rest(self) -> None:
         """End the process if nobody has had use for it for a while."""
-        if self._process is not None and self._engine.monotonic_ms() - self._used_ms >= _IDLE_MS:
+        if self._process is not None and self._runtime.monotonic_ms() - self._used_ms >= _IDLE_MS:
             await self.close()
 
     async def close(self) -> None:

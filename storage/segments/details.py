@@ -16,17 +16,14 @@ from array import array
 from collections import OrderedDict
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import structlog
 
 from storage.errors import RecordCorrupt, SegmentUnreadable
 from storage.segments.io import SegmentGone, look_into, look_into_here
+from storage.segments.segments import Segments
 from storage.state.log import Log
 from storage.state.manifest import COLD, Details, Segment, Times
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
@@ -45,8 +42,9 @@ _LOADS_AHEAD = 2
 class DetailsCache:
     """Loads details, and lets go of those least recently asked for."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self._logs = segments.logs
         self._cache: OrderedDict[Segment, Log] = OrderedDict()
         #: More than half of the memory is taken: floors look no further ahead than the next segment.
         self._crowded = False
@@ -63,7 +61,7 @@ class DetailsCache:
     def remember(self, log: Log, segment: Segment) -> None:
         """The first records come into this segment: what is known of them in the log is kept from there on, if a floor
         will move through it and there is room, and nobody has to read it back."""
-        topic = self._engine.catalog.by_id.get(log.topic_id)
+        topic = self._logs.catalog.by_id.get(log.topic_id)
         if topic is None or segment.count or segment.details is not None:
             return
         config = topic.config
@@ -87,7 +85,9 @@ class DetailsCache:
                 self._begin(log, segment)
 
     def _begin(self, log: Log, segment: Segment) -> asyncio.Task[None]:
-        task = self._loads[segment] = self._engine.loop.create_task(self._load(log, segment), name="storage-details")
+        task = self._loads[segment] = self._logs.runtime.loop.create_task(
+            self._load(log, segment), name="storage-details"
+        )
         task.add_done_callback(lambda done: self._ended(segment, done))
         return task
 
@@ -122,14 +122,12 @@ class DetailsCache:
             await self._read(log, segment)
 
     async def _read(self, log: Log, segment: Segment) -> None:
-        engine, details = self._engine, None
+        logs, store, details = self._logs, self._segments.store, None
         if segment.tier == COLD:
             # Writes wait for this (caps): what is kept here must do, so that none of them waits for the cold store.
-            details = await look_into_here(
-                engine.logs, log, segment, engine.store.cached_details, log.topic_id, segment
-            )
+            details = await look_into_here(logs, log, segment, store.cached_details, log.topic_id, segment)
         if details is None:
-            details = await look_into(engine.logs, log, segment, engine.store.details, log.topic_id, segment)
+            details = await look_into(logs, log, segment, store.details, log.topic_id, segment)
         if segment.details is None and len(details.payloads) == segment.count:
             segment.details = details
             self._cache[segment] = log
@@ -142,7 +140,7 @@ class DetailsCache:
 
     def _drop_gone(self) -> None:
         """Forget segments without details, and those that no floor comes to any more."""
-        catalog = self._engine.catalog
+        catalog = self._logs.catalog
         for segment, log in list(self._cache.items()):
             if segment.details is None or catalog.log(log.topic_id) is not log or (segment.sealed and not segment.live):
                 del self._cache[segment]

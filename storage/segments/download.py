@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from operator import add
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from storage.format import idx_entry
 from storage.format.blocks import all_equal
@@ -25,6 +25,7 @@ from storage.format.checksum import checksum
 from storage.format.idx_entry import DELETED, ENTRY_SIZE, Entries
 from storage.format.segment_frame import APPEND, HEADER_SIZE, OVERHEAD
 from storage.format.segment_frame import DELETED as DELETE_BYTE
+from storage.log.logs import Logs
 from storage.platform.filesystem import File, Readable
 from storage.segments import names
 from storage.segments.data_file import open_data
@@ -38,9 +39,6 @@ from storage.segments.view import SegmentNotFound, sealed, withheld
 from storage.state.catalog import Topic
 from storage.state.manifest import COLD, Segment
 
-if TYPE_CHECKING:
-    from storage.engine import Engine
-
 #: Entries looked at in one go.
 _STRIDE = 2048
 _FLAGS_AT = 16
@@ -48,11 +46,19 @@ _DELETED = bytes((DELETE_BYTE,))
 _IS_DELETED = bytes(1 if flags & DELETED else 0 for flags in range(256))
 
 
+class Opened(Protocol):
+    """An engine with its recovery over, as far as a download needs it."""
+
+    logs: Logs
+    store: SegmentStore
+
+
 class SegmentDownload:
     """One file of a sealed segment: `size` bytes named by `etag`. `open_download` makes it; nothing is kept open."""
 
-    def __init__(self, engine: Engine, topic: Topic, segment: Segment) -> None:
-        self._engine = engine
+    def __init__(self, logs: Logs, store: SegmentStore, topic: Topic, segment: Segment) -> None:
+        self._logs = logs
+        self._store = store
         self._topic = topic
         self._segment = segment
         self.id = id_of(topic.log.topic_id, segment)
@@ -63,12 +69,9 @@ class SegmentDownload:
 
     async def open(self, ext: str) -> None:
         """Find out size and etag. Raises SegmentGone, RecordCorrupt, SegmentUnreadable."""
-        engine, log, segment = self._engine, self._topic.log, self._segment
-        logs, store = engine.logs, engine.store
+        logs, store, log, segment = self._logs, self._store, self._topic.log, self._segment
         if ext == DATA:
-            self.size = await look_into_here(
-                engine.logs, log, segment, data_size, engine.store, self.id, segment.end_seq
-            )
+            self.size = await look_into_here(logs, log, segment, data_size, store, self.id, segment.end_seq)
             return
         hidden = withheld(log, segment)
         content: bytes = await look_into_here(logs, log, segment, read_idx, store, self.id, segment.end_seq, hidden)
@@ -83,16 +86,16 @@ class SegmentDownload:
         """
         if self._content is not None:
             return self._content[begin:end]
-        engine, log, segment = self._engine, self._topic.log, self._segment
+        log, segment = self._topic.log, self._segment
         while self.current():
             cold, hidden = segment.tier == COLD, withheld(log, segment)
             try:
                 return await look_into(
-                    engine.logs,
+                    self._logs,
                     log,
                     segment,
                     read_data,
-                    engine.store,
+                    self._store,
                     self.id,
                     cold,
                     segment.end_seq,
@@ -112,20 +115,20 @@ class SegmentDownload:
         """Whether the manifest still names these files."""
         segment = self._segment
         return (
-            self._engine.catalog.by_id.get(self.id.topic_id) is self._topic
+            self._logs.catalog.by_id.get(self.id.topic_id) is self._topic
             and self._topic.log.held.manifest.named(self.id.first_seq) is segment
             and segment.gen == self.id.gen
         )
 
 
-async def open_download(engine: Engine, name: str, first_seq: int, ext: str) -> SegmentDownload:
+async def open_download(engine: Opened, name: str, first_seq: int, ext: str) -> SegmentDownload:
     """A file (DATA or IDX) of the sealed segment that begins with `first_seq`.
 
     Raises TopicNotFound, SegmentNotFound (detail.reason: active, absent), RecordCorrupt, SegmentUnreadable.
     """
     while True:
-        topic = engine.topic(name)
-        download = SegmentDownload(engine, topic, sealed(topic, first_seq))
+        topic = engine.logs.topic(name)
+        download = SegmentDownload(engine.logs, engine.store, topic, sealed(topic, first_seq))
         try:
             await download.open(ext)
         except SegmentGone:

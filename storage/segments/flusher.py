@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -24,18 +24,17 @@ from storage.log.position import split
 from storage.platform.slices import in_slices
 from storage.segments.copier import Copier
 from storage.segments.copying import Copied, Copy, append, open_writer, read
+from storage.segments.details import DetailsCache
 from storage.segments.errors import SegmentBroken
 from storage.segments.flush_plan import Plan, last_words, plan_flush
 from storage.segments.rewrite import rewrite_anew
+from storage.segments.segments import Segments
 from storage.segments.store import id_of
 from storage.segments.writer import MAX_JUMP, ActiveSegment
 from storage.state.catalog import Topic
 from storage.state.log import Log
 from storage.state.manifest import Segment, opened
 from storage.state.retained import Written
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
@@ -60,12 +59,19 @@ CONSUMED_BYTES = 4 << 20
 class Flusher:
     """One round at a time; see `tick`."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self, segments: Segments, details: DetailsCache, copying: Copier, wal_directory: Callable[[int], str]
+    ) -> None:
+        """`wal_directory` of a shard: where the process that copies finds its log."""
+        self._segments = segments
+        self._logs = segments.logs
+        self._runtime = segments.logs.runtime
+        self._details = details
+        self._wal_directory = wal_directory
         self._writers: dict[int, ActiveSegment] = {}
         self._sought_old_ms = 0
         #: Who makes the large copies.
-        self.copying = Copier(engine)
+        self.copying = copying
         #: Counters for the metrics: records and bytes flushed, segments opened and sealed, files given up.
         self.records = 0
         self.bytes = 0
@@ -77,9 +83,9 @@ class Flusher:
     async def work(self) -> None:
         """Flush what is due. Raises StorageError, OSError, SegmentError; all of it is tried again."""
         before = -1
-        while before != self.records and not self._engine.segment_worker.pausing:  # nothing moved = nothing can be
+        while before != self.records and not self._segments.pausing:  # nothing moved = nothing can be
             before = self.records
-            due = await self._logs(self._due)
+            due = await self._found(self._due)
             due.sort(key=lambda log: log.tail.oldest_ts(log.held.flushed + 1) or 0)
             await self._flush(due[:_ROUND_LOGS])
         await self._seal_old()
@@ -90,13 +96,13 @@ class Flusher:
 
         Whoever stops the broker waits so long and no longer: the next start reads from the log what is left then.
         """
-        until = self._engine.monotonic_ms() + FINISH_WITHIN_MS
+        until = self._logs.monotonic_ms() + FINISH_WITHIN_MS
         before = -1
         while before != self.records:
             before = self.records
-            logs = await self._logs(lambda log: log.head - log.held.flushed >= _WORTH_FINISHING)
+            logs = await self._found(lambda log: log.head - log.held.flushed >= _WORTH_FINISHING)
             for begin in range(0, len(logs), _SIDE_BY_SIDE):
-                if self._engine.monotonic_ms() >= until:
+                if self._logs.monotonic_ms() >= until:
                     return
                 await self._flush(logs[begin : begin + _SIDE_BY_SIDE])
 
@@ -105,36 +111,36 @@ class Flusher:
         before = -1
         while before != self.records:  # else nothing comes of trying again now
             before = self.records
-            await self._flush(await self._logs(lambda log: log.oldest_unflushed() is not None))
+            await self._flush(await self._found(lambda log: log.oldest_unflushed() is not None))
 
-    async def _logs(self, wanted: Callable[[Log], bool]) -> list[Log]:
+    async def _found(self, wanted: Callable[[Log], bool]) -> list[Log]:
         """Those of which this is true, and that can be worked on now."""
-        topics = in_slices(list(self._engine.catalog.topics.values()), self._engine.clock)
+        topics = in_slices(list(self._logs.catalog.topics.values()), self._logs.clock)
         found = [topic async for topic in topics if wanted(topic.log)]
         return [topic.log for topic in found if self._usable(topic)]  # as things are now, at the end of all slices
 
     def _usable(self, topic: Topic) -> bool:
-        engine, log = self._engine, self._engine.shards[topic.log.shard].log
-        there = engine.catalog.by_id.get(topic.topic_id) is topic and not topic.provisional
-        return there and topic.topic_id not in engine.changing and log.failed is None and not log.full
+        logs, log = self._logs, self._logs.shards[topic.log.shard].log
+        there = logs.catalog.by_id.get(topic.topic_id) is topic and not topic.provisional
+        return there and topic.topic_id not in logs.changing and log.failed is None and not log.full
 
     def _due(self, log: Log) -> bool:
         if log.head <= log.held.flushed or (first := log.oldest_unflushed()) is None:
             return False
-        engine, options = self._engine, self._engine.options
+        logs, options = self._logs, self._logs.options
         oldest, lsn = log.tail.oldest_ts(first), log.tail.oldest_lsn(first)
         if oldest is None or lsn is None:
             return False
         most_records, most_bytes = options.checkpoint_records, options.checkpoint_bytes
-        topic = engine.catalog.by_id.get(log.topic_id)  # None: it went between two slices
+        topic = logs.catalog.by_id.get(log.topic_id)  # None: it went between two slices
         if topic is not None and topic.config.retention is Retention.CONSUMED:
             most_records, most_bytes = min(most_records, CONSUMED_RECORDS), min(most_bytes, CONSUMED_BYTES)
-        active_file = split(engine.shards[log.shard].log.end_lsn)[0]
+        active_file = split(logs.shards[log.shard].log.end_lsn)[0]
         return (
             log.head + 1 - first >= most_records
             or log.tail.entries_from(first) >= options.checkpoint_batches
             or log.unflushed_bytes() >= most_bytes
-            or engine.now_ms() - oldest >= options.checkpoint_age_ms
+            or logs.now_ms() - oldest >= options.checkpoint_age_ms
             or split(lsn)[0] < active_file - 1
         )
 
@@ -158,7 +164,6 @@ class Flusher:
             self._drop_writer(topic_id)
 
     async def _flush_shard(self, index: int, logs: list[Log]) -> None:
-        engine = self._engine
         await self._open_segments(logs)
         flushed: list[tuple[Log, Plan, Copied]] = []
         try:
@@ -168,22 +173,22 @@ class Flusher:
             saying: list[Awaitable[Any]] = []
             flushed_seqs: dict[int, int] = {}
             for log, plan, copied in flushed:
-                if words := last_words(log, plan, copied.data_bytes, engine.options):
+                if words := last_words(log, plan, copied.data_bytes, self._logs.options):
                     saying.append(self._say(log, words))
                 else:
                     flushed_seqs[log.topic_id] = plan.last_seq
             if flushed_seqs:
-                mark = encode_controls([control.CheckpointMark(absorbed=flushed_seqs)], 0, engine.now_ms())
-                saying.append(engine.submit_unit(engine.shards[index], 0, mark, frees=True))
+                mark = encode_controls([control.CheckpointMark(absorbed=flushed_seqs)], 0, self._logs.now_ms())
+                saying.append(self._logs.submit_unit(self._logs.shards[index], 0, mark, frees=True))
             await _all(saying)
         finally:
             for log in logs:
                 log.held.written = None
 
     async def _flush_log(self, log: Log, flushed: list[tuple[Log, Plan, Copied]]) -> None:
-        plan = plan_flush(log, self._engine.options)
+        plan = plan_flush(log, self._logs.options)
         if plan is not None:
-            self._engine.segments.remember(log, plan.segment)
+            self._details.remember(log, plan.segment)
         try:
             if plan is not None and (copied := await self._write(log, plan)) is not None:
                 flushed.append((log, plan, copied))
@@ -206,13 +211,13 @@ class Flusher:
         ended = [] if active is None else [active.ended()]
         await self._say(log, [*ended, opened(first_seq)])
         if active is not None and not active.count:
-            self._engine.housekeeping.forget(log, active)
+            self._segments.removed(id_of(log.topic_id, active), active.tier)
 
     async def _say(self, log: Log, values: Sequence[control.Control]) -> None:
         """One segment ends, or the next one begins, or both at once: nobody writes to the files there were."""
         self._drop_writer(log.topic_id)
-        encoded = encode_controls(values, log.topic_id, self._engine.now_ms())
-        await self._engine.submit_controls(log, encoded, frees=True)
+        encoded = encode_controls(values, log.topic_id, self._logs.now_ms())
+        await self._logs.submit_controls(log, encoded, frees=True)
         events = [value.event for value in values if isinstance(value, control.Segment)]
         self.opened += events.count("opened")
         self.sealed += events.count("sealed")
@@ -225,16 +230,15 @@ class Flusher:
             return False
         if log.tail.oldest_lsn(first_seq) is None:
             return True
-        return plan_flush(log, self._engine.options) is not None
+        return plan_flush(log, self._logs.options) is not None
 
     async def _write(self, log: Log, plan: Plan) -> Copied | None:
         """Copy the frames into the segment's files; None when that has to be tried again."""
-        engine = self._engine
         dead = log.tail.dead_bits(plan.first_seq, plan.last_seq + 1)
         # From here to the mark the log is kept: what is deleted meanwhile is in these files, alive.
-        log.held.written = written = Written(plan.first_seq, dead, engine.shards[log.shard].applied_lsn)
+        log.held.written = written = Written(plan.first_seq, dead, self._logs.shards[log.shard].applied_lsn)
         try:
-            copied = await self._copy(log, plan, plan.copy(log, engine.path, dead))
+            copied = await self._copy(log, plan, plan.copy(log, self._runtime.path, dead))
         except SegmentBroken as error:
             self.broken += 1
             _log.error("segment_broken", topic_id=log.topic_id, error=str(error))
@@ -250,34 +254,33 @@ class Flusher:
     async def _copy(self, log: Log, plan: Plan, job: Copy) -> Copied:
         if self.copying.wants(plan.records, plan.size_bytes):
             self._drop_writer(log.topic_id)  # it knows nothing of what another appends
-            copied = await self.copying.make(self._engine.wal_directory(log.shard), job)
+            copied = await self.copying.make(self._wal_directory(log.shard), job)
             if copied is not None:
                 return copied
-        return await self._engine.run_io(self._append, log, job)
+        return await self._runtime.run_io(self._append, log, job)
 
     def _append(self, log: Log, job: Copy) -> Copied:
         """On the I/O pool, in files that stay open."""
-        engine = self._engine
-        reading = read(engine.wal_files, log.shard, job)
+        reading = read(self._logs.wal_files, log.shard, job)
         writer = self._writers.get(log.topic_id)
         if writer is not None and (writer.id != job.id or writer.end_seq != job.end_seq):
             # Of another segment; or an earlier turn was written and its mark failed: the same again, from its end.
             self._drop_writer(log.topic_id)
             writer = None
         if writer is None:
-            writer = self._writers[log.topic_id] = open_writer(engine.fs, job)
+            writer = self._writers[log.topic_id] = open_writer(self._runtime.fs, job)
         return append(writer, job, reading)
 
     async def renew(self, log: Log, segment: Segment) -> None:
         """The files' state on disk is unknown after a failed sync: go on in new ones, made of what was marked."""
-        engine = self._engine
+        logs, runtime = self._logs, self._runtime
         self._drop_writer(log.topic_id)
         id = id_of(log.topic_id, segment)
-        made = await engine.run_io(rewrite_anew, engine.fs, engine.path, id, segment.end_seq, segment.dead)
+        made = await runtime.run_io(rewrite_anew, runtime.fs, runtime.path, id, segment.end_seq, segment.dead)
         value = segment.frame("rewritten", gen=made.id.gen, data_bytes=made.data_bytes)
-        await engine.submit_controls(log, encode_controls([value], log.topic_id, engine.now_ms()), frees=True)
-        engine.store.reader.forget(id)
-        engine.housekeeping.retire(id)
+        await logs.submit_controls(log, encode_controls([value], log.topic_id, logs.now_ms()), frees=True)
+        self._segments.store.reader.forget(id)
+        self._segments.retired.append(id)
 
     def _drop_writer(self, topic_id: int) -> None:
         writer = self._writers.pop(topic_id, None)
@@ -287,17 +290,16 @@ class Flusher:
     # -- sealing -----------------------------------------------------------------------------------------------------
 
     async def _seal_old(self) -> None:
-        engine = self._engine
-        max_age_ms = engine.options.segment_max_age_ms
+        max_age_ms = self._logs.options.segment_max_age_ms
         if not max_age_ms:
             return
-        oldest = engine.now_ms() - max_age_ms
-        if engine.monotonic_ms() - self._sought_old_ms < max_age_ms // _SEEK_OLD:
+        oldest = self._logs.now_ms() - max_age_ms
+        if self._logs.monotonic_ms() - self._sought_old_ms < max_age_ms // _SEEK_OLD:
             return  # it is a long way through all topics
-        self._sought_old_ms = engine.monotonic_ms()
-        logs = await self._logs(lambda log: _begun_before(log, oldest))
+        self._sought_old_ms = self._logs.monotonic_ms()
+        logs = await self._found(lambda log: _begun_before(log, oldest))
         for begin in range(0, len(logs), _SEALS_AT_ONCE):
-            if engine.segment_worker.pausing:
+            if self._segments.pausing:
                 self._sought_old_ms = 0  # the others with the next round
                 return
             await _all(

@@ -9,8 +9,6 @@ Source: docs/reference/api.md#segments.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from storage.errors import RequestError
@@ -20,9 +18,6 @@ from storage.records.values import LossCause
 from storage.state.catalog import Topic
 from storage.state.log import Log
 from storage.state.manifest import Segment
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
 
 #: Of the frames in .data and the entries in .idx (docs/reference/format.md).
 FILE_FORMAT = 1
@@ -83,17 +78,17 @@ class SegmentsView(msgspec.Struct, frozen=True, kw_only=True):
     tail: TailView
 
 
-def view_of(engine: Engine, topic: Topic) -> SegmentsView:
-    """The segments of a topic's log now."""
+def view_of(topic: Topic, cluster_id: str, shard: ShardLog) -> SegmentsView:
+    """The segments of a topic's log now. `shard`: the one that its log is in."""
     log = topic.log
     return SegmentsView(
-        cluster_id=engine.cluster_id,
+        cluster_id=cluster_id,
         topic_id=log.topic_id,
         epoch=log.epoch,
         earliest_seq=log.earliest_seq,
         evict_floor=log.marks.evict_floor,
         head_seq=log.head,
-        durable_seq=durable_seq(log, synced_lsn(engine.shards[log.shard].log)),
+        durable_seq=durable_seq(log, synced_lsn(shard)),
         loss=[LossView(from_seq=begin, to_seq=end, cause=cause) for begin, end, cause in log.marks.loss],
         # One that was opened and never written to is none yet: it may even have no files.
         segments=[_view(log, segment) for segment in log.held.manifest.segments if segment.count],

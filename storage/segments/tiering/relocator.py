@@ -8,7 +8,7 @@ Of one segment, each step durable before the next:
     4  .data here unlinked                    crash before: the next start does it
     5  topic.json                             crash before: the next start's first round does it
 
-While a segment is being copied it is claimed (`Housekeeping.busy`), since its files must not change. A deletion in a
+While a segment is being copied it is claimed (`Segments.busy`), since its files must not change. A deletion in a
 cold segment changes the .idx here; the one there follows (`index_changed`). A drop, or a topic's deletion, comes here
 once its frame is synced (`gone`, `take_deleted`). What was not done when the process ended is found again by comparing
 a listing of the store with the manifests, and deleted topics by `pending_deletes`.
@@ -21,7 +21,7 @@ Source: docs/reference/format.md#cold-tier.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -30,6 +30,7 @@ from storage.log.encode import encode_controls
 from storage.segments.errors import SegmentError
 from storage.segments.housekeeping import needs_rewrite
 from storage.segments.names import SegmentId
+from storage.segments.segments import Segments
 from storage.segments.store import id_of
 from storage.segments.tiering import relocation
 from storage.segments.tiering.pending_uploads import PendingUploads, pending_for
@@ -38,9 +39,6 @@ from storage.segments.tiering.tier import ColdTier
 from storage.state.catalog import Topic
 from storage.state.log import Log
 from storage.state.manifest import COLD, HOT, Segment
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
@@ -53,8 +51,11 @@ _SLICE = 1000
 class Relocator:
     """One round at a time. Without a cold tier nothing is ever done."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self._logs = segments.logs
+        self._runtime = segments.logs.runtime
+        segments.on_removed = self.gone
         self._round: asyncio.Task[None] | None = None
         self._stopping = False
         #: Logs that have objects in the store; None until it has been listed.
@@ -74,7 +75,9 @@ class Relocator:
     def gone(self, id: SegmentId, tier: str) -> None:
         """By a synced frame this segment is in no manifest any more."""
         pending = self._pending.get(id.topic_id)
-        if self._engine.store.cold is not None and (tier == COLD or (pending is not None and id in pending.attempted)):
+        if self._segments.store.cold is not None and (
+            tier == COLD or (pending is not None and id in pending.attempted)
+        ):
             pending = self._owes(id.topic_id)
             pending.garbage.add(id)
             pending.attempted.discard(id)
@@ -87,7 +90,7 @@ class Relocator:
 
     def take_deleted(self, topic_id: int) -> bool:
         """The folder of a deleted log is gone. True: its objects are removed too, and then it is forgotten."""
-        if self._engine.store.cold is None or (self._present is not None and topic_id not in self._present):
+        if self._segments.store.cold is None or (self._present is not None and topic_id not in self._present):
             return False
         self.deleted.add(topic_id)
         return True
@@ -99,7 +102,7 @@ class Relocator:
 
     async def tick(self) -> None:
         """One round, which goes on when its caller goes away. Raises what could not be done; it is tried again."""
-        if self._engine.load_shedding.puts_off("relocator"):
+        if self._runtime.load_shedding.puts_off("relocator"):
             return
         await self.wait_idle()
         self._round = asyncio.ensure_future(self.work())
@@ -118,12 +121,12 @@ class Relocator:
 
     async def work(self) -> None:
         """See the module."""
-        cold = self._engine.store.cold
+        cold = self._segments.store.cold
         if cold is None:
             return
         if self._present is None:
             if cold.mark_used is not None:
-                await self._run(cold.mark_used, any(_has_cold(topic) for topic in self._engine.catalog.topics.values()))
+                await self._run(cold.mark_used, any(_has_cold(topic) for topic in self._logs.catalog.topics.values()))
             self._present = await self._take_stock(cold)
         await self._remove_hot_data()
         await self._remove_logs(cold)
@@ -146,7 +149,7 @@ class Relocator:
     async def _due(self) -> list[Topic]:
         """Topics for which there is something to do."""
         found: list[Topic] = []
-        for number, topic in enumerate(list(self._engine.catalog.topics.values()), 1):
+        for number, topic in enumerate(list(self._logs.catalog.topics.values()), 1):
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
             logs = () if topic.provisional else topic.logs
@@ -157,9 +160,9 @@ class Relocator:
     async def _run(self, job: Any, *arguments: Any, **options: Any) -> Any:
         """On the cold pool; a request that failed is counted."""
         try:
-            return await self._engine.run_cold(lambda: job(*arguments, **options))
+            return await self._runtime.run_cold(lambda: job(*arguments, **options))
         except ColdError:
-            cold = self._engine.store.cold
+            cold = self._segments.store.cold
             assert cold is not None
             cold.count_error()
             raise
@@ -169,9 +172,8 @@ class Relocator:
             raise ShuttingDown()
 
     async def _look_after(self, cold: ColdTier, topic: Topic) -> None:
-        engine = self._engine
         for log in topic.logs:
-            if engine.shards[log.shard].log.failed is not None:
+            if self._logs.shards[log.shard].log.failed is not None:
                 continue
             while not self._stopping and (segment := self._next(log)) is not None:
                 if not await self._relocate(cold, log, segment):
@@ -183,39 +185,39 @@ class Relocator:
 
     def _next(self, log: Log) -> Segment | None:
         """The oldest segment that is to move. Those in front of it have: so the tier has no holes."""
-        options, housekeeping = self._engine.options, self._engine.housekeeping
+        options, shared = self._logs.options, self._segments
         segments = log.held.manifest.segments
         if len(segments) <= options.hot_retain_segments and not options.hot_retain_bytes:
             return None
         for segment in relocation.beyond_retention(segments, options.hot_retain_segments, options.hot_retain_bytes):
             if segment.tier == HOT and segment.live:
-                pinned = self._engine.backups.pins.holds(id_of(log.topic_id, segment))
-                waits = pinned or segment in housekeeping.busy or needs_rewrite(log, segment)
+                pinned = shared.pins.holds(id_of(log.topic_id, segment))
+                waits = pinned or segment in shared.busy or needs_rewrite(log, segment)
                 return None if waits else segment
         return None
 
     async def _relocate(self, cold: ColdTier, log: Log, segment: Segment) -> bool:
         """Steps 1 to 4; whether the segment has moved."""
-        engine, id = self._engine, id_of(log.topic_id, segment)
-        engine.housekeeping.busy.add(segment)
+        shared, id = self._segments, id_of(log.topic_id, segment)
+        shared.busy.add(segment)
         try:
             pending = self._owes(log.topic_id)
             pending.attempted.add(id)
             assert self._present is not None
             self._present.add(log.topic_id)
-            await self._run(relocation.copy, engine.store, cold, log.topic_id, segment, self._go_on)
+            await self._run(relocation.copy, shared.store, cold, log.topic_id, segment, self._go_on)
             self._go_on()
-            if not self._names(id, HOT) or engine.backups.pins.holds(id):
+            if not self._names(id, HOT) or shared.pins.holds(id):
                 return False  # the topic was deleted; or this has to wait, and is put again
-            frame = encode_controls([segment.frame("tier", tier=COLD)], log.topic_id, engine.now_ms())
-            await engine.submit_controls(log, frame, frees=True)
+            frame = encode_controls([segment.frame("tier", tier=COLD)], log.topic_id, self._logs.now_ms())
+            await self._logs.submit_controls(log, frame, frees=True)
             if not self._names(id, COLD):
                 return False
             pending.attempted.discard(id)
             pending.topic_file = True
             self._leftover.append(id)
         finally:
-            engine.housekeeping.busy.discard(segment)
+            shared.busy.discard(segment)
         self.relocated += 1
         self.relocated_bytes += segment.data_bytes
         await self._remove_hot_data()
@@ -223,27 +225,27 @@ class Relocator:
 
     def _names(self, id: SegmentId, tier: str) -> bool:
         """Whether the log is there, and its manifest has this segment in that tier."""
-        log = self._engine.catalog.log(id.topic_id)
+        log = self._logs.catalog.log(id.topic_id)
         segment = log.held.manifest.named(id.first_seq) if log is not None else None
         return segment is not None and (segment.gen, segment.tier) == (id.gen, tier)
 
     async def _remove_hot_data(self) -> None:
-        engine = self._engine
+        runtime = self._runtime
         while self._leftover:
             id = self._leftover[0]
-            await engine.run_cold(relocation.remove_hot_data, engine.fs, engine.path, id)
+            await runtime.run_cold(relocation.remove_hot_data, runtime.fs, runtime.path, id)
             self._leftover.pop(0)
-            engine.store.forget(id)  # whoever opened it until now must not keep its bytes from being freed
+            self._segments.store.forget(id)  # whoever opened it until now must not keep its bytes from being freed
 
     # -- the store as the manifests are ------------------------------------------------------------------------------
 
     async def _pay(self, cold: ColdTier, topic: Topic, log: Log, pending: PendingUploads) -> None:
-        engine = self._engine
+        runtime = self._runtime
         for id in list(pending.indexes):
             compare = pending.indexes.pop(id)
             if self._names(id, COLD):
                 try:
-                    await self._run(relocation.put_idx, engine.fs, engine.path, cold, id, compare=compare)
+                    await self._run(relocation.put_idx, runtime.fs, runtime.path, cold, id, compare=compare)
                 except BaseException:
                     if self._names(id, COLD):
                         pending.indexes.setdefault(id, compare)
@@ -277,7 +279,7 @@ class Relocator:
             self._present.discard(topic_id)
             self._pending.pop(topic_id, None)
             self._troubled.discard(topic_id)
-            self._engine.catalog.pending_deletes.discard(topic_id)
+            self._logs.catalog.pending_deletes.discard(topic_id)
             self.deleted.discard(topic_id)
 
     async def _take_stock(self, cold: ColdTier) -> set[int]:
@@ -287,13 +289,13 @@ class Relocator:
             parsed = cold.parse(key)
             if parsed is not None:
                 found.setdefault(parsed[0], set()).add(parsed[1])
-        engine = self._engine
-        for topic in engine.catalog.topics.values():
+        catalog = self._logs.catalog
+        for topic in catalog.topics.values():
             for log in topic.logs:
                 pending = pending_for(log, found.get(log.topic_id, set()))
                 if pending is not None:
                     self._pending[log.topic_id] = pending
-        for topic_id in found.keys() - engine.catalog.by_id.keys() - engine.catalog.pending_deletes:
+        for topic_id in found.keys() - catalog.by_id.keys() - catalog.pending_deletes:
             _log.warning("unknown_folder_in_cold_tier", folder=cold.log_folder(topic_id))  # not ours to remove
         return set(found)
 

@@ -142,7 +142,7 @@ async def test_what_happens_behind_the_instant_is_not_in_it(rig: Rig, monkeypatc
                 await asyncio.sleep(0)
         return await run_io(job, *arguments)
 
-    monkeypatch.setattr(rig.engine, "run_io", unhurried)
+    monkeypatch.setattr(rig.engine.runtime, "run_io", unhurried)
     there = await rig.seen()
     churning: list[asyncio.Task[None]] = []
 
