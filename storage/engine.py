@@ -162,7 +162,9 @@ class Engine:
         self.reservations = Reservations(self)
         self.admin = TopicAdmin(self)
         self._wire_segments(logs)
-        self.queues = Queues(self)
+        self.queues = Queues(
+            logs, self.reader, self.admin, self.expiry, new_write=partial(Write, self), tracer=lambda: self.tracer
+        )
         self.routers = Routers(
             logs,
             self.reader,
@@ -687,7 +689,7 @@ class Engine:
             *collect_segments(
                 self.shared_segments, self.segment_worker, self.flusher, self.housekeeping, self.relocator
             ),
-            *collect_queues(self),
+            *collect_queues(logs, self.queues),
             *collect_routers(logs, self.routers),
             *collect_consumers(logs, self.consumers, self.reclaim),
             *collect_backups(self.backups),

@@ -12,11 +12,12 @@ import msgspec
 
 from broker.api.render import Names, quoted, shown, to_be_shown
 from broker.api.render_columns import job_objects
+from storage.queues.lease_queue import ClaimedBatch, ClaimedJob
 from storage.records.contiguous import ContiguousRecords, parts_of
-from storage.state.queues.values import ClaimedBatch, ClaimedJob, Settled
+from storage.state.queues.values import Settled
 
 if TYPE_CHECKING:
-    from storage.queues.claims import Claimed
+    from storage.queues.lease_queue import Claimed
 
 _JOB = b'{"$seq":%d,"lease_id":"lease_%016x","deadline":%d,"$ts":%d%b,"deliveries":%d,%b'
 #: From so many jobs on it is quicker to write them all by one template.

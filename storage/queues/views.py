@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from heapq import nsmallest
 from itertools import islice
 
-from storage.queues.checks import table_of
 from storage.records.values import QueueFigures
 from storage.state.catalog import Topic
 from storage.state.log import Log
-from storage.state.queues.job import DEAD, DELAYED, LEASED, READY, SHOWN, Job
+from storage.state.queues.leases import DEAD, DELAYED, LEASED, READY, SHOWN, Job
 from storage.state.queues.values import JobState, JobView
 
 
 def figures(topic: Topic, now_ms: int, *, waiting: int) -> QueueFigures:
     """A queue's figures; `waiting`: claims that wait."""
-    table, log = table_of(topic), topic.log
+    log = topic.log
+    table = log.queue
+    assert table is not None
     ready = table.ready(log.count)
     return QueueFigures(
         ready=ready,

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from storage.errors import ShuttingDown
-from storage.state.queues.values import ClaimedJob
+from storage.queues.lease_queue import ClaimedJob
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -59,7 +59,7 @@ class Worker:
                 self._room.clear()
                 await self._room.wait()
             max_bytes = 0 if self.room_for is None else await self.room_for(room)
-            claimed = await self._queues.claiming.claim_for(self, room, max_bytes)
+            claimed = await self._queues.claim_for(self, room, max_bytes)
             for job in claimed.jobs:
                 if claimed.stands(job):  # of one that has ended by now nobody would ever say so again
                     self._held[job.record.seq] = job.lease_id

@@ -21,7 +21,7 @@ from storage.format.segment_frame import lengths_of_live
 from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, HOP_SHIFT, LENGTH
 from storage.log.position import split
 from storage.records import columns
-from storage.records.batch_slices import BatchSlice
+from storage.records.batch_slices import BatchSlice, consecutive_ranges
 from storage.records.contiguous import ContiguousRecords, chain_records
 from storage.records.labelled import Labelled
 from storage.records.values import ReadQuery, StoredRecord
@@ -90,6 +90,8 @@ class Scan:
     @property
     def records(self) -> Sequence[StoredRecord]:
         """The records found so far."""
+        if not self._parts:
+            return self._separate
         return chain_records([*self._parts, self._separate] if self._separate else self._parts)
 
     def _add(self, part: ContiguousRecords | Labelled, count: int) -> None:
@@ -118,7 +120,8 @@ class Scan:
         max_bytes, routing = query.max_bytes, query.routing
         if piece.slice.ts < self._oldest_ts:
             return seq + len(piece.slice.sizes) - 1
-        if plain and (room := self._room(len(piece.slice.sizes))) >= columns.LEAST:
+        there = len(piece.slice.sizes)
+        if plain and there >= columns.LEAST and (room := self._room(there)) >= columns.LEAST:
             sizes = piece.slice.sizes[:room]
             found = columns.from_log(
                 data, at, sizes, topic_id, seq, verified=piece.verified, unrouted=routing, labelled=True
@@ -319,6 +322,38 @@ class Scan:
 
 
 _NOTHING = (0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+class Read(NamedTuple):
+    """All requested records, in order, and their payload bytes."""
+
+    records: Sequence[StoredRecord]
+    sizes: Sequence[int]
+
+
+def cached(topic: Topic, seqs: Sequence[int], now_ms: int, max_bytes: int) -> Read | None:
+    """The records with these ascending seqs, if the bytes of all of them are in the tail cache; else None.
+
+    None as well when one has expired or is damaged, or when they have more than `max_bytes`.
+    """
+    log, tail = topic.log, topic.log.tail
+    first, last, count = seqs[0], seqs[-1], len(seqs)
+    if first <= log.held.flushed or last > log.head:
+        return None
+    sizes: list[int] = []
+    query = ReadQuery(limit=count, max_bytes=max_bytes, skip_corrupt=True)  # nothing is raised here
+    scan = Scan(topic, query, now_ms, count)
+    ranges = ((first, last),) if last - first + 1 == count else consecutive_ranges(seqs)
+    for begin, end in ranges:
+        sizes += tail.payloads(begin, end + 1)
+        for slice_ in tail.slices(begin, end + 1):
+            in_cache = log.cached.get(slice_.batch_seq)
+            if in_cache is None:
+                return None
+            dead = None if tail.dead is None else tail.dead_between(slice_.first_seq, len(slice_.sizes))
+            scan.take(Piece(slice_, in_cache[0], in_cache[1] + slice_.offset, True, dead))
+    records = scan.records
+    return Read(records, sizes) if len(records) == count else None
 
 
 def _sound(data: bytes, at: int, size: int) -> bool:

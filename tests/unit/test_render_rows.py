@@ -15,10 +15,10 @@ from broker.api.render_columns import job_objects, record_objects
 from storage.format import segment_frame, wal_frame
 from storage.format.binary import binary_body
 from storage.format.wal_frame import FrameType
+from storage.queues.lease_queue import ClaimedBatch
 from storage.records import columns
 from storage.records.contiguous import ChainedRecords, ContiguousRecords
 from storage.records.values import StoredRecord
-from storage.state.queues.values import ClaimedBatch
 
 TOPIC_ID, TS = 7, 1_700_000_000_000
 ALL = render.Shape()

@@ -10,11 +10,11 @@ import pytest
 
 from storage.format import wal_frame
 from storage.format.wal_frame import FrameType
+from storage.queues.lease_queue import ClaimedBatch, ClaimedJob
 from storage.records import columns
 from storage.records.contiguous import ChainedRecords
 from storage.records.values import StoredRecord
 from storage.state.queues.prefetched import PrefetchedRecords
-from storage.state.queues.values import ClaimedBatch, ClaimedJob
 
 TOPIC_ID, TS = 7, 1_700_000_000_000
 
