@@ -241,7 +241,7 @@ class TopicAdmin:
         table = topic.log.queue
         if table is None or topic.leases_durable or not leases_durable(config):
             return []
-        await self._engine.queues.queue_of(topic).quiet()
+        await self._engine.queues.quiet(topic)
         return lease_frames(table)
 
     def _write_out(self, log: Log) -> list[asyncio.Future[int | None]]:
