@@ -1,15 +1,15 @@
-"""Takes a backup of an engine at work: one instant of all of it. Source: docs/adr/0027.
+"""Takes a backup of a running engine, as of one instant. Source: docs/adr/0027.
 
-1. Sealed segments that the backup directory does not have are copied. Nothing waits for that.
-2. From here on the log is not trimmed. A snapshot is taken.
-3. Flushing and housekeeping stand still for a moment. Every segment there is is pinned, and what was on its way into
-   the log has come out of it: from now on no manifest changes.
-4. The instant: on the loop, for all shards at once, the place up to which anything was answered. What was answered
-   before is below it, and nothing is below it that was caused by anything behind it. Then all goes on as ever.
-5. When that much is synced: the log from where the snapshot begins up to there, the snapshot, every .idx.
-6. What has been sealed since 1. Then the manifest.
+1. Copy sealed segments that the backup directory does not have.
+2. From here on the log is not trimmed. Take a snapshot.
+3. Pause flushing and housekeeping, pin every segment, and wait until the log has completed what was submitted. From now
+   on no manifest changes.
+4. The instant: note on the loop, for all shards at once, the LSN up to which writes were acknowledged. All of them are
+   below it, and nothing below it depends on anything after it. Then flushing and housekeeping continue.
+5. Once the log is synced that far, copy it from where the snapshot begins, and copy the snapshot and every .idx.
+6. Copy segments sealed since step 1. Then write the manifest.
 
-Writers never wait. A segment is let go as soon as it is copied, and so is the log.
+Writers never wait. Each segment is unpinned as soon as it is copied, and so is the log.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from storage.segments.segment_worker import SegmentWorker
 from storage.segments.segments import Segments
 from storage.state.manifest import COLD, SegmentState
 
-#: Segments that are copied in one go on the I/O pool.
+#: Segments copied by one job on the I/O pool.
 _AT_ONCE = 64
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A backup that was taken. `referenced` segments are in the cold store only; `heads` of all topics, as copied."""
+    """A finished backup. `referenced` segments are only in the cold store; `heads`: of all topics, as copied."""
 
     directory: str
     number: int
@@ -80,7 +80,7 @@ class Part(NamedTuple):
 
     @property
     def id(self) -> SegmentId:
-        """What its files are called here. A backup holds what is packed as a plain .data: it has its `plain` name."""
+        """The id of its files in the data directory. A backup has a packed segment as .data, under its `plain` id."""
         return SegmentId(self.topic_id, self.state.first_seq, self.state.gen, bool(self.state.packed_bytes))
 
     @property
@@ -93,7 +93,7 @@ class Part(NamedTuple):
 
 
 class Instant(NamedTuple):
-    """What the backup is of. `ends`: a place in each shard's log, between two units."""
+    """The instant that is backed up. `ends`: an LSN in each shard's log, between two units."""
 
     taken_ms: int
     ends: list[int]
@@ -101,7 +101,7 @@ class Instant(NamedTuple):
 
 
 class Taking:
-    """One backup. Raises what `Backups.take` does."""
+    """One backup in progress. Raises as `Backups.take`."""
 
     def __init__(
         self, source: BackupSource, directory: str, *, include_cold: bool, at_instant: Callable[[], None]
@@ -116,7 +116,7 @@ class Taking:
         self._target = Target(runtime.fs, directory, source.cluster_id(), Going(self._went_on))
         self._referenced: list[Referenced] = []
         self._cold: list[tuple[int, int]] = []
-        #: Bytes looked at so far, and how many they will be as far as is known.
+        #: Bytes done so far, and bytes in all as far as is known.
         self.done_bytes = 0
         self.total_bytes = 0
         self.stopping = False
@@ -166,7 +166,9 @@ class Taking:
         self.total_bytes += sum(part.state.data_bytes for part in parts)
         for part in parts:
             self._intact()
-            with suppress(FileNotFoundError):  # dropped, rewritten or moved meanwhile: its turn comes later, or never
+            with suppress(
+                FileNotFoundError
+            ):  # dropped, rewritten or moved: step 6 comes back to it if need be
                 await self._run(part.cold, self._share, part, None)
 
     def _is_copied(self, part: Part) -> bool:
@@ -180,7 +182,7 @@ class Taking:
         return found
 
     async def _run(self, cold: bool, job: Callable[..., None], *arguments: object) -> None:
-        """On the pool of those who may wait for what is asked."""
+        """Run a job on the I/O pool, or on the pool of the cold store."""
         try:
             await (self._runtime.run_cold(job, *arguments) if cold else self._runtime.run_io(job, *arguments))
         except StorageError as error:
@@ -193,12 +195,12 @@ class Taking:
     async def _pin_segments(self) -> list[Part]:
         self._pins.add(part.id for part in await self._parts())
         await self._barrier()
-        parts = await self._parts()  # as frames have left it that were on their way, a move to the cold tier say
+        parts = await self._parts()  # after frames that were in flight, such as a move to the cold tier
         self._pins.add(part.id for part in parts)
         return parts
 
     async def _barrier(self) -> None:
-        """What was submitted before has come out of the log, and is durable."""
+        """Wait until everything submitted so far is committed and durable."""
         logs = self._logs
         waiting = [logs.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True) for shard in logs.shards]
         for outcome in await asyncio.gather(*waiting, return_exceptions=True):
@@ -224,7 +226,7 @@ class Taking:
             for wal in range(first, last + 1):
                 path = layout.join(folder, layout.wal_name(wal))
                 if wal == last and not offset:
-                    break  # nothing of it counts: it may not even be there
+                    break  # none of it counts, and the file may be missing
                 size = offset if wal == last else runtime.fs.file_size(layout.join(runtime.path, path))
                 self.total_bytes += size - begin
                 self._intact()
@@ -263,11 +265,11 @@ class Taking:
             elif part.state.sealed:
                 self._share(part, idx)
             else:
-                # Behind the last entry is what no mark covers, and what may be appended right now.
+                # After the last entry there may be bytes that no mark covers, or that are being appended now.
                 self._add(files.data_path(part.id), 0, idx_entry.unpack(idx, part.seqs - 1).end)
 
     def _index(self, part: Part) -> bytes:
-        """What counts of the .idx, sound: what is deleted in a shared .data it alone says."""
+        """The valid entries of the .idx that count. It alone says what is deleted in a shared .data."""
         if not part.seqs:
             return b""
         path, size = files.idx_path(part.id), part.seqs * ENTRY_SIZE

@@ -1,6 +1,6 @@
-"""Making, changing and deleting routers.
+"""Creates, changes and deletes routers.
 
-One at a time: whether a circle is closed and how many routers there are is looked at and changed in one go.
+One at a time, so that the checks for cycles and for the number of routers stay true until the change is written.
 
 Source: docs/reference/api.md#routers.
 """
@@ -45,7 +45,7 @@ def check_router_name(name: str, field: str = "router") -> None:
 
 
 def check_definition(definition: Definition) -> None:
-    """Raises InvalidRequest for what no router can do."""
+    """Raises InvalidRequest for a definition that is impossible."""
     for field, name in (("source", definition.source), ("dest", definition.dest)):
         if not TOPIC_NAME.fullmatch(name):
             raise InvalidRequest(f"{field}: not a topic name.", field=field)
@@ -64,10 +64,10 @@ class RouterAdmin:
     # -- making --------------------------------------------------------------------------------------------------------
 
     async def put(self, name: str, definition: Definition) -> tuple[Router, bool]:
-        """Make the router, or give it another definition. Durable on return; True when made.
+        """Create the router or change its definition. Durable on return; True when created.
 
         Raises InvalidRequest, TopicNotFound, TopicIncompatible, RouterCycle, LimitReached, Unavailable: then nothing
-        has changed, and no topic is left over.
+        has changed, and no topic was created.
         """
         check_router_name(name)
         check_definition(definition)
@@ -75,9 +75,9 @@ class RouterAdmin:
             return await self._put(name, definition)
 
     async def alter(self, name: str, changed: Callable[[Definition], Definition]) -> Router:
-        """Give the router the definition that `changed` makes of the one it has; durable on return.
+        """Change the router's definition by a function of the present one; durable on return.
 
-        No other change comes between looking and writing. Raises RouterNotFound, and as `changed` and `put`.
+        No other change can happen in between. Raises RouterNotFound, and as `changed` and `put`.
         """
         check_router_name(name)
         async with self._one_at_a_time:
@@ -139,13 +139,13 @@ class RouterAdmin:
             made.append(name)
 
     async def _unmake(self, made: list[str]) -> None:
-        """Topics made for a router that was refused go again, unless somebody else uses them by now."""
+        """Delete topics that were created for a refused router, unless they are used by now."""
         for name in made:
             with suppress(StorageError):
                 await self._topics.delete(name, if_empty=True)
 
     async def _wait_unchanged(self, name: str) -> Topic:
-        """The topic, when it is not being changed."""
+        """The topic, once no change of it is in progress."""
         while True:
             topic = self._logs.topic(name)
             changing = self._logs.changing.get(topic.topic_id)
@@ -163,13 +163,13 @@ class RouterAdmin:
             dest = await self._wait_unchanged(definition.dest)
             if source.topic_id not in logs.changing and logs.catalog.by_id.get(source.topic_id) is source:
                 break
-        # Either may have been given more partitions meanwhile.
+        # Either topic may have got more partitions meanwhile.
         check_unpartitioned(logs.catalog, source.name, "the source of a router", "source")
         check_unpartitioned(logs.catalog, dest.name, "the dest of a router", "dest")
         routes = logs.catalog.routes
         shard = logs.shards[dest.log.shard]
         if old is not None and routes.by_id.get(old.router_id) is not old:
-            old = None  # went with a topic that was deleted just now
+            old = None  # it was deleted with a topic just now
         if old is not None and old.definition == definition and shard.log.failed is None:
             return old
         shard.refuse_when_full()
@@ -186,9 +186,9 @@ class RouterAdmin:
         await logs.submit_controls(dest.log, encoded, generation=shard.generation)
         router = routes.by_id.get(router_id)
         if router is None:
-            raise TopicNotFound(definition.dest)  # its deletion was on its way
+            raise TopicNotFound(definition.dest)  # its deletion was in progress
         if logs.catalog.by_id.get(source.topic_id) is not source:
-            routes.drop(router)  # so will the next recovery: the source is gone
+            routes.drop(router)  # as the next recovery will: the source is gone
             dest.log.section = None
             raise TopicNotFound(definition.source)
         return router
@@ -196,7 +196,7 @@ class RouterAdmin:
     # -- deleting ------------------------------------------------------------------------------------------------------
 
     async def delete(self, name: str) -> bool:
-        """Delete the router; False when there is none. Durable on return, and nothing is copied any more."""
+        """Delete the router; False when there is none. Durable on return; nothing is copied after that."""
         check_router_name(name)
         async with self._one_at_a_time:
             logs = self._logs
@@ -212,16 +212,16 @@ class RouterAdmin:
                 encoded = encode_controls([value], dest.topic_id, logs.now_ms())
                 await logs.submit_controls(dest.log, encoded, frees=True)
             finally:
-                router.leaving = False  # gone by now, or as before
+                router.leaving = False  # the router is gone by now, or unchanged
             return True
 
     def _check_known(self) -> None:
-        """Of a stopped shard nobody knows what the next start will find: perhaps the router that is not seen here."""
+        """Raises StorageFailed if a shard has stopped: the next start may find a router there that is not seen now."""
         for shard in self._logs.shards:
             if shard.log.failed is not None:
                 raise shard.log.failure()
 
 
 def _first_cursor(source: Topic, definition: Definition) -> int:
-    """What was lost or deleted at the beginning was never the router's to copy."""
+    """Where a new router begins. Records lost or deleted before that are no loss of the router."""
     return source.log.head if definition.start == Start.HEAD else source.log.marks.live_floor - 1

@@ -1,6 +1,7 @@
-"""Turns records of a source into the frames of one batch at dest. Pure; bodies are sliced, never parsed.
+"""Makes the frames of one batch at dest from records of a source. Pure; bodies are sliced, never parsed.
 
-Records that are data alone, as most are, are copied by columns, with next to no Python a record; any others one by one.
+Most records consist of data alone. They are copied by columns, with almost no Python for each record; others are copied
+one by one.
 
 Source: docs/reference/api.md#routers, docs/reference/format.md#frames.
 """
@@ -34,7 +35,7 @@ _JSON = frozenset(b"{")
 
 
 class Copies(ABC):
-    """What is to be copied, in the order of the source."""
+    """Records to be copied, in the order of the source."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -42,12 +43,12 @@ class Copies(ABC):
     @property
     @abstractmethod
     def seqs(self) -> Sequence[int]:
-        """Of each, at the source."""
+        """The seq of each at the source."""
 
     @property
     @abstractmethod
     def sizes(self) -> array[int]:
-        """Of each, bytes of data and meta as sent."""
+        """Bytes of data and meta of each, as sent."""
 
     @property
     @abstractmethod
@@ -56,19 +57,19 @@ class Copies(ABC):
 
     @abstractmethod
     def between(self, begin: int, end: int) -> Copies:
-        """Those of these numbers, counted from 0."""
+        """The copies from number `begin` to `end`, counted from 0."""
 
     @abstractmethod
     def only(self, wanted: Callable[[int], bool]) -> Copies:
-        """Those whose seqs are wanted."""
+        """The copies whose seqs are wanted."""
 
     @abstractmethod
     def encode(self, head: WriteHeader) -> tuple[Frames, AppendedRecords]:
-        """The Append frames, of which each is followed by another frame of the batch, and what the index needs."""
+        """The Append frames, and what the index needs. Another frame of the batch must follow them."""
 
 
 class Copy(NamedTuple):
-    """A record to be copied, as it will be at dest. `seq` is that at the source, `size` data and meta as sent."""
+    """A record to be copied, as it will be at dest. `seq` is its seq at the source, `size` its bytes as sent."""
 
     seq: int
     node: bytes
@@ -111,7 +112,7 @@ class MixedCopies(Copies):
 
 
 class UniformCopies(Copies):
-    """First copies of records without delay, all from one node or from none; `tags` of each, None: there are none."""
+    """First copies of undelayed records, all from one node or none. `tags`: of each; None: there are none."""
 
     def __init__(
         self,
@@ -165,7 +166,7 @@ class UniformCopies(Copies):
 
 
 class Verbatim(Copies):
-    """First copies that are in all but the header what their originals are."""
+    """First copies that differ from their originals only in the header."""
 
     def __init__(
         self, seqs: list[int], contents: list[bytes], flags: bytes, tags: list[bytes], sizes: array[int]
@@ -229,7 +230,7 @@ class Verbatim(Copies):
 def copies_of(
     records: Sequence[StoredRecord], hops: Mapping[int, int], definition: Definition, *, delays: bool, keep_delays: bool
 ) -> Copies:
-    """What is to be copied of these; records that have come as far as they may are left out.
+    """The copies to make of these records. Records that have passed too many routers are left out.
 
     `delays`: the source is a queue, so records may be delayed; `keep_delays`: so is dest.
     """
@@ -241,7 +242,7 @@ def copies_of(
 
 
 def _verbatim(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> Verbatim | None:
-    """Copies of records that were picked out of a window, if all are to stay as they are."""
+    """Copies of records from a window, if all can stay unchanged; else None."""
     if not isinstance(records, Picked) or not (definition.preserve_node and definition.preserve_tag):
         return None
     contents = records.contents
@@ -251,7 +252,7 @@ def _verbatim(records: Sequence[StoredRecord], definition: Definition, *, delays
 
 
 def _uniform(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> UniformCopies | None:
-    """Copies of records of which none has been copied before, if all of them are of that kind."""
+    """First copies, if none of these records is a copy itself; else None."""
     seqs: list[int] = []
     bodies: list[bytes] = []
     tags: list[bytes] = []

@@ -1,8 +1,8 @@
-"""Carries one router on: reads what its source has published, and writes copies of it to dest, in order.
+"""Runs one router: reads what its source has published and writes copies of it to dest, in order.
 
-A task only while there is something to carry: a commit at the source begins one, and it runs until everything is done.
-What dest refuses (it is full, its disk is) is tried again, in order, when something changes there or a while has
-passed.
+There is a task only while there is something to copy: a commit at the source starts it, and it runs until it has caught
+up. When dest refuses a copy (the topic or the disk is full), the router tries again, in order, when something changes
+there or after a while.
 
 Source: docs/reference/api.md#routers.
 """
@@ -33,13 +33,13 @@ from storage.tracing import Tracer, moving
 
 _log = structlog.get_logger("storage")
 
-#: Of so much at a time copies are made: one batch at dest, and one or two ms of the loop.
+#: Copies are made of this much at a time: one batch at dest, and one or two ms of the loop.
 MIN_BATCH_RECORDS, MIN_BATCH_BYTES = 1000, 1 << 20
-#: Where others keep the loop busy for longer than that takes, all routers together take as much of it as they do; one
-#: at most so many records at a time, and this part of what a shard's queue holds.
+#: When other work keeps the loop busy for longer than that, all routers together use as much of the loop as it does.
+#: One router copies at most this many records at a time, and at most this part of a shard's queue.
 MOST_RECORDS, _OF_QUEUE = ROUTING_SCAN_RECORDS, 8
 _NS_A_RECORD = 2000
-#: So many records may be passed over before the log is told (a restart examines them again).
+#: After this many skipped records the cursor is written (a restart examines later ones again).
 PERSIST_EVERY = 10_000
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
 
@@ -66,7 +66,7 @@ class Forwarding:
 
 
 class Forwarder:
-    """One router's. All methods are the loop's."""
+    """The forwarder of one router. Belongs to the event loop."""
 
     def __init__(self, forwarding: Forwarding, router: Router) -> None:
         self._forwarding = forwarding
@@ -74,27 +74,27 @@ class Forwarder:
         self.router = router
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        #: A batch is on its way to dest: nobody else may write the cursor, and a stop waits for its end.
+        #: A batch is on its way to dest. Nobody else may write the cursor, and a stop waits for it.
         self._writing = False
         self._stopped = False
-        #: Records of the source up to here are known to be synced.
+        #: The seq of the source up to which records are known to be synced.
         self._hard_seq = 0
-        #: Since when, ms, it has not caught up with its source, and how far behind it was then; None: it has.
+        #: (ms, lag): since when it has not caught up with its source, and its lag then. None: it has caught up.
         self.behind: tuple[int, int] | None = None
-        #: So many records are read next.
+        #: How many records are read next.
         self._batch_limit = MIN_BATCH_RECORDS
 
     def kick(self) -> None:
-        """There may be something to carry."""
+        """There may be something to copy."""
         if self._task is None and not self._stopped and self._wanted():
             self._task = self._logs.runtime.loop.create_task(self._run(), name="storage-router")
 
     def retry(self) -> None:
-        """Something has changed at dest: perhaps it takes again what it refused."""
+        """Something has changed at dest: it may accept what it refused."""
         self._changed.set()
 
     async def stop(self) -> None:
-        """Nothing is begun any more; a batch that was on its way has come to its end."""
+        """Begin nothing more; on return no batch is on its way."""
         self._stopped = True
         task = self._task
         if task is None:
@@ -105,7 +105,7 @@ class Forwarder:
             await task
 
     async def persist(self) -> None:
-        """Tell the log how far the router has come, if it does not know. Raises Unavailable."""
+        """Write the cursor to the log if it has moved. Raises Unavailable."""
         router, dest = self.router, self._logs.catalog.by_id.get(self.router.dest_id)
         idle = self._task is None or self._task.done()
         if idle and dest is not None and router.position > router.cursor and self._alive():
@@ -132,7 +132,7 @@ class Forwarder:
             await self._carry()
         finally:
             self._forwarding.running -= 1
-        self._task = None  # here, and not when the task is done: a commit in between has to begin another
+        self._task = None  # here, and not when the task is done: a commit in between has to start another
 
     async def _carry(self) -> None:
         backoff_s = MIN_BACKOFF_S
@@ -149,7 +149,7 @@ class Forwarder:
                 backoff_s = await self._pause(error, backoff_s)
 
     async def _pause(self, error: Exception, backoff_s: float) -> float:
-        """Wait until something changes at dest, or so long; how long to wait the next time."""
+        """Wait until something changes at dest, at most `backoff_s`; returns how long to wait the next time."""
         if self._stopped:
             return backoff_s
         if self.router.blocked is None:
@@ -176,7 +176,7 @@ class Forwarder:
         self.router.move(position)
 
     async def _step(self) -> None:
-        """Read a range and carry it over."""
+        """Read a range and copy it."""
         router, by_id = self.router, self._logs.catalog.by_id
         source, dest = by_id[router.source_id], by_id[router.dest_id]
         query = ReadQuery(
@@ -200,7 +200,7 @@ class Forwarder:
             records = records[len(before) :]
             if not await self._copy(source, dest, before, found.hops or {}, corrupt[0] - 1):
                 return
-            lost = [seq for seq in corrupt if not records or seq < records[0].seq]  # up to the next that is not
+            lost = [seq for seq in corrupt if not records or seq < records[0].seq]  # up to the next intact record
             corrupt = corrupt[len(lost) :]
             await self._lose(dest, lost[-1], "corrupt")
         await self._copy(source, dest, records, found.hops or {}, found.next_from_seq)
@@ -211,21 +211,21 @@ class Forwarder:
         await self._rest()
 
     async def _rest(self) -> None:
-        """Let the others have their turn: what was in memory all along has not let the loop go on."""
+        """Yield to the loop: reads from memory did not. Then decide how much to copy next."""
         logs = self._logs
         before = logs.clock.monotonic_ns()
         await asyncio.sleep(0)
-        # Other routers have had their turns in it, too.
+        # Other routers have used part of that time.
         share = (logs.clock.monotonic_ns() - before) // (_NS_A_RECORD * max(1, self._forwarding.running))
         most = min(MOST_RECORDS, logs.options.wal_queue_frames // _OF_QUEUE)
         self._batch_limit = max(MIN_BATCH_RECORDS, min(share, most))
 
     async def _harden(self, source: Topic, dest: Topic, seq: int) -> None:
-        """In a chain, nothing is passed on before it is synced, also where the class of its topic asks for no sync.
+        """In a chain, sync records of the source before copying them on, also where their topic asks for no sync.
 
-        Copies that a power loss takes from the source are made again, as other records. Were they passed on before,
-        dest would have them twice. In one shard dest loses what follows them, too; and what clients have appended to
-        the source is not made again.
+        If the source is itself a dest, copies that it loses in a power loss are made again, as new records. Had they
+        been copied on before, dest would have them twice. Within one shard dest loses the later copies as well. Records
+        that clients appended are not made again.
         """
         logs, durability = self._logs, source.config.durability
         synced = durability is Durability.FSYNC or source.log.ephemeral or source.log.shard == dest.log.shard
@@ -254,7 +254,7 @@ class Forwarder:
     async def _copy(
         self, source: Topic, dest: Topic, records: Sequence[StoredRecord], hops: dict[int, int], upto: int
     ) -> bool:
-        """Carry these over; everything up to `upto` has been examined. False: what is left has to be read again."""
+        """Copy these records; everything up to `upto` has been examined. False: the rest has to be read again."""
         router = self.router
         delays = source.config.type is TopicType.QUEUE
         keeps = dest.config.type is TopicType.QUEUE
@@ -276,7 +276,7 @@ class Forwarder:
                 raise
             except StorageError as error:
                 if isinstance(error, TopicFull | RecordTooLarge) and count > 1:
-                    most = 1  # somebody else was faster, or the caps have changed: what comes first is looked at alone
+                    most = 1  # another writer was faster, or the caps have changed: try the first record alone
                     continue
                 if self._logs.shards[dest.log.shard].log.failed is not None:
                     raise
@@ -301,9 +301,9 @@ class Forwarder:
 
 
 def _consumed_to(source: Topic, found: ReadResult) -> int:
-    """The last seq that consumers of the source have had taken away before this read came to it.
+    """The last seq that was reclaimed, because all consumers of the source had read it, before this read reached it.
 
-    To readers that is silent, as they asked for it. Whoever reads dest did not.
+    For readers of the source that is no loss, as the topic is set up so. For readers of dest it is.
     """
     first = found.records[0].seq if found.records else found.next_from_seq + 1
     return min(source.log.marks.trim_floor, first) - 1

@@ -1,4 +1,4 @@
-"""Routers of an engine: every operation, and the life of the forwarders behind them.
+"""The routers of an engine: all operations, and the lifetime of their forwarders.
 
 All methods belong to the loop that started the engine.
 
@@ -33,7 +33,7 @@ from storage.tracing import Tracer
 _log = structlog.get_logger("storage")
 
 PERSIST_INTERVAL_S = 1.0
-#: A router that has not caught up for so long, and is so many seqs further behind than then, is named in the log.
+#: A router that has not caught up for this long, and has fallen this many seqs further behind, is logged.
 BEHIND_AFTER_MS, BEHIND_BY = 60_000, 10_000
 
 
@@ -60,18 +60,18 @@ class Routers:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def adopt(self, catalog: Catalog) -> None:
-        """This is the state from here on."""
+        """Use this catalog from now on."""
         catalog.routes.on_drop = self._dropped
         self._logs.publisher.on_routed = self._on_commit
 
     def start(self) -> None:
-        """After recovery: forwarding goes on where it had come to."""
+        """After recovery: forwarding continues from the cursors."""
         for router in list(self._logs.catalog.routes.by_id.values()):
             self._kick(router)
         self._logs.runtime.supervisor.start("routers", PERSIST_INTERVAL_S, self._persist)
 
     async def stop(self) -> None:
-        """Nothing is forwarded any more, and the log knows how far each router has come."""
+        """Stop forwarding and write the cursors."""
         self._stopped = True
         for forwarder in list(self._forwarders.values()):
             await forwarder.stop()
@@ -87,7 +87,7 @@ class Routers:
             forwarder.kick()
 
     def _on_commit(self, log: Log) -> None:
-        """Something of this log was committed: what leads out of it goes on; what it had refused is tried again."""
+        """Something of this log was committed: wake routers out of it, and routers into it that were refused."""
         routes = self._logs.catalog.routes
         if not routes.by_id or not self._logs.ready:
             return
@@ -103,10 +103,10 @@ class Routers:
         router.give_up_waiters()
         forwarder = self._forwarders.pop(router.router_id, None)
         if forwarder is not None:
-            forwarder.retry()  # it sees that it is not wanted any more
+            forwarder.retry()  # it finds that its router is gone
 
     async def _persist(self) -> None:
-        """Tell the logs of cursors that have moved where nothing was copied."""
+        """Write cursors that have moved without a copy."""
         if not self.forwarding.running:
             self.windows.forget()
         self._report_lag()
@@ -122,7 +122,7 @@ class Routers:
         for forwarder in self._forwarders.values():
             router = forwarder.router
             lag = self._lag(router)
-            if not lag or router.blocked is not None:  # that one is named already
+            if not lag or router.blocked is not None:  # a blocked router was logged already
                 forwarder.behind = None
             elif forwarder.behind is None:
                 forwarder.behind = (now_ms, lag)
@@ -138,7 +138,7 @@ class Routers:
     # -- operations ----------------------------------------------------------------------------------------------------
 
     async def put(self, name: str, definition: Definition) -> tuple[RouterState, bool]:
-        """Make the router, or replace what it does; True when made. Durable on return. A cancelled call goes on.
+        """Create the router or change its definition; True when created. Durable on return. A cancelled call continues.
 
         Raises InvalidRequest, TopicNotFound, TopicIncompatible, RouterCycle, LimitReached, Unavailable.
         """
@@ -151,8 +151,8 @@ class Routers:
         return self.state_of(router), created
 
     async def change(self, name: str, changed: Callable[[Definition], Definition]) -> RouterState:
-        """Give the router the definition that `changed` makes of the one it has. Durable on return. A cancelled call
-        goes on. Raises RouterNotFound, and as `changed` and `put`."""
+        """Change the router's definition by a function of the present one. Durable on return. A cancelled call
+        continues. Raises RouterNotFound, and as `changed` and `put`."""
         self._logs.check_open()
         return await asyncio.shield(asyncio.ensure_future(self._change(name, changed)))
 
@@ -162,7 +162,7 @@ class Routers:
         return self.state_of(router)
 
     async def delete(self, name: str) -> bool:
-        """Delete the router; False when there is none. Durable on return. A cancelled call goes on."""
+        """Delete the router; False when there is none. Durable on return. A cancelled call continues."""
         self._logs.check_open()
         return await asyncio.shield(asyncio.ensure_future(self._admin.delete(name)))
 
@@ -189,7 +189,7 @@ class Routers:
     def page(
         self, prefix: str = "", after: str = "", limit: int = 100, *, source: str | None = None, dest: str | None = None
     ) -> list[RouterState]:
-        """Routers by name, bytewise; names behind `after`."""
+        """Routers in bytewise order of their names, those after `after`."""
         found = (
             router
             for router in self._logs.catalog.routes.named(prefix, after)
@@ -198,9 +198,9 @@ class Routers:
         return [self.state_of(router) for router in islice(found, limit)]
 
     async def caught_up(self, topic: str) -> Waited | None:
-        """Wait, at most 1 s, until what the sources of routers into a topic hold now is there; None: there are none.
+        """Wait, at most 1 s, until a topic has what the sources of its routers hold now; None: it has no routers.
 
-        Watches begin with this, too. A topic that is not there has none.
+        Watches begin with this as well. A missing topic has no routers.
         """
         catalog = self._logs.catalog
         found = catalog.topics.get(topic)

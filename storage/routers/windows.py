@@ -1,8 +1,8 @@
-"""Records of a source as all filtered routers out of it see them: read once, matched once a tag, for all of them.
+"""Reads a source once for all filtered routers out of it, and matches each tag once.
 
-Each of twenty routers would read every record to find its twentieth. Instead whoever comes first reads a window of the
-source without a filter, and the others find their records in it by tag. A router that is elsewhere has a window of its
-own; those that have caught up are all at the head again.
+Without this, each of twenty routers would read every record to find its twentieth. The first router reads a window of
+the source without a filter, and the others find their records in it by tag. A router that is further behind has a
+window of its own; routers that have caught up meet at the head again.
 
 Source: docs/reference/api.md#routers.
 """
@@ -27,17 +27,17 @@ from storage.records.labelled import LENGTHS, Labelled
 from storage.records.values import ReadQuery, ReadResult, StoredRecord, TagMatch
 from storage.state.catalog import Topic
 
-#: Of one window; and of windows that are kept, over all sources: those that fell behind have their own.
+#: Bytes of one window, and most windows over all sources: routers that fell behind have their own.
 WINDOW_BYTES: Final = 2 << 20
 MAX_WINDOWS: Final = 8
-#: A window is what the source held when it was read, and no longer used than this: what is deleted is soon not copied.
+#: A window shows the source as it was when it was read. It is not used for longer, so that deletions soon show.
 MAX_AGE_NS: Final = 1_000_000_000
 
 _T = TypeVar("_T")
 
 
 class Picked(Records):
-    """Records of a window that a filter lets through. `numbers`: which, ascending; `tag`: of all, None: several."""
+    """The records of a window that match a filter. `numbers`: which, ascending; `tag`: of all; None: they differ."""
 
     __slots__ = ("_tag", "_window", "numbers")
 
@@ -75,17 +75,17 @@ class Picked(Records):
 
     @property
     def contents(self) -> list[bytes]:
-        """Of each, what `Labelled.contents` says."""
+        """`Labelled.contents` of each."""
         return self._of_each(self._window.contents)
 
     @property
     def payloads(self) -> array[int]:
-        """Bytes that each counts for."""
+        """Payload bytes of each."""
         return array("I", self._of_each(self._window.payloads))
 
     @property
     def flags(self) -> bytes:
-        """Those of the frame of each."""
+        """The flags of the frame of each."""
         flags = self._window.flags
         if self._window.uniform:
             return bytes(flags[:1] * len(self.numbers))
@@ -96,7 +96,7 @@ class Picked(Records):
 
 
 class Window:
-    """What was read of a source behind `from_seq`, with nothing lost or damaged in it: in columns, grouped by tag."""
+    """Records of a source after `from_seq`, none lost or damaged, in columns and grouped by tag."""
 
     __slots__ = (
         "_by_tag",
@@ -117,13 +117,13 @@ class Window:
     def __init__(
         self, from_seq: int, result: ReadResult, live: int, read_ns: int, payloads: array[int] | None = None
     ) -> None:
-        """`payloads`: bytes that every seq of it counts for, where they are known."""
+        """`payloads`: payload bytes of every seq, if they are known."""
         self.from_seq = from_seq
         self.live = live
         self.read_ns = read_ns
         self._result = result
         self.records = result.records
-        #: Of each record. Of one without a tag, which fits no filter, there may be nothing but the seq.
+        #: For each record. A record without a tag matches no filter and may have only its seq here.
         self.seqs: list[int] = []
         self.tags: list[bytes] = []
         self.contents: list[bytes] = []
@@ -134,7 +134,7 @@ class Window:
             self._add(part, known)
         if known is not None:
             self.payloads = known
-        #: All frames have the same flags, as mostly.
+        #: Whether all frames have the same flags. Mostly they do.
         self.uniform = bool(self.flags) and self.flags.count(self.flags[0]) == len(self.flags)
         by_tag: defaultdict[bytes, list[int]] = defaultdict(list)
         for number, tag in enumerate(self.tags):
@@ -171,11 +171,11 @@ class Window:
 
     @property
     def next_from_seq(self) -> int:
-        """The last seq that was looked at."""
+        """The last seq that was examined."""
         return self._result.next_from_seq
 
     def matching(self, match: TagMatch) -> list[int]:
-        """The numbers of those that a filter lets through, ascending."""
+        """The numbers of the records that match a filter, ascending."""
         found = self._matched.get(match)
         if found is None:
             if not match.prefix:
@@ -187,7 +187,7 @@ class Window:
         return found
 
     def result(self, query: ReadQuery) -> ReadResult:
-        """What this read of the source gives, if it begins in here."""
+        """The result of a read of the source that begins in this window."""
         assert query.tag is not None
         numbers: Sequence[int] = self.matching(query.tag)
         if numbers and self.seqs[numbers[0]] <= query.from_seq:
@@ -209,19 +209,19 @@ class Window:
 
 
 class Windows:
-    """The windows of an engine's sources, those read last."""
+    """The windows of an engine's sources that were read last."""
 
     def __init__(self, logs: Logs, reader: Reader) -> None:
         self._logs = logs
         self._reader = reader
         self._windows: OrderedDict[tuple[int, int], Window] = OrderedDict()
-        #: Reads under way, by topic_id and where they begin.
+        #: Reads in progress, by topic_id and the seq after which they begin.
         self._reading: dict[tuple[int, int], asyncio.Task[ReadResult]] = {}
-        #: How many were read, ever.
+        #: Windows read since the start.
         self.reads = 0
 
     async def read(self, source: Topic, query: ReadQuery) -> ReadResult:
-        """As `Reader.read` of a router's query. Raises as that does."""
+        """Like `Reader.read`, for a router's query."""
         if query.tag is None or len(self._logs.catalog.routes.out_of.get(source.topic_id, ())) < 2:
             return await self._reader.read(source, query)
         window = self._find(source, query.from_seq)
@@ -230,7 +230,7 @@ class Windows:
         return await self._reader.read(source, query) if window is None else window.result(query)
 
     def _find(self, source: Topic, from_seq: int) -> Window | None:
-        """The window that `from_seq` is in, if the source still holds what it did."""
+        """The window that contains `from_seq`, if the source still has the same records."""
         now_ns = self._logs.clock.monotonic_ns()
         for (topic_id, _), window in self._windows.items():
             if topic_id == source.topic_id and window.from_seq <= from_seq < window.next_from_seq:
@@ -241,19 +241,19 @@ class Windows:
         return None
 
     async def _read(self, source: Topic, from_seq: int) -> Window | None:
-        """None: something is lost or damaged there, which each router has to say to its dest by itself."""
+        """Read a window. None: records are lost or damaged there, and each router has to report that to its dest."""
         key = (source.topic_id, from_seq)
         task = self._reading.get(key)
         if task is None:
             task = self._reading[key] = self._logs.runtime.loop.create_task(self._read_source(source, from_seq))
             task.add_done_callback(lambda task: self._ended(key, task))
-        await asyncio.wait([task])  # whoever goes away does not end it for the others
+        await asyncio.wait([task])  # a cancelled caller does not end it for the others
         return self._find(source, from_seq) if task.result().next_from_seq > from_seq else None
 
     def _ended(self, key: tuple[int, int], task: asyncio.Task[ReadResult]) -> None:
         del self._reading[key]
         if not task.cancelled():
-            task.exception()  # looked at: whoever asked may have gone
+            task.exception()  # retrieve it: the caller may have gone
 
     async def _read_source(self, source: Topic, from_seq: int) -> ReadResult:
         self.reads += 1
@@ -278,11 +278,11 @@ class Windows:
         return result
 
     def forget(self) -> None:
-        """Nobody has anything to carry: what was read is let go of."""
+        """No router has anything to copy: release the windows."""
         self._windows.clear()
 
     async def stop(self) -> None:
-        """No read is under way any more."""
+        """Cancel reads; on return none is in progress."""
         reading = [*self._reading.values()]
         for task in reading:
             task.cancel()
@@ -290,7 +290,7 @@ class Windows:
 
 
 def _live(source: Topic, window: Window) -> int:
-    """How many records of the window's range the source holds now: none comes back, so as many are the same ones."""
+    """How many records of the window's range the source has now. None comes back, so an equal number means the same."""
     log = source.log
     first = max(window.from_seq + 1, log.marks.live_floor)
     if log.marks.trim_floor > window.from_seq + 1:

@@ -1,6 +1,6 @@
-"""What a router writes to dest: copies, or that something is lost; each in one atomic batch with its cursor.
+"""Writes a router's copies and losses to dest, each in one atomic batch with the router's cursor.
 
-So after any crash dest holds both or neither.
+After any crash dest has both or neither.
 
 Source: docs/reference/api.md#routers, docs/reference/format.md#frames, docs/reference/format.md#evictwatermark.
 """
@@ -30,7 +30,7 @@ from storage.state.routers.routes import Routes
 
 
 class CopyWrite(Write):
-    """A range of copies on its way to dest. Exempt from the limits on single records that their originals kept."""
+    """The write of a range of copies to dest. Limits on single records do not apply: the originals have passed them."""
 
     __slots__ = ("_copies", "_logs", "_router")
 
@@ -65,16 +65,16 @@ class CopyWrite(Write):
 
 
 def check_alive(routes: Routes, router: Router, dest: Topic | None) -> None:
-    """Raises RouterNotFound when the router is no more, or is about to be no more."""
+    """Raises RouterNotFound when the router is deleted or being deleted."""
     known = routes.by_id.get(router.router_id) is router
     if not known or router.leaving or dest is None or dest.topic_id != router.dest_id:
         raise RouterNotFound(router.name)
 
 
 def fitting(config: TopicConfig, log: Log, copies: Copies) -> int:
-    """How many of the first copies dest takes in one batch; 0: the first one can never be held there.
+    """How many of the first copies dest takes in one batch; 0: the first one can never fit there.
 
-    At least 1 otherwise: whether there is room for that is the write's to say.
+    Otherwise at least 1; the write itself finds out whether there is room for that.
     """
     cap_bytes, most_bytes, reject = config.cap_bytes, config.most_bytes, config.discard is Discard.REJECT
     if not most_bytes and not (reject and config.cap_records):
@@ -93,7 +93,7 @@ def fitting(config: TopicConfig, log: Log, copies: Copies) -> int:
 
 
 async def lose(logs: Logs, reservations: Reservations, dest: Topic, router: Router, source_seq: int) -> None:
-    """Write that what the source had up to `source_seq` cannot be copied: a loss range of one seq."""
+    """Write to dest that records of the source up to `source_seq` cannot be copied: a loss range of one seq."""
     log = dest.log
     shard = logs.shards[log.shard]
     while True:
@@ -124,22 +124,22 @@ async def lose(logs: Logs, reservations: Reservations, dest: Topic, router: Rout
     else:
         durable = dest.config.durability is Durability.FSYNC
         encoded = encode_controls(values, log.topic_id, logs.now_ms(), durable=durable)
-        log.assigned_head = lost  # no write that comes next gets it
+        log.assigned_head = lost  # the next write gets the seq after it
         done = logs.submit_controls(log, encoded, generation=shard.generation, needs_sync=durable)
         await asyncio.shield(done)
     router.lost += 1
 
 
 def set_cursor(logs: Logs, router: Router, source_seq: int) -> None:
-    """The cursor of a router whose dest is in memory only: no frame says it."""
+    """Move the cursor of a router whose dest is in memory only and has no frames."""
     value = control.RouterCursor(router_id=router.router_id, source_seq=source_seq)
     logs.catalog.move_router(router.dest_id, value, 0)
 
 
 async def persist(logs: Logs, dest: Topic, router: Router) -> None:
-    """Write how far the router has come where there was nothing to copy. Nobody may be writing copies of it just now.
+    """Write the router's cursor when there was nothing to copy. No copies of it may be on their way.
 
-    Raises Unavailable; then a restart has the same records examined again, and finds nothing to copy again.
+    Raises Unavailable; then a restart examines the same records again, with the same result.
     """
     log = dest.log
     if log.ephemeral:

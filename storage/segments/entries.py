@@ -1,4 +1,4 @@
-"""The index entries of frames that lie one behind the other, as every segment file has them."""
+"""Builds index entries for adjacent frames, as every segment file has them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storage.format import idx_entry
 def dense_entries(
     offset: int, lens: Sequence[int], stamps: Iterable[int], flags: Iterable[int], last_ts: int
 ) -> tuple[bytes, int]:
-    """Index entries of frames that lie one behind the other from `offset` on, and the ts of the last record."""
+    """Index entries of adjacent frames that begin at `offset`, and the ts of the last record."""
     offsets = accumulate(lens, initial=offset)
     stamps, flags = list(stamps), list(flags)
     if not len(lens) == len(stamps) == len(flags):

@@ -1,8 +1,8 @@
-"""Works records off from the write-ahead log into segments, so that the log can be trimmed.
+"""Copies records from the write-ahead log into segments, so that the log can be trimmed.
 
-For each log that is due: frames are copied into the active segment and synced, .data before .idx; then one
-CheckpointMark a shard says up to where. Nothing written here counts before that mark is synced; a crash before it
-leaves bytes that the next start cuts off. A segment is named by a synced Segment{opened} before a mark covers it.
+For each log that is due, frames are copied into the active segment and synced, .data before .idx. Then one
+CheckpointMark for each shard says how far. Nothing written here counts before that mark is synced; a crash before it
+leaves bytes that the next start cuts off. A synced Segment{opened} names a segment before a mark covers it.
 
 Source: docs/reference/format.md#segments.
 """
@@ -38,26 +38,26 @@ from storage.state.retained import Written
 
 _log = structlog.get_logger("storage")
 
-#: Logs whose files are written side by side: under load a turn is mostly waiting for its turn on the loop.
+#: Logs whose files are written at the same time: under load a copy mostly waits for the event loop.
 _SIDE_BY_SIDE = 8
-#: Most logs flushed in one round, oldest records first: the rest comes with the next one.
+#: Most logs flushed in one round, those with the oldest records first.
 _ROUND_LOGS = 512
-#: Most segments kept open for writing between two rounds, the ones last written to: two descriptors each.
+#: Most segments kept open for writing between two rounds, the last used ones: two descriptors each.
 _HELD_WRITERS = 256
-#: Segments too old are sealed so many at a time: their frames share a sync, and the loop goes on in between.
+#: Old segments sealed at a time: their frames share a sync, and the loop runs other work in between.
 _SEALS_AT_ONCE = 32
-#: Segments too old are looked for so many times within the age they may have.
+#: Old segments are looked for this many times within their maximum age.
 _SEEK_OLD = 100
-#: Records that a log must have in the WAL alone to be flushed at a clean stop, and how long all that may take.
+#: At a clean stop, logs with at least this many unflushed records are flushed, for at most this long in all.
 _WORTH_FINISHING = 1000
 FINISH_WITHIN_MS = 5000
-#: With so many records or bytes a log is flushed whose records go when they are consumed: segments are what goes then.
+#: A log with retention "consumed" is flushed from this many records or bytes on, because whole segments are reclaimed.
 CONSUMED_RECORDS = 5000
 CONSUMED_BYTES = 4 << 20
 
 
 class Flusher:
-    """One round at a time; see `tick`."""
+    """Runs one flush at a time. See the module."""
 
     def __init__(
         self, segments: Segments, details: DetailsCache, copying: Copier, wal_directory: Callable[[int], str]
@@ -70,7 +70,7 @@ class Flusher:
         self._wal_directory = wal_directory
         self._writers: dict[int, ActiveSegment] = {}
         self._sought_old_ms = 0
-        #: Who makes the large copies.
+        #: Makes the large copies, in a process of its own.
         self.copying = copying
         #: Counters for the metrics: records and bytes flushed, segments opened and sealed, files given up.
         self.records = 0
@@ -81,9 +81,9 @@ class Flusher:
         self.failures = 0
 
     async def work(self) -> None:
-        """Flush what is due. Raises StorageError, OSError, SegmentError; all of it is tried again."""
+        """Flush what is due. Raises StorageError, OSError, SegmentError; the next round tries again."""
         before = -1
-        while before != self.records and not self._segments.pausing:  # nothing moved = nothing can be
+        while before != self.records and not self._segments.pausing:  # when nothing was moved, nothing can be
             before = self.records
             due = await self._found(self._due)
             due.sort(key=lambda log: log.tail.oldest_ts(log.held.flushed + 1) or 0)
@@ -92,9 +92,9 @@ class Flusher:
         await self.copying.rest()
 
     async def finish(self) -> None:
-        """Before a clean stop: what is left to be replayed at the next start is little. Raises as `work`.
+        """Before a clean stop: flush, so that the next start has little to replay. Raises as `work`.
 
-        Whoever stops the broker waits so long and no longer: the next start reads from the log what is left then.
+        A stop waits at most FINISH_WITHIN_MS for it. The next start reads the rest from the log.
         """
         until = self._logs.monotonic_ms() + FINISH_WITHIN_MS
         before = -1
@@ -107,17 +107,17 @@ class Flusher:
                 await self._flush(logs[begin : begin + _SIDE_BY_SIDE])
 
     async def flush_all(self) -> None:
-        """Everything published, of every log that can be, is in segments on return. Raises as `work`."""
+        """Flush everything published of every log that can be flushed. Raises as `work`."""
         before = -1
-        while before != self.records:  # else nothing comes of trying again now
+        while before != self.records:  # otherwise trying again changes nothing
             before = self.records
             await self._flush(await self._found(lambda log: log.oldest_unflushed() is not None))
 
     async def _found(self, wanted: Callable[[Log], bool]) -> list[Log]:
-        """Those of which this is true, and that can be worked on now."""
+        """The logs for which `wanted` is true and that can be flushed now."""
         topics = in_slices(list(self._logs.catalog.topics.values()), self._logs.clock)
         found = [topic async for topic in topics if wanted(topic.log)]
-        return [topic.log for topic in found if self._usable(topic)]  # as things are now, at the end of all slices
+        return [topic.log for topic in found if self._usable(topic)]  # checked again after all slices
 
     def _usable(self, topic: Topic) -> bool:
         logs, log = self._logs, self._logs.shards[topic.log.shard].log
@@ -156,7 +156,7 @@ class Flusher:
                 self._hold_few([log.topic_id for log in some])
 
     def _hold_few(self, last_used: list[int]) -> None:
-        """Nobody is at the files now: keep those open that are likely to be written to again, and not too many."""
+        """Close all but the last used files. Nobody is using them now."""
         for topic_id in last_used:
             if topic_id in self._writers:
                 self._writers[topic_id] = self._writers.pop(topic_id)
@@ -169,7 +169,7 @@ class Flusher:
         try:
             for begin in range(0, len(logs), _SIDE_BY_SIDE):
                 await _all(self._flush_log(log, flushed) for log in logs[begin : begin + _SIDE_BY_SIDE])
-            # A sync of these covers what the log says before: what was left out as deleted or evicted stays so.
+            # A sync of these frames covers the frames before them, so records left out as deleted or evicted stay so.
             saying: list[Awaitable[Any]] = []
             flushed_seqs: dict[int, int] = {}
             for log, plan, copied in flushed:
@@ -192,12 +192,12 @@ class Flusher:
         try:
             if plan is not None and (copied := await self._write(log, plan)) is not None:
                 flushed.append((log, plan, copied))
-        except OSError as error:  # of this log alone; the others go on, and this one is tried again
+        except OSError as error:  # of this log alone; the next round tries it again
             self.failures += 1
             _log.warning("flush_failed", topic_id=log.topic_id, error=str(error))
 
     async def _open_segments(self, logs: list[Log]) -> None:
-        """Every log gets an active segment that its next record fits behind, named and synced."""
+        """Give every log an active segment that its next record fits into, named by a synced frame."""
         opening: list[Awaitable[None]] = []
         for log in logs:
             first_seq = log.oldest_unflushed()
@@ -214,7 +214,7 @@ class Flusher:
             self._segments.removed(id_of(log.topic_id, active), active.tier)
 
     async def _say(self, log: Log, values: Sequence[control.Control]) -> None:
-        """One segment ends, or the next one begins, or both at once: nobody writes to the files there were."""
+        """Write frames that seal a segment, open the next one, or both. The old files are closed."""
         self._drop_writer(log.topic_id)
         encoded = encode_controls(values, log.topic_id, self._logs.now_ms())
         await self._logs.submit_controls(log, encoded, frees=True)
@@ -223,9 +223,9 @@ class Flusher:
         self.sealed += events.count("sealed")
 
     def _has_room(self, log: Log, active: Segment, first_seq: int) -> bool:
-        """Whether the log's next records fit behind what is in the segment (or are not to be had now)."""
+        """Whether the log's next records fit into the segment (or cannot be read now)."""
         if not active.count:
-            return first_seq == active.first_seq  # what it was opened for may be gone: an empty one is not kept
+            return first_seq == active.first_seq  # the record that it was opened for may be gone
         if first_seq - active.end_seq > MAX_JUMP:
             return False
         if log.tail.oldest_lsn(first_seq) is None:
@@ -233,9 +233,9 @@ class Flusher:
         return plan_flush(log, self._logs.options) is not None
 
     async def _write(self, log: Log, plan: Plan) -> Copied | None:
-        """Copy the frames into the segment's files; None when that has to be tried again."""
+        """Copy the frames into the segment's files; None when it must be tried again."""
         dead = log.tail.dead_bits(plan.first_seq, plan.last_seq + 1)
-        # From here to the mark the log is kept: what is deleted meanwhile is in these files, alive.
+        # The log is kept from here to the mark: records deleted meanwhile are live in these files.
         log.held.written = written = Written(plan.first_seq, dead, self._logs.shards[log.shard].applied_lsn)
         try:
             copied = await self._copy(log, plan, plan.copy(log, self._runtime.path, dead))
@@ -245,7 +245,7 @@ class Flusher:
             await self.renew(log, plan.segment)
             return None
         except WalFileGone:
-            return None  # trimmed: what lay in it is dead by now
+            return None  # trimmed: its records are dead by now
         log.held.written = written._replace(data_bytes=copied.data_bytes)
         self.records += plan.last_seq + 1 - plan.first_seq
         self.bytes += copied.written
@@ -253,18 +253,18 @@ class Flusher:
 
     async def _copy(self, log: Log, plan: Plan, job: Copy) -> Copied:
         if self.copying.wants(plan.records, plan.size_bytes):
-            self._drop_writer(log.topic_id)  # it knows nothing of what another appends
+            self._drop_writer(log.topic_id)  # it does not know what the process appends
             copied = await self.copying.make(self._wal_directory(log.shard), job)
             if copied is not None:
                 return copied
         return await self._runtime.run_io(self._append, log, job)
 
     def _append(self, log: Log, job: Copy) -> Copied:
-        """On the I/O pool, in files that stay open."""
+        """Runs on the I/O pool, with files that stay open."""
         reading = read(self._logs.wal_files, log.shard, job)
         writer = self._writers.get(log.topic_id)
         if writer is not None and (writer.id != job.id or writer.end_seq != job.end_seq):
-            # Of another segment; or an earlier turn was written and its mark failed: the same again, from its end.
+            # It is another segment's; or a copy was written and its mark failed: write the same again.
             self._drop_writer(log.topic_id)
             writer = None
         if writer is None:
@@ -272,7 +272,7 @@ class Flusher:
         return append(writer, job, reading)
 
     async def renew(self, log: Log, segment: Segment) -> None:
-        """The files' state on disk is unknown after a failed sync: go on in new ones, made of what was marked."""
+        """Continue in new files, made from what was marked: a failed sync leaves the old ones in an unknown state."""
         logs, runtime = self._logs, self._runtime
         self._drop_writer(log.topic_id)
         id = id_of(log.topic_id, segment)
@@ -295,12 +295,12 @@ class Flusher:
             return
         oldest = self._logs.now_ms() - max_age_ms
         if self._logs.monotonic_ms() - self._sought_old_ms < max_age_ms // _SEEK_OLD:
-            return  # it is a long way through all topics
+            return  # going through all topics takes long
         self._sought_old_ms = self._logs.monotonic_ms()
         logs = await self._found(lambda log: _begun_before(log, oldest))
         for begin in range(0, len(logs), _SEALS_AT_ONCE):
             if self._segments.pausing:
-                self._sought_old_ms = 0  # the others with the next round
+                self._sought_old_ms = 0  # the next round continues
                 return
             await _all(
                 self._say(log, [segment.frame("sealed")])
@@ -309,12 +309,12 @@ class Flusher:
             )
 
     async def close(self) -> None:
-        """Close the files; nothing is left to be synced."""
+        """Close the files. Everything in them is synced."""
         for topic_id in list(self._writers):
             self._drop_writer(topic_id)
 
     def forget(self, topic_id: int) -> None:
-        """The log is gone."""
+        """The log is gone: close its files."""
         self._drop_writer(topic_id)
 
 
@@ -324,10 +324,10 @@ def _begun_before(log: Log, ts: int) -> bool:
 
 
 async def _all(works: Iterable[Awaitable[Any]]) -> None:
-    """Run them side by side to their ends; raises what the first of them raised, when all are done."""
+    """Run them at the same time, all to their ends; then raises the first error."""
     several = [*works]
     if len(several) == 1:
-        # One topic alone under full load: each turn of the loop that is not waited for is some ms.
+        # For one topic under full load: each loop turn saved is some ms.
         await several[0]
         return
     for outcome in await asyncio.gather(*several, return_exceptions=True):

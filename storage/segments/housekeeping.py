@@ -1,7 +1,7 @@
-"""What happens to segments once they are there: flags, drops, rewriting, removal of deleted logs' folders.
+"""Maintains existing segments: flags deleted records, drops, rewrites and packs segments, removes deleted logs.
 
-Nothing is unlinked, flagged or overwritten before the frame that justifies it is synced: every action here begins
-with a barrier or a synced frame, and each can be cut short by a crash and taken again.
+Nothing is unlinked, flagged or overwritten before the frame that justifies it is synced. Every action here begins with
+a barrier or a synced frame, and may be interrupted by a crash and repeated.
 
 Source: docs/reference/format.md#segments.
 """
@@ -37,16 +37,16 @@ from storage.state.state_table import CODEC, PRODUCER
 
 _log = structlog.get_logger("storage")
 
-#: So long a round goes on packing: the log is flushed again no sooner than it ends.
+#: Time for packing in one round: the next flush waits for the end of the round.
 _PACK_MS = 250
-#: So long nothing is packed after that has failed, for want of room say.
+#: After packing has failed, for example for want of space, nothing is packed for this long.
 _PACK_AGAIN_MS = 60_000
-#: Of records that fail their check so many are named in the log.
+#: Most damaged records that one log event names.
 _SEQS_LOGGED = 20
 
 
 class ColdObjects(Protocol):
-    """Whoever keeps the cold tier as the manifests say (see `storage.segments.tiering.relocator`)."""
+    """The part that keeps the cold tier in step with the manifests: `storage.segments.tiering.relocator`."""
 
     #: Deleted logs whose objects are still to be removed.
     deleted: set[int]
@@ -82,7 +82,7 @@ class Housekeeping:
         self._no_packing_before_ms = 0
 
     async def work(self) -> None:
-        """See the module. Raises StorageError, OSError, SegmentError; what was not done is tried again."""
+        """One round. Raises StorageError, OSError, SegmentError; the next round tries again."""
         logs = self._logs
         self._pack_until_ms = logs.monotonic_ms() + _PACK_MS
         async for topic in in_slices(list(logs.catalog.topics.values()), logs.clock):
@@ -97,9 +97,9 @@ class Housekeeping:
         await self._remove_folders()
 
     def _has_waited(self, log: Log, segment: Segment) -> bool:
-        """Whether it is time. A queue that is worked off leaves nothing to be flagged: the segment goes as a whole.
+        """Whether it is time to flag or rewrite. Segments of a queue are soon dropped as a whole: waiting saves work.
 
-        Until then the Delete frames pin the log, which a full disk does not wait for.
+        Until then the Delete frames keep the log from being trimmed. A full disk does not wait.
         """
         if (segment.sealed and not segment.live) or self._logs.shards[log.shard].log.full:
             return True
@@ -109,13 +109,13 @@ class Housekeeping:
         return now - segment.worn_since_ms >= self._logs.options.flag_age_ms
 
     def _pack_bytes(self, topic: Topic) -> int:
-        """From so many bytes on its segments are to be packed now; 0: none is."""
+        """The least size of a segment to be packed now, in bytes; 0: none is packed."""
         now = self._logs.monotonic_ms()
         return self._logs.options.segment_pack_bytes if packs(topic) and now >= self._no_packing_before_ms else 0
 
     async def _keep(self, topic: Topic, log: Log, segment: Segment) -> None:
         if segment in self._segments.busy or self._segments.pins.holds(id_of(log.topic_id, segment)):
-            return  # its turn comes with a later round
+            return  # a later round comes back to it
         self._segments.busy.add(segment)
         acted = True
         try:
@@ -128,7 +128,7 @@ class Housekeeping:
             elif segment.flips:
                 await self._flip(log, segment)
             else:
-                acted = False  # there was no time left for it: it goes first the next time
+                acted = False  # no time was left: the next round begins with it
         finally:
             self._segments.busy.discard(segment)
             if acted:
@@ -139,7 +139,7 @@ class Housekeeping:
         return not self._logs.shards[log.shard].log.full and self._logs.monotonic_ms() < self._pack_until_ms
 
     async def _pack(self, log: Log, segment: Segment) -> None:
-        """Nothing is lost when that fails: the segment stays as it is."""
+        """Pack a segment. If that fails, the segment stays unchanged."""
         runtime, id = self._runtime, id_of(log.topic_id, segment)
         try:
             if not await runtime.run_io(_is_worth_packing, runtime.fs, runtime.path, id):
@@ -147,19 +147,19 @@ class Housekeeping:
                 return
             await self._rewrite(log, segment, packed=True)
         except (OSError, SegmentError) as error:
-            segment.unpackable = isinstance(error, SegmentCorrupt)  # who reads its records is told
+            segment.unpackable = isinstance(error, SegmentCorrupt)  # reads of its records report the damage
             self._no_packing_before_ms = self._logs.monotonic_ms() + _PACK_AGAIN_MS
             _log.warning("not_packed", topic_id=log.topic_id, first_seq=id.first_seq, error=str(error))
 
     async def _still_after_counting(self, log: Log, segment: Segment) -> bool:
-        """Seqs without a frame, as a rewrite leaves them, are no reason for the next one."""
+        """Whether it needs a rewrite also when only seqs with a frame count: a rewrite leaves seqs without one."""
         if segment.framed is None:
             store, id = self._segments.store, id_of(log.topic_id, segment)
             segment.framed = await self._runtime.run_io(store.reader.frames, id, segment.end_seq)
         return needs_rewrite(log, segment)
 
     async def _barrier(self, log: Log) -> None:
-        """What has been applied is durable on return."""
+        """Wait until everything applied so far is durable."""
         shard = self._logs.shards[log.shard]
         await self._logs.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
 
@@ -168,7 +168,7 @@ class Housekeeping:
         await self._logs.submit_controls(log, encoded, frees=True)
 
     async def _drop(self, log: Log, segment: Segment) -> None:
-        """All of it is dead: by floors and deletions that lie before this frame in the same log."""
+        """Drop a segment whose records are all dead, by floors and deletions that precede this frame in the log."""
         await self._submit(log, segment.frame("dropped"))
         self._segments.removed(id_of(log.topic_id, segment), segment.tier)
         self.dropped += 1
@@ -188,7 +188,7 @@ class Housekeeping:
             _log.error("segment_broken", topic_id=log.topic_id, error=str(error))
         finally:
             segment.end_flips(done=done)
-        if not done and segment.tier == HOT:  # of a cold one the file that could not be synced is gone already
+        if not done and segment.tier == HOT:  # the file of a cold one that could not be synced is removed already
             packed = bool(segment.packed_bytes)
             renewed = (
                 self._rewrite(log, segment, packed=packed) if segment.sealed else self._flusher.renew(log, segment)
@@ -196,7 +196,7 @@ class Housekeeping:
             await renewed
 
     async def _rewrite(self, log: Log, segment: Segment, *, packed: bool) -> None:
-        """Only what lives is copied into the next generation; what is deleted meanwhile is flagged there."""
+        """Copy the live records into the next generation. Records deleted meanwhile are flagged there."""
         old = id_of(log.topic_id, segment)
         segment.begin_flips()
         done = False
@@ -244,7 +244,7 @@ class Housekeeping:
 
 
 def wants_care(log: Log, segment: Segment, pack_bytes: int) -> bool:
-    """Whether there may be something to do about it. Asked of every segment there is, every second."""
+    """Whether there may be something to do. Called for every segment, every second."""
     return (
         segment.flips != 0
         or (segment.sealed and (not segment.live or needs_rewrite(log, segment)))
@@ -253,7 +253,7 @@ def wants_care(log: Log, segment: Segment, pack_bytes: int) -> bool:
 
 
 def packs(topic: Topic) -> bool:
-    """Whether segments of a topic are packed: it says how batches are compressed, or its producers compress them."""
+    """Whether segments of a topic are packed: its settings ask for compression, or its producers compress."""
     asked = topic.config.compression_type
     if asked is CompressionType.PRODUCER:
         states = topic.log.states
@@ -280,11 +280,11 @@ def _is_worth_packing(fs: FileSystem, root: str, id: SegmentId) -> bool:
 
 
 def needs_rewrite(log: Log, segment: Segment) -> bool:
-    """Whether less than half of it lives. Cold ones stay as they are: to rewrite one, all of it would be fetched."""
+    """Whether less than half of its records are live. Cold segments are not rewritten: that would fetch all of it."""
     framed = segment.count if segment.framed is None else segment.framed
     return segment.sealed and segment.tier == HOT and segment.live * 2 < framed - _evicted(log, segment)
 
 
 def _evicted(log: Log, segment: Segment) -> int:
-    """Seqs of it that lie below the floor: they do not make it worth rewriting, they go with all of it."""
+    """Its seqs below the floor. They do not make a rewrite worthwhile: they go when the segment is dropped."""
     return min(segment.count, max(0, log.marks.live_floor - segment.first_seq))

@@ -1,8 +1,8 @@
-"""The active segment of a log: where records go when they leave the write-ahead log. Blocking; one thread at a time.
+"""The active segment of a log, to which flushed records are appended. Blocking; one thread at a time.
 
-What a crash leaves: .data is synced before a byte of .idx is written, .idx before `append` returns, and none of it
-counts before the caller's CheckpointMark is synced. So whatever the mark covers is whole in both files, and whatever
-else is there lies behind it, for `check.reconcile_active` to cut off.
+.data is synced before a byte of .idx is written, and .idx before `append` returns. Nothing counts before the caller's
+CheckpointMark is synced. After a crash both files therefore hold everything that the mark covers, and anything after
+that is cut off by `check.reconcile_active`.
 
 Source: docs/reference/format.md#segments.
 """
@@ -21,7 +21,7 @@ from storage.segments.errors import SegmentBroken, SegmentCorrupt
 from storage.segments.files import create_files, datasync, discard, make_folder, write_all, writing
 from storage.segments.names import SegmentId
 
-#: A jump of more seqs than this starts a new segment, so that an entry a seq stays cheap.
+#: A gap of more seqs than this starts a new segment, because every seq takes an index entry.
 MAX_JUMP = 1024
 
 
@@ -43,7 +43,7 @@ class ActiveSegment:
 
     def __init__(self, root: str, id: SegmentId, data: File, idx: File) -> None:
         self.id = id
-        #: The segment covers [first_seq, end_seq) in .data bytes [0, data_bytes); what follows does not count.
+        #: The segment covers the seqs [first_seq, end_seq) in .data bytes [0, data_bytes); later bytes do not count.
         self.end_seq = id.first_seq
         self.data_bytes = 0
         #: After a failed write or sync: nothing may be appended, and the files must never be synced again.
@@ -57,10 +57,10 @@ class ActiveSegment:
 
     @classmethod
     def create(cls, fs: FileSystem, root: str, id: SegmentId) -> ActiveSegment:
-        """Make both files, empty, and the folders above them; all of them are durable on return.
+        """Make both files, empty, and the folders above them; durable on return.
 
-        Raises OSError; then no file of it is left, unless removing it failed too. EEXIST: the segment is there. Only
-        the caller knows whether the manifest names it or an earlier failure left it (`check.sweep`).
+        Raises OSError; then none of its files is left, unless removing it failed too. EEXIST: a file exists. Only the
+        caller knows whether the manifest names it or an earlier failure left it (`check.sweep`).
         """
         folder = make_folder(fs, root, id.topic_id)
         data, idx = create_files(fs, root, id)
@@ -75,8 +75,7 @@ class ActiveSegment:
 
     @classmethod
     def open(cls, fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> ActiveSegment:
-        """Go on with a segment that `check.reconcile_active` has settled for the same end_seq. Raises
-        SegmentCorrupt."""
+        """Open a segment that `check.reconcile_active` has cut to the same end_seq. Raises SegmentCorrupt."""
         with contextlib.ExitStack() as opened:
             data = fs.open(names.path(root, id, names.DATA))
             opened.callback(data.close)
@@ -97,7 +96,7 @@ class ActiveSegment:
             self.end_seq, self.data_bytes, self._last_ts = end_seq, entry.end, entry.ts
         if (size := self._data.size()) < self.data_bytes:
             raise SegmentCorrupt(self._data_path, size, f"{self.data_bytes} bytes were marked")
-        self._ragged = True  # nobody has looked at what lies behind the end
+        self._ragged = True  # there may be bytes after the end
 
     def append(
         self,
@@ -107,14 +106,14 @@ class ActiveSegment:
         stamps: Iterable[int],
         flags: Iterable[int],
     ) -> None:
-        """Add the seqs [first_seq, first_seq + len(lens)): on return both files are synced as far as end_seq.
+        """Add the seqs [first_seq, first_seq + len(lens)); on return both files are synced up to end_seq.
 
-        `frames` are live segment frames one behind the other; `lens` their bytes, with 0 for a seq that has no record
-        (its stamp and flags do not count); `stamps` ms, never falling; `flags` as `segment_frame.idx_flags` gives
-        them. The seqs between end_seq and first_seq become entries without a record.
+        `frames` are live, adjacent segment frames; `lens` their sizes in bytes, 0 for a seq without a record (its stamp
+        and flags are ignored); `stamps` are ms, never falling; `flags` come from `segment_frame.idx_flags`. The seqs
+        between end_seq and first_seq become entries without a record.
 
         ValueError: the arguments do not fit together; nothing was done.
-        OSError: the disk is full; nothing of it counts, and it may be tried again.
+        OSError: the disk is full; nothing of it counts, and the call may be repeated.
         SegmentBroken: a write or sync failed, now or earlier; nothing of it counts.
         """
         stamps, flags = [*stamps], bytes(flags)
@@ -127,10 +126,10 @@ class ActiveSegment:
     def append_parts(
         self, first_seq: int, lens: Sequence[int], stamps: Iterable[int], parts: Iterable[tuple[Buffer, bytes]]
     ) -> None:
-        """`append` of frames and flags that are there bit by bit: a part is written before the next is asked for.
+        """`append` of frames and flags in parts: each part is written before the next one is taken from the iterator.
 
-        Raises as `append`, and what asking for a part raises; then, and where it turns out that the parts do not fit
-        (ValueError), some of them may have been written, and nothing of it counts.
+        Raises as `append`, and whatever the iterator raises. In that case, and when the parts do not add up
+        (ValueError), some of them may have been written, but nothing of it counts.
         """
         if self.broken:
             raise SegmentBroken(f"{self._data_path}: a write or sync failed before")
@@ -158,7 +157,7 @@ class ActiveSegment:
         self._last_ts = last_ts
 
     def _write_data(self, parts: Iterable[tuple[Buffer, bytes]], data_end: int) -> bytearray:
-        """The frames, which are to end at `data_end`; returns the flags of all parts."""
+        """Write the frames, which must end at `data_end`; returns the flags of all parts."""
         flags, offset = bytearray(), self.data_bytes
         for frames, of_frames in parts:
             write_all(self._data, self._data_path, frames, offset)
@@ -174,12 +173,12 @@ class ActiveSegment:
         return (self.end_seq - self.id.first_seq) * ENTRY_SIZE
 
     def close(self) -> None:
-        """Close the files; what `append` returned from needs no sync."""
+        """Close the files. Everything appended is already synced."""
         self._data.close()
         self._idx.close()
 
     def _truncate_torn(self) -> None:
-        """Cut what a failed append left behind the end: a shorter one now would leave some of it there."""
+        """Cut off what a failed append left after the end: a shorter append would leave some of it."""
         if not self._ragged:
             return
         for file, path, end in (
