@@ -42,8 +42,7 @@ from storage.errors import (
     ShuttingDown,
     StorageError,
 )
-from storage.log.append import AppendCallback, Write
-from storage.log.coalescer import AppendCoalescer, PendingAppend
+from storage.log.append import Appender, PendingAppend, Write
 from storage.log.contents import Contents
 from storage.log.fetch import WalFetcher
 from storage.log.logs import Logs
@@ -151,22 +150,22 @@ class Engine:
         self.recovery_progress = 0.0
         self._given_up = False
         self.report = Report()
-        self.expiry = Expiry(self)
-        self.reader = Reader(logs, self.expiry)
+        self.states = States(logs)
+        self.producers = Producers(logs, self.states)
         self.segments = DetailsCache(self)
+        self.expiry = Expiry(logs, self.segments, self.producers)
+        self.reader = Reader(logs, self.expiry)
         self.flusher = Flusher(self)
         self.housekeeping = Housekeeping(self)
         self.reclaim = Reclaim(logs)
         self.relocator = Relocator(self)
         self.segment_worker = SegmentWorker(self, self.flusher, self.reclaim.tick, self.housekeeping)
-        self.reservations = Reservations(self)
-        self.admin = TopicAdmin(self)
-        self.queues = Queues(self)
+        self.reservations = Reservations(logs)
+        self.admin = TopicAdmin(logs, self.reservations, self.expiry, self.segments)
+        self.queues = self.admin.queues = Queues(self)
         self.routers = Routers(self)
-        self.consumers = Consumers(logs, self.reader)
-        self.states = States(logs)
-        self.producers = Producers(logs, self.states)
-        self.coalescer = AppendCoalescer(self)
+        self.consumers = self.admin.consumers = Consumers(logs, self.reader)
+        self.appender = Appender(logs, self.reservations, self.admin, self.producers, self.expiry, self.segments)
         self.backups = Backups(self)
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
@@ -556,7 +555,7 @@ class Engine:
         """
         self.check_open()
         return await Write(
-            self,
+            self.appender,
             name,
             records if isinstance(records, PlainRecords | StoredBodies) else one_record(records),
             node=node,
@@ -586,20 +585,8 @@ class Engine:
         `append`. Raises what stands against the write, and then nothing was done either.
         """
         self.check_open()
-        write = Write(
-            self,
-            name,
-            records,
-            node=node,
-            key=idempotency_key,
-            strict=False,
-            create=False,
-            config=None,
-            expected_seq=None,
-            producer=producer,
-            hasten=hasten,
-        )
-        return write.attempt(AppendCallback(write, on_result))
+        write = Write(self.appender, name, records, node=node, key=idempotency_key, producer=producer, hasten=hasten)
+        return write.attempt(on_result)
 
     def try_append_coalesced(
         self,
@@ -610,11 +597,14 @@ class Engine:
         *,
         node: str | None = None,
     ) -> bool:
-        """`try_append` of one record of data alone; while others are under way at the end of the loop's turn, with
-        those that came in it. What `try_append` would say False to or raise then, `fallback` is called for.
+        """`try_append` of one record that is data alone. While the shard has others in flight, it is written together
+        with those that arrive in this turn of the loop; if `try_append` returns False or raises then, `fallback` is
+        called.
         """
-        self.check_open()
-        return self.coalescer.add(name, node, PendingAppend(data, on_result, fallback))
+        logs = self.logs
+        if not logs.ready or logs.closing:
+            self.check_open()
+        return self.appender.add(name, node, PendingAppend(data, on_result, fallback))
 
     async def read(self, name: str, query: ReadQuery) -> ReadResult:
         """Records behind a cursor, and what was lost before them. Raises TopicNotFound, RecordCorrupt."""
@@ -657,7 +647,9 @@ class Engine:
     def metrics(self) -> list[Family]:
         """Everything the engine counts, as it is now."""
         others = [*collect_queues(self), *collect_routers(self), *collect_consumers(self.logs, self.consumers)]
-        return [*collect(self), *collect_segments(self), *others]
+        snapshotter = self.snapshotter if self.shards else None
+        own = collect(self.logs, self.report, self.recovery_progress, snapshotter)
+        return [*own, *collect_segments(self), *others]
 
     # -- by consumer, as programs that embed the engine read ---------------------------------------------------------
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from storage.errors import ShuttingDown, StorageError, TopicNotFound
 from storage.format.control import ConfigUpdate, Consumer, Segment, TopicDelete
 from storage.log.apply import apply_unit
-from storage.log.encode import EncodedUnit
 from storage.log.submission import AppendStep, ControlStep, PersistStep, Submission, Unit
 from storage.log.writer import Shard
 from storage.state.cache import TailCache
@@ -56,17 +55,13 @@ class Publisher:
                 done.set_exception(submission.error)
             return
         lsn = submission.lsn
-        removed = self._publish(
+        removed = self.publish(
             submission.unit, submission.payload, lsn, lsn + len(submission.payload), submission.entry
         )
         if not done.done():
             done.set_result(removed)
 
-    def in_memory(self, log: Log, encoded: EncodedUnit, entry: int) -> None:
-        """Publish a unit of an ephemeral log, which has no other place than memory."""
-        self._publish(encoded.unit, encoded.payload, 0, 0, entry)
-
-    def _publish(self, unit: Unit, payload: bytes, lsn: int, end: int, entry: int) -> int | None:
+    def publish(self, unit: Unit, payload: bytes, lsn: int, end: int, entry: int) -> int | None:
         removed = apply_unit(self._catalog, unit, lsn, end, entry)
         self.commits += 1
         for step in unit.steps:

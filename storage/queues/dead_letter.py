@@ -236,7 +236,7 @@ class Mover:
 
     async def _write(self, topic: Topic, seqs: Sequence[int], copies: StoredBodies, dest: Topic, node: bytes) -> None:
         await Write(
-            self._engine,
+            self._engine.appender,
             dest.name,
             copies,
             node=node.decode() or None,

@@ -104,6 +104,10 @@ class Queues:
             elif log.queue.dying and self.engine.ready:
                 self.queue_of(self.engine.catalog.by_id[log.topic_id]).serve()
 
+    async def quiet(self, topic: Topic) -> None:
+        """Wait until nothing that is decided about the queue's jobs is on its way to the log."""
+        await self.queue_of(topic).quiet()
+
     def on_changed(self, topic_id: int) -> None:
         """A change of a topic's settings has ended: continue what waited for it."""
         topic = self.engine.catalog.by_id.get(topic_id)

@@ -25,7 +25,6 @@ from storage.errors import (
 )
 from storage.format import control
 from storage.log.encode import encode_controls
-from storage.log.pending_losses import announce_losses
 from storage.log.validation import TOPIC_NAME
 from storage.state.catalog import Topic
 from storage.state.partition_rules import check_unpartitioned
@@ -154,7 +153,7 @@ class RouterAdmin:
             if changing is not None:
                 await asyncio.wait([changing])
             elif topic.log.topic_id in self._engine.pending_losses:
-                await announce_losses(self._engine, topic.log)
+                await self._engine.logs.announce_losses(topic.log)
             else:
                 return topic
 

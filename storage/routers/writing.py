@@ -15,10 +15,8 @@ from storage.errors import RouterNotFound, ShuttingDown
 from storage.format import control
 from storage.format.blocks import total
 from storage.format.wal_frame import FrameType
-from storage.log.append import Write
-from storage.log.blockers import Blocker
+from storage.log.append import Blocker, Write
 from storage.log.encode import Frames, WriteHeader, encode_controls
-from storage.log.pending_losses import announce_losses
 from storage.records.batches import AppendedRecords
 from storage.records.values import LossCause
 from storage.routers.copies import Copies
@@ -33,11 +31,11 @@ if TYPE_CHECKING:
 class CopyWrite(Write):
     """A range of copies on its way to dest. Exempt from the limits on single records that their originals kept."""
 
-    __slots__ = ("_copies", "_router")
+    __slots__ = ("_copies", "_engine", "_router")
 
     def __init__(self, engine: Engine, dest: Topic, router: Router, copies: Copies, source_seq: int) -> None:
         super().__init__(
-            engine,
+            engine.appender,
             dest.name,
             cast("Any", copies),
             node=None,
@@ -47,6 +45,7 @@ class CopyWrite(Write):
             config=None,
             expected_seq=None,
         )
+        self._engine = engine
         self._router = router
         self._copies = copies
         self.trailing = [control.RouterCursor(router_id=router.router_id, source_seq=source_seq)]
@@ -56,7 +55,7 @@ class CopyWrite(Write):
         self.total = total(self.payloads)
 
     def _blocker(self, topic: Topic | None) -> Blocker | None:
-        check_alive(self.engine, self._router, topic)
+        check_alive(self._engine, self._router, topic)
         return super()._blocker(topic)
 
     def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, AppendedRecords]:
@@ -103,7 +102,7 @@ async def lose(engine: Engine, dest: Topic, router: Router, source_seq: int) -> 
         if (changing := engine.changing.get(dest.topic_id)) is not None:
             await asyncio.wait([changing])
         elif log.topic_id in engine.pending_losses:
-            await announce_losses(engine, log)
+            await engine.logs.announce_losses(log)
         elif not shard.has_room(3, 0):
             await shard.wait_room(3, 0)
         elif dest.config.durability is not Durability.FSYNC and log.assigned_head + 1 > log.reserved:

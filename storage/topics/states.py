@@ -1,4 +1,4 @@
-"""Values that others keep in an logs, durably (see `storage.state.state_table`).
+"""Values that other parts keep in the log, durably (see `storage.state.state_table`).
 
 Source: docs/guides/kafka.md#how-kafka-maps-to-topics.
 """

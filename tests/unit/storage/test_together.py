@@ -14,7 +14,7 @@ import pytest
 from storage import Discard, Durability, Engine, TopicConfig
 from storage.config import TopicType
 from storage.errors import RecordCorrupt, ShuttingDown, StorageError, StorageFailed
-from storage.log.coalescer import MAX_COALESCED
+from storage.log.append import MAX_COALESCED
 from storage.records.values import Appended, PlainRecords
 from tests.support.spec_control import APPEND
 from tests.support.spec_wal import decode_wal_file
@@ -297,7 +297,7 @@ async def test_a_defect_is_told_to_all_of_a_run(machine: Machine, monkeypatch: p
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
     party = Party(engine)
-    monkeypatch.setattr("storage.log.append.encoded", broken)
+    monkeypatch.setattr("storage.log.append.encode_plain", broken)
     for value in range(3):
         party.add("t", value)
     told = await party.all()
