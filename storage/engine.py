@@ -47,8 +47,7 @@ from storage.log.contents import Contents
 from storage.log.fetch import WalFetcher
 from storage.log.logs import Logs
 from storage.log.reservation import Reservations
-from storage.log.shard_log import ShardLog
-from storage.log.writer import Shard
+from storage.log.writer import Shard, ShardLog
 from storage.metric_table import Family
 from storage.metrics import collect
 from storage.options import Options
@@ -307,27 +306,18 @@ class Engine:
     async def _open_writers(self, recovered: Recovered) -> None:
         self.wal_files = self.logs.wal_files = WalFetcher(self.fs, self._directories, self.run_io)
         for index, directory in enumerate(self._directories):
-            box: list[Shard] = []
-            log = ShardLog(
-                self.fs,
-                directory,
-                index,
-                self.options,
-                self.clock,
-                lambda group, box=box: box[0].post(group),
-                self.runtime.spawn,
-            )
+            log = ShardLog(self.fs, directory, index, self.options, self.clock, self.runtime.spawn)
             await self.run_io(log.open, recovered.next_files[index])
             shard = Shard(
                 index,
                 log,
                 self.options,
                 self.clock,
-                self.publisher.complete,
+                self.publisher.publish,
+                self.publisher.roll_back,
                 self._shard_failed,
                 threaded=self.runtime.threaded,
             )
-            box.append(shard)
             self.shards.append(shard)
             shard.start()
         found = (recovered.snapshots, recovered.next_snapshot, recovered.sections)

@@ -7,8 +7,7 @@ from itertools import islice
 from operator import attrgetter
 
 from storage.log.logs import Logs
-from storage.log.stats import Histogram, WalStats
-from storage.log.writer import Shard
+from storage.log.writer import Histogram, Shard, WalStats
 from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, HistogramSample, Sample
 from storage.recovery.recovery import Report
 from storage.snapshot.snapshotter import Snapshotter

@@ -12,10 +12,13 @@ import contextlib
 import errno
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from storage.log.stats import WalStats
 from storage.platform import layout
 from storage.platform.filesystem import File, FileSystem, write_whole
+
+if TYPE_CHECKING:
+    from storage.log.writer import WalStats
 
 #: The last two are no want of space, but pass as it does: nothing was written, and a later try may succeed.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
