@@ -845,4 +845,4 @@ class Engine:
 
 
 def _has_packed(topic: Topic) -> bool:
-    return any(each.packed_bytes for log in topic.logs for each in log.held.manifest.segments)
+    return any(each.packed_bytes for each in topic.log.held.manifest.segments)

@@ -39,15 +39,15 @@ from storage.errors import (
 from storage.format import control
 from storage.format.blocks import largest, total
 from storage.log.contents import Contents, encoded, hash_of, measured
-from storage.log.encode import WriteHeader, assemble, encode_controls, encode_plain
-from storage.log.framing import FEW, Frames
+from storage.log.encode import WriteHeader, assemble, encode_controls
+from storage.log.framing import Frames
 from storage.log.logs import Logs
 from storage.log.reservation import Reservations
 from storage.log.submission import Outcome, Submission
 from storage.log.validation import MAX_U64, check_address, check_cleanup, check_plain, check_text
 from storage.records.batches import AppendedRecords
 from storage.records.partitions import is_address
-from storage.records.values import Appended, LossCause, PlainBinary, PlainRecords, ProducerBatch, StoredBodies
+from storage.records.values import Appended, LossCause, PlainRecords, ProducerBatch, StoredBodies
 from storage.state.catalog import Topic
 from storage.state.consumers.consumed_floor import consumed_floor
 from storage.state.keys import key_digest
@@ -65,6 +65,8 @@ Blocker: TypeAlias = Callable[[], Awaitable[Any]]
 
 #: Single records of one topic and node that become one write, at most.
 MAX_COALESCED: Final = 256
+#: Up to so many records that are data alone a write checks itself: `measured` takes several calls for it.
+_FEW: Final = 16
 
 
 class TopicMaker(Protocol):
@@ -155,7 +157,7 @@ class Appender:
         if not self._pending:
             logs = self.logs
             topic = logs.catalog.topics.get(name)
-            if topic is None or not logs.shards[topic.logs[0].shard].unresolved:
+            if topic is None or not logs.shards[topic.log.shard].unresolved:
                 return self._attempt(name, node, [one])
             logs.runtime.loop.call_soon(self._write_pending)
         self._pending.setdefault((name, node), []).append(one)
@@ -356,10 +358,10 @@ class Write:
         self._check()
         logs = self.appender.logs
         topic = logs.catalog.topics.get(self.name)
-        if topic is None or topic.logs[0].ephemeral:
+        if topic is None or topic.log.ephemeral:
             return False
         idempotent = self.key is not None or self.producer is not None
-        if idempotent and self._seen(topic.logs[0]):
+        if idempotent and self._seen(topic.log):
             return False
         if self._blocker(topic) is not None:
             return False
@@ -447,8 +449,7 @@ class Write:
             appender.producers.check(self.producer)
         if self.expected_seq is not None and not 0 <= self.expected_seq <= MAX_U64:
             raise InvalidRequest("expected_seq must be a seq (0 or more).", field="expected_seq")
-        if 0 < self.count <= FEW and isinstance(records, PlainRecords):
-            # Most writes. `measured` does the same for any contents, but takes several calls for it.
+        if 0 < self.count <= _FEW and isinstance(records, PlainRecords):  # most writes
             self.payloads = array("I", map(len, records))
             self.total = sum(self.payloads)
             if self.count > options.max_batch_records or max(self.payloads) > options.max_record_bytes:
@@ -518,7 +519,7 @@ class Write:
         topic_id = topic.topic_id
         if self.move is not None and topic_id != self.dest_id:
             raise TopicNotFound(self.name)
-        config, log = topic.config, topic.logs[0]
+        config, log = topic.config, topic.log
         if self.delayed:
             self._check_type(config)
         changing = logs.changing.get(topic_id)
@@ -612,19 +613,14 @@ class Write:
             if (first_reserve := appender.reservations.first(topic, self.count)) is not None:
                 before.append(first_reserve)
             self.over = over_caps(topic.config, topic.log, self.count, self.total)
-        log = topic.logs[0]
+        log = topic.log
         self.log, self.first_seq = log, log.assigned_head + 1
         durable = self.durable = topic.config.durability is Durability.FSYNC
         head = WriteHeader(log.topic_id, self.first_seq, now, durable, self.node.encode() if self.node else b"")
-        over, records = self.over, self.records
+        over = self.over
         if over is not None:
             self.apart = False
-        more = over is not None or bool(self.trailing)
-        if isinstance(records, PlainRecords):
-            binary = isinstance(records, PlainBinary)
-            appends, appended = encode_plain(records, self.payloads, head, more=more, binary=binary, apart=self.apart)
-        else:
-            appends, appended = self._encode(head, more=more)
+        appends, appended = self._encode(head, more=over is not None or bool(self.trailing))
         entry = log.reserve(appended)
         after: list[control.EvictWatermark] = []
         if over is not None:

@@ -56,7 +56,7 @@ def apply_unit(catalog: Catalog, unit: Unit, lsn: int, end_lsn: int, entry: int 
         topic = catalog.by_id.get(topic_id)
         if topic is None:
             continue
-        log = topic.logs[0]
+        log = topic.log
         if isinstance(step, PersistStep):
             log.written_out(log.tail.set_batch_lsn(step.first_seq, lsn, step.offset))
             continue
@@ -117,19 +117,19 @@ class Publisher:
                     continue
                 topic.provisional = False
                 if self.on_retention is not None and isinstance(step.value, _OF_RETENTION):
-                    self.on_retention(topic.logs[0])
+                    self.on_retention(topic.log)
             elif topic is None:
                 continue
             elif isinstance(step, AppendStep):
-                log, traffic = topic.logs[0], catalog.usage.traffic
+                log, traffic = topic.log, catalog.usage.traffic
                 traffic.writes += 1
                 traffic.appended += len(step.appended.sizes)
                 if lsn:
                     self._cache.add(log, step.appended.first_seq, payload, step.offset)
                 else:
                     log.cached[step.appended.first_seq] = (payload, step.offset)
-            elif isinstance(step, PersistStep) and step.first_seq in topic.logs[0].cached:
-                self._cache.add(topic.logs[0], step.first_seq, payload, step.offset)  # no longer the only copy
+            elif isinstance(step, PersistStep) and step.first_seq in topic.log.cached:
+                self._cache.add(topic.log, step.first_seq, payload, step.offset)  # no longer the only copy
         if unit.steps:
             first = unit.steps[0]
             # Nobody waits for a cursor to move, which may happen with every read.
@@ -142,13 +142,13 @@ class Publisher:
         """A write of this shard failed: its logs go back to what is published, and topics not yet created are gone."""
         shard.generation += 1
         for topic in list(self._catalog.topics.values()):
-            for log in topic.logs:
-                if log.shard != shard.index:
-                    continue
-                if topic.provisional:
-                    self._catalog.remove(topic)
-                elif log.assigned_head != log.head or log.assigned_floor != log.marks.live_floor:
-                    log.roll_back()
+            log = topic.log
+            if log.shard != shard.index:
+                continue
+            if topic.provisional:
+                self._catalog.remove(topic)
+            elif log.assigned_head != log.head or log.assigned_floor != log.marks.live_floor:
+                log.roll_back()
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class Publisher:
         topic = self._catalog.by_id.get(topic_id)
         if topic is None:
             return
-        log = topic.logs[0]
+        log = topic.log
         if log.queue is not None and self.on_jobs is not None:
             self.on_jobs(log)
         if self.on_routed is not None and self._catalog.routes.by_id:

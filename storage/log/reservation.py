@@ -43,7 +43,7 @@ class Reservations:
 
     def look_ahead(self, topic: Topic) -> None:
         """Ask for more, in the background, when half of the reservation is used."""
-        log = topic.logs[0]
+        log = topic.log
         if topic.config.durability is Durability.FSYNC or log.topic_id in self._pending:
             return
         step, _ = self._steps.get(log.topic_id, (MIN_STEP, 0))

@@ -297,7 +297,7 @@ async def test_a_defect_is_told_to_all_of_a_run(machine: Machine, monkeypatch: p
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
     party = Party(engine)
-    monkeypatch.setattr("storage.log.append.encode_plain", broken)
+    monkeypatch.setattr("storage.log.append.encoded", broken)
     for value in range(3):
         party.add("t", value)
     told = await party.all()
