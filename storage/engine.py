@@ -44,14 +44,12 @@ from storage.errors import (
     ShuttingDown,
     StorageError,
 )
-from storage.log.append import AppendCallback, Write
-from storage.log.coalescer import AppendCoalescer, PendingAppend
+from storage.log.append import Appender, PendingAppend, Write
 from storage.log.contents import Contents
 from storage.log.fetch import WalFetcher
 from storage.log.logs import Logs
 from storage.log.reservation import Reservations
-from storage.log.shard_log import ShardLog
-from storage.log.writer import Shard
+from storage.log.writer import Shard, ShardLog
 from storage.metric_table import Family
 from storage.metrics import collect
 from storage.options import Options
@@ -156,27 +154,27 @@ class Engine:
         self.recovery_progress = 0.0
         self._given_up = False
         self.report = Report()
-        self.expiry = Expiry(self)
-        self.reader = Reader(logs, self.expiry)
+        self.states = States(logs)
+        self.producers = Producers(logs, self.states)
         self.reclaim = Reclaim(logs)
-        self.reservations = Reservations(self)
-        self.admin = TopicAdmin(self)
         self._wire_segments(logs)
-        self.queues = Queues(
-            logs, self.reader, self.admin, self.expiry, new_write=partial(Write, self), tracer=lambda: self.tracer
+        self.expiry = Expiry(logs, self.segments, self.producers)
+        self.reader = Reader(logs, self.expiry)
+        self.reservations = Reservations(logs)
+        self.admin = TopicAdmin(logs, self.reservations, self.expiry, self.segments)
+        self.appender = Appender(logs, self.reservations, self.admin, self.producers, self.expiry, self.segments)
+        self.queues = self.admin.queues = Queues(
+            logs, self.reader, self.admin, self.expiry, self.appender, tracer=lambda: self.tracer
         )
         self.routers = Routers(
             logs,
             self.reader,
             self.admin,
             self.reservations,
-            new_copy_write=partial(CopyWrite, self, logs),
+            new_copy_write=partial(CopyWrite, self.appender, logs),
             tracer=lambda: self.tracer,
         )
-        self.consumers = Consumers(logs, self.reader)
-        self.states = States(logs)
-        self.producers = Producers(logs, self.states)
-        self.coalescer = AppendCoalescer(self)
+        self.consumers = self.admin.consumers = Consumers(logs, self.reader)
         self.backups = Backups(
             BackupSource(
                 self.shared_segments, self.segment_worker, lambda: self.snapshotter.take(), lambda: self.cluster_id
@@ -198,7 +196,7 @@ class Engine:
         self.flusher = Flusher(segments, self.segments, copier, self.wal_directory)
         self.housekeeping = Housekeeping(segments, self.flusher, self.relocator, self.allow_packing)
         self.segment_worker = SegmentWorker(
-            segments, self.flusher, self.reclaim.tick, self.admin.align_all, self.housekeeping
+            segments, self.flusher, self.reclaim.tick, lambda: self.admin.align_all(), self.housekeeping
         )
 
     @classmethod
@@ -333,27 +331,18 @@ class Engine:
     async def _open_writers(self, recovered: Recovered) -> None:
         self.wal_files = self.logs.wal_files = WalFetcher(self.fs, self._directories, self.run_io)
         for index, directory in enumerate(self._directories):
-            box: list[Shard] = []
-            log = ShardLog(
-                self.fs,
-                directory,
-                index,
-                self.options,
-                self.clock,
-                lambda group, box=box: box[0].post(group),
-                self.runtime.spawn,
-            )
+            log = ShardLog(self.fs, directory, index, self.options, self.clock, self.runtime.spawn)
             await self.run_io(log.open, recovered.next_files[index])
             shard = Shard(
                 index,
                 log,
                 self.options,
                 self.clock,
-                self.publisher.complete,
+                self.publisher.publish,
+                self.publisher.roll_back,
                 self._shard_failed,
                 threaded=self.runtime.threaded,
             )
-            box.append(shard)
             self.shards.append(shard)
             shard.start()
         seams = (self.logs, self.shared_segments.pins, self.wal_directory)
@@ -582,7 +571,7 @@ class Engine:
         """
         self.check_open()
         return await Write(
-            self,
+            self.appender,
             name,
             records if isinstance(records, PlainRecords | StoredBodies) else one_record(records),
             node=node,
@@ -612,20 +601,8 @@ class Engine:
         `append`. Raises what stands against the write, and then nothing was done either.
         """
         self.check_open()
-        write = Write(
-            self,
-            name,
-            records,
-            node=node,
-            key=idempotency_key,
-            strict=False,
-            create=False,
-            config=None,
-            expected_seq=None,
-            producer=producer,
-            hasten=hasten,
-        )
-        return write.attempt(AppendCallback(write, on_result))
+        write = Write(self.appender, name, records, node=node, key=idempotency_key, producer=producer, hasten=hasten)
+        return write.attempt(on_result)
 
     def try_append_coalesced(
         self,
@@ -636,11 +613,14 @@ class Engine:
         *,
         node: str | None = None,
     ) -> bool:
-        """`try_append` of one record of data alone; while others are under way at the end of the loop's turn, with
-        those that came in it. What `try_append` would say False to or raise then, `fallback` is called for.
+        """`try_append` of one record that is data alone. While the shard has others in flight, it is written together
+        with those that arrive in this turn of the loop; if `try_append` returns False or raises then, `fallback` is
+        called.
         """
-        self.check_open()
-        return self.coalescer.add(name, node, PendingAppend(data, on_result, fallback))
+        logs = self.logs
+        if not logs.ready or logs.closing:
+            self.check_open()
+        return self.appender.add(name, node, PendingAppend(data, on_result, fallback))
 
     async def read(self, name: str, query: ReadQuery) -> ReadResult:
         """Records behind a cursor, and what was lost before them. Raises TopicNotFound, RecordCorrupt."""
@@ -684,8 +664,9 @@ class Engine:
     def metrics(self) -> list[Family]:
         """Everything the engine counts, as it is now."""
         logs = self.logs
+        snapshotter = self.snapshotter if self.shards else None
         return [
-            *collect(self),
+            *collect(logs, self.report, self.recovery_progress, snapshotter),
             *collect_segments(
                 self.shared_segments, self.segment_worker, self.flusher, self.housekeeping, self.relocator
             ),
@@ -899,4 +880,4 @@ class Engine:
 
 
 def _has_packed(topic: Topic) -> bool:
-    return any(each.packed_bytes for log in topic.logs for each in log.held.manifest.segments)
+    return any(each.packed_bytes for each in topic.log.held.manifest.segments)

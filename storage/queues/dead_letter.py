@@ -24,7 +24,7 @@ from storage.config import TopicConfig
 from storage.errors import StorageError, StorageFailed
 from storage.format import control
 from storage.format.control import Lease
-from storage.log.append import Write
+from storage.log.append import Appender, Write
 from storage.queues import reading
 from storage.queues.dead_meta import copies_of
 from storage.queues.lease_queue import SharedQueues
@@ -56,13 +56,11 @@ class MovedJobs(NamedTuple):
 class Mover:
     """One task for each log that has something to move."""
 
-    def __init__(
-        self, shared: SharedQueues, new_write: Callable[..., Write], tracer: Callable[[], Tracer | None]
-    ) -> None:
-        """`new_write` makes a Write of what a Write takes; `tracer` returns who is told of the copies, None: nobody."""
+    def __init__(self, shared: SharedQueues, appender: Appender, tracer: Callable[[], Tracer | None]) -> None:
+        """`tracer` returns who is told of the copies, None: nobody."""
         self._shared = shared
         self._logs = shared.logs
-        self._new_write = new_write
+        self._appender = appender
         self._tracer = tracer
         self._tasks: dict[int, asyncio.Task[None]] = {}
         #: (source topic_id, seq) of moves in progress, redrives included.
@@ -238,7 +236,8 @@ class Mover:
         return seqs
 
     async def _write(self, topic: Topic, seqs: Sequence[int], copies: StoredBodies, dest: Topic, node: bytes) -> None:
-        await self._new_write(
+        await Write(
+            self._appender,
             dest.name,
             copies,
             node=node.decode() or None,

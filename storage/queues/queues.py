@@ -18,7 +18,7 @@ from typing import Any
 from storage.config import MAX_LEASE_MS, MIN_LEASE_MS
 from storage.errors import BatchTooLarge, InvalidRequest, NotAQueue, ShuttingDown, TopicNotFound
 from storage.format.control import Control, Delete, Lease
-from storage.log.append import Write
+from storage.log.append import Appender
 from storage.log.logs import Logs
 from storage.log.validation import MAX_DELAY_MS, MAX_U64, check_text, check_topic_name
 from storage.options import Options
@@ -55,16 +55,16 @@ class Queues:
         reader: Reader,
         topics: TopicAdmin,
         expiry: Expiry,
-        new_write: Callable[..., Write],
+        appender: Appender,
         tracer: Callable[[], Tracer | None],
     ) -> None:
-        """`new_write` and `tracer` as of `Mover`."""
+        """`tracer` as of `Mover`."""
         self._logs = logs
         self._topics = topics
         self._expiry = expiry
         self._shared = shared = SharedQueues(logs, reader, topics, self._ring)
         self.stats, self.alarms, self.ahead = shared.stats, shared.alarms, shared.ahead
-        self.mover = Mover(shared, new_write, tracer)
+        self.mover = Mover(shared, appender, tracer)
         #: The records examined by the last redrive.
         self.seen: Seen | None = None
         self._queues: dict[int, LeaseQueue] = {}

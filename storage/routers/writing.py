@@ -15,8 +15,7 @@ from storage.errors import RouterNotFound, ShuttingDown
 from storage.format import control
 from storage.format.blocks import total
 from storage.format.wal_frame import FrameType
-from storage.log.append import Write
-from storage.log.blockers import Blocker
+from storage.log.append import Blocker, Write
 from storage.log.encode import Frames, WriteHeader, encode_controls
 from storage.log.logs import Logs
 from storage.log.reservation import Reservations

@@ -13,7 +13,7 @@ import msgspec
 
 from storage.errors import RequestError
 from storage.log.position import position
-from storage.log.shard_log import ShardLog
+from storage.log.writer import ShardLog
 from storage.records.values import LossCause
 from storage.state.catalog import Topic
 from storage.state.log import Log

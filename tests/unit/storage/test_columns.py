@@ -90,7 +90,7 @@ KINDS = ("empty", "uniform", "short", "varied")
 
 def new_scan(query: ReadQuery, max_scan: int = 10**6, **config: Any) -> Scan:
     topic = Topic("t", TOPIC_ID, TopicConfig(**config))
-    topic.logs.append(Log(TOPIC_ID, shard=0, epoch=1, usage=Usage()))
+    topic.log = Log(TOPIC_ID, shard=0, epoch=1, usage=Usage())
     return Scan(topic, query, NOW, max_scan)
 
 
