@@ -166,9 +166,7 @@ class Taking:
         self.total_bytes += sum(part.state.data_bytes for part in parts)
         for part in parts:
             self._intact()
-            with suppress(
-                FileNotFoundError
-            ):  # dropped, rewritten or moved: step 6 comes back to it if need be
+            with suppress(FileNotFoundError):  # dropped, rewritten or moved: step 6 comes back to it if need be
                 await self._run(part.cold, self._share, part, None)
 
     def _is_copied(self, part: Part) -> bool:

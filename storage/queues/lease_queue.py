@@ -827,7 +827,7 @@ class LeaseQueue:
             on_result(outcome)
         else:
             self._shared.stats.acked += len(batch.seqs)
-            on_result(self.settled(batch.seqs, []))
+            on_result(self.outcome(batch.seqs, []))
 
     async def ack_batch(self, batch: LeaseBatch) -> None:
         """The jobs of a batch are done."""
@@ -899,7 +899,7 @@ class LeaseQueue:
         task.add_done_callback(committed)
         await asyncio.shield(task)
 
-    def settled(self, done: Sequence[int], skipped: list[int], *, deadlines: dict[int, int] | None = None) -> Settled:
+    def outcome(self, done: Sequence[int], skipped: list[int], *, deadlines: dict[int, int] | None = None) -> Settled:
         """The answer to an operation on the jobs `done`, with figures of now."""
         if self.table.is_due(self._now_ms()):
             self.serve()

@@ -362,12 +362,12 @@ class Queues:
         batch = queue.table.held_batch(seqs, lease_ids or (), node, arrived)  # pyright: ignore[reportArgumentType]
         if batch is not None:
             await queue.ack_batch(batch)
-            return queue.settled(seqs, [])
+            return queue.outcome(seqs, [])
         jobs, skipped = await queue.judge(node, tokens_of(seqs, lease_ids), arrived, strict=strict)
         if jobs:
             await queue.delete(jobs)
             self.stats.acked += len(jobs)
-        return queue.settled([job.seq for job in jobs], skipped)
+        return queue.outcome([job.seq for job in jobs], skipped)
 
     async def nack(
         self,
@@ -392,7 +392,7 @@ class Queues:
             await queue.change(jobs, value, node)
             self.stats.nacked += len(jobs)
             queue.serve()
-        return queue.settled([job.seq for job in jobs], skipped)
+        return queue.outcome([job.seq for job in jobs], skipped)
 
     async def reject(
         self,
@@ -416,7 +416,7 @@ class Queues:
                 break
         if jobs:
             await self._reject(queue, jobs, dest, reason or None)
-        return queue.settled([job.seq for job in jobs], skipped)
+        return queue.outcome([job.seq for job in jobs], skipped)
 
     def _goes_to(self, topic: Topic, dest: Topic | None) -> bool:
         """Whether dead jobs of this queue go there now: it may have changed during a wait."""
@@ -463,7 +463,7 @@ class Queues:
             self.stats.extended += len(jobs)
             queue.serve()
         done = [job.seq for job in jobs]
-        return queue.settled(done, skipped, deadlines=dict.fromkeys(done, deadline))
+        return queue.outcome(done, skipped, deadlines=dict.fromkeys(done, deadline))
 
     async def _judged(
         self, name: str, node: str, tokens: dict[int, int], arrived: int, *, strict: bool
