@@ -47,7 +47,7 @@ _node_of = attrgetter("node")
 
 
 class MovedJobs(NamedTuple):
-    """Of many moves, the seqs that were moved, and those that were not (yet)."""
+    """The outcome of many moves: seqs that were moved, and seqs that were not (yet)."""
 
     moved: list[int]
     remaining: list[int]
@@ -59,7 +59,7 @@ class Mover:
     def __init__(
         self, shared: SharedQueues, new_write: Callable[..., Write], tracer: Callable[[], Tracer | None]
     ) -> None:
-        """`new_write` makes a Write of what a Write takes; `tracer` returns who is told of the copies, None: nobody."""
+        """`new_write` makes a Write, with the engine's part filled in. `tracer` returns the tracer, or None."""
         self._shared = shared
         self._logs = shared.logs
         self._new_write = new_write
@@ -116,7 +116,7 @@ class Mover:
                     continue
                 await self._logs.clock.sleep(backoff_s)
                 backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
-        # In the step that found nothing to move: whoever adds something later begins another task.
+        # In the same step that found nothing to move, so that a later job starts another task.
         self._ended(topic.topic_id)
 
     async def _try_all(self, topic: Topic, seqs: list[int]) -> bool:
@@ -202,7 +202,7 @@ class Mover:
     async def _copy_many(
         self, topic: Topic, seqs: Sequence[int]
     ) -> tuple[Topic, list[int], BaseException | None] | None:
-        """Step 2 for those that go to one topic, as many bytes as one read returns: the target, which copies are
+        """Step 2 for moves to one topic, as many bytes as one read returns: the target, which copies are
         there, and the error of the others. None: there is nothing to do for several at once."""
         log, logs = topic.log, self._logs
         live = log.live_of(seqs)

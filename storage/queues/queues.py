@@ -168,12 +168,12 @@ class Queues:
         holder: Holder | None = None,
         max_bytes: int = 0,
     ) -> Claimed:
-        """Lease up to `max` (1..1000) jobs to `node`, waiting up to `wait_ms` for one. `max_bytes`: about as many as
-        are so large together, by the mean size of the queue's records, and one at least; 0 = no bound.
+        """Lease up to `max` (1..1000) jobs to `node`, waiting up to `wait_ms` for one. `max_bytes`: no more jobs than
+        have this size, by the mean size of the queue's records, but at least one; 0 = no bound.
 
         With durable leases they are as durable on return as the topic is. A cancelled call has claimed nothing, unless
         it carries an `attempt_key`: then its leases stand, and a repeat within them is given the same again. `holder`
-        is told of each lease's end; of those that ended before this returned `Claimed.stands` tells.
+        is told when a lease ends. `Claimed.stands` tells which leases have ended before this returned.
         """
         self.check_claim(node, max, wait_ms, attempt_key)
         queue = await self.open(name)
@@ -242,7 +242,7 @@ class Queues:
                 raise InvalidRequest(f"{field} must not be negative.", field=field)
 
     def claimable_bytes(self, name: str, max: int) -> tuple[int, int]:
-        """How large one job of a queue is in the mean, and as many as a claim of `max` would be given now.
+        """The mean size of one job of a queue in bytes, and the size of the jobs that a claim of `max` would get now.
 
         Raises TopicNotFound, NotAQueue.
         """
