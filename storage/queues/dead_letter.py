@@ -47,7 +47,7 @@ _node_of = attrgetter("node")
 
 
 class MovedJobs(NamedTuple):
-    """Of many moves, the seqs that were moved, and those that were not (yet)."""
+    """The outcome of many moves: seqs that were moved, and seqs that were not (yet)."""
 
     moved: list[int]
     remaining: list[int]
@@ -57,7 +57,7 @@ class Mover:
     """One task for each log that has something to move."""
 
     def __init__(self, shared: SharedQueues, appender: Appender, tracer: Callable[[], Tracer | None]) -> None:
-        """`tracer` returns who is told of the copies, None: nobody."""
+        """`tracer` returns the tracer, or None."""
         self._shared = shared
         self._logs = shared.logs
         self._appender = appender
@@ -114,7 +114,7 @@ class Mover:
                     continue
                 await self._logs.clock.sleep(backoff_s)
                 backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
-        # In the step that found nothing to move: whoever adds something later begins another task.
+        # In the same step that found nothing to move, so that a later job starts another task.
         self._ended(topic.topic_id)
 
     async def _try_all(self, topic: Topic, seqs: list[int]) -> bool:
@@ -200,7 +200,7 @@ class Mover:
     async def _copy_many(
         self, topic: Topic, seqs: Sequence[int]
     ) -> tuple[Topic, list[int], BaseException | None] | None:
-        """Step 2 for those that go to one topic, as many bytes as one read returns: the target, which copies are
+        """Step 2 for moves to one topic, as many bytes as one read returns: the target, which copies are
         there, and the error of the others. None: there is nothing to do for several at once."""
         log, logs = topic.log, self._logs
         live = log.live_of(seqs)

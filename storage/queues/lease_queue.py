@@ -64,8 +64,8 @@ EVERYTHING = 1 << 62
 
 
 class CallbackOutcome:
-    """Looks like a future to whoever completes it. `callback` gets the result or the exception, once, in the loop's
-    next turn, so that it does not run in the middle of what completes it. `ended` is done after it, with None."""
+    """Takes the place of a future: `callback` is called with the result or the exception, once, in the next turn of the
+    loop, so that it does not run inside the code that completes it. `ended` is completed after that, with None."""
 
     __slots__ = ("_callback", "_done", "_ended", "_loop")
 
@@ -183,12 +183,12 @@ class Claim:
 
     @property
     def gone(self) -> bool:
-        """Nobody waits for the answer, and no repeat will ask for it."""
+        """The caller is gone, and no repeat will ask for the answer."""
         return self.attempt_key is None and self.answer.done()
 
 
 class Claimed:
-    """The result of a claim. `undo` it when it reaches nobody."""
+    """The result of a claim. Call `undo` if it cannot be delivered."""
 
     __slots__ = ("_attempt_key", "_node", "_queue", "jobs", "ready", "topic")
 
@@ -227,7 +227,7 @@ class Delivery(NamedTuple):
 
 
 def fresh_tokens(count: int) -> tuple[int, ...]:
-    """This many lease ids that nobody can guess."""
+    """This many random lease ids, which cannot be guessed."""
     tokens = struct.unpack(f"<{count}Q", os.urandom(8 * count))
     return tokens if all(tokens) else tuple(token or 1 for token in tokens)
 
@@ -437,7 +437,8 @@ class LeaseQueue:
                 self.leave(claim)
 
     def _most(self, claim: Claim) -> int:
-        """How many jobs it is given: by the mean size of the queue's records as many as `max_bytes` are, or one."""
+        """How many jobs it gets: as many as fit into `max_bytes` by the mean size of the queue's records, but at least
+        one."""
         log = self.log
         if not claim.max_bytes or not log.bytes:
             return claim.max
@@ -495,7 +496,7 @@ class LeaseQueue:
                 self._work(self._dispatch_batch_later(claim, batch))
             else:
                 self._deliver_batch(claim, batch, read, now)
-        except Exception as error:  # whatever the error is, these jobs must not be lost
+        except Exception as error:  # whatever the error is, these jobs must be put back
             self._batch_failed(claim, batch, error)
 
     async def _dispatch_batch_later(self, claim: Claim, batch: LeaseBatch) -> None:
@@ -629,8 +630,7 @@ class LeaseQueue:
                 claim.answer.set_exception(error)
 
     def _readable(self, assignments: list[Assignment], found: reading.Found) -> list[Assignment]:
-        """The assignments without jobs that cannot be delivered (any more), and without claims that nobody waits
-        for."""
+        """The assignments, without jobs that cannot be delivered and without claims whose caller is gone."""
         found_assignments: list[Assignment] = []
         corrupt = frozenset(found.corrupt)
         for claim, jobs in assignments:
@@ -784,10 +784,8 @@ class LeaseQueue:
     async def _end(self, jobs: list[Job], value: Lease, node: str) -> None:
         try:
             await self._shared.commit(self.topic, [value], [node])
-        # Whatever the error is, nobody may be left waiting for these jobs. The leases stand; expired ones are
-        # tried again.
         except Exception as error:
-            # The leases stand; those that have run out are tried again, as long as anybody can say so.
+            # Whatever the error is, the leases stand. Expired ones are tried again after RETRY_MS.
             self.table.put_back(jobs)
             self._retry_ms = self._now_ms() + RETRY_MS
             _log.warning("leases_not_ended", topic=self.topic.name, jobs=len(jobs), error=str(error))
@@ -827,7 +825,7 @@ class LeaseQueue:
             on_result(outcome)
         else:
             self._shared.stats.acked += len(batch.seqs)
-            on_result(self.settled(batch.seqs, []))
+            on_result(self.outcome(batch.seqs, []))
 
     async def ack_batch(self, batch: LeaseBatch) -> None:
         """The jobs of a batch are done."""
@@ -899,7 +897,7 @@ class LeaseQueue:
         task.add_done_callback(committed)
         await asyncio.shield(task)
 
-    def settled(self, done: Sequence[int], skipped: list[int], *, deadlines: dict[int, int] | None = None) -> Settled:
+    def outcome(self, done: Sequence[int], skipped: list[int], *, deadlines: dict[int, int] | None = None) -> Settled:
         """The answer to an operation on the jobs `done`, with figures of now."""
         if self.table.is_due(self._now_ms()):
             self.serve()

@@ -168,12 +168,12 @@ class Queues:
         holder: Holder | None = None,
         max_bytes: int = 0,
     ) -> Claimed:
-        """Lease up to `max` (1..1000) jobs to `node`, waiting up to `wait_ms` for one. `max_bytes`: about as many as
-        are so large together, by the mean size of the queue's records, and one at least; 0 = no bound.
+        """Lease up to `max` (1..1000) jobs to `node`, waiting up to `wait_ms` for one. `max_bytes`: no more jobs than
+        have this size, by the mean size of the queue's records, but at least one; 0 = no bound.
 
         With durable leases they are as durable on return as the topic is. A cancelled call has claimed nothing, unless
         it carries an `attempt_key`: then its leases stand, and a repeat within them is given the same again. `holder`
-        is told of each lease's end; of those that ended before this returned `Claimed.stands` tells.
+        is told when a lease ends. `Claimed.stands` tells which leases have ended before this returned.
         """
         self.check_claim(node, max, wait_ms, attempt_key)
         queue = await self.open(name)
@@ -242,7 +242,7 @@ class Queues:
                 raise InvalidRequest(f"{field} must not be negative.", field=field)
 
     def claimable_bytes(self, name: str, max: int) -> tuple[int, int]:
-        """How large one job of a queue is in the mean, and as many as a claim of `max` would be given now.
+        """The mean size of one job of a queue in bytes, and the size of the jobs that a claim of `max` would get now.
 
         Raises TopicNotFound, NotAQueue.
         """
@@ -362,12 +362,12 @@ class Queues:
         batch = queue.table.held_batch(seqs, lease_ids or (), node, arrived)  # pyright: ignore[reportArgumentType]
         if batch is not None:
             await queue.ack_batch(batch)
-            return queue.settled(seqs, [])
+            return queue.outcome(seqs, [])
         jobs, skipped = await queue.judge(node, tokens_of(seqs, lease_ids), arrived, strict=strict)
         if jobs:
             await queue.delete(jobs)
             self.stats.acked += len(jobs)
-        return queue.settled([job.seq for job in jobs], skipped)
+        return queue.outcome([job.seq for job in jobs], skipped)
 
     async def nack(
         self,
@@ -392,7 +392,7 @@ class Queues:
             await queue.change(jobs, value, node)
             self.stats.nacked += len(jobs)
             queue.serve()
-        return queue.settled([job.seq for job in jobs], skipped)
+        return queue.outcome([job.seq for job in jobs], skipped)
 
     async def reject(
         self,
@@ -416,7 +416,7 @@ class Queues:
                 break
         if jobs:
             await self._reject(queue, jobs, dest, reason or None)
-        return queue.settled([job.seq for job in jobs], skipped)
+        return queue.outcome([job.seq for job in jobs], skipped)
 
     def _goes_to(self, topic: Topic, dest: Topic | None) -> bool:
         """Whether dead jobs of this queue go there now: it may have changed during a wait."""
@@ -463,7 +463,7 @@ class Queues:
             self.stats.extended += len(jobs)
             queue.serve()
         done = [job.seq for job in jobs]
-        return queue.settled(done, skipped, deadlines=dict.fromkeys(done, deadline))
+        return queue.outcome(done, skipped, deadlines=dict.fromkeys(done, deadline))
 
     async def _judged(
         self, name: str, node: str, tokens: dict[int, int], arrived: int, *, strict: bool

@@ -103,7 +103,7 @@ class ReadAhead:
         found = _taken(ahead, seqs)
         if found is not None:
             return found
-        # Too large for one read, or incomplete: nobody else asks for the rest of them.
+        # Too large for one read, or incomplete: no other claim asks for the rest of them.
         for begin, end in consecutive_ranges(seqs):
             ahead.prefetched.drop(begin, end + 1)
         return await reading.read(self._reader, topic, seqs)

@@ -131,7 +131,7 @@ def _seen(queues: Redriving, source: Topic, queue: str) -> Seen:
 
 
 def _free(mover: Mover, source: Topic, seqs: list[int]) -> list[int]:
-    """Those of these that nobody holds or moves."""
+    """The seqs among these that are neither leased nor being moved."""
     out, opening, table = source.log.moves.out, mover.opening, source.log.queue
     if out or opening:
         seqs = [seq for seq in seqs if seq not in out and (source.topic_id, seq) not in opening]

@@ -55,7 +55,7 @@ class Forwarding:
         new_copy_write: Callable[[Topic, Router, Copies, int], Write],
         tracer: Callable[[], Tracer | None],
     ) -> None:
-        """`new_copy_write` makes a `CopyWrite`; `tracer` returns who is told of the copies, None: nobody."""
+        """`new_copy_write` makes a `CopyWrite`; `tracer` returns the tracer, or None."""
         self.logs = logs
         self.windows = windows
         self.reservations = reservations

@@ -1,7 +1,7 @@
 """The segments of one engine, as the parts that work on them in the background share them.
 
-The flusher, housekeeping, the relocator and a backup all touch the same files. Here is what keeps them out of one
-another's way. Belongs to the event loop.
+The flusher, housekeeping, the relocator and a backup all use the same files. This keeps them from using one at the same
+time. Belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Segments:
         #: Somebody waits for the round of background work to end: it ends at its next step.
         self.pausing = False
         #: Called for each segment that a synced frame has taken out of its manifest, with the tier it was in.
-        self.on_removed: Callable[[SegmentId, str], None] = _nobody
+        self.on_removed: Callable[[SegmentId, str], None] = _ignore
 
     def removed(self, id: SegmentId, tier: str) -> None:
         """By a synced frame this segment is in no manifest any more: close its files, and let them be removed."""
@@ -40,5 +40,5 @@ class Segments:
         self.on_removed(id, tier)
 
 
-def _nobody(id: SegmentId, tier: str) -> None:
+def _ignore(id: SegmentId, tier: str) -> None:
     """There is no relocator."""

@@ -33,7 +33,7 @@ from storage.state.queues.values import JobState
 
 #: A heap with this many more entries than jobs is rebuilt.
 _SLACK = 1024
-#: Live records examined at a time when looking for one that nobody has claimed.
+#: Live records examined at a time when looking for one that was never claimed.
 _STRIDE = 256
 
 # The published states, then two for decisions that are not committed yet.

@@ -182,7 +182,7 @@ async def test_nobody_starts_where_a_restore_is_under_way_or_was_cut_short(rig: 
     await rig.back_up()
     rig.restore()
     rig.disk.open(f"{TARGET}/RESTORING", create=True).close()
-    with pytest.raises(OpenError, match="was interrupted"):
+    with pytest.raises(OpenError, match="has not come to its end"):
         await rig.opened()
     with pytest.raises(BackupRefused, match="empty it, and restore again"):
         rig.restore()
