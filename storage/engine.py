@@ -18,7 +18,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
@@ -88,7 +87,6 @@ from storage.recovery.resharding import clean_up, is_due, recorded_shards, resha
 from storage.recovery.start import announce_losses, end_leases_with_this_process, return_reservations
 from storage.routers.metrics import collect_routers
 from storage.routers.routers import Routers
-from storage.routers.writing import CopyWrite
 from storage.segments.copier import Copier
 from storage.segments.details import DetailsCache
 from storage.segments.flusher import Flusher
@@ -166,14 +164,7 @@ class Engine:
         self.queues = self.admin.queues = Queues(
             logs, self.reader, self.admin, self.expiry, self.appender, tracer=lambda: self.tracer
         )
-        self.routers = Routers(
-            logs,
-            self.reader,
-            self.admin,
-            self.reservations,
-            new_copy_write=partial(CopyWrite, self.appender, logs),
-            tracer=lambda: self.tracer,
-        )
+        self.routers = Routers(self.appender, self.reader, self.admin, tracer=lambda: self.tracer)
         self.consumers = self.admin.consumers = Consumers(logs, self.reader)
         self.backups = Backups(
             BackupSource(

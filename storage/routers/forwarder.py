@@ -17,16 +17,14 @@ import structlog
 
 from storage.config import Durability, TopicType
 from storage.errors import RecordTooLarge, RouterNotFound, StorageError, TopicFull, TopicNotFound
-from storage.log.append import Write
+from storage.log.append import Appender
 from storage.log.encode import EncodedUnit
-from storage.log.logs import Logs
-from storage.log.reservation import Reservations
 from storage.log.submission import Unit
 from storage.reads.reader import ROUTING_SCAN_RECORDS
 from storage.records.values import ReadQuery, ReadResult, StoredRecord
 from storage.routers.copies import Copies, copies_of
 from storage.routers.windows import Windows
-from storage.routers.writing import fitting, lose, persist
+from storage.routers.writing import CopyWrite, fitting, lose, persist
 from storage.state.catalog import Topic
 from storage.state.routers.router import Router
 from storage.tracing import Tracer, moving
@@ -47,19 +45,10 @@ MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
 class Forwarding:
     """What the forwarders of an engine share."""
 
-    def __init__(
-        self,
-        logs: Logs,
-        windows: Windows,
-        reservations: Reservations,
-        new_copy_write: Callable[[Topic, Router, Copies, int], Write],
-        tracer: Callable[[], Tracer | None],
-    ) -> None:
-        """`new_copy_write` makes a `CopyWrite`; `tracer` returns the tracer, or None."""
-        self.logs = logs
+    def __init__(self, appender: Appender, windows: Windows, tracer: Callable[[], Tracer | None]) -> None:
+        """`tracer` returns the tracer, or None."""
+        self.appender = appender
         self.windows = windows
-        self.reservations = reservations
-        self.new_copy_write = new_copy_write
         self.tracer = tracer
         #: How many forwarders have something to copy now.
         self.running = 0
@@ -70,7 +59,7 @@ class Forwarder:
 
     def __init__(self, forwarding: Forwarding, router: Router) -> None:
         self._forwarding = forwarding
-        self._logs = forwarding.logs
+        self._logs = forwarding.appender.logs
         self.router = router
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -245,7 +234,7 @@ class Forwarder:
     async def _lose(self, dest: Topic, source_seq: int, why: str) -> None:
         self._writing = True
         try:
-            await lose(self._logs, self._forwarding.reservations, dest, self.router, source_seq)
+            await lose(self._logs, self._forwarding.appender.reservations, dest, self.router, source_seq)
         finally:
             self._writing = False
         _log.warning("router_lost_records", router=self.router.name, up_to=source_seq, reason=why)
@@ -294,7 +283,7 @@ class Forwarder:
         self._writing = True
         try:
             with moving(tracer, "forward", router.definition.source, dest.name, records, router=router.name):
-                await self._forwarding.new_copy_write(dest, router, copies, source_seq).run()
+                await CopyWrite(self._forwarding.appender, dest, router, copies, source_seq).run()
         finally:
             self._writing = False
         self._moved(source_seq)

@@ -14,17 +14,14 @@ from itertools import islice
 import structlog
 
 from storage.errors import RouterNotFound, StorageError
-from storage.log.append import Write
-from storage.log.logs import Logs
-from storage.log.reservation import Reservations
+from storage.log.append import Appender
 from storage.reads.reader import Reader
 from storage.routers.admin import RouterAdmin, check_router_name
-from storage.routers.copies import Copies
 from storage.routers.forwarder import Forwarder, Forwarding
 from storage.routers.values import RouterState
 from storage.routers.waiting import Waited, caught_up, lags
 from storage.routers.windows import Windows
-from storage.state.catalog import Catalog, Topic
+from storage.state.catalog import Catalog
 from storage.state.log import Log
 from storage.state.routers.router import Definition, Router
 from storage.topics.admin import TopicAdmin
@@ -41,21 +38,15 @@ class Routers:
     """See the module."""
 
     def __init__(
-        self,
-        logs: Logs,
-        reader: Reader,
-        topics: TopicAdmin,
-        reservations: Reservations,
-        new_copy_write: Callable[[Topic, Router, Copies, int], Write],
-        tracer: Callable[[], Tracer | None],
+        self, appender: Appender, reader: Reader, topics: TopicAdmin, tracer: Callable[[], Tracer | None]
     ) -> None:
-        """`new_copy_write` and `tracer` as of `Forwarding`."""
-        self._logs = logs
+        """`tracer` as of `Forwarding`."""
+        self._logs = logs = appender.logs
         self._admin = RouterAdmin(logs, topics)
         self._forwarders: dict[int, Forwarder] = {}
         self._stopped = False
         self.windows = Windows(logs, reader)
-        self.forwarding = Forwarding(logs, self.windows, reservations, new_copy_write, tracer)
+        self.forwarding = Forwarding(appender, self.windows, tracer)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from storage.errors import RouterNotFound, ShuttingDown
 from storage.format import control
 from storage.format.blocks import total
 from storage.format.wal_frame import FrameType
-from storage.log.append import Blocker, Write
+from storage.log.append import Appender, Blocker, Write
 from storage.log.encode import Frames, WriteHeader, encode_controls
 from storage.log.logs import Logs
 from storage.log.reservation import Reservations
@@ -31,12 +31,11 @@ from storage.state.routers.routes import Routes
 class CopyWrite(Write):
     """The write of a range of copies to dest. Limits on single records do not apply: the originals have passed them."""
 
-    __slots__ = ("_copies", "_logs", "_router")
+    __slots__ = ("_copies", "_router", "_routes")
 
-    def __init__(self, appends: Any, logs: Logs, dest: Topic, router: Router, copies: Copies, source_seq: int) -> None:
-        """`appends`: what every Write takes first."""
+    def __init__(self, appender: Appender, dest: Topic, router: Router, copies: Copies, source_seq: int) -> None:
         super().__init__(
-            appends,
+            appender,
             dest.name,
             cast("Any", copies),
             node=None,
@@ -46,7 +45,7 @@ class CopyWrite(Write):
             config=None,
             expected_seq=None,
         )
-        self._logs = logs
+        self._routes = appender.logs.catalog.routes
         self._router = router
         self._copies = copies
         self.trailing = [control.RouterCursor(router_id=router.router_id, source_seq=source_seq)]
@@ -56,7 +55,7 @@ class CopyWrite(Write):
         self.total = total(self.payloads)
 
     def _blocker(self, topic: Topic | None) -> Blocker | None:
-        check_alive(self._logs.catalog.routes, self._router, topic)
+        check_alive(self._routes, self._router, topic)
         return super()._blocker(topic)
 
     def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, AppendedRecords]:
