@@ -550,7 +550,7 @@ class Write:
             if not isinstance(eviction_plan, Eviction):
                 return partial(appender.segments.load_to_evict, log, eviction_plan)
             self.eviction = eviction_plan
-        if shard.unresolved and not shard.has_room(self.count + 3, self.total):
+        if not shard.has_room(self.count + 3, self.total):
             return partial(self._wait_room, shard, self.count + 3)
         if config.durability is not Durability.FSYNC and log.assigned_head + self.count > log.reserved:
             return partial(appender.reservations.extend, log, self.count)

@@ -38,9 +38,9 @@ async def test_behind_a_pause_nothing_is_given(
     await turns()
     answered_first = pausing.done()
     asleep: list[Shard] = []
-    wake = Shard._wake  # pyright: ignore[reportPrivateUsage]
+    wake = Shard._schedule_drain  # pyright: ignore[reportPrivateUsage]
     # What goes to the log from here on waits there.
-    monkeypatch.setattr(Shard, "_wake", lambda shard: asleep.append(shard))
+    monkeypatch.setattr(Shard, "_schedule_drain", lambda shard: asleep.append(shard))
     disk.set()
     await turns()
     assert pausing.done() is not leases_durable, "leases that are on their way to the log are waited for"

@@ -14,7 +14,7 @@ from tests.unit.storage.queues.jobs import claim_seqs, states, turns, with_jobs
 async def test_what_is_being_purged_is_nobodys(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = await with_jobs(machine, 3)
     disk = asyncio.Event()
-    submit = engine.submit_controls
+    submit = engine.logs.submit_controls
 
     def submit_slowly(*asked: Any, **how: Any) -> asyncio.Future[int | None]:
         async def later() -> int | None:
@@ -23,7 +23,7 @@ async def test_what_is_being_purged_is_nobodys(machine: Machine, monkeypatch: py
 
         return asyncio.ensure_future(later())
 
-    monkeypatch.setattr(engine, "submit_controls", submit_slowly)
+    monkeypatch.setattr(engine.logs, "submit_controls", submit_slowly)
     purging = asyncio.create_task(engine.queues.purge("q"))
     await turns()
     purging.cancel()
