@@ -113,11 +113,6 @@ class Broker:
         #: True from the first signal on: not ready any more, but served until the sockets close.
         self.stopping = False
 
-    @property
-    def serving(self) -> bool:
-        """Whether requests other than the probes are let through."""
-        return self.engine.ready
-
     def uptime_ms(self) -> int:
         return int((monotonic() - self.started) * 1000)
 

@@ -22,8 +22,7 @@ import msgspec
 import xxhash
 
 from broker.api import render
-from broker.api.answers import Answer
-from broker.api.pending import Pending, Result
+from broker.api.answers import Answer, Pending, Result
 from broker.api.request import Request
 from broker.api.routes import append, claims
 from broker.settings import Settings

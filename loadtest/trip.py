@@ -183,7 +183,7 @@ async def _serve(directory: Path, recorder: Recorder, wanted: list[str]) -> list
     lifecycle = Lifecycle(broker, server, None, kafka.port(broker))
     living = asyncio.create_task(lifecycle.run())
     try:
-        while not (broker.serving and port_file.exists()):  # noqa: ASYNC110 - a file has no event
+        while not (broker.engine.ready and port_file.exists()):  # noqa: ASYNC110 - a file has no event
             await asyncio.sleep(QUIET_S)
         port = int(port_file.read_text())
         return await asyncio.to_thread(_all, Client(server.port, port), recorder, wanted)

@@ -1,11 +1,16 @@
-"""What a handler gives back, and how it goes out: request id, gzip, HEAD."""
+"""What a handler returns, and how it goes out: request id, gzip, HEAD.
+
+A handler returns an `Answer`, or a `Pending`: the engine will call back with the answer. The HTTP/1.1 protocol asks to
+be called (`then`) and sends the answer from within the engine's callback. All others await it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, MutableMapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from broker.api.accept import accepts_gzip
@@ -95,6 +100,111 @@ class Streamed(Answer):
         self.takes_body = takes_body
 
 
+#: What a handler returns: the answer, or what will have it.
+Outcome: TypeAlias = Answer | Awaitable[Answer]
+#: What a pending answer comes to: an answer, an error, or work that takes a task after all.
+Result: TypeAlias = Answer | Exception | Coroutine[Any, Any, Answer]
+
+
+class Pending(Awaitable[Answer]):
+    """`finish` makes the result of what the engine has done. It may return a coroutine, where it turns out that
+    something must be waited for. `instead`: what takes a task, where the engine turns out to have done nothing.
+    """
+
+    __slots__ = ("_finish", "_instead", "_result", "_then")
+
+    def __init__(
+        self,
+        finish: Callable[[Any], Answer | Coroutine[Any, Any, Answer]],
+        instead: Callable[[], Coroutine[Any, Any, Answer]] | None = None,
+    ) -> None:
+        self._finish = finish
+        self._instead = instead
+        self._then: Callable[[Result], None] | None = None
+        self._result: Result | None = None
+
+    def resolve(self, outcome: Any) -> None:
+        """The engine has done it, or failed with an exception. To be called once. Never raises."""
+        result: Result
+        if isinstance(outcome, Exception):
+            result = outcome
+        else:
+            try:
+                result = self._finish(outcome)
+            except Exception as error:
+                result = error
+        if self._then is None:
+            self._result = result
+        else:
+            self._then(result)
+
+    def leave(self) -> None:
+        """The engine has done nothing, because something must be waited for. In place of `resolve`; never raises."""
+        assert self._instead is not None
+        result = self._instead()
+        if self._then is None:
+            self._result = result
+        else:
+            self._then(result)
+
+    def then(self, call: Callable[[Result], None]) -> None:
+        """`call` is given the result, now or later. It must not raise."""
+        if self._result is None:
+            self._then = call
+        else:
+            call(self._result)
+
+    def run(self, work: Coroutine[Any, Any, Any], cancelled: Callable[[], Exception]) -> Pending:
+        """Resolve with what `work` returns or raises; with `cancelled()` where it was cancelled."""
+        task = asyncio.ensure_future(work)
+        _running.add(task)
+        task.add_done_callback(partial(self._ran, cancelled))
+        return self
+
+    def _ran(self, cancelled: Callable[[], Exception], task: asyncio.Task[Any]) -> None:
+        _running.discard(task)
+        if task.cancelled():
+            self.resolve(cancelled())
+        else:
+            error = task.exception()
+            self.resolve(task.result() if error is None else error)
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        waiting: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.then(partial(_give, waiting))
+        result = yield from waiting.__await__()
+        if isinstance(result, Exception):
+            raise result
+        if isinstance(result, Answer):
+            return result
+        return (yield from result.__await__())
+
+
+#: The loop itself would let them be collected.
+_running: set[asyncio.Task[Any]] = set()
+
+
+def _give(waiting: asyncio.Future[Result], result: Result) -> None:
+    if not waiting.done():
+        waiting.set_result(result)
+    else:
+        drop(result)  # whoever waited was cancelled
+
+
+def drop(result: Result) -> None:
+    """Nobody will be given it: take back what it grants, do not begin what it would begin."""
+    if isinstance(result, Answer):
+        if result.withdraw is not None:
+            result.withdraw()
+    elif not isinstance(result, Exception):
+        result.close()
+
+
+async def awaited(outcome: Outcome) -> Answer:
+    """The answer, waited for if it must be."""
+    return outcome if isinstance(outcome, Answer) else await outcome
+
+
 #: On every answer that does not say otherwise itself: nobody keeps it, takes it for anything else, or shows it framed.
 PROTECTION: Final[Headers] = (
     (b"cache-control", b"no-store"),
@@ -163,21 +273,25 @@ def _stays() -> bool:
     return False
 
 
-async def encoded(
-    answer: Answer, *, request_id: bytes, accept_encoding: bytes | None
-) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Its headers and its body as they go out, compressed where the client takes that and it is worth it."""
-    body = answer.body
+def headers_of(answer: Answer, request_id: bytes, coding: bytes | None = None) -> list[tuple[bytes, bytes]]:
+    """All headers of an answer that goes out as it is, or has been put into this content coding."""
     headers = [(b"x-request-id", request_id), *with_protection(answer.headers)]
-    if len(body) >= MIN_GZIP_BYTES:
+    if coding is not None:
+        headers += (b"vary", b"accept-encoding"), (b"content-encoding", coding)
+    elif len(answer.body) >= MIN_GZIP_BYTES:
         headers.append((b"vary", b"accept-encoding"))
-        if accept_encoding is not None and accepts_gzip(accept_encoding):
-            body = await _gzipped(body)
-            answer.body = b""
-            headers.append((b"content-encoding", b"gzip"))
     if answer.status not in _WITHOUT_BODY:
-        headers += (b"content-type", answer.content_type), (b"content-length", b"%d" % len(body))
-    return headers, body
+        headers += (b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body))
+    return headers
+
+
+async def compress(answer: Answer, accept_encoding: bytes | None) -> bytes | None:
+    """Compress its body where the client takes that and it is worth it. Returns the content coding."""
+    if len(answer.body) < MIN_GZIP_BYTES or accept_encoding is None or not accepts_gzip(accept_encoding):
+        return None
+    body, answer.body = answer.body, b""
+    answer.body = await _gzipped(body)
+    return b"gzip"
 
 
 async def send_answer(
@@ -192,13 +306,13 @@ async def send_answer(
 
     False: it was withdrawn, because the client has `left`.
     """
-    headers, body = await encoded(answer, request_id=request_id, accept_encoding=accept_encoding)
+    headers = headers_of(answer, request_id, await compress(answer, accept_encoding))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     # Only with its body is it an answer: whether the client is there is asked as late as can be.
     if answer.withdraw is not None and left():
         answer.withdraw()
         return False
-    await _send_body(body, send)
+    await _send_body(answer.body, send)
     return True
 
 

@@ -16,8 +16,18 @@ from typing import Any, Final
 import structlog
 
 from broker.api import errors
-from broker.api.answers import NO_CONTENT, Answer, Message, Receive, Scope, Send, Streamed, send_answer, send_streamed
-from broker.api.pending import awaited
+from broker.api.answers import (
+    NO_CONTENT,
+    Answer,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    Streamed,
+    awaited,
+    send_answer,
+    send_streamed,
+)
 from broker.api.push import connection_of, drop, is_full, is_http2, send_last, try_send
 from broker.api.request import ClientGone, Request, by_name
 from broker.api.routes import sockets
@@ -223,7 +233,7 @@ class Dispatcher:
 
     def check_serving(self) -> None:
         """Raises NotReady, ShuttingDown."""
-        if not self.broker.serving:
+        if not self.broker.engine.ready:
             if self.broker.stopping:
                 raise ShuttingDown
             raise NotReady(replay_progress=self.broker.engine.recovery_progress)

@@ -18,10 +18,9 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from broker.api.answers import MIN_GZIP_BYTES, Answer, Scope, Send, encoded, with_protection
+from broker.api.answers import MIN_GZIP_BYTES, Answer, Pending, Result, Scope, Send, compress, drop, headers_of
 from broker.api.errors import BodyTooSlow
 from broker.api.operation import Operation
-from broker.api.pending import Pending, Result, drop
 from broker.api.request import Request
 from broker.api.routing import Route
 from storage.errors import ShuttingDown
@@ -51,8 +50,11 @@ class Application(Protocol):
 class Caller(Protocol):
     """Who made a request, and waits for one answer."""
 
-    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, *, withdrawable: bool) -> Sent:
-        """Send the whole answer. Never raises. `withdrawable`: only to a client that is surely there."""
+    def respond(self, answer: Answer, identity: bytes, headers: list[tuple[bytes, bytes]] | None = None) -> Sent:
+        """Send the whole answer; one that can be withdrawn only to a client that is surely there. Never raises.
+
+        `identity` is the request's id. `headers`: all of its headers, where `headers_of` does not tell them.
+        """
         ...
 
     def carry_out(self, application: Application) -> bool:
@@ -95,7 +97,7 @@ class HotRequests:
             or not self._broker.sites.answers_to(headers.get(b"host"))
             or not length.isdigit()
             or int(length) > self.max_body_bytes
-            or not self._broker.serving
+            or not self._broker.engine.ready
             or self._broker.stopping
         ):
             return None
@@ -133,7 +135,7 @@ class HotRequests:
         operation = request.operation
         assert operation is not None
         try:
-            if not self._broker.serving:
+            if not self._broker.engine.ready:
                 self._app.check_serving()
             outcome = operation.handler(request)
         except Exception as error:
@@ -174,36 +176,40 @@ class HotRequests:
             self._broker.tracing.request(
                 "POST", request.template, answer.status, request.started, headers, request.note
             )
-        large = len(answer.body) >= MIN_GZIP_BYTES
-        if large and b"accept-encoding" in headers:
+        if len(answer.body) >= MIN_GZIP_BYTES and b"accept-encoding" in headers:
             sending = asyncio.ensure_future(self._send_large(request, caller, answer))
             self._sending.add(sending)  # the loop itself would let it be collected
             sending.add_done_callback(self._sending.discard)
             return
-        out = [(b"x-request-id", request.request_id), *with_protection(answer.headers)]
-        if large:
-            out.append((b"vary", b"accept-encoding"))
-        out += (b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body))
-        self._sent(
-            request, answer, caller.respond(answer.status, out, answer.body, withdrawable=answer.withdraw is not None)
-        )
+        sent = caller.respond(answer, request.request_id)
+        if sent is Sent.OUT:
+            took_s = perf_counter() - request.started
+            self._broker.http_metrics.observe(request.template, "POST", answer.status, took_s)
+        else:
+            self._not_sent(request, answer, sent)
 
     async def _send_large(self, request: Request, caller: Caller, answer: Answer) -> None:
         """What may be compressed: on a thread, where it is large. The caller is answered in any case."""
         accept_encoding = request.headers.get(b"accept-encoding")
         try:
-            out, body = await encoded(answer, request_id=request.request_id, accept_encoding=accept_encoding)
+            coding = await compress(answer, accept_encoding)
         except Exception as error:
             drop(answer)
             self._answer(request, caller, error)
             return
-        self._sent(request, answer, caller.respond(answer.status, out, body, withdrawable=answer.withdraw is not None))
+        identity = request.request_id
+        sent = caller.respond(answer, identity, headers_of(answer, identity, coding))
+        if sent is Sent.OUT:
+            took_s = perf_counter() - request.started
+            self._broker.http_metrics.observe(request.template, "POST", answer.status, took_s)
+        else:
+            self._not_sent(request, answer, sent)
 
-    def _sent(self, request: Request, answer: Answer, sent: Sent) -> None:
-        if answer.withdraw is not None and sent is not Sent.OUT:
+    def _not_sent(self, request: Request, answer: Answer, sent: Sent) -> None:
+        if answer.withdraw is not None:
             answer.withdraw()  # nobody will ever hear of it
             if sent is Sent.GONE:
                 self.client_gone(request)
-        elif sent is not Sent.LATE:
+        elif sent is Sent.GONE:
             took_s = perf_counter() - request.started
             self._broker.http_metrics.observe(request.template, "POST", answer.status, took_s)

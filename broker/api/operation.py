@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeAlias
 
 import msgspec
 from fastapi.routing import APIRoute
+from msgspec import Meta
 from pydantic import BaseModel
 
 from broker.api import errors
@@ -94,6 +95,8 @@ def _parameter(name: str, where: str, schema: dict[str, Any], description: str, 
     return parameter | ({"description": description} if description else {})
 
 
+#: A field that is a whole number, for bodies that msgspec decodes.
+Natural: TypeAlias = Annotated[int, Meta(ge=0)]
 NUMBER: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}
 TOPIC: Final = in_path(
     "topic", {"type": "string", "pattern": TOPIC_NAME_PATTERN, "examples": ["orders"]}, "The topic's name."

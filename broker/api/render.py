@@ -1,4 +1,4 @@
-"""Records as JSON, by slicing: `data` and `meta` go out as the bytes they came in.
+"""Records and jobs as JSON, by slicing: `data` and `meta` go out as the bytes they came in.
 
 Source: docs/architecture.md#one-append-from-the-socket-to-the-disk.
 """
@@ -6,22 +6,27 @@ Source: docs/architecture.md#one-append-from-the-socket-to-the-disk.
 from __future__ import annotations
 
 import re
+import struct
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from broker.api.render_columns import record_objects
+from broker.api.render_columns import job_objects, record_objects
 from storage.format.binary import MARK, as_json, is_binary
+from storage.queues.lease_queue import ClaimedBatch, ClaimedJob
 from storage.records.contiguous import ContiguousRecords, parts_of
 from storage.records.partitions import split
-from storage.records.values import Appended, ReadResult, StoredRecord
+from storage.records.values import ReadResult, StoredRecord
 from storage.segments.view import SegmentsView
+from storage.state.queues.values import Settled
 
 if TYPE_CHECKING:
+    from storage.queues.lease_queue import Claimed
     from storage.routers.waiting import Waited
 
 
@@ -38,6 +43,11 @@ _DUE_BYTES = len(DUE_KEY) + 21
 #: Further keys of records that came from Kafka clients, which are theirs alone.
 CT_KEY, H_KEY = b',"ct":', b',"h":'
 _STAMPED = re.compile(rb',"ct":-?\d+}\Z')
+
+_JOB = b'{"$seq":%d,"lease_id":"lease_%016x","deadline":%d,"$ts":%d%b,"deliveries":%d,%b'
+#: From so many jobs on it is quicker to write them all by one template.
+_UNIFORM_PAYS = 4
+_LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
 class _Body(msgspec.Struct):
@@ -66,7 +76,10 @@ _WHOLE = Shape()
 def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
     """The records as JSON objects, separated by commas."""
     if shape.meta and shape.data and not shape.stored:
-        return b",".join([_part(part, shape) for part in parts_of(found)])
+        parts = parts_of(found)
+        if len(parts) == 1:
+            return _part(parts[0], shape)
+        return b",".join([_part(part, shape) for part in parts])
     names = Names(shape.tags)
     return b",".join(
         [
@@ -167,9 +180,8 @@ class Names(dict[tuple[bytes, bytes], bytes]):
         return text
 
 
-def quoted(text: str) -> bytes:
-    """A JSON string."""
-    return msgspec.json.encode(text)
+#: A JSON string.
+quoted: Final[Callable[[str], bytes]] = msgspec.json.Encoder().encode
 
 
 def topic_fields(address: str) -> bytes:
@@ -229,33 +241,99 @@ def one_record(topic: str, record: StoredRecord, shape: Shape, started: float) -
     return b'%b,"topic":%b,"performance":{"server_total_ms":%.3f}}' % (text[:-1], topic_fields(topic), elapsed_ms)
 
 
-def appended(done: Appended, *, seqs: bool, started: float) -> bytes:
-    """The answer to a write."""
-    listed = b""
-    if seqs:
-        listed = b'"seqs":%b,' % msgspec.json.encode(list(range(done.first_seq, done.last_seq + 1)))
-    return (
-        b'{"topic":%b%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b%b,'
-        b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f%b}}'
-    ) % (
-        quoted(done.topic),
-        b"" if done.partition is None else b',"partition":%d' % done.partition,
-        done.first_seq,
-        done.last_seq,
-        listed,
-        done.head_seq,
-        done.count,
-        b"true" if done.created else b"false",
-        b"true" if done.deduped else b"false",
-        b',"payload_differs":true' if done.payload_differs else b"",
-        (perf_counter() - started) * 1000,
-        done.wal_append_ms,
-        done.fsync_ms,
-        b',"throttle_wait_ms":%.3f' % done.throttle_wait_ms if done.throttle_wait_ms else b"",
-    )
-
-
 def segments(view: SegmentsView, started: float) -> bytes:
     """What the segments of a topic hold."""
     elapsed_ms = (perf_counter() - started) * 1000
     return b'%b,"performance":{"server_total_ms":%.3f}}' % (msgspec.json.encode(view)[:-1], elapsed_ms)
+
+
+# -- jobs --------------------------------------------------------------------------------------------------------------
+
+
+def claimed(claim: Claimed, started: float) -> bytes:
+    """The answer to a claim; `started` is when its request came, by perf_counter."""
+    text = jobs(claim.jobs)
+    return b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":{"server_total_ms":%.3f}}' % (
+        quoted(claim.topic),
+        text,
+        len(claim.jobs),
+        claim.ready,
+        (perf_counter() - started) * 1000,
+    )
+
+
+def jobs(found: Sequence[ClaimedJob]) -> bytes:
+    """The jobs as JSON objects, separated by commas."""
+    text = None
+    if len(found) >= _UNIFORM_PAYS:
+        text = _batch_objects(found) if isinstance(found, ClaimedBatch) else None
+        if text is not None:
+            return text
+        text = _uniform_objects(found)
+    names = Names(tags=True)
+    if text is None:
+        text = b",".join(
+            [
+                _JOB % (seq, lease_id, deadline, ts, names[node, tag] if node or tag else b"", deliveries, body[1:])
+                for (seq, ts, node, tag, body), lease_id, deadline, deliveries in found
+            ]
+        )
+    if not to_be_shown(text):
+        return text
+    return b",".join([_job(job, names) for job in found])
+
+
+def _batch_objects(found: ClaimedBatch) -> bytes | None:
+    """The same, of jobs whose records lie one behind the other; None of others."""
+    texts: list[bytes] = []
+    at = 0
+    for part in parts_of(found.records):
+        lease_ids = found.lease_ids[at : at + len(part)]
+        text = job_objects(part, lease_ids, found.deadline) if isinstance(part, ContiguousRecords) else None
+        if text is None:
+            return None
+        texts.append(text)
+        at += len(part)
+    return b",".join(texts)
+
+
+def _uniform_objects(found: Sequence[ClaimedJob]) -> bytes | None:
+    """The same, of jobs that differ in little, in one go; None of others."""
+    records, lease_ids, deadlines, deliveries = zip(*found, strict=True)
+    seqs, stamps, nodes, tags, bodies = zip(*records, strict=True)
+    if any(nodes) or any(tags) or len({*deadlines}) > 1 or len({*deliveries}) > 1:
+        return None
+    one = b'{"$seq":%%d,"lease_id":"lease_%%b","deadline":%d,"$ts":%%d,"deliveries":%d,%%b,'
+    count = len(found)
+    tokens = struct.pack(f">{count}Q", *lease_ids).hex(",", 8).encode().split(b",")
+    parts = chain.from_iterable(zip(seqs, tokens, stamps, [body[1:] for body in bodies], strict=True))
+    return ((one % (deadlines[0], deliveries[0])) * count)[:-1] % (*parts,)
+
+
+def _job(job: ClaimedJob, names: Names) -> bytes:
+    (seq, ts, node, tag, body), lease_id, deadline, deliveries = job
+    labels = names[node, tag] if node or tag else b""
+    return _JOB % (seq, lease_id, deadline, ts, labels, deliveries, shown(body)[1:])
+
+
+def job_event(topic: bytes, job: ClaimedJob) -> bytes:
+    """A job as an event of a stream; `topic` is the name as JSON."""
+    text = _job(job, Names(tags=True))
+    if b"\n" in text or b"\r" in text:  # between tokens, where a space is as good; a line of an event ends there
+        text = text.translate(_LINE_BREAKS)
+    return b'event: job\nid: %d\ndata: {"topic":%b,%b\n\n' % (job.record.seq, topic, text[1:])
+
+
+def ack_answer(done: Settled, counted: bytes, started: float) -> bytes:
+    """The answer to an ack, nack or extend, whose count goes by the name of `counted`."""
+    deadlines = b',"deadlines":%b' % msgspec.json.encode(done.deadlines) if counted == b"extended" else b""
+    return (b'{"topic":%b,"%b":%d,"skipped":%b%b,"ready":%d,"in_flight":%d,"performance":{"server_total_ms":%.3f}}') % (
+        quoted(done.topic),
+        counted,
+        len(done.done),
+        msgspec.json.encode(done.skipped),
+        deadlines,
+        done.ready,
+        done.in_flight,
+        (perf_counter() - started) * 1000,
+    )

@@ -6,20 +6,21 @@ import asyncio
 import itertools
 import re
 import secrets
+import select
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 import structlog
 
-from broker.api import errors, intake
-from broker.api.answers import Headers, Receive, Scope
+from broker.api import errors, intake, strict_json
+from broker.api.answers import Answer, Headers, Outcome, Receive, Scope, awaited
 from broker.api.query import Query
 from broker.auth.access import ANYBODY, UNCOUNTED, Access, Flight
 from broker.memory.bodies import BodyRoom
 from broker.memory.memory import PATIENCE_S, SMALL
-from broker.server.hang_up import has_hung_up
 from broker.service import partitions
 from broker.service.limits import Slots
 
@@ -33,9 +34,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _log = structlog.get_logger("broker.http")
+#: A body of that size cannot be nested too deeply.
+SURELY_FLAT_BYTES: Final = 2 * strict_json.MAX_NESTING
 #: The template of what has no path of ours.
 UNMATCHED: Final = "unmatched"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+#: A client has ended its side (FIN), or both (RST).
+_ENDED: Final = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 _process = secrets.token_hex(4).encode()
 _numbers = itertools.count(1)
 
@@ -93,9 +98,12 @@ class Request:
     @property
     def request_id(self) -> bytes:
         """The caller's, or one made here."""
-        if self._identity is None:
-            self._identity = request_id(self.headers.get(b"x-request-id"))
-        return self._identity
+        identity = self._identity
+        if identity is None:
+            given = self.headers.get(b"x-request-id")
+            identity = b"%b-%x" % (_process, next(_numbers)) if given is None else request_id(given)
+            self._identity = identity
+        return identity
 
     @property
     def refuse(self) -> Refuse:
@@ -106,6 +114,27 @@ class Request:
     def query(self) -> Query:
         """The query parameters."""
         return Query(self.query_string)
+
+    def decoded(self, decoder: msgspec.json.Decoder[T], go_on: Callable[[T], Outcome]) -> Outcome:
+        """`go_on` with what is in the body: at once, or in a coroutine where decoding a large body lets others run.
+
+        Raises InvalidRequest, now or when it is awaited.
+        """
+        body = self.body
+        if len(body) <= SURELY_FLAT_BYTES:
+            try:
+                body.decode()
+                value = decoder.decode(body)
+            except (UnicodeDecodeError, msgspec.DecodeError):
+                value = strict_json.decode_sync(body, decoder)  # says what is wrong, or reads 1.0 as an integer
+        elif len(body) <= strict_json.WALK_ON_LOOP_BYTES:
+            value = strict_json.decode_sync(body, decoder)
+        else:
+            return self._decoded_in_slices(decoder, go_on)
+        return go_on(value)
+
+    async def _decoded_in_slices(self, decoder: msgspec.json.Decoder[T], go_on: Callable[[T], Outcome]) -> Answer:
+        return await awaited(go_on(await strict_json.decode(self.body, decoder)))
 
     def partition(self) -> int | None:
         """The partition that the query asks for. Raises InvalidRequest."""
@@ -316,3 +345,17 @@ def request_id(given: bytes | None) -> bytes:
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given
     return b"%b-%x" % (_process, next(_numbers))
+
+
+def has_hung_up(transport: Any) -> bool:
+    """Whether the client of a connection has ended its side, as the kernel knows it, read by the loop or not.
+
+    The loop reads a request and the end behind it one after the other. After a standstill both are there, and the
+    broker would lease jobs before it sees the end. This is a system call: only for what a client is granted.
+    """
+    wire = transport.get_extra_info("socket")
+    if wire is None or wire.fileno() < 0:
+        return transport.is_closing()
+    ends = select.poll()
+    ends.register(wire.fileno(), _ENDED)
+    return bool(ends.poll(0))

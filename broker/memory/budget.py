@@ -48,7 +48,7 @@ class Waiter:
 class Budget:
     """At most `total` bytes in all and `per_owner` of each owner; 0 = no bound."""
 
-    __slots__ = ("_owners", "_waiting", "goes_over", "held", "peak", "per_owner", "refused_total", "total")
+    __slots__ = ("_owners", "goes_over", "held", "peak", "per_owner", "refused_total", "total", "waiters")
 
     def __init__(self, total: int, per_owner: int = 0, *, goes_over: bool = False) -> None:
         self.total = total
@@ -60,13 +60,13 @@ class Budget:
         #: Counted by those who refuse.
         self.refused_total = 0
         self._owners: dict[object, int] = {}
-        #: In the order in which they came.
-        self._waiting: dict[Waiter, None] = {}
+        #: Those who wait for room, in the order in which they came.
+        self.waiters: dict[Waiter, None] = {}
 
     @property
     def waiting(self) -> int:
         """How many wait for room."""
-        return len(self._waiting)
+        return len(self.waiters)
 
     @property
     def owners(self) -> int:
@@ -97,7 +97,7 @@ class Budget:
 
     def try_hold(self, owner: object, size: int) -> Hold | None:
         """Hold so many bytes. None: there is no room, or others wait for it."""
-        if self._waiting or not self.has_room(owner, size):
+        if self.waiters or not self.has_room(owner, size):
             return None
         return self.hold(owner, size)
 
@@ -110,13 +110,13 @@ class Budget:
     def wait(self, owner: object, size: int, granted: Callable[[Hold], None]) -> Waiter:
         """Be told when so many bytes are held for this owner; maybe at once."""
         waiter = Waiter(owner, size, granted)
-        self._waiting[waiter] = None
+        self.waiters[waiter] = None
         self._serve()
         return waiter
 
     def give_up(self, waiter: Waiter) -> None:
         """It does not wait any more."""
-        if self._waiting.pop(waiter, waiter) is None:
+        if self.waiters.pop(waiter, waiter) is None:
             self._serve()
 
     def change(self, hold: Hold, size: int) -> None:
@@ -133,15 +133,15 @@ class Budget:
             del self._owners[owner]
         if more > 0:
             self.peak = max(self.peak, self.held)
-        elif self._waiting:
+        elif self.waiters:
             self._serve()
 
     def _serve(self) -> None:
-        for waiter in list(self._waiting):
+        for waiter in list(self.waiters):
             if not self._fits_in_all(waiter.size) and (self.is_over or not self.goes_over):
                 return
-            if self._fits_for(waiter.owner, waiter.size) and waiter in self._waiting:
-                del self._waiting[waiter]
+            if self._fits_for(waiter.owner, waiter.size) and waiter in self.waiters:
+                del self.waiters[waiter]
                 waiter.granted(self.hold(waiter.owner, waiter.size))
 
     def _fits_in_all(self, size: int) -> bool:

@@ -47,16 +47,13 @@ class Pressure:
         self.refused_total = 0
         self.coalesce_s = COALESCE_S[Step.NORMAL]
         self.share = SHARE[Step.NORMAL]
+        #: Whether writes that may be refused are refused now.
+        self.refusing = False
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def refusing(self) -> bool:
-        """Whether a refusable write would be refused now."""
-        return self.governor.step is Step.REFUSE
 
     def check(self) -> None:
         """Raises UnderPressure when writes are refused."""
-        if self.governor.step is Step.REFUSE:
+        if self.refusing:
             self.refused_total += 1
             raise UnderPressure(self.governor.retry_after_ms)
 
@@ -102,6 +99,7 @@ class Pressure:
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def _shed_load(self, step: Step) -> None:
+        self.refusing = step is Step.REFUSE
         self.coalesce_s, self.share = COALESCE_S[step], SHARE[step]
         self._engine.load_shedding.deferring = step >= Step.DEFER
         for shard in self._engine.shards:

@@ -6,10 +6,7 @@ wait, and a connection that comes behind a thousand others is accepted after a f
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Final
-
-from broker.live.scheduler import DeliveryScheduler
 
 if TYPE_CHECKING:
     from broker.server.server_context import ServerContext
@@ -31,21 +28,6 @@ def _same() -> int:
     return 0
 
 
-class Arrivals:
-    """Of one server."""
-
-    def __init__(self) -> None:
-        self.scheduler = DeliveryScheduler()
-
-    def is_due(self, data: bytes, cost: int) -> bool:
-        """Whether what has come may be begun in this round."""
-        return self.scheduler.try_take(cost) or data.startswith(PROBES)
-
-    def wait(self, cost: int) -> asyncio.Future[None]:
-        """For a later round."""
-        return self.scheduler.wait(cost, _same)
-
-
 class Arriving:
     """Part of a protocol: what has come is kept, and nothing more is read, until it is its turn."""
 
@@ -63,12 +45,12 @@ class Arriving:
         if self.early:  # somebody else has let it be read on
             self.early += data
             self._reading().pause_reading()
-        elif self.server_context.arrivals.is_due(data, cost):
+        elif self.server_context.arrivals.try_take(cost) or data.startswith(PROBES):
             self.begin(data)
         else:
             self.early = data
             self._reading().pause_reading()
-            self.server_context.arrivals.wait(cost).add_done_callback(self.begin_early)
+            self.server_context.arrivals.wait(cost, _same).add_done_callback(self.begin_early)
 
     def begin_early(self, _: object = None) -> None:
         """Begin what is kept, if there is any, and read on."""

@@ -1,38 +1,55 @@
-"""HTTP/1.1 as uvicorn's zttp has it, with a way past ASGI for the hottest requests (see `broker.api.hot`).
+"""HTTP/1.1 as uvicorn's zttp has it, with a way past ASGI for the most frequent requests (see `broker.api.hot`).
 
 A request that may be hot is collected here until its body is whole, and answered from here. If it has to wait for
 something, uvicorn carries it out in a task, as any other request. One that begins with a head that came before on its
-connection, and is whole, is not even parsed (see `broker.server.heads`).
+connection, and is whole, is not even parsed (`KnownHeads`): the same bytes mean the same. Parsing a head, and judging
+what it asks for, costs more than all the rest of a small request.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
+import structlog
 import zttp
 from uvicorn.protocols.http.zttp_impl import ZttpProtocol
 
 from broker.api import errors
-from broker.api.answers import with_protection
+from broker.api.answers import MIN_GZIP_BYTES, PROTECTION, Answer, headers_of
 from broker.api.errors import HeadTooLarge
-from broker.api.request import by_name, request_id
+from broker.api.hot import Application, Sent
+from broker.api.request import by_name, has_hung_up, request_id
 from broker.server.arrivals import NEXT_COST, Arriving
-from broker.server.cycles import AgainCycle, Cycle, HotCycle
-from broker.server.heads import END, MAX_HEAD_BYTES, MAX_MORE_DIGITS, KnownHeads, message_bytes
 from broker.server.slow import Look, Phase, look_at_http1
 from storage.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from broker.api.hot import Application, HotRequests
+    from broker.api.hot import HotRequests, Target
+    from broker.api.request import Request
     from broker.server.server_context import ServerContext
+
+_log = structlog.get_logger("broker.http")
 
 #: What zttp says of a head that it does not take.
 _TOO_LARGE: Final = "message exceeded configured size limit"
 
 #: Where a connection may become a WebSocket.
 WEBSOCKET_PATH: Final = "/v0/ws"
+
+#: A connection remembers so many heads, of at most so many bytes each; one more, and it begins anew.
+MAX_HEADS: Final = 8
+MAX_HEAD_BYTES: Final = 2048
+#: So much longer than itself a known head may come to be.
+MAX_MORE_DIGITS: Final = 6
+END: Final = b"\r\n\r\n"
+_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,7})\r\n", re.IGNORECASE)
+#: Fields that say how long a message is, otherwise than `_LENGTH` reads it.
+_OTHERWISE: Final = re.compile(rb"\r\n(?:transfer-encoding|content-length(?!:[ \t]*[0-9]{1,7}\r\n))", re.IGNORECASE)
 
 
 def upgrade_with_body() -> InvalidRequest:
@@ -64,14 +81,252 @@ def refusal(error: Exception, server_context: ServerContext) -> tuple[int, list[
     server_context.metrics.refused(error)
     identity = request_id(None)
     answer = errors.answer(error, request_id=identity.decode())
-    headers = [
-        (b"x-request-id", identity),
-        *with_protection(answer.headers),
-        (b"content-type", answer.content_type),
-        (b"content-length", b"%d" % len(answer.body)),
-        (b"connection", b"close"),
-    ]
-    return answer.status, headers, answer.body
+    return answer.status, [*headers_of(answer, identity), (b"connection", b"close")], answer.body
+
+
+class KnownHead(NamedTuple):
+    """`front` ends before the digits of the content-length, `back` begins behind them."""
+
+    front: bytes
+    back: bytes
+    target: Target
+    headers: dict[bytes, bytes]
+
+
+class KnownHeads:
+    """Heads that a connection has sent before, by their first line. Pure.
+
+    A client that sends one small request after the other sends the same head each time, but for the length of the body.
+    What is kept is a head that the parser has taken whole, as it came, without the digits of its content-length,
+    together with what came of it.
+    """
+
+    __slots__ = ("_by_line",)
+
+    def __init__(self) -> None:
+        self._by_line: dict[bytes, KnownHead] = {}
+
+    def find(self, data: bytes) -> tuple[KnownHead, bytes] | None:
+        """What a whole request begins with, and its body; None: this is not a request with a known head, exactly."""
+        known = self._by_line.get(data[: data.find(b"\r\n")])
+        if known is None or not data.startswith(known.front):
+            return None
+        begin = len(known.front)
+        end = data.find(b"\r", begin, begin + 8)
+        digits = data[begin:end]
+        if end < 0 or not digits.isdigit() or not data.startswith(known.back, end):
+            return None
+        body = data[end + len(known.back) :]
+        return (known, body) if len(body) == int(digits) else None
+
+    def learn(self, head: bytes, target: Target, headers: dict[bytes, bytes]) -> None:
+        """`head`, with the empty line behind it, was taken, and led to `target`."""
+        length = _LENGTH.search(head)
+        if length is None or len(head) > MAX_HEAD_BYTES or head.lower().count(b"\r\ncontent-length") > 1:
+            return  # of two that are alike one would be told apart from the other later on
+        line = head[: head.find(b"\r\n")]
+        if len(self._by_line) >= MAX_HEADS and line not in self._by_line:
+            self._by_line.clear()
+        self._by_line[line] = KnownHead(head[: length.start(1)], head[length.end(1) :], target, headers)
+
+
+def message_bytes(data: bytes) -> int | None:
+    """How long the message is that `data` begins with; None: its head is not whole here, or does not plainly say."""
+    end = data.find(END) + len(END)
+    if end < len(END) or _OTHERWISE.search(data, 0, end):
+        return None
+    length = _LENGTH.search(data, 0, end)
+    return end + (0 if length is None else int(length[1]))
+
+
+class _Never:
+    """Stands where uvicorn keeps the event that wakes a request's task: a hot request has none."""
+
+    def set(self) -> None:
+        pass
+
+
+_never = _Never()
+
+
+@cache
+def _status_line(status: int) -> bytes:
+    """How an answer begins, in the words of those that zttp writes."""
+    connection = zttp.Connection(zttp.SERVER)
+    connection.send_response(status, [(b"content-length", b"0")])
+    line, end, _ = connection.data_to_send().partition(b"\r\n")
+    return line + end
+
+
+def _lines(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    return b"".join([b"%b: %b\r\n" % each for each in headers])
+
+
+_PROTECTION_LINES: Final = _lines(PROTECTION)
+
+
+class Cycle(ABC):
+    """One hot request and its answer. The attributes are those that uvicorn's protocol looks at.
+
+    It stands among the server's tasks as well, for as long as it is not answered: a server that stops waits for it,
+    and cancels it at the end of its grace.
+    """
+
+    __slots__ = (
+        "_protocol",
+        "body",
+        "client_ended",
+        "disconnected",
+        "keep_alive",
+        "message_event",
+        "more_body",
+        "request",
+        "response_complete",
+    )
+
+    def __init__(self, protocol: Http1Protocol, request: Request) -> None:
+        self._protocol = protocol
+        self.request = request
+        self.body = bytearray()
+        self.disconnected = False
+        #: It has closed its side, and may have gone.
+        self.client_ended = False
+        self.response_complete = False
+        self.keep_alive = True
+        self.more_body = True
+        self.message_event = _never
+
+    def respond(self, answer: Answer, identity: bytes, headers: list[tuple[bytes, bytes]] | None = None) -> Sent:
+        """Send the whole answer, in one write, and go on with the connection's next request.
+
+        `identity` is the request's id. `headers`: all of its headers, where `headers_of` does not tell them. One that
+        can be withdrawn is not sent to a client that has ended its side, and may have gone.
+
+        Never raises: it is called by the engine, amid other requests' outcomes.
+        """
+        if self.response_complete:
+            return Sent.LATE
+        protocol = self._protocol
+        self.response_complete = True
+        protocol.tasks.discard(self)  # pyright: ignore[reportArgumentType]
+        if protocol.collecting is self:
+            protocol.collecting = None
+        self.request.end()
+        if answer.withdraw is not None and (self.client_ended or has_hung_up(protocol.transport)):
+            protocol.transport.close()
+        if self.disconnected or protocol.transport.is_closing():
+            return Sent.GONE
+        try:
+            self._send(answer, identity, headers)
+        except Exception:
+            _log.exception("connection_failed")
+            protocol.transport.close()
+            return Sent.GONE
+        return Sent.OUT
+
+    @abstractmethod
+    def _send(self, answer: Answer, identity: bytes, headers: list[tuple[bytes, bytes]] | None) -> None: ...
+
+    def carry_out(self, application: Application) -> bool:
+        """Have uvicorn run `application` in a task, with this request: it has to wait for something. False: there is
+        nobody to answer any more. Never raises, as `respond`.
+        """
+        if self.response_complete:
+            return False
+        self.response_complete = True
+        protocol = self._protocol
+        protocol.forget(self)
+        if self.disconnected or protocol.transport.is_closing():
+            self.request.end()
+            return False
+        try:
+            if self._carry_out(application):
+                return True
+        except Exception:
+            _log.exception("connection_failed")
+            protocol.transport.close()
+        self.request.end()
+        return False
+
+    @abstractmethod
+    def _carry_out(self, application: Application) -> bool: ...
+
+    def cancel(self, msg: object = None) -> None:
+        """As of a task. Answers later: the server walks through its tasks while it calls this."""
+        self._protocol.loop.call_soon(self._protocol.give_up, self)
+
+
+class HotCycle(Cycle):
+    """Of a request that the parser has taken apart, its body collected here."""
+
+    __slots__ = ("event",)
+
+    def __init__(self, protocol: Http1Protocol, request: Request, event: zttp.Request) -> None:
+        super().__init__(protocol, request)
+        self.event = event
+
+    def _send(self, answer: Answer, identity: bytes, headers: list[tuple[bytes, bytes]] | None) -> None:
+        protocol = self._protocol
+        connection = protocol.conn
+        self.body = bytearray()  # a connection that idles keeps its last cycle
+        connection.send_response(
+            answer.status, protocol.server_state.default_headers + (headers or headers_of(answer, identity))
+        )
+        connection.send_data(answer.body)
+        connection.end_message()
+        protocol.transport.write(connection.data_to_send())
+        if not self.keep_alive or connection.should_close():
+            protocol.transport.close()
+        protocol.on_response_complete()
+
+    def _carry_out(self, application: Application) -> bool:
+        return self._protocol.carry_out(self, application)
+
+
+class AgainCycle(Cycle):
+    """Of a request whose head is known: the parser has not seen it. `data` is all of it."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, protocol: Http1Protocol, request: Request, data: bytes) -> None:
+        # As `Cycle` does it, which costs one more call for each request.
+        self._protocol = protocol
+        self.request = request
+        self.body = bytearray()
+        self.disconnected = self.client_ended = self.response_complete = self.more_body = False
+        self.keep_alive = True
+        self.message_event = _never
+        self.data = data
+
+    def _send(self, answer: Answer, identity: bytes, headers: list[tuple[bytes, bytes]] | None) -> None:
+        protocol = self._protocol
+        self.data = b""  # a connection that idles keeps its last cycle
+        shared = protocol.server_state.default_headers
+        known = Http1Protocol.shared_lines
+        if known is None or known[0] is not shared:  # a new list each second, for the date
+            known = Http1Protocol.shared_lines = (shared, _lines(shared))
+        if headers is None and not answer.headers and len(answer.body) < MIN_GZIP_BYTES:
+            protocol.transport.write(
+                b"%b%bx-request-id: %b\r\n%bcontent-type: %b\r\ncontent-length: %d\r\n\r\n%b"
+                % (
+                    _status_line(answer.status),
+                    known[1],
+                    identity,
+                    _PROTECTION_LINES,
+                    answer.content_type,
+                    len(answer.body),
+                    answer.body,
+                )
+            )
+        else:
+            lines = _lines(headers or headers_of(answer, identity))
+            protocol.transport.write(b"%b%b%b\r\n%b" % (_status_line(answer.status), known[1], lines, answer.body))
+        if not self.keep_alive:
+            protocol.transport.close()
+        protocol.on_again_complete()
+
+    def _carry_out(self, application: Application) -> bool:
+        return self._protocol.carry_out_again(self, application)
 
 
 class Http1Protocol(Arriving, ZttpProtocol):
@@ -80,12 +335,13 @@ class Http1Protocol(Arriving, ZttpProtocol):
 
     hot: ClassVar[HotRequests | None] = None
     server_context: ClassVar[ServerContext]
-    _default_lines: ClassVar[tuple[list[tuple[bytes, bytes]], bytes] | None] = None
+    #: The headers that all answers have, and the same as they are sent.
+    shared_lines: ClassVar[tuple[list[tuple[bytes, bytes]], bytes] | None] = None
     received = resumed = 0
     _head_from = 0
     #: The head that was parsed last, if its message was all that came.
     _head: bytes | None = None
-    _collecting: HotCycle | None = None
+    collecting: HotCycle | None = None
     #: Up to here, of what was received, all belongs to messages that were whole.
     _boundary: int | None = 0
     #: What came in one piece, while it is parsed, if a message begins with it.
@@ -126,22 +382,32 @@ class Http1Protocol(Arriving, ZttpProtocol):
 
     def data_received(self, data: bytes) -> None:
         cycle: Any = self.cycle
-        if self._collecting is None and (cycle is None or cycle.response_complete):
-            self.begin_in_order(data, NEXT_COST)
-        else:  # of a request under way, or behind it
+        if self.collecting is not None or (cycle is not None and not cycle.response_complete):
+            self.begin(data)  # of a request under way, or behind it
+        elif not self.early and self.server_context.arrivals.try_take(NEXT_COST):
             self.begin(data)
+        else:
+            self.begin_in_order(data, NEXT_COST)
 
     def begin(self, data: bytes) -> None:
         start = self.received
         self.received = start + len(data)
-        self._look_into(data, start)
-
-    def _look_into(self, data: bytes, start: int) -> None:
         is_at_boundary = start == self._boundary
-        if is_at_boundary and self._again(data):
-            self._boundary = self.received
-            return
+        hot = self.hot
         cycle: Any = self.cycle
+        # One may be answered before its body has come: what comes then is the body, whatever it looks like.
+        if is_at_boundary and hot is not None and (cycle is None or (cycle.response_complete and not cycle.more_body)):
+            found = self._heads.find(data)
+            if found is not None and not self.flow.write_paused and not self.transport.is_closing():
+                known, body = found
+                request = hot.begin(known.target, known.headers) if len(body) <= hot.max_body_bytes else None
+                if request is not None:  # a whole request like one before: the parser does not see it
+                    again = AgainCycle(self, request, data)
+                    self.cycle = again  # pyright: ignore[reportAttributeAccessIssue]
+                    self.tasks.add(again)  # pyright: ignore[reportArgumentType]
+                    self._boundary = self.received
+                    hot.take(request, body, again)
+                    return
         if isinstance(cycle, AgainCycle) and not cycle.response_complete:
             self._held.append(data)
             self.flow.pause_reading()
@@ -149,26 +415,6 @@ class Http1Protocol(Arriving, ZttpProtocol):
         self._fresh = data if is_at_boundary else None
         super().data_received(data)
         self._fresh = None
-
-    def _again(self, data: bytes) -> bool:
-        """Whether this is a whole request like one before, and begun here."""
-        hot = self.hot
-        cycle: Any = self.cycle
-        # One may be answered before its body has come: what comes then is the body, whatever it looks like.
-        if hot is None or (cycle is not None and (cycle.more_body or not cycle.response_complete)):
-            return False
-        found = self._heads.find(data)
-        if found is None or self.flow.write_paused or self.transport.is_closing():
-            return False
-        known, body = found
-        request = hot.begin(known.target, known.headers) if len(body) <= hot.max_body_bytes else None
-        if request is None:
-            return False
-        again = AgainCycle(self, request, data)
-        self.cycle = again  # pyright: ignore[reportAttributeAccessIssue]
-        self.tasks.add(again)  # pyright: ignore[reportArgumentType]
-        hot.take(request, body, again)
-        return True
 
     def on_again_complete(self) -> None:
         """As `on_response_complete`, for a request that the parser has not seen. The timer that closes connections
@@ -181,7 +427,8 @@ class Http1Protocol(Arriving, ZttpProtocol):
             self._wait_idle(self.timeout_keep_alive)
         if self._held:
             self._release()
-        self._close_if_client_ended()
+        if self._client_ended:
+            self._close_if_client_ended()
 
     def carry_out_again(self, again: AgainCycle, application: Application) -> bool:
         """By uvicorn, parsed for the first time. Whether it is."""
@@ -203,7 +450,8 @@ class Http1Protocol(Arriving, ZttpProtocol):
         data = b"".join(self._held)
         self._held.clear()
         self.flow.resume_reading()
-        self._look_into(data, self.received - len(data))
+        self.received -= len(data)
+        self.begin(data)
 
     def _wait_idle(self, seconds: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
@@ -219,14 +467,6 @@ class Http1Protocol(Arriving, ZttpProtocol):
             self._wait_idle(left)
         else:
             super().timeout_keep_alive_handler()
-
-    def default_lines(self) -> bytes:
-        """The headers that all answers have, as they are sent."""
-        headers = self.server_state.default_headers
-        cached = Http1Protocol._default_lines
-        if cached is None or cached[0] is not headers:  # a new list each second, for the date
-            cached = Http1Protocol._default_lines = (headers, b"".join([b"%b: %b\r\n" % each for each in headers]))
-        return cached[1]
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -248,7 +488,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
 
     def too_slow(self, phase: Phase) -> None:
         """As `look` has found it."""
-        collecting = self._collecting
+        collecting = self.collecting
         if collecting is not None and phase is Phase.BODY:
             collecting.keep_alive = False
             assert self.hot is not None
@@ -261,7 +501,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
                 if self._head_is_too_long(event):
                     return
                 self._note_message()
-            collecting = self._collecting
+            collecting = self.collecting
             if collecting is None:
                 if not isinstance(event, zttp.Request) or not self._begin(event):
                     super().handle_events(event)
@@ -269,7 +509,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
             elif isinstance(event, zttp.Data):
                 collecting.body += event.data
             elif isinstance(event, zttp.EndOfMessage):
-                self._collecting = None
+                self.collecting = None
                 collecting.more_body = False
                 assert self.hot is not None
                 self.hot.take(collecting.request, bytes(collecting.body), collecting)
@@ -307,7 +547,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        collecting = self._collecting
+        collecting = self.collecting
         if collecting is not None:
             assert self.hot is not None
             self.forget(collecting)
@@ -338,8 +578,8 @@ class Http1Protocol(Arriving, ZttpProtocol):
     def forget(self, cycle: Cycle) -> None:
         """It is answered, or is nobody's to answer here."""
         self.tasks.discard(cycle)  # pyright: ignore[reportArgumentType]
-        if self._collecting is cycle:
-            self._collecting = None
+        if self.collecting is cycle:
+            self.collecting = None
 
     def give_up(self, cycle: Cycle) -> None:
         """The server's patience is at its end."""
@@ -364,7 +604,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
         if target is None or request is None:
             return False
         self._unset_keepalive_if_required()
-        cycle = self._collecting = HotCycle(self, request, event)
+        cycle = self.collecting = HotCycle(self, request, event)
         self.cycle = cycle  # pyright: ignore[reportAttributeAccessIssue]
         self.tasks.add(cycle)  # pyright: ignore[reportArgumentType]
         head, self._head = self._head, None

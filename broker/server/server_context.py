@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
-from broker.server.arrivals import Arrivals
+from broker.live.scheduler import DeliveryScheduler
 from broker.server.slow import Quota
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class ServerContext:
         self.max_control_frames_per_s = settings.max_control_frames_per_s
         self.max_header_bytes = settings.max_header_bytes
         self.answer_pace = Quota(settings.send_timeout_s, settings.min_bytes_per_s)
-        self.arrivals = Arrivals()
+        #: The turns of requests that come at once (see `broker.server.arrivals`).
+        self.arrivals = DeliveryScheduler()
         self.metrics = metrics
         self.memory = memory
 

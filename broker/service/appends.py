@@ -5,7 +5,7 @@ Source: docs/reference/api.md#records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +13,6 @@ import msgspec
 from broker.service.predicates import check_topic_name
 from broker.service.topics import storage_config
 from schemas.config import TopicSettings
-from storage.errors import StorageError
 from storage.records.values import Appended, NewRecord, PlainRecords
 from storage.topics import partitioner
 
@@ -44,29 +43,6 @@ def names_of(write: Append) -> list[str]:
         return [write.topic]
     config = storage_config(write.topic, write.settings, "config.")
     return [write.topic] if config.dead_letter is None else [write.topic, config.dead_letter]
-
-
-def try_append(
-    engine: Engine,
-    topic: str,
-    records: list[NewRecord] | PlainRecords,
-    node: str | None,
-    key: str | None,
-    resolve: Callable[[Appended | Exception], None],
-    leave: Callable[[], None],
-) -> bool:
-    """`append` without further wishes, where nothing has to be waited for but the commit. True: `resolve` is called
-    with the outcome, or `leave` because nothing was done after all. False, or `leave`: call `append`, which also says
-    what stands against it.
-    """
-    if topic in engine.catalog.partitioned:
-        return False  # which partition it goes to has to be found out
-    try:
-        if key is None and len(records) == 1 and isinstance(records, PlainRecords):
-            return engine.try_append_coalesced(topic, records[0], resolve, leave, node=node)
-        return engine.try_append(topic, records, resolve, node=node, idempotency_key=key)
-    except StorageError:
-        return False
 
 
 async def append(engine: Engine, write: Append, pressure: Pressure) -> Appended:

@@ -5,7 +5,7 @@ Source: docs/reference/api.md#queues.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -14,8 +14,8 @@ import msgspec
 from broker.service.limits import Slots
 from broker.service.predicates import check_topic_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
-from storage.errors import InvalidRequest, ShuttingDown, StorageError
-from storage.queues.queues import MAX_JOBS, MAX_WAIT_MS
+from storage.errors import InvalidRequest, ShuttingDown
+from storage.queues.queues import MAX_WAIT_MS
 from storage.state.queues.values import JobState, JobView, Redriven, Settled
 
 if TYPE_CHECKING:
@@ -70,19 +70,6 @@ def check_claim(engine: Engine, asked: Claim) -> None:
     engine.queues.check_claim(asked.node, asked.max, asked.wait_ms, asked.attempt_key)
 
 
-def try_claim(engine: Engine, asked: Claim, resolve: Callable[[Claimed | Exception], None], max_bytes: int) -> bool:
-    """`claim` where nothing has to be waited for but its commit and its reads: True, and `resolve` is called with the
-    outcome. False: nothing was done, as for more than about `max_bytes`; call `claim`, which also says what stands
-    against it.
-    """
-    if asked.attempt_key is not None or not asked.node:
-        return False
-    try:
-        return engine.queues.try_claim(asked.topic, asked.node, asked.max, asked.lease_ms, resolve, max_bytes)
-    except StorageError:
-        return False
-
-
 async def claim(engine: Engine, asked: Claim, max_bytes: int = 0) -> Claimed:
     """What there is now, about `max_bytes` of it (see `Queues.claim`). Raises InvalidRequest, TopicNotFound, NotAQueue,
     Unavailable.
@@ -118,18 +105,6 @@ async def _claim(engine: Engine, asked: Claim, wait_ms: int, max_bytes: int) -> 
         attempt_key=asked.attempt_key,
         max_bytes=max_bytes,
     )
-
-
-def try_ack(engine: Engine, asked: Settle, resolve: Callable[[Settled | Exception], None]) -> bool:
-    """`ack` of whole claims, where nothing has to be waited for but the commit: True, and `resolve` is called with the
-    outcome. False: nothing was done; call `ack`, which also says what stands against it.
-    """
-    if asked.strict or not asked.node or not 0 < len(asked.seqs) <= MAX_JOBS:
-        return False
-    try:
-        return engine.queues.try_ack(asked.topic, asked.node, asked.seqs, asked.lease_ids, resolve)
-    except StorageError:
-        return False
 
 
 async def ack(engine: Engine, asked: Settle) -> Settled:

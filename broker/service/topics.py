@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from broker.auth.scopes import narrowed
-from broker.live import priority
+from broker.live import scheduler
 from broker.service import partitions
 from broker.service.predicates import check_topic_name
 from schemas.config import TopicChange, TopicSettings
@@ -72,7 +72,7 @@ def echoed_config(config: TopicConfig) -> dict[str, Any]:
 def effective_priority(engine: Engine, state: TopicState) -> int:
     """The priority that counts now: the set one, or one that fades with the time since the last write."""
     config = state.config
-    return priority.effective_priority(
+    return scheduler.effective_priority(
         config.priority, auto=config.auto_priority, last_write_ts=state.last_write_ts, now_ms=engine.now_ms()
     )
 
@@ -80,7 +80,7 @@ def effective_priority(engine: Engine, state: TopicState) -> int:
 def priority_of(engine: Engine, topic: Topic) -> int:
     """The same without a state."""
     config = topic.config
-    return priority.effective_priority(
+    return scheduler.effective_priority(
         config.priority, auto=config.auto_priority, last_write_ts=topic.log.last_write_ts, now_ms=engine.now_ms()
     )
 

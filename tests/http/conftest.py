@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from broker.api.app import build_app
-from broker.server.cycles import AgainCycle
+from broker.server.http1 import AgainCycle
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine, Options

@@ -10,8 +10,9 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from broker.api import append_body, strict_json
+from broker.api import strict_json
 from broker.api.errors import wrong_model
+from broker.api.routes import append
 from schemas.records import AppendRecord, AppendRequest
 from storage.errors import InvalidRequest
 from storage.records.values import NewRecord
@@ -80,16 +81,16 @@ async def test_the_model_and_the_endpoint_have_the_same_limits_on_the_number_of_
 
 def test_structs_and_model_have_the_same_fields() -> None:
     names = {*AppendRequest.model_fields}
-    assert {*append_body.PlainBody.__struct_fields__} == {*append_body.AnyBody.__struct_fields__} == names
+    assert {*append.PlainBody.__struct_fields__} == {*append.AnyBody.__struct_fields__} == names
     assert {*NewRecord.__struct_fields__} == {*AppendRecord.model_fields}
 
 
 @pytest.mark.parametrize("text", [b"1.10", b' {"a" : [ 1e5 ] } ', b"null", '"\\u00e4ä"'.encode(), b"9" * 4000])
 def test_payloads_are_kept_as_they_were_sent(text: bytes) -> None:
     value = text.strip()
-    _, plain = append_body.decode(b'{"records":[{"data":%b}]}' % text)
+    _, plain = append.decode(b'{"records":[{"data":%b}]}' % text)
     assert [bytes(each) for each in plain] == [value]  # pyright: ignore[reportArgumentType]
-    _, full = append_body.decode(b'{"records":[{"data":%b,"meta":%b}]}' % (text, text))
+    _, full = append.decode(b'{"records":[{"data":%b,"meta":%b}]}' % (text, text))
     expected = None if value == b"null" else value
     assert [(bytes(each.data), each.meta and bytes(each.meta)) for each in full] == [(value, expected)]  # pyright: ignore
 
@@ -97,20 +98,20 @@ def test_payloads_are_kept_as_they_were_sent(text: bytes) -> None:
 def test_a_body_that_is_nested_too_deeply_is_refused_where_it_is_hidden_in_an_unknown_field() -> None:
     deep = "[" * 300 + "]" * 300
     for text in (f'{{"records":[{{"data":1}}],"x":{deep}}}', f'{{"records":[{{"data":1,"x":{deep}}}]}}'):
-        with pytest.raises((append_body.MayBeDeep, InvalidRequest)):
-            append_body.decode(text.encode())
+        with pytest.raises((append.MayBeDeep, InvalidRequest)):
+            append.decode(text.encode())
 
 
 async def test_a_long_body_that_only_looks_deep_is_taken() -> None:
     text = json.dumps({"records": [{"data": "[" * 2000}]}).encode()
-    with pytest.raises(append_body.MayBeDeep):
-        append_body.decode(text)
-    body, records = await append_body.decode_any(text)
+    with pytest.raises(append.MayBeDeep):
+        append.decode(text)
+    body, records = await append.decode_any(text)
     assert (len(body.records), len(records)) == (1, 1)
 
 
 async def test_config_is_judged_by_its_model() -> None:
     body: Any
-    body, _ = await append_body.decode_any(b'{"records":[{"data":1}],"config":{"durabilty":"fsync"}}')
+    body, _ = await append.decode_any(b'{"records":[{"data":1}],"config":{"durabilty":"fsync"}}')
     with pytest.raises(InvalidRequest, match=r"unknown field config\.durabilty: did you mean durability\?"):
-        append_body.settings(body)
+        append.settings_of(body)

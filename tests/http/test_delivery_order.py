@@ -19,7 +19,7 @@ import pytest
 from broker.live.cursor import Position
 from broker.live.feed import SLICE
 from broker.live.frames import Event, Kind
-from broker.live.priority import AGEING_MS, WEIGHTS
+from broker.live.scheduler import AGEING_MS, WEIGHTS
 from broker.live.watch_options import Options
 from broker.live.watcher import Watcher
 from broker.settings import Settings

@@ -346,7 +346,7 @@ async def test_an_answer_that_cannot_be_made_leaves_no_leases(server: Counted, m
 
     await server.queue(3)
     with monkeypatch.context() as patch:
-        patch.setattr("broker.api.routes.claims.render_queues.claimed", broken)
+        patch.setattr("broker.api.routes.claims.render.claimed", broken)
         answer = await server.ask(post("q/claim", {"node": "n", "max": 2}))
     assert (answer.status, answer.code) == (500, "internal")
     assert server.went == 1

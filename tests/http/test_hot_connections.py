@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.api.answers import PROTECTION
+from broker.api.answers import PROTECTION, Answer
 from broker.api.hot import HotRequests
 from broker.api.request import Request
 from storage.log.append import Write
@@ -254,7 +254,7 @@ async def test_an_answer_that_cannot_be_rendered_is_an_internal_error(
     def broken(*_: object, **__: object) -> bytes:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("broker.api.routes.append.render.appended", broken)
+    monkeypatch.setattr("broker.api.routes.append.rendered", broken)
     answer = await server.ask(post("t", ONE))
     assert (answer.status, answer.code) == (500, "internal")
 
@@ -268,7 +268,7 @@ async def test_a_connection_that_fails_under_an_answer_is_closed_and_the_others_
         if b"x-odd" not in request.headers:
             give(self, request, caller, result)
         else:
-            caller.respond(200, [(b"content-length", b"not a number")], b"body", withdrawable=False)
+            caller.respond(Answer(b"body"), b"id", [(b"content-length", b"not a number")])
 
     monkeypatch.setattr(HotRequests, "_answer", odd)
     with server.disk.hold("pwritev", "*/wal-*", times=1) as gate:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from broker.api.dispatch import Dispatcher
-from broker.service import reads
 from storage import Durability, TopicConfig
 from storage.config import TopicType
 from storage.state.routers.router import Definition
@@ -270,14 +269,14 @@ async def test_a_read_whose_client_left_is_let_go(server: HotServer, long_ways: 
 
 async def test_nothing_of_a_read_is_kept(server: HotServer, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[weakref.ref[Any]] = []
-    made = reads.read
+    made = server.engine.read
 
     async def noted(*arguments: Any) -> Any:
         found = await made(*arguments)
         seen.append(weakref.ref(asyncio.current_task()))  # pyright: ignore[reportArgumentType]
         return found
 
-    monkeypatch.setattr(reads, "read", noted)
+    monkeypatch.setattr(server.engine, "read", noted)
     await filled(server, "t")
     assert (await server.ask(diff("t"))).status == 200
     await asyncio.sleep(0)
@@ -324,7 +323,7 @@ async def test_one_that_is_cancelled_within_is_answered(server: HotServer, monke
     async def cancelled(*_: Any) -> None:
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(reads, "read", cancelled)
+    monkeypatch.setattr(server.engine, "read", cancelled)
     answer = await server.ask(diff("t"))
     assert (answer.status, answer.code) == (503, "shutting_down")
 

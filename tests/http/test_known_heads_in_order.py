@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.server.cycles import AgainCycle
-from broker.server.http1 import Http1Protocol
+from broker.server.http1 import AgainCycle, Http1Protocol
 from tests.http.hot_server import ASGI, HotServer, Wire, post, records
 from tests.http.known_heads import GET, ONE, connection, under_way, warm
 from tests.http.test_hot_claims import Counted, claim, until

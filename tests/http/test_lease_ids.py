@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.api.lease_ids import tokens, tokens_of_json
+from broker.api.routes.claims import tokens, tokens_of_json
 from storage.errors import InvalidRequest
 
 TOKENS = st.integers(1, 2**64 - 1)

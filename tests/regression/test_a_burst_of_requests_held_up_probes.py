@@ -121,7 +121,7 @@ async def test_requests_that_wait_for_their_turn_are_answered_by_a_server_that_s
             wire.send(WRITE)
         protocol: Any = server.server.config.http_protocol_class
         async with asyncio.timeout(20):
-            while not protocol.server_context.arrivals.scheduler.waiting:
+            while not protocol.server_context.arrivals.waiting:
                 await asyncio.sleep(0)
         for connection in list(server.server.server_state.connections):
             connection.shutdown()

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.api import append_body
-from broker.service import appends
+from broker.api.routes import append
 from storage import Durability, Engine, TopicConfig
 from storage.log import contents
 from storage.routers import copies
@@ -24,9 +23,9 @@ TAGGED = b'{"records":[%b]}' % b",".join(
 
 
 async def taken(engine: Engine, topic: str, body: bytes) -> Any:
-    _, records = append_body.decode(body)
+    _, records = append.decode(body)
     told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    assert appends.try_append(engine, topic, records, None, None, told.set_result, lambda: None)
+    assert engine.try_append(topic, records, told.set_result)
     return await told
 
 

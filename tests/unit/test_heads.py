@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from broker.api.hot import Target
 from broker.api.routes.append import OPERATIONS
 from broker.api.routing import Route
-from broker.server.heads import END, MAX_HEAD_BYTES, MAX_HEADS, KnownHeads, message_bytes
+from broker.server.http1 import END, MAX_HEAD_BYTES, MAX_HEADS, KnownHeads, message_bytes
 
 TARGET = Target(Route(OPERATIONS[0]), OPERATIONS[0], ["t"], b"")
 #: All that a head can say of its length, in all ways of writing it, and much that it cannot.

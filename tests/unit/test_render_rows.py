@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.api import render, render_queues
+from broker.api import render
 from broker.api.render_columns import job_objects, record_objects
 from storage.format import segment_frame, wal_frame
 from storage.format.binary import binary_body
@@ -134,9 +134,9 @@ def test_jobs_are_the_same_text_whether_rendered_together_or_not(kind: str, move
     for found in (there, ChainedRecords(parts), ChainedRecords([there, [odd]])):
         lease_ids = (*range((1 << 64) - len(found), 1 << 64),)
         together = ClaimedBatch(found, lease_ids, TS + 30_000)
-        text = render_queues.jobs(together)
-        assert text == render_queues.jobs([*together])
-        one_by_one = b",".join([render_queues.jobs([job]) for job in together])
+        text = render.jobs(together)
+        assert text == render.jobs([*together])
+        one_by_one = b",".join([render.jobs([job]) for job in together])
         assert text == one_by_one
         assert [job["deadline"] for job in as_sent(text)] == [TS + 30_000] * len(found)
     assert (job_objects(there, (1,) * len(bodies), 1) is not None) == (kind in PLAIN)

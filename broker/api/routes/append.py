@@ -1,24 +1,80 @@
-"""POST /v0/topics/{topic}: the hot way in. The body becomes `NewRecord`s without a copy of its payloads."""
+"""POST /v0/topics/{topic}: the body of an append, its handler, and its answer.
+
+Payloads stay raw, byte for byte. `schemas.records.AppendRequest` is the model that documents the body. A test compares
+the two field by field; this is a second form of the same because making a model of each record would cost more than
+storing them. WebSockets decode their publishes here as well.
+"""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from operator import attrgetter
+from time import perf_counter
+from typing import Any, Final, TypeAlias
 
-from broker.api import append_body, render, slices
-from broker.api.answers import CREATED, OK, Answer
-from broker.api.append_body import AppendBody, Records
-from broker.api.operation import NUMBER, TOPIC, Operation, in_header, in_query
-from broker.api.pending import Outcome, Pending, awaited
+import msgspec
+from msgspec import Raw
+from pydantic import ValidationError
+
+from broker.api import slices, strict_json
+from broker.api.answers import CREATED, OK, Answer, Outcome, Pending, awaited
+from broker.api.errors import wrong_model
+from broker.api.operation import NUMBER, TOPIC, Natural, Operation, in_header, in_query
 from broker.api.record_count import check_count
 from broker.api.request import Request
 from broker.auth.rules import Rule
 from broker.auth.scopes import WRITE, WRITE_ADMIN
 from broker.service import appends
 from broker.tracing import notes
+from schemas.config import TopicSettings
+from schemas.fields import MAX_U64
 from schemas.records import AppendAnswer, AppendRequest
-from storage.errors import InvalidRequest
-from storage.records.values import Appended
+from storage.errors import InvalidRequest, StorageError
+from storage.records.values import Appended, NewRecord, PlainRecords
+
+#: What msgspec leaves in a field of raw JSON that is absent: it takes nothing else for a Raw next to None.
+_ABSENT: Final = Raw()
+_NULL: Final = Raw(b"null")
+#: A value of less than that cannot be nested too deeply, with what stands around it.
+_SURELY_FLAT_BYTES: Final = 2 * (strict_json.MAX_NESTING - 8)
+
+
+class _PlainRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    data: Raw
+
+
+class _Record(NewRecord, gc=False):
+    meta: Raw = _ABSENT  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
+class _Options(msgspec.Struct, kw_only=True, gc=False):
+    node: str | None = None
+    idempotency_key: str | None = None
+    idempotency_strict: bool | None = None
+    create: bool | None = None
+    config: Raw = _ABSENT
+    expected_seq: Natural | None = None
+    disable_backpressure: bool | None = None
+
+
+class PlainBody(_Options, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """A write with nothing but data in its records: most are, and they are the fastest to decode."""
+
+    records: list[_PlainRecord]
+
+
+class AnyBody(_Options, kw_only=True, gc=False):
+    """Any write."""
+
+    records: list[_Record]
+
+
+AppendBody: TypeAlias = PlainBody | AnyBody
+Records: TypeAlias = list[NewRecord] | PlainRecords
+
+_plain_body: Final = msgspec.json.Decoder(PlainBody)
+_any_body: Final = msgspec.json.Decoder(AnyBody)
+_data_of: Final = attrgetter("data")
 
 
 def append(request: Request) -> Outcome:
@@ -26,15 +82,15 @@ def append(request: Request) -> Outcome:
     raw = request.body
     if len(raw) <= slices.LARGE_BYTES:
         try:
-            return _append(request, *append_body.decode(raw))
-        except append_body.MayBeDeep:
+            return _append(request, *decode(raw))
+        except MayBeDeep:
             pass
     return _append_large(request)
 
 
 async def _append_large(request: Request) -> Answer:
     await check_count(request.body, request.broker.engine.options.max_batch_records)
-    return await awaited(_append(request, *await append_body.decode_any(request.body)))
+    return await awaited(_append(request, *await decode_any(request.body)))
 
 
 def _append(request: Request, body: AppendBody, records: Records) -> Outcome:
@@ -46,14 +102,27 @@ def _append(request: Request, body: AppendBody, records: Records) -> Outcome:
     if request.query_string:
         partition, seqs = request.partition(), request.query.flag("return_seqs", True)
     append_on = partial(_append_on, request, body, records, key, partition, seqs)
-    if not body.disable_backpressure:
+    if broker.pressure.refusing and not body.disable_backpressure:
         broker.pressure.check()
-    if not partition and body.expected_seq is None and not body.config and not body.idempotency_strict:
+    engine, topic = broker.engine, request.values[0]
+    if (
+        not partition
+        and body.expected_seq is None
+        and not body.config
+        and not body.idempotency_strict
+        and topic not in engine.catalog.partitioned  # which partition it goes to has to be found out
+    ):
         pending = Pending(partial(_appended, request, records, seqs), append_on)
-        if appends.try_append(
-            broker.engine, request.values[0], records, body.node or None, key, pending.resolve, pending.leave
-        ):
-            return pending
+        node = body.node or None
+        try:
+            if key is None and len(records) == 1 and isinstance(records, PlainRecords):
+                is_under_way = engine.try_append_coalesced(topic, records[0], pending.resolve, pending.leave, node=node)
+            else:
+                is_under_way = engine.try_append(topic, records, pending.resolve, node=node, idempotency_key=key)
+            if is_under_way:
+                return pending
+        except StorageError:
+            pass  # `append_on` says what stands against it
     return append_on()
 
 
@@ -72,13 +141,13 @@ async def _append_on(
 def _appended(request: Request, records: Records, seqs: bool, done: Appended) -> Answer:
     if request.broker.tracing is not None:
         request.take_note(notes.appended, done, records)
-    text = render.appended(done, seqs=seqs, started=request.started)
+    text = rendered(done, seqs=seqs, started=request.started)
     return Answer(text, status=CREATED if done.created else OK)
 
 
 async def write_of(topic: str, raw: bytes) -> appends.Append:
     """The write that a body asks for. Raises InvalidRequest."""
-    return _write(topic, *await append_body.decode_any(raw))
+    return _write(topic, *await decode_any(raw))
 
 
 def _write(topic: str, body: AppendBody, records: Records) -> appends.Append:
@@ -89,7 +158,7 @@ def _write(topic: str, body: AppendBody, records: Records) -> appends.Append:
         idempotency_key=body.idempotency_key or None,
         idempotency_strict=body.idempotency_strict is True,
         create=body.create is not False,
-        settings=append_body.settings(body),
+        settings=settings_of(body),
         expected_seq=body.expected_seq,
         disable_backpressure=body.disable_backpressure is True,
     )
@@ -101,6 +170,103 @@ def _key(value: bytes) -> str | None:
         return value.decode() or None
     except UnicodeDecodeError:
         raise InvalidRequest("Idempotency-Key: not UTF-8.", field="Idempotency-Key") from None
+
+
+# -- the body ----------------------------------------------------------------------------------------------------------
+
+
+class MayBeDeep(Exception):
+    """It takes a longer look to tell whether the body is nested too deeply: use `decode_any`."""
+
+
+def decode(raw: bytes) -> tuple[AppendBody, Records]:
+    """The body and its records, without waiting: for one of at most `slices.LARGE_BYTES`.
+
+    Raises InvalidRequest naming the byte or the field; MayBeDeep.
+    """
+    try:
+        raw.decode()
+        plain = _plain_body.decode(raw)
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+        # It has more than data, as mostly the first record shows: little was decoded in vain. Or something is wrong.
+        strict_json.check_utf8(raw)
+        if strict_json.may_be_deep(raw):
+            raise MayBeDeep from None
+        return _taken_apart(strict_json.decoded(raw, _any_body))
+    records = PlainRecords(list(map(_data_of, plain.records)))
+    # Only in data and config can anything nest here, and what is short cannot be deep.
+    if len(raw) > _SURELY_FLAT_BYTES:
+        largest = max(records.sizes(), default=0)
+        if (largest > _SURELY_FLAT_BYTES or plain.config) and strict_json.may_be_deep(raw):
+            raise MayBeDeep
+    if plain.expected_seq is not None:
+        _check_seq(plain.expected_seq)
+    return plain, records
+
+
+async def decode_any(raw: bytes) -> tuple[AppendBody, Records]:
+    """The same of any body; a large one in slices, with others in between. Raises InvalidRequest."""
+    if len(raw) <= slices.LARGE_BYTES:
+        try:
+            return decode(raw)
+        except MayBeDeep:
+            pass
+    return _taken_apart(await strict_json.decode(raw, _any_body))
+
+
+def _taken_apart(body: AnyBody) -> tuple[AnyBody, list[NewRecord]]:
+    if body.expected_seq is not None:
+        _check_seq(body.expected_seq)
+    for record in body.records:
+        meta = record.meta
+        if not meta or meta == _NULL:
+            record.meta = None  # pyright: ignore[reportAttributeAccessIssue]
+    return body, [*body.records]
+
+
+def _check_seq(expected_seq: int) -> None:
+    if expected_seq > MAX_U64:
+        raise InvalidRequest(f"expected_seq: expected an integer from 0 to {MAX_U64}.", field="expected_seq")
+
+
+def settings_of(body: AppendBody) -> TopicSettings | None:
+    """The inline config: rare, so it takes the same way as the body of a PUT. Raises InvalidRequest."""
+    if not body.config or body.config == _NULL:
+        return None
+    try:
+        return TopicSettings.model_validate(strict_json.loads(bytes(body.config)))
+    except ValidationError as error:
+        first: Any = error.errors()[0]
+        raise wrong_model(first, ("config",), "config") from None
+
+
+# -- the answer --------------------------------------------------------------------------------------------------------
+
+
+def rendered(done: Appended, *, seqs: bool, started: float) -> bytes:
+    """The answer to a write."""
+    listed = b""
+    if seqs:
+        listed = b'"seqs":%b,' % msgspec.json.encode(list(range(done.first_seq, done.last_seq + 1)))
+    return (
+        b'{"topic":%b%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b%b,'
+        b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f%b}}'
+    ) % (
+        msgspec.json.encode(done.topic),
+        b"" if done.partition is None else b',"partition":%d' % done.partition,
+        done.first_seq,
+        done.last_seq,
+        listed,
+        done.head_seq,
+        done.count,
+        b"true" if done.created else b"false",
+        b"true" if done.deduped else b"false",
+        b',"payload_differs":true' if done.payload_differs else b"",
+        (perf_counter() - started) * 1000,
+        done.wal_append_ms,
+        done.fsync_ms,
+        b',"throttle_wait_ms":%.3f' % done.throttle_wait_ms if done.throttle_wait_ms else b"",
+    )
 
 
 _WRITTEN_TO: Final = in_query(

@@ -1,19 +1,24 @@
-"""POST …/claim, …/ack, …/nack and …/extend: the hot ways of jobs."""
+"""POST …/claim, …/ack, …/nack and …/extend, and the lease ids in them.
+
+lease_00c0ffee00c0ffee      `lease_` and 16 lower-case hex digits; never all zeros
+"""
 
 from __future__ import annotations
 
+import re
+import struct
+from binascii import unhexlify
 from collections.abc import Awaitable, Coroutine, Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Meta, Raw
+from msgspec import Raw
 
-from broker.api import lease_ids, render, render_queues, strict_json
-from broker.api.answers import OK, Answer
-from broker.api.operation import TOPIC, Handler, Operation, in_query
-from broker.api.pending import Outcome, Pending, decode_and
+from broker.api import render, strict_json
+from broker.api.answers import OK, Answer, Outcome, Pending
+from broker.api.operation import TOPIC, Handler, Natural, Operation, in_query
 from broker.api.request import Request
 from broker.auth.rules import Rule
 from broker.auth.scopes import READ_WRITE, WRITE
@@ -31,8 +36,9 @@ from schemas.queues import (
     NackAnswer,
     NackRequest,
 )
-from storage.errors import InvalidRequest
+from storage.errors import InvalidRequest, StorageError
 from storage.queues.lease_queue import Claimed
+from storage.queues.queues import MAX_JOBS
 from storage.state.queues.values import Settled
 
 if TYPE_CHECKING:
@@ -43,11 +49,13 @@ COPIES: Final = 2
 #: The memory of larger claims is held before they are given their jobs, which takes a task.
 MAX_CLAIM_BYTES: Final = 256 << 10
 
-Natural = Annotated[int, Meta(ge=0)]
-
-
-if TYPE_CHECKING:
-    from storage.queues.lease_queue import Claimed
+LEASE_PREFIX: Final = "lease_"
+_LEASE_ID = re.compile(rf"{LEASE_PREFIX}[0-9a-f]{{16}}")
+#: An array of them as JSON, as most write it.
+_OPENING: Final = b'["' + LEASE_PREFIX.encode()
+_BETWEEN: Final = b'","' + LEASE_PREFIX.encode()
+_CLOSING: Final = b'"]'
+_texts = msgspec.json.Decoder(list[str] | None)
 
 
 class _Claim(msgspec.Struct, kw_only=True):
@@ -88,12 +96,13 @@ _extend = msgspec.json.Decoder(_Extend)
 
 
 def claim(request: Request) -> Outcome:
-    return decode_and(request.body, _claim, partial(_claim_jobs, request, monotonic()))
+    return request.decoded(_claim, partial(_claim_jobs, request, monotonic()))
 
 
 def _claim_jobs(request: Request, began: float, body: _Claim) -> Outcome:
-    for field in ("max", "lease_ms", "wait_ms"):
-        _check_u64(getattr(body, field) or 0, field)
+    if max(body.max or 0, body.lease_ms or 0, body.wait_ms or 0) > MAX_U64:
+        for field in ("max", "lease_ms", "wait_ms"):
+            _check_u64(getattr(body, field) or 0, field)
     asked = queues.Claim(
         topic=request.values[0],
         node=body.node,
@@ -108,9 +117,15 @@ def _claim_jobs(request: Request, began: float, body: _Claim) -> Outcome:
             return _claim_on(request, asked, began)  # they went while they were being read: now it has to wait
         return _claimed(request, claimed, None)
 
-    pending = Pending(finish)
-    if queues.try_claim(request.broker.engine, asked, pending.resolve, MAX_CLAIM_BYTES):
-        return pending
+    if body.attempt_key is None and body.node:
+        pending = Pending(finish)
+        try:
+            if request.broker.engine.queues.try_claim(
+                asked.topic, body.node, asked.max, body.lease_ms, pending.resolve, MAX_CLAIM_BYTES
+            ):
+                return pending
+        except StorageError:
+            pass  # `_claim_on` says what stands against it
     return _claim_on(request, asked, began)
 
 
@@ -132,7 +147,9 @@ def _claimed(request: Request, claimed: Claimed, waited: Waited | None) -> Answe
     try:
         if request.broker.tracing is not None:
             request.take_note(notes.claimed, claimed)
-        text = render.routed(render_queues.claimed(claimed, request.started), waited)
+        text = render.claimed(claimed, request.started)
+        if waited is not None:
+            text = render.routed(text, waited)
     except BaseException:
         claimed.undo()  # nobody can be told of them
         raise
@@ -165,19 +182,25 @@ async def _counted(request: Request, claimed: Claimed) -> None:
 
 
 def ack(request: Request) -> Outcome:
-    return decode_and(request.body, _ack_body, partial(_ack, request))
+    return request.decoded(_ack_body, partial(_ack, request))
 
 
 def _ack(request: Request, body: _AckBody) -> Outcome:
     asked = _asked(request, body)
-    pending = Pending(partial(_ack_answer, request, "ack", b"acked"))
-    if queues.try_ack(request.broker.engine, asked, pending.resolve):
-        return pending
+    if not asked.strict and asked.node and 0 < len(asked.seqs) <= MAX_JOBS:
+        pending = Pending(partial(_ack_answer, request, "ack", b"acked"))
+        try:
+            if request.broker.engine.queues.try_ack(
+                asked.topic, asked.node, asked.seqs, asked.lease_ids, pending.resolve
+            ):
+                return pending
+        except StorageError:
+            pass  # `queues.ack` says what stands against it
     return _await_ack(request, "ack", b"acked", queues.ack(request.broker.engine, asked))
 
 
 def nack(request: Request) -> Outcome:
-    return decode_and(request.body, _nack, partial(_give_back, request))
+    return request.decoded(_nack, partial(_give_back, request))
 
 
 def _give_back(request: Request, body: _Nack) -> Outcome:
@@ -192,7 +215,7 @@ def _give_back(request: Request, body: _Nack) -> Outcome:
 
 
 def extend(request: Request) -> Outcome:
-    return decode_and(request.body, _extend, partial(_keep, request))
+    return request.decoded(_extend, partial(_keep, request))
 
 
 def _keep(request: Request, body: _Extend) -> Outcome:
@@ -208,11 +231,12 @@ async def _await_ack(request: Request, operation: str, word: bytes, work: Awaita
 def _ack_answer(request: Request, operation: str, word: bytes, done: Settled) -> Answer:
     if request.broker.tracing is not None:
         request.take_note(notes.ack_note, operation, done)
-    return Answer(render_queues.ack_answer(done, word, request.started))
+    return Answer(render.ack_answer(done, word, request.started))
 
 
 def _asked(request: Request, body: _AckBody) -> queues.Settle:
-    _check_u64(max(body.seqs, default=0), "seqs")
+    if body.seqs and max(body.seqs) > MAX_U64:
+        _check_u64(max(body.seqs), "seqs")
     return queues.Settle(
         topic=request.values[0],
         node=body.node,
@@ -227,7 +251,7 @@ def _tokens(text: bytes) -> Sequence[int] | None:
     if not text:
         return None
     try:
-        return lease_ids.tokens_of_json(text)
+        return tokens_of_json(text)
     except msgspec.ValidationError:
         given = strict_json.decoded(b'{"lease_ids":%b}' % text, _any_lease_ids).lease_ids
     if given:
@@ -238,6 +262,56 @@ def _tokens(text: bytes) -> Sequence[int] | None:
 def _check_u64(value: int, field: str) -> None:
     if value > MAX_U64:
         raise InvalidRequest(f"{field}: expected an integer from 0 to {MAX_U64}.", field=field)
+
+
+# -- lease ids ---------------------------------------------------------------------------------------------------------
+
+
+def tokens_of_json(text: bytes) -> Sequence[int] | None:
+    """`tokens` of what stands in a body, which is JSON. Raises InvalidRequest; msgspec.DecodeError for what is no array
+    of strings.
+    """
+    # All in one go, if what comes out is written just like what came in: nobody has to make a string of each.
+    try:
+        digits = unhexlify(text[len(_OPENING) : -len(_CLOSING)].replace(_BETWEEN, b""))
+    except ValueError:
+        digits = b""
+    count, rest = divmod(len(digits), 8)
+    if count and not rest and text == _OPENING + digits.hex(",", 8).encode().replace(b",", _BETWEEN) + _CLOSING:
+        found = struct.unpack(f">{count}Q", digits)
+        if all(found):
+            return found
+    return tokens(_texts.decode(text))
+
+
+def tokens(given: Sequence[str] | None) -> list[int] | None:
+    """The tokens, 0 where none is given (""); None when none is given at all. Raises InvalidRequest."""
+    if not given:
+        return None
+    # All in one go, if what comes out is written just like what came in. There are as many commas in both: so none of
+    # them was in an id, and each is one.
+    text = ",".join(given)
+    try:
+        digits = bytes.fromhex(text.replace(LEASE_PREFIX, "").replace(",", ""))
+    except ValueError:
+        digits = b""
+    if len(digits) == 8 * len(given) and text == LEASE_PREFIX + digits.hex(",", 8).replace(",", f",{LEASE_PREFIX}"):
+        found = struct.unpack(f">{len(given)}Q", digits)
+        if all(found):
+            return [*found]
+    return [_token(each, index) for index, each in enumerate(given)]
+
+
+def _token(text: str, index: int) -> int:
+    if not text:
+        return 0
+    if _LEASE_ID.fullmatch(text):
+        token = int(text[len(LEASE_PREFIX) :], 16)
+        if token:  # 0 would be taken for none given
+            return token
+    raise InvalidRequest(
+        f"lease_ids[{index}]: not a lease id, which is {LEASE_PREFIX} and 16 hex digits.", field=f"lease_ids[{index}]"
+    )
 
 
 _WRITES: Final = ("payload_too_large", "unsupported_media_type", "wal_saturated", "storage_failed", "storage_full")

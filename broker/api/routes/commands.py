@@ -16,11 +16,11 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from pydantic import BaseModel, ValidationError
 
-from broker.api import render, strict_json
-from broker.api.append_body import Natural
+from broker.api import strict_json
 from broker.api.errors import wrong_model
+from broker.api.operation import Natural
 from broker.api.record_count import check_count
-from broker.api.routes.append import write_of
+from broker.api.routes.append import rendered, write_of
 from broker.api.routes.replies import Refused, Replies, ReplyTo, Wording
 from broker.api.routes.subscribing import Subscribing
 from broker.auth.access import Access
@@ -148,7 +148,7 @@ class Commands:
         if isinstance(outcome, Exception):
             self._replies.refuse(outcome, to)
         else:
-            answer: dict[str, Raw] = _answer.decode(render.appended(outcome, seqs=seqs, started=began))
+            answer: dict[str, Raw] = _answer.decode(rendered(outcome, seqs=seqs, started=began))
             self._replies.say("ack", to, **answer)
 
     def _written(self, topic: str, task: asyncio.Task[None]) -> None:

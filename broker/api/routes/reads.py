@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Meta
 
 from broker.api import render
-from broker.api.answers import OK, Answer
-from broker.api.operation import NUMBER, PARTITION, TOPIC, Operation, Parameter, in_path, in_query
-from broker.api.pending import Outcome, Pending, decode_and
+from broker.api.answers import OK, Answer, Outcome, Pending
+from broker.api.operation import NUMBER, PARTITION, TOPIC, Natural, Operation, Parameter, in_path, in_query
 from broker.api.query import Query, parsed
 from broker.api.render import Shape
 from broker.api.request import Request
@@ -25,11 +24,10 @@ from broker.tracing import notes
 from schemas.fields import MAX_U64, parse_u64
 from schemas.records import DiffAnswer, DiffRequest, RecordAnswer
 from storage.errors import InvalidRequest, ShuttingDown
+from storage.records.values import ReadQuery, ReadResult
 
 if TYPE_CHECKING:
-    from storage.routers.waiting import Waited
-
-Natural = Annotated[int, Meta(ge=0)]
+    pass
 
 _U64_FIELDS = ("from_seq", "limit", "max_batch_bytes", "max_bytes", "wait_ms", "from_ts", "epoch")
 
@@ -51,14 +49,26 @@ class _Body(msgspec.Struct, kw_only=True):
     skip_corrupt: bool | None = None
 
 
+class _Asked(msgspec.Struct, kw_only=True):
+    """A read: `query` looks for up to SMALL bytes of the `max_bytes` that it may give."""
+
+    #: Its address.
+    topic: str
+    query: ReadQuery
+    max_bytes: int
+    wait_ms: int
+    shape: Shape
+
+
 _body = msgspec.json.Decoder(_Body)
 _any = msgspec.json.Decoder()
+_NO_NODES: Final[frozenset[bytes]] = frozenset()
 #: Reading takes such a part of what rendering does.
 READ_SHARE: Final = 4
 
 
 def diff(request: Request) -> Outcome:
-    return decode_and(request.body, _body, partial(_read, request)) if request.body else _read(request, _Body())
+    return request.decoded(_body, partial(_read, request)) if request.body else _read(request, _Body())
 
 
 def get_records(request: Request) -> Outcome:
@@ -70,7 +80,7 @@ async def get_record(request: Request) -> Answer:
     seq = parsed(parse_u64, seq_text, "seq")
     shape = _shape_of(request.query)
     waited = await routers.caught_up(request.broker.engine, topic)
-    record = await reads.read_one(request.broker.engine, topic, seq)
+    record = await request.broker.engine.read_one(topic, seq)
     if request.broker.tracing is not None:
         request.take_note(notes.read, "read", topic, [record])
     return Answer(render.routed(render.one_record(topic, record, shape, request.started), waited))
@@ -79,94 +89,139 @@ async def get_record(request: Request) -> Answer:
 def _read(request: Request, body: _Body) -> Outcome:
     broker = request.broker
     engine = broker.engine
-    asked = _asked(request.address(), body)
-    shape = Shape(
-        tags=body.include_tags is True,
-        meta=body.include_meta is not False,
-        data=body.include_data is not False,
-        stored=body.include_stored is True,
-    )
-    topic = engine.topic(asked.topic)
-    if (
-        broker.memory.is_busy  # then reads take turns with large answers
-        or topic.topic_id in engine.catalog.routes.into  # what routers have still to bring is waited for
-        or (asked.wait_ms and asked.from_seq >= topic.log.head)
-    ):
-        return _read_on(request, asked, shape)
-
-    def finish(reading: reads.Reading) -> Answer | Coroutine[Any, Any, Answer]:
-        if asked.wait_ms and reading.empty:
-            return _read_on(request, asked, shape)  # what there was is not for this reader
-        if reads.is_partial(asked, reading):
-            reads.dropped(engine, reading)
-            return _read_on(request, asked, shape)
-        return _found(request, asked.topic, reading, render.diff(reading.result, shape, request.started), None)
-
-    return Pending(finish).run(reads.read(engine, asked), ShuttingDown)
-
-
-async def _read_on(request: Request, asked: reads.Read, shape: Shape) -> Answer:
-    """A read that may have to wait, for records or for its turn."""
-    broker = request.broker
-    waited = await routers.caught_up(broker.engine, asked.topic)
-    if broker.memory.is_busy:
-        await broker.memory.acquire(LOOK_BYTES)
-    reading = await reads.read(broker.engine, asked)
-    if asked.wait_ms and reading.empty:
-        waiting = reads.read_on(broker.engine, request.parking, reading, asked.wait_ms, acquire=broker.memory.begin)
-        reading = await request.unless_gone(waiting)
-    if not reads.is_partial(asked, reading):
-        return _found(request, asked.topic, reading, render.diff(reading.result, shape, request.started), waited)
-    request.is_read = True
-    reading = await _whole(request, asked, reading)
-    if broker.tracing is not None:
-        request.take_note(notes.read, "read", asked.topic, reading.result.records)
-    async with broker.memory.rendering:
-        text = await render.large_diff(reading.result, shape, request.started, broker.memory.acquire)
-    return Answer(render.routed(text, waited))
-
-
-def _found(request: Request, topic: str, reading: reads.Reading, text: bytes, waited: Waited | None) -> Answer:
-    request.is_read = True
-    if request.broker.tracing is not None:
-        request.take_note(notes.read, "read", topic, reading.result.records)
-    return Answer(render.routed(text, waited))
-
-
-async def _whole(request: Request, asked: reads.Read, reading: reads.Reading) -> reads.Reading:
-    """The read as it was asked for, its memory held. Where there is none for all of that it gives less, one record at
-    least. Raises Overloaded.
-    """
-    engine, memory = request.broker.engine, request.broker.memory
-    topic, query, least = reading.topic, reading.query, reading.result.bytes
-    reads.dropped(engine, reading)
-    reading.result.records = ()  # not twice while it is waited for room
-    if least > SMALL:
-        await request.room_for(least)
-    room = await request.room(max(least, reads.bytes_asked(asked)))
-    await memory.acquire(room // READ_SHARE)
-    whole = await reads.read_whole(engine, topic, query, room)
-    await request.room_for(whole.result.bytes)
-    return whole
-
-
-def _asked(topic: str, body: _Body) -> reads.Read:
+    name = request.values[0]
+    if request.query_string or name not in engine.catalog.topics:
+        name = request.address()
     for field in _U64_FIELDS:
         value = getattr(body, field)
         if value is not None and value > MAX_U64:
             raise InvalidRequest(f"{field}: expected an integer from 0 to {MAX_U64}.", field=field)
-    return reads.Read(
-        topic=topic,
+    tag = None if body.tag is None else tag_match(body.tag, "tag")
+    topic = engine.topic(name)
+    wait_ms = body.wait_ms or 0
+    max_bytes = min(body.max_batch_bytes or body.max_bytes or reads.DEFAULT_BATCH_BYTES, reads.MAX_BATCH_BYTES)
+    query = ReadQuery(
         from_seq=body.from_seq or 0,
-        limit=body.limit or 0,
-        max_batch_bytes=body.max_batch_bytes or body.max_bytes or 0,
-        nodes=reads.several(body.node),
-        tag=tag_match(body.tag, "tag"),
-        wait_ms=body.wait_ms or 0,
+        limit=min(body.limit or reads.DEFAULT_LIMIT, reads.MAX_LIMIT),
+        max_bytes=min(max_bytes, SMALL),
+        exclude_nodes=reads.excluded_nodes(engine, name, reads.several(body.node)) if body.node else _NO_NODES,
+        tag=tag,
         from_ts=body.from_ts,
         epoch=body.epoch,
         skip_corrupt=body.skip_corrupt is True,
     )
+    asked = _Asked(
+        topic=name,
+        query=query,
+        max_bytes=max_bytes,
+        wait_ms=wait_ms,
+        shape=Shape(
+            tags=body.include_tags is True,
+            meta=body.include_meta is not False,
+            data=body.include_data is not False,
+            stored=body.include_stored is True,
+        ),
+    )
+    memory = broker.memory
+    if (
+        memory.rendering.locked()
+        or memory.answers.waiters  # as `memory.is_busy`: then reads take turns with large answers
+        or topic.topic_id in engine.catalog.routes.into  # what routers have still to bring is waited for
+        or (wait_ms and query.from_seq >= topic.log.head)
+    ):
+        return _read_on(request, asked)
+
+    def finish(result: ReadResult) -> Answer | Coroutine[Any, Any, Answer]:
+        if wait_ms and reads.has_nothing(result):
+            return _read_on(request, asked)  # what there was is not for this reader
+        if _is_partial(asked, result):
+            engine.catalog.usage.traffic.unanswered(result)  # it is read anew
+            return _read_on(request, asked)
+        request.is_read = True
+        if broker.tracing is not None:
+            request.take_note(notes.read, "read", name, result.records)
+        return Answer(render.diff(result, asked.shape, request.started))
+
+    return Pending(finish).run(engine.read(name, query), ShuttingDown)
+
+
+async def _read_on(request: Request, asked: _Asked) -> Answer:
+    """A read that may have to wait, for records or for its turn."""
+    broker = request.broker
+    engine, memory, topic = broker.engine, broker.memory, asked.topic
+    waited = await routers.caught_up(engine, topic)
+    if memory.is_busy:
+        await memory.acquire(LOOK_BYTES)
+    result = await engine.read(topic, asked.query)
+    if asked.wait_ms and reads.has_nothing(result):
+        result = await request.unless_gone(_wait(request, asked, result))
+    request.is_read = True
+    if _is_partial(asked, result):
+        result = await _whole(request, asked, result)
+        if broker.tracing is not None:
+            request.take_note(notes.read, "read", topic, result.records)
+        async with memory.rendering:
+            text = await render.large_diff(result, asked.shape, request.started, memory.acquire)
+    else:
+        text = render.diff(result, asked.shape, request.started)
+        if broker.tracing is not None:
+            request.take_note(notes.read, "read", topic, result.records)
+    return Answer(render.routed(text, waited))
+
+
+async def _wait(request: Request, asked: _Asked, result: ReadResult) -> ReadResult:
+    """Go on with a read that found nothing until there is something or its wait_ms have passed.
+
+    A write between two reads is not missed: the wait is for a head beyond what the last read examined, whenever it
+    came. At shutdown what there is is returned at once. Many wait for the same write, so each read takes its turn.
+    Raises LimitReached (too many waiting), TopicNotFound (deleted meanwhile).
+    """
+    engine, topic = request.broker.engine, asked.topic
+    deadline = monotonic() + min(asked.wait_ms, reads.MAX_WAIT_MS) / 1000
+    with request.parking.hold():
+        while reads.has_nothing(result):
+            left_ms = int((deadline - monotonic()) * 1000)
+            if left_ms <= 0:
+                break
+            position = result.next_from_seq
+            try:
+                moved = await engine.wait_beyond(topic, position, left_ms)
+            except ShuttingDown:
+                break
+            if not moved:
+                break
+            await request.broker.memory.begin()
+            asked.query = msgspec.structs.replace(asked.query, from_seq=position)
+            result = await engine.read(topic, asked.query)
+    return result
+
+
+def _is_partial(asked: _Asked, result: ReadResult) -> bool:
+    """Whether more is to be had than a look that is held small gives, or one record is more already."""
+    if result.bytes > SMALL:
+        return True
+    return (
+        asked.max_bytes > asked.query.max_bytes
+        and result.next_from_seq < result.head_seq
+        and 0 < len(result.records) < asked.query.limit
+    )
+
+
+async def _whole(request: Request, asked: _Asked, result: ReadResult) -> ReadResult:
+    """The read as it was asked for, its memory held. Where there is none for all of that it gives less, one record at
+    least. Raises Overloaded.
+    """
+    engine, memory = request.broker.engine, request.broker.memory
+    least = result.bytes
+    engine.catalog.usage.traffic.unanswered(result)  # it is read anew
+    result.records = ()  # not twice while it is waited for room
+    if least > SMALL:
+        await request.room_for(least)
+    room = await request.room(max(least, asked.max_bytes))
+    await memory.acquire(room // READ_SHARE)
+    whole = await engine.read(asked.topic, msgspec.structs.replace(asked.query, max_bytes=room))
+    await request.room_for(whole.bytes)
+    return whole
 
 
 def _from_query(query: Query) -> _Body:

@@ -94,7 +94,7 @@ def _gate(broker: Broker, scope: Scope) -> Access:
     headers = by_name(scope["headers"])
     broker.sites.check_host(headers)
     broker.sites.check_page(headers, scope["scheme"], changes=True)
-    if not broker.serving:
+    if not broker.engine.ready:
         raise ShuttingDown if broker.stopping else NotReady(replay_progress=broker.engine.recovery_progress)
     caller = ANYBODY
     if broker.gate is not None:

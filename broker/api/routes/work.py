@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from broker.api import events, render, render_queues
+from broker.api import events, render
 from broker.api.answers import OK, Streamed
 from broker.api.operation import NUMBER, TOPIC, Operation, in_query
 from broker.api.request import Request
@@ -143,7 +143,7 @@ class Outbox:
         """Until the worker ends, in whatever way."""
         try:
             async for job in jobs:
-                frame = render_queues.job_event(self._topic, job)
+                frame = render.job_event(self._topic, job)
                 self._frames.append(frame)
                 self._bytes += len(frame)
                 if self._claiming is not None:
