@@ -21,6 +21,7 @@ from broker.memory.memory import Memory
 from broker.metrics import HttpMetrics
 from broker.pressure.watch import Pressure
 from broker.proxy.instances import Instances
+from broker.server.arrivals import Arrivals
 from broker.server.slow import Quota
 from broker.service.backups import BackupJobs
 from broker.service.limits import Parking
@@ -35,6 +36,7 @@ class Broker:
     """The engine, the settings, and what belongs to the process: made once, before the engine is started."""
 
     __slots__ = (
+        "arrivals",
         "backups",
         "body_pace",
         "engine",
@@ -68,6 +70,7 @@ class Broker:
             settings.max_sse_connections, limit="max_sse_connections", are_there="event streams are open"
         )
         self.memory = Memory(settings)
+        self.arrivals = Arrivals()
         self.pressure = Pressure(
             engine,
             loop_lag_ms=settings.pressure_loop_lag_ms,

@@ -86,24 +86,27 @@ class HotRequests:
 
         What is refused without a look at the body is left to those who refuse it before the body has come.
         """
-        length = headers.get(b"content-length", b"")
         if (
-            method != b"POST"
-            or b"%" in path
-            or headers.get(b"content-type") != b"application/json"
+            b"%" in path
             or b"content-encoding" in headers
             or b"origin" in headers
             or b"sec-fetch-site" in headers
             or not self._broker.sites.answers_to(headers.get(b"host"))
-            or not length.isdigit()
-            or int(length) > self.max_body_bytes
-            or not self._broker.engine.ready
-            or self._broker.stopping
         ):
             return None
+        if method == b"POST":
+            length = headers.get(b"content-length", b"")
+            if (
+                headers.get(b"content-type") != b"application/json"
+                or not length.isdigit()
+                or int(length) > self.max_body_bytes
+            ):
+                return None
         found = self._app.table.match(path.decode())
-        operation = None if found is None else found[0].operation("POST")
+        operation = None if found is None else found[0].operations.get(method.decode())
         if found is None or operation is None or not operation.is_direct:
+            return None
+        if not operation.always and (self._broker.stopping or not self._broker.engine.ready):
             return None
         return Target(found[0], operation, found[1], query)
 
@@ -113,7 +116,7 @@ class HotRequests:
         request.route, request.operation, request.values = target.route, target.operation, target.values
         request.template = target.route.template
         gate = self._broker.gate
-        if gate is None:
+        if gate is None or (target.operation.rule.probe and not gate.probe_auth):
             return request
         caller = gate.of_bearer(headers)
         if caller is None:
@@ -135,7 +138,7 @@ class HotRequests:
         operation = request.operation
         assert operation is not None
         try:
-            if not self._broker.engine.ready:
+            if not self._broker.engine.ready and not operation.always:
                 self._app.check_serving()
             outcome = operation.handler(request)
         except Exception as error:
@@ -171,10 +174,11 @@ class HotRequests:
             if not caller.carry_out(partial(self._app.go_on, request, result)):
                 drop(result)
             return
-        headers = request.headers
-        if self._broker.tracing is not None:
+        headers, operation = request.headers, request.operation
+        assert operation is not None
+        if self._broker.tracing is not None and not operation.always:
             self._broker.tracing.request(
-                "POST", request.template, answer.status, request.started, headers, request.note
+                operation.method, request.template, answer.status, request.started, headers, request.note
             )
         if len(answer.body) >= MIN_GZIP_BYTES and b"accept-encoding" in headers:
             sending = asyncio.ensure_future(self._send_large(request, caller, answer))
@@ -184,7 +188,7 @@ class HotRequests:
         sent = caller.respond(answer, request.request_id)
         if sent is Sent.OUT:
             took_s = perf_counter() - request.started
-            self._broker.http_metrics.observe(request.template, "POST", answer.status, took_s)
+            self._broker.http_metrics.observe(request.template, operation.method, answer.status, took_s)
         else:
             self._not_sent(request, answer, sent)
 
@@ -200,8 +204,7 @@ class HotRequests:
         identity = request.request_id
         sent = caller.respond(answer, identity, headers_of(answer, identity, coding))
         if sent is Sent.OUT:
-            took_s = perf_counter() - request.started
-            self._broker.http_metrics.observe(request.template, "POST", answer.status, took_s)
+            self._observe(request, answer)
         else:
             self._not_sent(request, answer, sent)
 
@@ -211,5 +214,9 @@ class HotRequests:
             if sent is Sent.GONE:
                 self.client_gone(request)
         elif sent is Sent.GONE:
-            took_s = perf_counter() - request.started
-            self._broker.http_metrics.observe(request.template, "POST", answer.status, took_s)
+            self._observe(request, answer)
+
+    def _observe(self, request: Request, answer: Answer) -> None:
+        assert request.operation is not None
+        took_s = perf_counter() - request.started
+        self._broker.http_metrics.observe(request.template, request.operation.method, answer.status, took_s)

@@ -21,7 +21,7 @@ class Gate:
 
     def __init__(self, keys: Keys, *, probe_auth: bool, max_inflight: int, max_streams: int) -> None:
         self._keyring = Keyring(keys)
-        self._probe_auth = probe_auth
+        self.probe_auth = probe_auth
         self._callers = {key.number: KeyAccess(key, max_inflight=max_inflight, max_streams=max_streams) for key in keys}
 
     def callers(self) -> Iterator[KeyAccess]:
@@ -29,7 +29,7 @@ class Gate:
 
     def admit(self, headers: Mapping[bytes, bytes], query: bytes, rule: Rule | None) -> Access:
         """The caller of this request; `rule` None: the request matches no route. Raises Unauthorized."""
-        if rule is not None and rule.probe and not self._probe_auth:
+        if rule is not None and rule.probe and not self.probe_auth:
             return ANYBODY
         key = None
         if b"authorization" in headers:

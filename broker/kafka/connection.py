@@ -26,6 +26,7 @@ from broker.kafka.framing import Frames
 from broker.kafka.header import Header
 from broker.kafka.outbox import Outbox, Whole
 from broker.memory.memory import SMALL
+from broker.server.arrivals import FIRST_COST, NEXT_COST, Arriving
 from broker.server.slow import Look, Phase
 
 if TYPE_CHECKING:
@@ -68,11 +69,12 @@ class _Started(NamedTuple):
     at: float
 
 
-class Connection(asyncio.Protocol):
+class Connection(Arriving, asyncio.Protocol):
     """See above. All of it runs on the loop."""
 
     def __init__(self, port: Port) -> None:
         self._port = port
+        self.arrivals = port.broker.arrivals
         self._loop = asyncio.get_running_loop()
         self._frames = Frames(self._limit_of)
         self._waiting: deque[bytearray] = deque()
@@ -108,6 +110,15 @@ class Connection(asyncio.Protocol):
         self._task = self._loop.create_task(self._serve())
 
     def data_received(self, data: bytes) -> None:
+        if self._held_bytes or self._frames.begun:  # of a request under way, or behind it
+            self.begin(data)
+        else:
+            self.begin_in_order(data, NEXT_COST if self._served else FIRST_COST)
+
+    def eof_received(self) -> None:
+        self.begin_early()
+
+    def begin(self, data: bytes) -> None:
         if self._closing:
             return
         try:
@@ -167,6 +178,8 @@ class Connection(asyncio.Protocol):
         """See `broker.server.slow`."""
         if not self._room.is_set():
             return Look(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
+        if self.early:
+            return None  # it is not the client who is slow
         if self._peer.access is None:
             return Look(Phase.HEAD, None, 0)
         if not self._reading or self._held_bytes:
@@ -317,7 +330,7 @@ class Connection(asyncio.Protocol):
 
     def _watch_held(self) -> None:
         """Read on, or not."""
-        reading = self._held_bytes <= self._port.max_request_bytes and not self._held_back
+        reading = self._held_bytes <= self._port.max_request_bytes and not self._held_back and not self.early
         if reading is self._reading or self.transport.is_closing():
             return
         self._reading = reading
@@ -325,6 +338,12 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
         else:
             self.transport.pause_reading()
+
+    def pause_arriving(self) -> None:
+        self._watch_held()
+
+    def resume_arriving(self) -> None:
+        self._watch_held()
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

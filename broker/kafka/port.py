@@ -16,7 +16,7 @@ from broker.auth.access import ANYBODY, Access
 from broker.kafka.call import Handler
 from broker.kafka.connection import Connection
 from broker.kafka.table import HANDLERS
-from broker.server.listening import write_port_file
+from broker.server.listening import TlsListener, write_port_file
 from broker.server.slow import Sweeper
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Port:
         patience = settings.model_copy(update={"keep_alive_s": settings.kafka_idle_s})
         self._sweeper = Sweeper(lambda: self._connections, patience, self.metrics.too_slow, broker.memory)
         self._sweeping: asyncio.Task[None] | None = None
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsListener | None = None
         self._empty = asyncio.Event()
         self._logged_at: dict[str, float] = {}
 
@@ -72,13 +72,19 @@ class Port:
         """Connections are accepted from here on, and those who wait for it are told the port."""
         self.broker.kafka_groups.start()
         self.broker.kafka_shares.start()
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self),
-            sock=self._listener,
-            backlog=BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=None if self._tls is None else self._handshake_s,
-        )
+        if self._tls is None:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: Connection(self), sock=self._listener, backlog=BACKLOG
+            )
+        else:
+            self._server = TlsListener(
+                self._listener,
+                self._tls,
+                lambda: Connection(self),
+                self.broker.arrivals.handshakes,
+                backlog=BACKLOG,
+                handshake_s=self._handshake_s,
+            )
         self._sweeping = asyncio.create_task(self._sweeper.run())
         settings = self.broker.settings
         if settings.kafka_port_file is not None:

@@ -1,21 +1,26 @@
-"""Requests that come at once are begun over several rounds of the event loop, so that others are served in between.
+"""Requests and handshakes that come at once begin over several rounds of the event loop; others are served in between.
 
-The loop hands out everything that has come in one round: of a thousand clients, a thousand requests. Probes do not
-wait, and a connection that comes behind a thousand others is accepted after a few short rounds.
+The loop hands out everything that has come in one round: of a thousand clients, a thousand requests. So a connection
+takes a turn for a request before it parses it, and until then it reads nothing more. Requests for health and readiness
+have turns of their own: they never wait behind other requests, and many of them do not hold up others. A TLS handshake
+takes a turn when its client's first bytes are there.
+
+Source: docs/adr/0068-bursts-and-claims.md.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from broker.server.server_context import ServerContext
+from broker.live.scheduler import DeliveryScheduler
 
-#: What the first request of a connection counts with in a round of 128: 16 of them. Its protocol is made with it.
+#: The cost of the first request of a connection, in a round of 128: 16 of them. Its protocol is made with it.
 FIRST_COST: Final = 8
-#: What a later one counts with: 64 of them.
+#: The cost of a later one: 64 of them.
 NEXT_COST: Final = 2
-#: How requests begin that do not wait.
+#: The cost of a TLS handshake: 4 of them, each about a millisecond.
+HANDSHAKE_COST: Final = 32
+#: How requests for health and readiness begin.
 PROBES: Final = tuple(
     b"%b %b " % (method, path)
     for method in (b"GET", b"HEAD")
@@ -23,15 +28,26 @@ PROBES: Final = tuple(
 )
 
 
-def _same() -> int:
-    """The priority of all of them."""
+def same_priority() -> int:
+    """The priority of all that waits for a turn here."""
     return 0
 
 
-class Arriving:
-    """Part of a protocol: what has come is kept, and nothing more is read, until it is its turn."""
+class Arrivals:
+    """The turns of a broker, whichever port something comes in by."""
 
-    server_context: ClassVar[ServerContext]
+    __slots__ = ("handshakes", "probes", "requests")
+
+    def __init__(self) -> None:
+        self.requests = DeliveryScheduler()
+        self.probes = DeliveryScheduler()
+        self.handshakes = DeliveryScheduler()
+
+
+class Arriving:
+    """Part of a protocol: it keeps what has come, and reads nothing more, until it is its turn."""
+
+    arrivals: Arrivals
     transport: Any
     #: What came before its turn.
     early: bytes = b""
@@ -42,23 +58,33 @@ class Arriving:
 
     def begin_in_order(self, data: bytes, cost: int) -> None:
         """Now, or in a later round of the loop."""
-        if self.early:  # somebody else has let it be read on
+        if self.early:  # something else has resumed reading
             self.early += data
-            self._reading().pause_reading()
-        elif self.server_context.arrivals.try_take(cost) or data.startswith(PROBES):
+            self.pause_arriving()
+            return
+        turns = self.arrivals.probes if data.startswith(PROBES) else self.arrivals.requests
+        if turns.try_take(cost):
             self.begin(data)
         else:
             self.early = data
-            self._reading().pause_reading()
-            self.server_context.arrivals.wait(cost, _same).add_done_callback(self.begin_early)
+            self.pause_arriving()
+            turns.wait(cost, same_priority).add_done_callback(self.begin_early)
 
     def begin_early(self, _: object = None) -> None:
         """Begin what is kept, if there is any, and read on."""
         data, self.early = self.early, b""
         if data and not self.transport.is_closing():
-            self._reading().resume_reading()
+            self.resume_arriving()
             self.begin(data)
 
-    def _reading(self) -> Any:
+    def pause_arriving(self) -> None:
+        """Read nothing more."""
+        self._flow_of().pause_reading()
+
+    def resume_arriving(self) -> None:
+        """Read on."""
+        self._flow_of().resume_reading()
+
+    def _flow_of(self) -> Any:
         """Pauses and resumes it. A protocol that does so itself, too, keeps account of it in its `flow`."""
         return getattr(self, "flow", self.transport)

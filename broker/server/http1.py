@@ -384,7 +384,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
         cycle: Any = self.cycle
         if self.collecting is not None or (cycle is not None and not cycle.response_complete):
             self.begin(data)  # of a request under way, or behind it
-        elif not self.early and self.server_context.arrivals.try_take(NEXT_COST):
+        elif not self.early and self.arrivals.requests.try_take(NEXT_COST):
             self.begin(data)
         else:
             self.begin_in_order(data, NEXT_COST)
@@ -501,14 +501,16 @@ class Http1Protocol(Arriving, ZttpProtocol):
                 if self._head_is_too_long(event):
                     return
                 self._note_message()
+            is_whole = isinstance(event, zttp.EndOfMessage)
             collecting = self.collecting
             if collecting is None:
                 if not isinstance(event, zttp.Request) or not self._begin(event):
                     super().handle_events(event)
                     return
+                collecting, is_whole = self.collecting, event.end_stream
             elif isinstance(event, zttp.Data):
                 collecting.body += event.data
-            elif isinstance(event, zttp.EndOfMessage):
+            if collecting is not None and is_whole:
                 self.collecting = None
                 collecting.more_body = False
                 assert self.hot is not None
@@ -592,7 +594,9 @@ class Http1Protocol(Arriving, ZttpProtocol):
         if not event.path.isascii():
             raise zttp.RemoteProtocolError("a target is ASCII")  # uvicorn would end the connection without a word
         # A client that does not fetch its answers is left to uvicorn, which waits until it does.
-        if self.hot is None or event.end_stream or event.expect_continue or self.root_path or self.flow.write_paused:
+        if self.hot is None or event.expect_continue or self.root_path or self.flow.write_paused:
+            return False
+        if event.end_stream and event.method != b"GET":
             return False
         if self._is_past_hot:
             self._is_past_hot = False

@@ -349,6 +349,7 @@ def one_port(hot: HotRequests, server_context: ServerContext) -> type[OnePortPro
 
     Hot.hot = hot
     Hot.server_context = Two.server_context = OnePort.server_context = server_context
+    Hot.arrivals = OnePort.arrivals = server_context.arrivals
     return OnePort
 
 
@@ -359,4 +360,5 @@ def plain(server_context: ServerContext) -> type[PlainProtocol]:
         pass
 
     Plain.server_context = server_context
+    Plain.arrivals = server_context.arrivals
     return Plain

@@ -16,7 +16,7 @@ from uvicorn import Config, Server
 from broker.api.answers import Receive, Scope, Send
 from broker.api.dispatch import Dispatcher
 from broker.api.hot import HotRequests
-from broker.server.listening import CannotListen, tls_context
+from broker.server.listening import ACCEPTS, CannotListen, TlsListener, tls_context
 from broker.server.protocols import one_port, plain
 from broker.server.server_context import ServerContext
 from broker.server.slow import Sweeper
@@ -26,10 +26,6 @@ from broker.settings import HttpServer, Settings
 #: How long requests in flight may take to end once the sockets are closed.
 GRACE_S: Final = 10
 BACKLOG: Final = 2048
-#: Connections accepted in one round of the loop. uvloop takes one of each listening socket: a client that comes alone
-#: would wait for as many rounds as there are others in front of it. More sockets cost each new connection more: all
-#: of them are woken.
-ACCEPTS: Final = 64
 
 
 class BrokerServer(Server):
@@ -51,6 +47,7 @@ class BrokerServer(Server):
         metrics = app.broker.http_metrics
         metrics.connections = self.server_state.connections
         self._memory = app.broker.memory
+        self._handshakes = app.broker.arrivals.handshakes
         self._sweeper = Sweeper(lambda: self.server_state.connections, settings, metrics.too_slow, self._memory)
         self._accepting = asyncio.Event()
         self._scheme = "https" if settings.tls_cert else "http"
@@ -79,7 +76,7 @@ class BrokerServer(Server):
         await self._accepting.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # As the base class does it, with a bound for how long a TLS handshake may take.
+        # As the base class does it, with TLS handshakes that take turns.
         await self.lifespan.startup()
         loop = asyncio.get_running_loop()
         config = self.config
@@ -88,14 +85,19 @@ class BrokerServer(Server):
             protocol: Any = config.http_protocol_class
             return protocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
 
-        patience_s = None if config.ssl is None else self._patience_s
-        self.servers = [
-            await loop.create_server(
-                connected, sock=each, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=patience_s
-            )
-            for given in sockets or ()
-            for each in (given, *(given.dup() for _ in range(ACCEPTS - 1)))
-        ]
+        servers: list[Any] = []
+        for given in sockets or ():
+            if config.ssl is None:
+                listeners = (given, *(given.dup() for _ in range(ACCEPTS - 1)))
+                servers += [
+                    await loop.create_server(connected, sock=each, backlog=config.backlog) for each in listeners
+                ]
+            else:
+                turns, patience_s = self._handshakes, self._patience_s
+                servers.append(
+                    TlsListener(given, config.ssl, connected, turns, backlog=config.backlog, handshake_s=patience_s)
+                )
+        self.servers = servers
         self.started = True
         self._accepting.set()
 
@@ -112,7 +114,8 @@ def _config(app: Dispatcher, settings: Settings) -> Config:
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         await app(scope, receive, send)
 
-    server_context = ServerContext(settings, app.broker.http_metrics, app.broker.memory)
+    broker = app.broker
+    server_context = ServerContext(settings, broker.http_metrics, broker.memory, broker.arrivals)
     return Config(
         run,  # pyright: ignore[reportArgumentType]
         loop="uvloop",

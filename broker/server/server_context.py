@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
-from broker.live.scheduler import DeliveryScheduler
 from broker.server.slow import Quota
 
 if TYPE_CHECKING:
     from broker.memory.memory import Memory
     from broker.metrics import HttpMetrics
+    from broker.server.arrivals import Arrivals
     from broker.settings import Settings
 
 
@@ -27,13 +27,12 @@ class ServerContext:
         "metrics",
     )
 
-    def __init__(self, settings: Settings, metrics: HttpMetrics, memory: Memory) -> None:
+    def __init__(self, settings: Settings, metrics: HttpMetrics, memory: Memory, arrivals: Arrivals) -> None:
         self.max_connections = settings.max_connections
         self.max_control_frames_per_s = settings.max_control_frames_per_s
         self.max_header_bytes = settings.max_header_bytes
         self.answer_pace = Quota(settings.send_timeout_s, settings.min_bytes_per_s)
-        #: The turns of requests that come at once (see `broker.server.arrivals`).
-        self.arrivals = DeliveryScheduler()
+        self.arrivals = arrivals
         self.metrics = metrics
         self.memory = memory
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.api.hot import HotRequests
+from broker.api.request import Request
 from broker.live.scheduler import ROUND
 from broker.server.arrivals import FIRST_COST, NEXT_COST
 from tests.http.hot_server import HotServer, Wire, post, records
@@ -22,17 +23,19 @@ ROUNDS = 2
 
 
 class Rounds:
-    """Counts rounds of the loop, and how many writes were begun in each."""
+    """Counts rounds of the loop, and how many requests of this method were begun in each."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str = "POST") -> None:
         self._loop = asyncio.get_running_loop()
         self._round = 0
         self.begun: dict[int, int] = {}
         take = HotRequests.take
 
-        def counted(hot: HotRequests, *arguments: Any) -> bool:
-            self.begun[self._round] = self.begun.get(self._round, 0) + 1
-            return take(hot, *arguments)
+        def counted(hot: HotRequests, request: Request, *arguments: Any) -> None:
+            assert request.operation is not None
+            if request.operation.method == method:
+                self.begun[self._round] = self.begun.get(self._round, 0) + 1
+            take(hot, request, *arguments)
 
         monkeypatch.setattr(HotRequests, "take", counted)
         self._loop.call_soon(self._count)
@@ -84,6 +87,26 @@ async def test_later_requests_of_many_connections_begin_over_several_rounds(monk
     assert max(rounds.begun.values()) <= ROUNDS * ROUND / NEXT_COST
 
 
+async def test_probes_that_come_at_once_begin_over_several_rounds_and_hold_up_no_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with HotServer() as server:
+        await server.topic("t")
+        writer = await server.connect()
+        wires = [await server.connect() for _ in range(CLIENTS)]
+        rounds = Rounds(monkeypatch, "GET")
+        for wire in wires:
+            wire.send(get("/v0/health"))
+        writer.send(WRITE)
+        assert (await writer.answer()).status == 200
+        before = rounds.total
+        for wire in wires:
+            assert (await wire.answer()).body["status"] == "ok"
+        assert rounds.total == CLIENTS
+    assert before < CLIENTS / 2
+    assert max(rounds.begun.values()) <= ROUNDS * ROUND / FIRST_COST
+
+
 @pytest.mark.parametrize("http", ["zttp", "httptools"])
 async def test_a_request_that_waits_for_its_turn_is_answered_to_a_client_that_ends_its_side(http: str) -> None:
     async with HotServer(http=http) as server:
@@ -121,7 +144,7 @@ async def test_requests_that_wait_for_their_turn_are_answered_by_a_server_that_s
             wire.send(WRITE)
         protocol: Any = server.server.config.http_protocol_class
         async with asyncio.timeout(20):
-            while not protocol.server_context.arrivals.waiting:
+            while not protocol.arrivals.requests.waiting:
                 await asyncio.sleep(0)
         for connection in list(server.server.server_state.connections):
             connection.shutdown()
