@@ -10,29 +10,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from broker.auth.access import UNCOUNTED, Flight
 from broker.kafka.codec.padding import padded
 from broker.kafka.codec.schema import Message, decode, encode
 from broker.kafka.codec.wire import Buffer
+from storage.errors import TopicNotFound
+from storage.records.partitions import address
 
 if TYPE_CHECKING:
     from broker.auth.access import Access
+    from broker.auth.scopes import Scopes
     from broker.memory.budget import Hold
     from broker.wiring import Broker
+    from storage.state.catalog import Topic
 
 #: The bytes of a body, as one piece or several.
 Body: TypeAlias = Buffer | Sequence[Buffer]
 
 
-class Later:
+class Later(NamedTuple):
     """An answer on its way. What is awaited gives the body, or None."""
 
-    __slots__ = ("body",)
-
-    def __init__(self, body: Awaitable[Body | None]) -> None:
-        self.body = body
+    body: Awaitable[Body | None]
 
 
 #: None: this request gets no answer at all (a produce request with acks=0).
@@ -93,6 +94,25 @@ class Call:
         access = self.connection.access
         assert access is not None
         return access
+
+
+def located(call: Call, scopes: Scopes, name: str, partition: int) -> tuple[str, Topic]:
+    """The partition's address in the engine, and what is there. Raises Forbidden, TopicNotFound."""
+    access = call.connection.access
+    assert access is not None
+    if access.owner is not None:  # else nothing is refused
+        access.require(scopes, (name,))
+    if partition >= 0 and "/" not in name:  # which is in addresses only
+        partition_name = address(name, partition)
+        topic = call.broker.engine.catalog.topics.get(partition_name)
+        if topic is not None and not topic.provisional:
+            return partition_name, topic
+    raise TopicNotFound(name)
+
+
+def log_start_offset(topic: Topic) -> int:
+    """The offset of the first record there is, or would be."""
+    return topic.log.earliest_seq - 1
 
 
 Handler: TypeAlias = Callable[[Call, memoryview], Awaitable[Answer]]

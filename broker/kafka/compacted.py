@@ -6,12 +6,13 @@ from typing import Final
 
 from storage.config import CleanupPolicy, TopicConfig
 
-_COMPACTED: Final = (CleanupPolicy.COMPACT, CleanupPolicy.BOTH)
+#: The policies of such topics.
+COMPACTED: Final = (CleanupPolicy.COMPACT, CleanupPolicy.BOTH)
 
 
 def is_compacted(config: TopicConfig) -> bool:
     """Whether records without a key are refused."""
-    return config.cleanup_policy in _COMPACTED
+    return config.cleanup_policy in COMPACTED
 
 
 def key_missing(topic: str, partition: int) -> str:

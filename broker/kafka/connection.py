@@ -13,18 +13,16 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import structlog
 
-from broker.kafka import header as headers
+from broker.auth.access import UNCOUNTED
 from broker.kafka.apis import ApiKey
-from broker.kafka.call import Answer, Call, Later, Peer
+from broker.kafka.call import Body, Call, Later, Peer
 from broker.kafka.calls import sasl, versions
 from broker.kafka.codec.wire import Malformed
-from broker.kafka.framing import Frames
-from broker.kafka.header import Header
-from broker.kafka.outbox import Outbox, Whole
+from broker.kafka.framing import Frames, Header, framed, parse
 from broker.memory.memory import SMALL
 from broker.server.arrivals import FIRST_COST, NEXT_COST, Arriving
 from broker.server.slow import Look, Phase
@@ -58,6 +56,77 @@ _OPEN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SAS
 _UNCOUNTED: Final = _OPEN | {
     ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.SHARE_ACKNOWLEDGE
 }  # fmt: skip
+
+
+#: Bytes of a whole answer, None: there is none to this request.
+Whole: TypeAlias = Body | None
+
+
+class _Slot:
+    __slots__ = ("done", "finish", "whole")
+
+    def __init__(self, finish: Callable[[Whole], None]) -> None:
+        self.done = False
+        self.whole: Whole = None
+        self.finish = finish
+
+
+class Outbox:
+    """Holds back what is ready before its turn.
+
+    `send` gets one body after the other, `failed` what an answer on its way has ended in instead.
+    """
+
+    __slots__ = ("_closed", "_failed", "_slots", "_tasks")
+
+    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+        self._slots: deque[_Slot] = deque()
+        self._tasks: set[asyncio.Future[Whole]] = set()
+        self._failed = failed
+        self._closed = False
+
+    def __len__(self) -> int:
+        """How many are on their way."""
+        return len(self._slots)
+
+    def add(self, body: Whole, finish: Callable[[Whole], None]) -> None:
+        """An answer that is ready: `finish` is called with it when its turn has come, maybe at once."""
+        if not self._slots:
+            finish(body)
+            return
+        slot = _Slot(finish)
+        slot.whole, slot.done = body, True
+        self._slots.append(slot)
+
+    def expect(self, coming: asyncio.Future[Whole], finish: Callable[[Whole], None]) -> None:
+        """One that is on its way."""
+        slot = _Slot(finish)
+        self._slots.append(slot)
+        self._tasks.add(coming)
+
+        def arrived(_: asyncio.Future[Whole]) -> None:
+            self._tasks.discard(coming)
+            if coming.cancelled():
+                return
+            error = coming.exception()
+            if error is not None:
+                if not self._closed:
+                    self._failed(error)
+                return
+            slot.whole, slot.done = coming.result(), True
+            self._pass_on()
+
+        coming.add_done_callback(arrived)
+
+    def close(self) -> None:
+        """Nobody wants them any more. Those on their way are let go on: what they wait for is handed in already."""
+        self._slots.clear()
+        self._closed = True
+
+    def _pass_on(self) -> None:
+        while self._slots and self._slots[0].done:
+            slot = self._slots.popleft()
+            slot.finish(slot.whole)
 
 
 class _Started(NamedTuple):
@@ -110,7 +179,7 @@ class Connection(Arriving, asyncio.Protocol):
         self._task = self._loop.create_task(self._serve())
 
     def data_received(self, data: bytes) -> None:
-        if self._held_bytes or self._frames.begun:  # of a request under way, or behind it
+        if self._held_bytes or self._frames.buffered:  # of a request under way, or behind it
             self.begin(data)
         else:
             self.begin_in_order(data, NEXT_COST if self._served else FIRST_COST)
@@ -131,7 +200,8 @@ class Connection(Arriving, asyncio.Protocol):
             self._held_bytes += len(frame) + _REQUEST_BYTES
         if frames:
             self._arrived.set()
-            self._watch_held()
+            if self._held_bytes > self._port.max_request_bytes:
+                self._watch_held()
         if self._body is not None or self._held_bytes + self._frames.buffered > SMALL:
             self._count_requests()
 
@@ -186,7 +256,7 @@ class Connection(Arriving, asyncio.Protocol):
             return None
         if not self._served:
             return Look(Phase.HEAD, None, 0)
-        if self._frames.begun:
+        if self._frames.buffered:
             return Look(Phase.BODY, self._served, self._frames.received)
         return Look(Phase.IDLE, self._served, 0)
 
@@ -239,7 +309,7 @@ class Connection(Arriving, asyncio.Protocol):
         if self._peer.raw_tokens:
             self._send_token(sasl.raw_token(self._peer, bytes(frame), self._port.broker), size)
             return
-        header = headers.parse(frame)
+        header = parse(frame)
         call = Call(header.api_key, header.version, header.client_id, self._peer, self._port.broker)
         started = _Started(header, call, size, self._loop.time())
         handler = self._port.handlers.get(header.api_key)
@@ -252,8 +322,9 @@ class Connection(Arriving, asyncio.Protocol):
         if self._peer.access is None and header.api_key not in _OPEN:
             self._refuse("unauthenticated", f"key {header.api_key} before SaslAuthenticate")
             return
-        if self._peer.access is not None and header.api_key not in _UNCOUNTED:
-            call.flight = self._peer.access.try_enter() or await self._acquire(self._peer.access)
+        access = self._peer.access
+        if access is not None and access.owner is not None and header.api_key not in _UNCOUNTED:
+            call.flight = access.try_enter() or await self._acquire(access)
         self._under_way = header.api_key
         later = False
         try:
@@ -267,7 +338,14 @@ class Connection(Arriving, asyncio.Protocol):
         finally:
             if not later:
                 call.flight.end()
-        self._take(answer, started)
+        if isinstance(answer, Later):
+            coming = asyncio.ensure_future(answer.body)
+            if call.flight is not UNCOUNTED:
+                # Not with its turn to be sent: what it stands behind may wait for long.
+                coming.add_done_callback(lambda _: call.flight.end())
+            self._outbox.expect(coming, partial(self._finish, started))
+        else:
+            self._outbox.add(answer, partial(self._finish, started))
 
     async def _acquire(self, access: Access) -> Flight:
         """What its key is full of has to end first."""
@@ -284,16 +362,6 @@ class Connection(Arriving, asyncio.Protocol):
         if self._held_back:
             self._task.cancel()
 
-    def _take(self, answer: Answer, started: _Started) -> None:
-        finish = partial(self._finish, started)
-        if isinstance(answer, Later):
-            coming = asyncio.ensure_future(answer.body)
-            # Not with its turn to be sent: what it stands behind may wait for long.
-            coming.add_done_callback(lambda _: started.call.flight.end())
-            self._outbox.expect(coming, finish)
-        else:
-            self._outbox.add(answer, finish)
-
     def _finish(self, started: _Started, body: Whole) -> None:
         """Its turn has come."""
         self._served += 1
@@ -303,12 +371,14 @@ class Connection(Arriving, asyncio.Protocol):
         self._port.metrics.observe(started.header.api_key, self._loop.time() - started.at, started.call.errors)
         # Its client may have gone while this was answered, which is no defect.
         if body is not None and not self.transport.is_closing():
-            self.transport.writelines(headers.framed(started.header, body))
-        started.call.release()
+            self.transport.writelines(framed(started.header, body))
+        if started.call.room is not None:
+            started.call.release()
         self._closing |= self._peer.rejected
         if self._closing and not len(self._outbox):
             self.transport.close()
-        self._watch_held()
+        if not self._reading:
+            self._watch_held()
 
     def _send_token(self, token: bytes | None, size: int) -> None:
         """Answer a frame without a header; None: it has said nothing that would do."""

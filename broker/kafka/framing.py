@@ -1,22 +1,35 @@
-"""From a stream of bytes to frames. Pure.
+"""From a stream of bytes to frames, and the headers of requests and answers. Pure.
 
     0  length   int32, big-endian, of what follows
     4  body     starts with the int16 that says what kind of request it is
 
 A frame is gathered as it comes: nothing is set aside for what is only announced. How long it may be depends on its
 kind, since nearly all kinds are short.
+
+    request   int16 kind · int16 version · int32 correlation id · string client id (v1) · tagged fields (v2)
+    answer    int32 length · int32 correlation id (v0) · tagged fields (v1)
+
+Flexible versions of a kind have v2 and v1. The answer to ApiVersions has v0 always: its client does not know yet what
+is spoken here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from struct import Struct, error
+from typing import Any, Final, NamedTuple
 
-from broker.kafka.codec.wire import Malformed
+from broker.kafka.apis import APIS, ApiKey
+from broker.kafka.call import Body
+from broker.kafka.codec.wire import Buffer, Malformed, Reader
 
 _PREFIX_BYTES: Final = 4
 #: With the kind of request, which tells how long the frame may be.
 _HEAD_BYTES: Final = 6
+_REQUEST: Final = Struct(">hhi")
+_CLIENT_ID_AT: Final = 8
+_ANSWER: Final = Struct(">ii")
+_FLEXIBLE_ANSWER: Final = Struct(">iix")
 
 
 class FrameTooLarge(Malformed):
@@ -26,7 +39,7 @@ class FrameTooLarge(Malformed):
 class Frames:
     """Of one connection. `limit_of` gives the most bytes that a frame of a kind may have."""
 
-    __slots__ = ("_frame", "_head", "_length", "_limit_of", "received")
+    __slots__ = ("_frame", "_head", "_length", "_limit_of", "buffered", "received")
 
     def __init__(self, limit_of: Callable[[int], int]) -> None:
         self._limit_of = limit_of
@@ -35,20 +48,19 @@ class Frames:
         self._length = 0
         #: Bytes that have come, all together.
         self.received = 0
-
-    @property
-    def begun(self) -> bool:
-        """Whether part of a frame is there."""
-        return bool(self._head) or self._frame is not None
-
-    @property
-    def buffered(self) -> int:
-        """Bytes of the part that is there."""
-        return len(self._head) + (0 if self._frame is None else len(self._frame))
+        #: Bytes of a frame that is there in part.
+        self.buffered = 0
 
     def feed(self, data: bytes) -> list[bytearray]:
         """The frames that are complete with these bytes, without their length. Raises Malformed."""
-        self.received += len(data)
+        size = len(data)
+        self.received += size
+        if not self.buffered and size >= _HEAD_BYTES and int.from_bytes(data[:_PREFIX_BYTES], "big") == size - 4:
+            # One whole frame, as nearly always.
+            limit = self._limit_of(int.from_bytes(data[_PREFIX_BYTES:_HEAD_BYTES], "big", signed=True))
+            if size - _PREFIX_BYTES > limit:
+                raise FrameTooLarge(f"a frame of {size - _PREFIX_BYTES} bytes, where {limit} are the most")
+            return [bytearray(data[_PREFIX_BYTES:])]
         found: list[bytearray] = []
         left = memoryview(data)
         while left:
@@ -56,6 +68,7 @@ class Frames:
             if self._frame is not None and len(self._frame) == self._length:
                 found.append(self._frame)
                 self._frame = None
+        self.buffered = len(self._head) + (0 if self._frame is None else len(self._frame))
         return found
 
     def _take(self, data: memoryview) -> int:
@@ -93,3 +106,54 @@ class Frames:
         self._length = length
         self._frame = self._head[_PREFIX_BYTES:]
         self._head = bytearray()
+
+
+class Header(NamedTuple):
+    """Of a request. `known`: this kind and version are served; `body_offset`: where in the frame its body begins."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None = None
+    body_offset: int = 0
+    known: bool = False
+    flexible: bool = False
+
+
+def parse(frame: bytes | bytearray) -> Header:
+    """Raises Malformed. Of a kind or version that is not known only what all have in common."""
+    try:
+        api_key, version, correlation_id = _REQUEST.unpack_from(frame)
+    except error:
+        raise Malformed(f"the message ends at byte {len(frame)}, within its header") from None
+    api = APIS.get(api_key)
+    if api is None or not api.first <= version <= api.last:
+        return Header(api_key, version, correlation_id)
+    begin = _CLIENT_ID_AT + 2
+    size = int.from_bytes(frame[_CLIENT_ID_AT:begin], "big", signed=True)
+    end = begin + max(0, size)
+    if size < -1 or end > len(frame) or begin > len(frame):
+        raise Malformed(f"a client id of {size} bytes, with {len(frame) - begin} left")
+    try:
+        client_id = None if size < 0 else frame[begin:end].decode()
+    except UnicodeDecodeError:
+        raise Malformed("a client id that is not UTF-8") from None
+    flexible = version >= api.flexible_since
+    if flexible:
+        if frame[end : end + 1] == b"\0":  # no tagged fields
+            end += 1
+        else:
+            reader = Reader(frame, end)
+            reader.skip_tagged_fields()
+            end = reader.position
+    return Header(api_key, version, correlation_id, client_id, end, True, flexible and api_key != ApiKey.API_VERSIONS)
+
+
+def framed(header: Header, body: Body) -> list[Buffer]:
+    """The pieces of a whole answer."""
+    pieces: list[Any] = [body] if isinstance(body, (bytes, bytearray, memoryview)) else [*body]
+    form = _FLEXIBLE_ANSWER if header.flexible else _ANSWER
+    length = form.size - 4 + sum(map(len, pieces))
+    if length >= 1 << 31:
+        raise Malformed(f"an answer of {length} bytes")
+    return [form.pack(length, header.correlation_id), *pieces]

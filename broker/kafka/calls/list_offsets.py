@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from broker.auth.scopes import DELETE, READ
 from broker.kafka.apis import NEVER, ApiKey
-from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.call import Call, Handler, decoded, located, log_start_offset
 from broker.kafka.cluster import LEADER_EPOCH
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.fetching import offset_of_max_timestamp, offset_since, stale_epoch
-from broker.kafka.located import located, log_start_offset
 from broker.kafka.messages.positions import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

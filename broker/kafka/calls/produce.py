@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.auth.scopes import WRITE
 from broker.kafka.apis import ApiKey
-from broker.kafka.call import Answer, Body, Call, Handler, Later
+from broker.kafka.call import Answer, Body, Call, Handler, Later, located, log_start_offset
 from broker.kafka.codec.produce import (
     FIRST_SERVED,
     PartitionData,
@@ -24,9 +24,8 @@ from broker.kafka.codec.produce import (
     read_produce,
     write_produced,
 )
-from broker.kafka.compacted import is_compacted, key_missing
+from broker.kafka.compacted import COMPACTED, key_missing
 from broker.kafka.errors import ErrorCode, code_of, sentence_of
-from broker.kafka.located import located, log_start_offset
 from broker.kafka.mapping import to_stored
 from broker.kafka.records.compression import MAX_BATCH_BYTES
 from broker.kafka.records.errors import (
@@ -38,7 +37,7 @@ from broker.kafka.records.errors import (
     UnsupportedCodec,
     UnsupportedMagic,
 )
-from broker.kafka.records.header import NO_PRODUCER, BatchHeader
+from broker.kafka.records.header import CODEC_MASK, NO_PRODUCER, BatchHeader
 from broker.kafka.records.reading import read_batch
 from storage.records.values import Appended, ProducerBatch, StoredBodies
 
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
 #: The answer comes when nothing can be lost any more, as far as the topic's class promises.
 ALL: Final = -1
 NO_ANSWER: Final = 0
+_ACKS: Final = (ALL, NO_ANSWER, 1)
 #: Larger batches, uncompressed, are read on a thread.
 _ON_LOOP_BYTES: Final = 256 << 10
 
@@ -68,13 +68,9 @@ class _Outcomes:
         self._call = call
         self._batches = request.batches
         self._found: list[Produced | None] = [None] * len(request.batches)
-        self._open = len(request.batches)
+        #: How many are not known yet.
+        self.open = len(request.batches)
         self._whole: asyncio.Future[Body | None] | None = None
-
-    @property
-    def known(self) -> bool:
-        """Whether all are known."""
-        return not self._open
 
     def refused(self, number: int, error: Exception) -> None:
         """Nothing was stored, as far as is known."""
@@ -102,8 +98,8 @@ class _Outcomes:
 
     def _set(self, number: int, outcome: Produced) -> None:
         self._found[number] = outcome
-        self._open -= 1
-        if not self._open and self._whole is not None and not self._whole.done():
+        self.open -= 1
+        if not self.open and self._whole is not None and not self._whole.done():
             self._whole.set_result(self.body())
 
     def body(self) -> bytes:
@@ -119,7 +115,8 @@ class _Outcomes:
 async def produce(call: Call, body: memoryview) -> Answer:
     """Raises Malformed."""
     request = read_produce(call.version, body)
-    refusal = _refusal(call, request)
+    is_plain = call.version >= FIRST_SERVED and request.acks in _ACKS and request.transactional_id is None
+    refusal = None if is_plain else _refusal(call, request)
     if refusal is not None:
         call.errors.append(refusal)
         answer = write_produced(
@@ -134,14 +131,14 @@ async def produce(call: Call, body: memoryview) -> Answer:
             outcomes.refused(number, error)
     if request.acks == NO_ANSWER:
         return None
-    return outcomes.body() if outcomes.known else Later(outcomes.coming())
+    return Later(outcomes.coming()) if outcomes.open else outcomes.body()
 
 
 def _refusal(call: Call, request: ProduceRequest) -> ErrorCode | None:
     """The error of the request as a whole."""
     if call.version < FIRST_SERVED:
         return ErrorCode.UNSUPPORTED_VERSION
-    if request.acks not in (ALL, NO_ANSWER, 1):
+    if request.acks not in _ACKS:
         return ErrorCode.INVALID_REQUIRED_ACKS
     if request.transactional_id is not None:
         return ErrorCode.INVALID_TXN_STATE
@@ -152,18 +149,21 @@ async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, numb
     """Hand one batch to the engine. Raises the error that prevents it."""
     engine = call.broker.engine
     partition_name, topic = located(call, WRITE, batch.topic, batch.partition)
-    call.broker.pressure.check()
+    if call.broker.pressure.refusing:
+        call.broker.pressure.check()
     most = topic.config.max_message_bytes
     if most and len(batch.records or b"") > most:
         raise BatchTooLarge(f"A batch of {batch.topic} has at most {most} bytes.")
-    stored, header = await _read(call, batch, keyed=is_compacted(topic.config))
+    stored, header = await _read(call, batch, keyed=topic.config.cleanup_policy in COMPACTED)
     producer = _producer_of(header)
     hasten = request.acks == ALL
     on_result = outcomes.callback_for(number, topic)
     if not engine.try_append(partition_name, stored, on_result, producer=producer, hasten=hasten):
         # Awaited here: no later batch of this connection overtakes it.
         on_result(await engine.append(partition_name, stored, create=False, producer=producer, hasten=hasten))
-    call.broker.kafka_codecs.sent(topic, header.codec)
+    codec = header.attributes & CODEC_MASK
+    if codec:  # else nothing is noted
+        call.broker.kafka_codecs.sent(topic, codec)
 
 
 async def _read(call: Call, batch: PartitionData, *, keyed: bool) -> tuple[StoredBodies, BatchHeader]:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Final
 from broker.auth.scopes import DELETE, READ, Scopes
 from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
-from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.call import Call, Handler, decoded, log_start_offset
 from broker.kafka.cluster import LEADER_EPOCH, group_operations, may
 from broker.kafka.errors import ErrorCode
 from broker.kafka.group_reach import reaches_shares
 from broker.kafka.groups.states import State
-from broker.kafka.located import log_start_offset
 from broker.kafka.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,

@@ -6,6 +6,7 @@ Version 9 is flexible. 5 added log_start_offset to the answer, 8 the sentence an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import Struct, error
 from typing import Final, NamedTuple
 
 from broker.kafka.codec.wire import Reader, Writer
@@ -15,6 +16,14 @@ FLEXIBLE_SINCE: Final = 9
 FIRST_SERVED: Final = 3
 _LOG_START_SINCE: Final = 5
 _SENTENCE_SINCE: Final = 8
+_MAX_VARINT_BYTES: Final = 5
+_ACKS_AND_TIMEOUT: Final = Struct(">hi")
+_INT32: Final = Struct(">i")
+#: Partition, error, base offset, time, log start offset.
+_NUMBERS: Final = Struct(">ihqqq")
+#: No records to blame, no sentence, no tagged fields of the partition and of the topic, no throttling, no tagged fields
+#: of the answer.
+_BEHIND_ONE: Final = b"\1\0" + b"\0\0" + b"\0\0\0\0" + b"\0"
 
 
 class PartitionData(NamedTuple):
@@ -50,6 +59,45 @@ class Produced(NamedTuple):
 
 def read_produce(version: int, body: memoryview) -> ProduceRequest:
     """Raises Malformed. Of versions before 3 only what names the partitions counts."""
+    found = _read_one(body) if version >= FLEXIBLE_SINCE else None
+    return read_any(version, body) if found is None else found
+
+
+def _read_one(body: memoryview) -> ProduceRequest | None:
+    """A request of a batch for one partition, as nearly all are; None: it is another, or malformed.
+
+    null transactional id · acks · timeout · one topic · its name · one partition · its number · its batch · no tagged
+    fields of these two
+    """
+    try:
+        acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, 1)
+        name_size = body[8] - 1
+        at = 9 + name_size
+        if body[0] or body[7] != 2 or not 0 < name_size < 0x7F or body[at] != 2:
+            return None
+        name = str(body[9:at], "utf-8")
+        (number,) = _INT32.unpack_from(body, at + 1)
+        at += 5
+        size = shift = 0
+        for _ in range(_MAX_VARINT_BYTES):
+            byte = body[at]
+            at += 1
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        else:
+            return None
+        end = at + size - 1
+        if not size or body[end] or body[end + 1]:
+            return None
+    except (IndexError, error, UnicodeDecodeError):
+        return None
+    return ProduceRequest(None, acks, timeout_ms, [PartitionData(name, number, bytes(body[at:end]))])
+
+
+def read_any(version: int, body: memoryview) -> ProduceRequest:
+    """Any request. Raises Malformed."""
     reader = Reader(body)
     flexible = version >= FLEXIBLE_SINCE
     string = reader.compact_string if flexible else reader.string
@@ -75,6 +123,17 @@ def read_produce(version: int, body: memoryview) -> ProduceRequest:
 
 def write_produced(version: int, outcomes: list[Produced]) -> bytes:
     """The answer. Topics stand in it as often as their batches do not follow one another."""
+    if version >= FLEXIBLE_SINCE and len(outcomes) == 1:
+        one = outcomes[0]
+        name = one.topic.encode()
+        if one.sentence is None and not one.to_blame and len(name) < 0x7F:
+            numbers = _NUMBERS.pack(one.partition, one.error, one.base_offset, -1, one.log_start_offset)
+            return b"\2%c%b\2%b%b" % (len(name) + 1, name, numbers, _BEHIND_ONE)
+    return write_any(version, outcomes)
+
+
+def write_any(version: int, outcomes: list[Produced]) -> bytes:
+    """The answer to any request."""
     writer = Writer()
     flexible = version >= FLEXIBLE_SINCE
     topics: list[list[Produced]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from aiokafka.errors import CorruptRecordException  # pyright: ignore[reportMissingTypeStubs]
@@ -28,6 +29,11 @@ _LEAST_RECORD: Final = 7
 MAX_HEADERS: Final = 1 << 20
 _LEAST_HEADER: Final = 2
 _reader: Any = DefaultRecordBatch
+#: So few records are read faster one by one.
+_FEW: Final = 4
+_offset_of, _headers_of, _key_of, _value_of, _stamp_of = map(
+    attrgetter, ("offset", "headers", "key", "value", "timestamp")
+)
 
 
 class Columns(NamedTuple):
@@ -50,7 +56,7 @@ def read_batch(batch: bytes | memoryview, *, max_records: int = 1 << 31, max_byt
     if count > max_records:
         raise BatchTooLarge(f"A batch has at most {max_records} records, this has {count}.")
     whole = bytes(batch)
-    if header.codec:
+    if header.attributes & CODEC_MASK:
         records = uncompress(header.codec, whole[HEADER_SIZE:], max_bytes)
         opening = bytearray(whole[:HEADER_SIZE])
         opening[ATTRIBUTES_AT + 1] &= ~CODEC_MASK
@@ -59,7 +65,7 @@ def read_batch(batch: bytes | memoryview, *, max_records: int = 1 << 31, max_byt
         raise BatchTooLarge(f"The records of a batch are more than {max_bytes} bytes.")
     if len(whole) - HEADER_SIZE < count * _LEAST_RECORD:
         raise CorruptBatch(f"A batch of {count} records has only {len(whole) - HEADER_SIZE} bytes of them.")
-    uniform = read_uniform(whole, HEADER_SIZE, count)
+    uniform = None if count < _FEW else read_uniform(whole, HEADER_SIZE, count)
     if uniform is not None:
         base = header.base_timestamp
         stamps = [base + delta for delta in uniform.deltas]
@@ -71,17 +77,17 @@ def read_batch(batch: bytes | memoryview, *, max_records: int = 1 << 31, max_byt
     except (CorruptRecordException, UnicodeDecodeError, ValueError, IndexError, OverflowError) as error:
         raise CorruptBatch(f"Records cannot be told apart: {error}") from None
     base = header.base_offset
-    if len(found) != count or [record.offset for record in found] != [*range(base, base + count)]:
+    if len(found) != count or [*map(_offset_of, found)] != [*range(base, base + count)]:
         raise InvalidBatch("The records of a batch are not numbered one by one.")
-    headers: list[Sequence[tuple[str, bytes | None]]] | None = [record.headers for record in found]
+    headers: list[Sequence[tuple[str, bytes | None]]] | None = [*map(_headers_of, found)]
     if not any(headers):
         headers = None
     return Columns(
         header,
-        [record.key for record in found],
-        [record.value for record in found],
+        [*map(_key_of, found)],
+        [*map(_value_of, found)],
         headers,
-        [record.timestamp for record in found],
+        [*map(_stamp_of, found)],
     )
 
 

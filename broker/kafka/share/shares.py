@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 from broker.kafka import cluster
 from broker.kafka import group_settings as settings
+from broker.kafka.call import log_start_offset
 from broker.kafka.errors import ErrorCode
 from broker.kafka.fetching import offset_since
-from broker.kafka.located import log_start_offset
 from broker.kafka.share.acks import AckType, Plan
 from broker.kafka.share.configs import Configs
 from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, Members

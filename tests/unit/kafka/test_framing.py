@@ -25,7 +25,7 @@ def test_the_same_frames_however_the_stream_is_cut(bodies: list[bytes], cuts: li
         piece, stream = stream[:cut], stream[cut:]
         found += map(bytes, frames.feed(piece))
     assert found == bodies
-    assert not frames.begun
+    assert not frames.buffered
 
 
 @given(st.binary(max_size=300), st.integers(1, 50))
@@ -55,7 +55,7 @@ def test_nothing_is_set_aside_for_what_is_announced() -> None:
         assert tracemalloc.get_traced_memory()[1] < 10_000
     finally:
         tracemalloc.stop()
-    assert frames.begun
+    assert frames.buffered
 
 
 def test_a_negative_length_is_malformed() -> None:

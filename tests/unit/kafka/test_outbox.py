@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.kafka.outbox import Outbox
+from broker.kafka.connection import Outbox
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8).flatmap(lambda kinds: st.tuples(

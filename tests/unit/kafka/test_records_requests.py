@@ -8,9 +8,10 @@ import tracemalloc
 
 import pytest
 
+from broker.kafka.codec import produce
 from broker.kafka.codec.fetch import Fetched, Wanted, read_fetch, write_fetched
 from broker.kafka.codec.produce import Produced, read_produce, write_produced
-from broker.kafka.codec.wire import Malformed
+from broker.kafka.codec.wire import Malformed, Writer
 from tests.kafka.asking import BY_ID, FETCH_VERSIONS, PRODUCE_VERSIONS, a_batch, by_id, fetch_body, produce_body
 
 BATCH = a_batch(b"1", b"2")
@@ -74,3 +75,32 @@ def test_topics_stand_together_in_answers() -> None:
     answer = write_produced(9, [Produced("a", 0, 0, 5), Produced("a", 1, 3), Produced("b", 0, 0, 1)])
     assert answer.count(b"\2a") == answer.count(b"\2b") == 1
     assert b"".join(write_fetched(12, 0, [Fetched("a", 0), Fetched("a", 1)])).count(b"\2a") == 1
+
+
+@pytest.mark.parametrize("topic", ["t", "x" * 126, "x" * 127, "ü"])
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 20_000])
+def test_a_produce_request_of_one_batch_is_read_and_answered_as_any_is(topic: str, size: int) -> None:
+    writer = Writer()
+    writer.compact_string(None)
+    writer.int16(-1)
+    writer.int32(30_000)
+    writer.varint(2)
+    writer.compact_string(topic)
+    writer.varint(2)
+    writer.int32(3)
+    writer.compact_data(b"b" * size)
+    for _ in range(3):
+        writer.no_tagged_fields()
+    whole = memoryview(writer.done())
+    assert produce.read_produce(9, whole) == produce.read_any(9, whole)
+    for end in range(0, len(whole), max(1, len(whole) // 50)):
+        short = whole[:end]
+        try:
+            expected: object = produce.read_any(9, short)
+        except Malformed:
+            with pytest.raises(Malformed):
+                produce.read_produce(9, short)
+        else:
+            assert produce.read_produce(9, short) == expected
+    for done in (Produced(topic, 3, 0, 7, 1), Produced(topic, 3, 5), Produced(topic, 3, 5, to_blame=(1,))):
+        assert produce.write_produced(9, [done]) == produce.write_any(9, [done])
