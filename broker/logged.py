@@ -14,7 +14,7 @@ LOGGED: Final = (
     # -- start and stop ----------------------------------------------------------------------------------------------
     Event(
         "setting_ignored", "warning", "reason",
-        "A variable that begins like a setting is none: misspelt, or put there by Kubernetes. `reason` says which.",
+        "An environment variable begins with TOPICS_ but is no setting: misspelt, or set by Kubernetes. See `reason`.",
         "Correct it, or rename it.",
     ),
     Event(
@@ -24,11 +24,11 @@ LOGGED: Final = (
     Event("ready", "info", "url cluster_id", "Recovery is over; requests are served.", _NONE),
     Event(
         "cannot_start", "error", "reason [data_dir]",
-        "The data directory cannot be opened; the process ends with code 1. With a traceback: a defect.",
+        "The data directory cannot be opened. The process ends with code 1. With a traceback: a defect.",
         "`reason` names it: [Damaged file](#damaged-file) for damage.",
     ),
-    Event("stopping", "info", "drain_ms", "A signal came.", _NONE),
-    Event("stopping_at_once", "info", "", "Another one came: no drain.", _NONE),
+    Event("stopping", "info", "drain_ms", "A signal arrived; the broker drains.", _NONE),
+    Event("stopping_at_once", "info", "", "A second signal arrived; the drain ends.", _NONE),
     Event(
         "stopping_for_failed_storage", "error", "shard errno",
         "`TOPICS_ON_STORAGE_FAILED=exit`, and a shard has failed; the process ends with code 70.",
@@ -36,28 +36,31 @@ LOGGED: Final = (
     ),
     Event(
         "unclean_stop", "error", "reason",
-        "The engine could not be closed as it should; the next start recovers as after a crash.", "Look at the disk.",
+        "The engine could not be closed cleanly; the next start recovers as after a crash.", "Look at the disk.",
     ),
-    Event("stopped", "info", "exit_code", "The end.", _NONE),
+    Event("stopped", "info", "exit_code", "The process ends.", _NONE),
     # -- requests ----------------------------------------------------------------------------------------------------
     Event("request_failed", "error", "request_id", "A request was answered 500 `internal`.", _REPORT),
-    Event("command_failed", "error", "", "A command of a WebSocket was, likewise.", _REPORT),
-    Event("connection_failed", "error", "", "An answer could not be sent; its connection is closed.", _REPORT),
-    Event("error_code_without_status", "error", "code request_id", "A code that no table has was answered.", _REPORT),
+    Event("command_failed", "error", "", "A WebSocket command was answered with the code `internal`.", _REPORT),
+    Event("connection_failed", "error", "", "An answer could not be sent, and its connection was closed.", _REPORT),
     Event(
-        "span_not_made", "error", "", "A request or move was not traced; it was carried out all the same.", _REPORT,
+        "error_code_without_status", "error", "code request_id",
+        "An answer has an error code that is missing in the table of statuses.", _REPORT,
+    ),
+    Event(
+        "span_not_made", "error", "", "A request or move has no span. It was carried out.", _REPORT,
     ),
     Event(
         "answer_cut_short", "warning", "request_id route error",
-        "What an answer consists of could not be read to its end; the client sees it incomplete.",
-        "`error` says what: the cold store, or a [damaged file](#damaged-file).",
+        "The records of an answer could not all be read; the client received a part of the answer.",
+        "See `error`: the cold store, or a [damaged file](#damaged-file).",
     ),
     Event(
         "client_too_slow", "warning", "[request_id] route",
         "A stream or WebSocket was closed because its client did not read for 30 s.",
         "Look at the client; it can go on from its last event.",
     ),
-    Event("delivery_failed", "error", "topic", "A turn of delivery to watchers raised.", _REPORT),
+    Event("delivery_failed", "error", "topic", "A delivery to watchers raised an exception.", _REPORT),
     # -- Kafka clients -----------------------------------------------------------------------------------------------
     Event("kafka_listening", "info", "host port", "The port for Kafka clients is open.", _NONE),
     Event(
@@ -66,56 +69,62 @@ LOGGED: Final = (
         "served here (`unsupported`), or before a key was shown (`unauthenticated`). One line a second of each kind.",
         "Look at the client; `topics_kafka_refused_total` counts all.",
     ),
-    Event("proxy_instance_unreadable", "error", "key", "What is kept of a consumer instance makes no sense.", _REPORT),
+    Event(
+        "proxy_instance_unreadable", "error", "key", "The stored state of a consumer instance cannot be read.", _REPORT,
+    ),
     Event(
         "proxy_group_not_joined", "warning", "error group",
-        "The REST Proxy is not among the Kafka clients of a group, and tries again.",
+        "The REST Proxy could not join a consumer group; it tries again.",
         "Look at the group; `kafka_call_failed` may say more.",
     ),
     Event("kafka_request_failed", "error", "", "A request ended in an error; its connection is closed.", _REPORT),
     Event(
         "kafka_codec_not_saved", "info", "topic codec reason",
-        "How the producers of a partition compress could not be written down; its consumers get batches as before.",
+        "The codec of a partition's producers could not be saved; its consumers get batches as before.",
         "`reason` says why: most often the disk is full.",
     ),
-    Event("kafka_call_failed", "error", "", "An answer has UNKNOWN_SERVER_ERROR.", _REPORT),
+    Event("kafka_call_failed", "error", "", "A request was answered with UNKNOWN_SERVER_ERROR.", _REPORT),
     Event(
         "kafka_group_not_saved", "warning", "group error",
         "A new generation of a consumer group could not be made durable; its members were told to ask again.",
         "`error` says why: most often the disk is full.",
     ),
-    Event("kafka_group_failed", "error", "group", "The members of a consumer group have to join again.", _REPORT),
+    Event("kafka_group_failed", "error", "group", "A consumer group failed; its members have to join again.", _REPORT),
     Event(
         "kafka_group_expired", "info", "group error",
         "A consumer group has been empty for `TOPICS_KAFKA_GROUP_RETENTION_S`, and was deleted with its offsets; with "
         "another `error` than NONE it was not.", _NONE,
     ),
     Event(
-        "kafka_groups_not_swept", "warning", "error", "Empty consumer groups were not looked for; they will be again.",
+        "kafka_groups_not_swept", "warning", "error", "The search for expired consumer groups failed; it is repeated.",
         "`error` says why.",
     ),
     # -- the whole ---------------------------------------------------------------------------------------------------
     Event(
         "memory_refused", "warning", "limit count answers_bytes bodies_bytes",
-        "Answers or bodies hold all the memory they may, and requests were refused; once a minute, with their number.",
+        "Answers or bodies hold all the memory that they may, so requests were refused. At most once a minute, with "
+        "their number.",
         "Look for clients that do not read; raise the limit where memory allows.",
     ),
     Event(
         "stalled_clients_cut_off", "warning", "count answers_bytes",
-        "Clients took nothing of their answers and were cut off; once a minute, with their number.",
+        "Clients that read nothing of their answers were cut off. At most once a minute, with their number.",
         "Look at the clients.",
     ),
     Event(
         "pressure", "info, warning", "step was pressure",
-        "The broker relieves itself, or stops doing so; a warning when it begins or ceases to refuse writes.",
+        "The broker sheds load, or stops. A warning when it starts or stops refusing writes.",
         "[Pressure](#pressure).",
     ),
-    Event("backup_begun", "info", "directory", "A backup begins.", _NONE),
-    Event("backup_taken", "info", "directory number copied_bytes reused_bytes seconds", "It is there, durable.", _NONE),
+    Event("backup_begun", "info", "directory", "A backup has begun.", _NONE),
+    Event(
+        "backup_taken", "info", "directory number copied_bytes reused_bytes seconds",
+        "The backup is complete and durable.", _NONE,
+    ),
     Event(
         "backup_failed", "error", "directory [error]",
-        "There is no new backup; those before it are as they were. With a traceback: a defect.",
-        "`error` says why; ask again.",
+        "The backup failed. Earlier backups are unchanged. With a traceback: a defect.",
+        "See `error`, then repeat it.",
     ),
 )  # fmt: skip
 

@@ -1,2 +1,2 @@
-"""Spans of what the broker does, for OpenTelemetry (the extra `otel`). Off unless TOPICS_TRACING asks for it: then
-`Broker.tracing` is None, which is all that anybody looks at."""
+"""Spans of the broker's work for OpenTelemetry (the extra `otel`). Off unless TOPICS_TRACING is set: `Broker.tracing`
+is then None, and nothing else of this package runs."""

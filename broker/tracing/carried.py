@@ -1,7 +1,7 @@
 """The W3C trace context that records carry: `traceparent`, and `tracestate` if there is one, in their meta.
 
-Pure. Whoever appends puts it there; the broker stores and gives meta as it came, and only looks at it to say whose
-trace a record belongs to. What is none of the form is nobody's.
+Pure. The producer puts it there. The broker stores and returns meta unchanged, and reads it only to find out which
+trace a record belongs to. It ignores meta that has another form.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 
 import msgspec
 
-#: So many records of a request or batch are looked at: a span has at most as many links.
+#: The first records of a request or batch that are searched for a context: a span has at most as many links.
 MAX_CARRIED: Final = 128
 _NAME: Final = b"traceparent"
 
 
 class Carried(msgspec.Struct, frozen=True):
-    """As in the headers of those names."""
+    """A trace context, with the values of the HTTP headers of the same names."""
 
     traceparent: str
     tracestate: str = ""
@@ -35,13 +35,13 @@ _body = msgspec.json.Decoder(_Body)
 
 
 def of_metas(metas: Iterable[bytes | None]) -> list[Carried]:
-    """What these carry, each once, in their order; `metas` are JSON."""
+    """The contexts in these metas, which are JSON: each context once, in order."""
     found = [_decoded_meta(meta) for meta in islice(metas, MAX_CARRIED) if meta is not None and _NAME in meta]
     return list(dict.fromkeys(each for each in found if each is not None))
 
 
 def of_bodies(bodies: Iterable[bytes]) -> list[Carried]:
-    """The same of stored records."""
+    """The contexts in the metas of stored records: each context once, in order."""
     found = [_decoded_body(body) for body in islice(bodies, MAX_CARRIED) if _NAME in body]
     return list(dict.fromkeys(each for each in found if each is not None))
 

@@ -1,4 +1,4 @@
-"""What an endpoint notes of a request for its span, when somebody traces. Knows nothing of how spans are made."""
+"""What a handler records about a request for its span, while tracing is on. Independent of OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from storage.queues.lease_queue import Claimed
 from storage.records.values import Appended, NewRecord, PlainRecords, StoredRecord
 from storage.state.queues.values import Settled
 
-#: As the semantic conventions for messaging have them.
+#: The operation types of the semantic conventions for messaging.
 Kind = Literal["send", "receive", "settle"]
 
 
 class Note(NamedTuple):
-    """An operation on so many records of a topic, which carry these contexts."""
+    """An operation on `records` records of a topic, and the trace contexts in them."""
 
     operation: str
     kind: Kind
@@ -33,20 +33,20 @@ def appended(done: Appended, records: Sequence[NewRecord] | PlainRecords = ()) -
 
 
 def claimed(done: Claimed) -> Note:
-    """Jobs handed out."""
+    """A claim: jobs leased to a worker."""
     return Note("claim", "receive", done.topic, len(done.jobs), of_bodies(job.record.body for job in done.jobs))
 
 
 def ack_note(operation: str, done: Settled) -> Note:
-    """Jobs acked, given back or kept for longer."""
+    """An ack, nack or extend."""
     return Note(operation, "settle", done.topic, len(done.done))
 
 
 def read(operation: str, topic: str, records: Sequence[StoredRecord]) -> Note:
-    """Records given to a reader."""
+    """A read."""
     return Note(operation, "receive", topic, len(records), of_bodies(each.body for each in records))
 
 
 def moved(operation: str, topic: str, bodies: Iterable[bytes], count: int) -> Note:
-    """Copies written to another topic."""
+    """Records copied or moved to another topic."""
     return Note(operation, "send", topic, count, of_bodies(bodies))

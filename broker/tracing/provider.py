@@ -1,7 +1,7 @@
-"""Where spans go, by the variables that OpenTelemetry has for that (OTEL_*). Needs the extra `otel`.
+"""Configures where spans go, from OpenTelemetry's own variables (OTEL_*). Needs the extra `otel`.
 
-The SDK reads the sampler, limits, batches, attributes of the resource and what the exporter needs by itself; which
-exporters there are is read here: OTEL_TRACES_EXPORTER, OTEL_EXPORTER_OTLP_PROTOCOL.
+The SDK itself reads the sampler, limits, batch sizes, resource attributes and the exporter's options. This module reads
+which exporters to use: OTEL_TRACES_EXPORTER, OTEL_EXPORTER_OTLP_PROTOCOL.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from broker import VERSION
 
-#: The group in which packages offer exporters.
+#: The entry point group under which packages register exporters.
 _GROUP: Final = "opentelemetry_traces_exporter"
 _NONE: Final = "none"
 
 
 class NoExporter(Exception):
-    """What is asked for is not installed; the message is for whoever set it."""
+    """The exporter that is configured is not installed. The message names the variable."""
 
 
 def provider(environment: Mapping[str, str]) -> TracerProvider | None:
-    """One with the exporters that are asked for, `otlp` if none are; None where OTEL_SDK_DISABLED is true.
+    """A provider with the configured exporters, `otlp` by default; None when OTEL_SDK_DISABLED is true.
 
     Raises NoExporter.
     """
@@ -39,14 +39,14 @@ def provider(environment: Mapping[str, str]) -> TracerProvider | None:
 
 
 def names(environment: Mapping[str, str]) -> list[str]:
-    """The exporters that are asked for, by the names under which packages offer them."""
+    """The configured exporters, by the names of their entry points."""
     asked = environment.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
     found = [name.strip() for name in asked.split(",")]
     return [_otlp(environment) if name == "otlp" else name for name in found if name != _NONE]
 
 
 def resource() -> Resource:
-    """Who says it: a name of ours where none is set."""
+    """The resource that sends the spans. Its service name is topics-broker unless one is configured."""
     found = Resource.create()
     ours: dict[str, str] = {"service.version": VERSION}
     if str(found.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
@@ -62,4 +62,6 @@ def _otlp(environment: Mapping[str, str]) -> str:
 def _exporter(name: str) -> SpanExporter:
     for each in entry_points(group=_GROUP, name=name):
         return each.load()()
-    raise NoExporter(f"OTEL_TRACES_EXPORTER: no exporter of the name {name!r} is installed.")
+    raise NoExporter(
+        f"OTEL_TRACES_EXPORTER: no exporter named {name!r} is installed; install its package or choose another."
+    )

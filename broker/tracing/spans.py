@@ -1,10 +1,12 @@
-"""Spans of requests and of what the engine moves, each made when it is over. Needs the extra `otel`.
+"""Spans of requests, and of records that the engine moves. Needs the extra `otel`.
 
-    POST /v0/topics/{topic}       server    parent: the request's `traceparent`, or the one context its records carry
-    forward ROUTER                producer  parent: the one context of the records copied, if it is one
-    dead_letter TOPIC, redrive TOPIC        the same, of a job that is moved
+A span is made when its work has ended:
 
-Records that carry other contexts are linked. Attributes are those of the semantic conventions for HTTP and messaging.
+    POST /v0/topics/{topic}       server    parent: the request's `traceparent`, or the only context in its records
+    forward ROUTER                producer  parent: the only context in the copied records
+    dead_letter TOPIC, redrive TOPIC        the same for a job that is moved
+
+The span links to the contexts of all other records. Attributes follow the semantic conventions for HTTP and messaging.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ from storage.tracing import HasBody, Move
 _log = structlog.get_logger("broker")
 
 _w3c: Final = TraceContextTextMapPropagator()
-#: From here on an answer says that the broker failed.
+#: Statuses from this one on are failures of the broker.
 _FAILED: Final = 500
 
 
 class Tracing:
-    """What `Broker.tracing` and `Engine.tracer` are while somebody traces. Nothing here raises."""
+    """`Broker.tracing` and `Engine.tracer` while tracing is on. No method raises."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
@@ -50,7 +52,10 @@ class Tracing:
         headers: Mapping[bytes, bytes],
         note: Note | None,
     ) -> None:
-        """A request that is about to be answered; `started` by `perf_counter`, `route` None when there is none."""
+        """Record a request that is about to be answered.
+
+        `started` is a `perf_counter` time; `route` None: no route matched.
+        """
         try:
             attributes: dict[str, str | int] = {
                 "http.request.method": method,
@@ -87,9 +92,9 @@ class Tracing:
             self._moved(what, source, dest, records, router, perf_counter() - began, error)
 
     def close(self, patience_s: float = 5.0) -> None:
-        """Send what has not been sent yet, and wait so long for that; what a collector does not take then is lost.
+        """Send all spans that have not been sent. Spans that the collector does not take within `patience_s` are lost.
 
-        Not on the event loop.
+        Blocks: do not call it on the event loop.
         """
         closing = threading.Thread(target=self._provider.shutdown, name="tracing-close", daemon=True)
         closing.start()
@@ -126,7 +131,7 @@ class Tracing:
         took_ns: int,
         error: str,
     ) -> None:
-        """A span that ends now."""
+        """Make a span that ends now."""
         end_ns = time_ns()
         carried = [_context(each) for each in note.carried] if note is not None else []
         if parent is None:
@@ -147,7 +152,7 @@ class Tracing:
 
 
 def _sent_along(headers: Mapping[bytes, bytes]) -> Context | None:
-    """The context of a request's headers; None when they have none that is valid."""
+    """The trace context in a request's headers; None when there is no valid one."""
     parent = headers.get(b"traceparent")
     if parent is None:
         return None

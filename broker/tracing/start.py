@@ -1,4 +1,4 @@
-"""Begins to trace where that is asked for. Nothing of OpenTelemetry is imported where it is not."""
+"""Starts tracing if TOPICS_TRACING is set. Otherwise nothing of OpenTelemetry is imported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MISSING = f"{PREFIX}TRACING needs the extra otel: pip install 'topics-broker[ot
 
 
 def start(settings: Settings) -> Tracing | None:
-    """What takes the spans; None: nobody traces. Raises SettingsError."""
+    """The tracer, or None while tracing is off. Raises SettingsError."""
     if not settings.tracing:
         return None
     try:
