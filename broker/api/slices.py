@@ -13,6 +13,10 @@ from weakref import WeakKeyDictionary
 
 #: Work on a body up to this size is done at once: a few milliseconds.
 LARGE_BYTES: Final = 1 << 20
+#: So much of it is done without letting others run: a millisecond or two.
+SLICE_BYTES: Final = 256 * 1024
+#: What each thing costs beside its bytes.
+EACH_BYTES: Final = 2 * 1024
 #: Rounds between two slices. A request that comes in is accepted, read and answered within so many: it waits for one
 #: slice, and not for one slice at each of these steps.
 ROUNDS: Final = 8
@@ -27,7 +31,7 @@ async def yield_to_loop() -> None:
 
 
 class Slices:
-    """Of work on many small things: others run whenever as many bytes of them are done as make a large body."""
+    """Of work on many small things: others run whenever a slice of them is done."""
 
     __slots__ = ("_done",)
 
@@ -35,9 +39,9 @@ class Slices:
         self._done = 0
 
     async def done(self, size: int) -> None:
-        """So much of it is done."""
-        self._done += size
-        if self._done >= LARGE_BYTES:
+        """One thing of so many bytes is done."""
+        self._done += size + EACH_BYTES
+        if self._done >= SLICE_BYTES:
             self._done = 0
             await yield_to_loop()
 

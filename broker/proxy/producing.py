@@ -54,7 +54,8 @@ async def produce(
     for index, (key, chosen) in enumerate(zip(batch.keys, batch.partitions, strict=True)):
         where = partition if partition is not None else chosen
         if where is None:
-            where = keyless if key is None else partition_of(key, count)
+            # Hashing is slow for a long key, and one partition needs no choice.
+            where = keyless if key is None else 0 if count == 1 else partition_of(key, count)
         if where >= count:
             if not one_record:
                 raise PartitionMissing

@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 
-from broker.api.slices import LARGE_BYTES
-from broker.proxy import formats, json_stream
+from broker.api.slices import EACH_BYTES, SLICE_BYTES
+from broker.proxy import formats, json_stream, records
 from broker.proxy.json_stream import Splitter
+from broker.proxy.media import Format
 from tests.http.hot_server import HotServer
 
 VALUE = b64encode(bytes(60_000)).decode()
 COUNT = 120  # 9.6 MB of text
 V2 = "application/vnd.kafka.binary.v2+json"
 #: What one round may work on: a slice, and a record that goes beyond it; of two slices at the border of a round.
-MOST_BYTES = 2 * (LARGE_BYTES + len(VALUE))
+MOST_BYTES = 2 * (SLICE_BYTES + len(VALUE))
 
 
 def _request(path: str, body: bytes, content_type: str, coding: str = "") -> bytes:
@@ -79,6 +80,31 @@ async def test_others_have_rounds_of_the_loop_while_a_large_body_is_decoded(
         assert got.split(b" ", 2)[1] in (b"200", b"207")
     assert sum(decoded.values()) == COUNT * len(VALUE)
     assert max(decoded.values()) <= MOST_BYTES
+
+
+async def test_others_have_rounds_of_the_loop_while_many_small_records_are_decoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    rounds = 0
+    decoded: dict[int, int] = {}
+
+    def count() -> None:
+        nonlocal rounds
+        rounds += 1
+        loop.call_soon(count)
+
+    from_base64 = formats.from_base64
+
+    def counted(text: str, field: str) -> bytes:
+        decoded[rounds] = decoded.get(rounds, 0) + 1
+        return from_base64(text, field)
+
+    monkeypatch.setattr(formats, "from_base64", counted)
+    loop.call_soon(count)
+    batch = await records.parse(json.dumps({"records": [{"value": "QQ=="}] * 2000}).encode(), Format.BINARY)
+    assert batch.values == [b"A"] * 2000
+    assert max(decoded.values()) <= SLICE_BYTES / EACH_BYTES
 
 
 def test_a_string_in_many_pieces_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
