@@ -62,13 +62,13 @@ class Arriving:
             self.early += data
             self.pause_arriving()
             return
-        turns = self.arrivals.probes if data.startswith(PROBES) else self.arrivals.requests
-        if turns.try_take(cost):
+        scheduler = self.arrivals.probes if data.startswith(PROBES) else self.arrivals.requests
+        if scheduler.try_take(cost):
             self.begin(data)
         else:
             self.early = data
             self.pause_arriving()
-            turns.wait(cost, same_priority).add_done_callback(self.begin_early)
+            scheduler.wait(cost, same_priority).add_done_callback(self.begin_early)
 
     def begin_early(self, _: object = None) -> None:
         """Begin what is kept, if there is any, and read on."""

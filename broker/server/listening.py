@@ -93,7 +93,7 @@ class TlsListener:
         listener: socket.socket,
         tls: ssl.SSLContext,
         connected: Callable[[], asyncio.BaseProtocol],
-        turns: DeliveryScheduler,
+        scheduler: DeliveryScheduler,
         *,
         backlog: int,
         handshake_s: float,
@@ -101,7 +101,7 @@ class TlsListener:
         self._listener = listener
         self._tls = tls
         self._connected = connected
-        self._turns = turns
+        self._scheduler = scheduler
         self._handshake_s = handshake_s
         self._loop = asyncio.get_running_loop()
         #: Those whose first bytes have not come, with what gives them up.
@@ -133,7 +133,7 @@ class TlsListener:
 
     def _accept_on(self) -> None:
         """Accept, or leave what comes in the kernel's backlog while many wait for their turn."""
-        may_accept = not self._is_closed and self._turns.waiting < MAX_WAITING
+        may_accept = not self._is_closed and self._scheduler.waiting < MAX_WAITING
         if may_accept and not self._is_accepting:
             self._loop.add_reader(self._listener, self._accept)
         elif self._is_accepting and not may_accept:
@@ -167,7 +167,7 @@ class TlsListener:
         """Its first bytes are there, or its end."""
         self._silent.pop(connection).cancel()
         self._loop.remove_reader(connection)
-        task = self._loop.create_task(self._shake_hands(connection))
+        task = self._loop.create_task(self._handshake(connection))
         self._handshakes[task] = connection
         task.add_done_callback(self._ended)
 
@@ -176,12 +176,12 @@ class TlsListener:
         if task.cancelled():
             connection.close()
 
-    async def _shake_hands(self, connection: socket.socket) -> None:
+    async def _handshake(self, connection: socket.socket) -> None:
         try:
-            if not self._turns.try_take(HANDSHAKE_COST):
-                turn = self._turns.wait(HANDSHAKE_COST, same_priority)
+            if not self._scheduler.try_take(HANDSHAKE_COST):
+                waiter = self._scheduler.wait(HANDSHAKE_COST, same_priority)
                 self._accept_on()
-                await turn
+                await waiter
                 self._accept_on()
             async with asyncio.timeout(self._handshake_s + 1):  # what the transport itself does not notice
                 await self._loop.connect_accepted_socket(

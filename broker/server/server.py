@@ -93,9 +93,9 @@ class BrokerServer(Server):
                     await loop.create_server(connected, sock=each, backlog=config.backlog) for each in listeners
                 ]
             else:
-                turns, patience_s = self._handshakes, self._patience_s
+                scheduler, patience_s = self._handshakes, self._patience_s
                 servers.append(
-                    TlsListener(given, config.ssl, connected, turns, backlog=config.backlog, handshake_s=patience_s)
+                    TlsListener(given, config.ssl, connected, scheduler, backlog=config.backlog, handshake_s=patience_s)
                 )
         self.servers = servers
         self.started = True

@@ -80,12 +80,12 @@ async def test_handshakes_that_come_at_once_begin_over_several_rounds(
     trusting = ssl.create_default_context(cafile=str(cert))
     async with HotServer(tls_cert=str(cert), tls_key=str(key)) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port, ssl=trusting)
-        rounds, most, turns = Rounds(), 0, server.broker.arrivals.handshakes
+        rounds, most, scheduler = Rounds(), 0, server.broker.arrivals.handshakes
         tls: Any = server.server.config.ssl
 
         def begins(*_: object) -> None:
             nonlocal most
-            most = max(most, turns.waiting)
+            most = max(most, scheduler.waiting)
             rounds.note()
 
         tls.sni_callback = begins
