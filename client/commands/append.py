@@ -65,7 +65,7 @@ def append(
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Append records, one JSON value a line, in order; the topic is made if missing.
+    """Append records in order, one JSON value a line. Creates the topic if it does not exist.
 
     Stops at the first line that is not JSON and says which; whole batches before it are stored. Broken connections
     and a busy or restarting broker are bridged, without storing anything twice.

@@ -62,7 +62,7 @@ def backup(
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Copy all topics as they are at one instant, while the broker goes on.
+    """Back up all topics as of one instant, while the broker runs.
 
     DIR keeps the two newest backups; what did not change since the last one is not copied again. The broker writes
     it: start it with TOPICS_BACKUP_DIR. If this program is interrupted, the broker goes on with the backup.
@@ -93,7 +93,7 @@ def restore(
     cold_dir: ColdDirOption = "",
     as_json: Annotated[bool, typer.Option("--json", help="Output for programs, errors included.")] = False,
 ) -> None:
-    """Make a data directory of a backup, here, with no broker.
+    """Restore a backup into a new data directory on this machine. Needs no broker.
 
     Every byte is checked before the directory can be used. It is a cluster of its own: readers of the original are
     told that its topics were made anew, and start from their first records.

@@ -27,7 +27,7 @@ TokenOption = Annotated[
         "--token",
         envvar="TOPICS_TOKEN",
         metavar="KEY",
-        help="Key, if the broker wants one. Better in the variable: other users can see command lines.",
+        help="Key, if the broker needs one. The variable is safer: other users can see command lines.",
         rich_help_panel="Broker",
         show_default=False,
     ),
@@ -47,7 +47,9 @@ CaFileOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Output for programs, errors included (those go to stderr).")]
 PartitionOption = Annotated[
     int | None,
-    typer.Option("--partition", min=0, help="Of a topic with several: which one, counted from 0.", show_default=False),
+    typer.Option(
+        "--partition", min=0, help="Which partition of a topic with several, counted from 0.", show_default=False
+    ),
 ]
 RetryForOption = Annotated[
     float,

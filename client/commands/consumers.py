@@ -24,7 +24,9 @@ from client.commands.terminal import EXIT_CODES_HELP, emit, grid, note, printabl
 from client.consumer_values import Consumer, ConsumerChanges, ConsumerDeleted, ConsumerOptions, ConsumerPut
 from client.errors import ConsumerNotFound
 
-consumers = typer.Typer(no_args_is_help=True, help="Read on where the last read ended: the broker keeps the position.")
+consumers = typer.Typer(
+    no_args_is_help=True, help="Read from where the last read ended: the broker stores the position."
+)
 
 ConsumerArgument = Annotated[str, typer.Argument(metavar="CONSUMER", help="Name of the consumer.", show_default=False)]
 _EDGES = ("earliest", "head")
@@ -103,7 +105,7 @@ def put(
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Make a consumer, or change the settings of one that are given: all others stay, and so does where it is."""
+    """Create a consumer, or change the given settings of one. Its other settings and its position stay."""
     changes: ConsumerChanges = {"partition": partition}
     if consistency is not None:
         changes["consistency"] = consistency.value
@@ -134,7 +136,7 @@ def get(
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Show a consumer and how far it has come."""
+    """Show a consumer and its position."""
     with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(consumer_calls.get(topic, consumer, partition)))
         if as_json:
@@ -167,7 +169,7 @@ def delete(
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Forget a consumer. Records stay; a consumer that does not exist is no error."""
+    """Delete a consumer; its topic stays. A consumer that does not exist is no error."""
     with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(consumer_calls.delete(topic, consumer, partition)))
         if as_json:
@@ -215,7 +217,7 @@ def seek(
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Go on from elsewhere, forward or back."""
+    """Move the position of a consumer, forward or back."""
     if (where is None) == (ts is None):
         raise typer.BadParameter("Give either WHERE or --ts.", param_hint="WHERE")
     position = None if where is None else _where(where, "WHERE")

@@ -26,7 +26,7 @@ from client.values import TopicDeleted
 
 def delete(
     topic: TopicArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed where nobody can be asked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Required where there is no terminal.")] = False,
     if_empty: Annotated[bool, typer.Option("--if-empty", help="Refuse if it still holds records.")] = False,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,

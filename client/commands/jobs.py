@@ -26,7 +26,7 @@ NodeOption = Annotated[
         envvar="TOPICS_NODE",
         metavar="NAME",
         default_factory=lambda: platform.node() or "topics",
-        help="Who works; leases belong to it.",
+        help="Name of this worker, which holds the leases.",
         show_default="the name of this machine",
     ),
 ]
@@ -40,7 +40,7 @@ JobsArgument = Annotated[
 ]
 LeaseOption = Annotated[
     int | None,
-    typer.Option("--lease-ms", min=1, metavar="MS", help="How long a job is kept. Default: as the queue has it."),
+    typer.Option("--lease-ms", min=1, metavar="MS", help="How long a lease lasts. Default: the queue's setting."),
 ]
 MaxOption = Annotated[int, typer.Option("--max", "-n", min=1, max=1000, help="At most this many jobs.")]
 

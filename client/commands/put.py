@@ -83,7 +83,7 @@ def put(
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Create a topic, or change the settings that are given; of a topic that exists, all others stay.
+    """Create a topic, or change the given settings of an existing one; its other settings stay.
 
     --replace sets all others back to their defaults, which may weaken durability and drop records.
     """

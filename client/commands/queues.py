@@ -85,7 +85,7 @@ def resume(
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Hand out jobs again."""
+    """Resume a queue: its jobs are delivered again."""
     _pausing(queue, False, as_json, url, token, ca_file)
 
 
@@ -104,13 +104,13 @@ def purge(
     states: Annotated[
         list[Idle] | None, typer.Option("--state", help="Only jobs in this state. Default: ready and delayed ones.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed where nobody can be asked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Required where there is no terminal.")] = False,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Delete the jobs that nobody holds, for good."""
+    """Delete all jobs without a lease, for good."""
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         fail("Nobody can be asked here: give --yes to delete without being asked.", ExitCode.USAGE, as_json=as_json)
     wanted = [state.value for state in states or list(Idle)]
@@ -144,7 +144,7 @@ def redrive(
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Bring jobs back from the dead letter topic: those that came from this queue, with their deliveries at 0.
+    """Move the jobs of this queue back from the dead letter topic, with their deliveries at 0.
 
     Each is moved exactly once; when this is interrupted, those moved until then are.
     """

@@ -32,7 +32,7 @@ _PAGE_BYTES = 8 << 20
 
 def read(
     topic: TopicArgument,
-    from_seq: Annotated[int, typer.Option("--from-seq", min=0, help="Begin behind this seq.")] = 0,
+    from_seq: Annotated[int, typer.Option("--from-seq", min=0, help="Start after this seq.")] = 0,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after this many records. 0 = all.")] = 0,
     tag: TagOption = None,
     from_ts: Annotated[
@@ -47,7 +47,7 @@ def read(
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Print the records a topic holds at this moment, oldest first.
+    """Print the records that a topic holds, oldest first, and end.
 
     With --json: one object a line, {"$seq", "$ts", "$node"?, "$tag"?, "data", "meta"?}, with data and meta byte for
     byte as they were written. Where records are gone, a line {"tombstone": {...}} says so.

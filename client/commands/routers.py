@@ -144,7 +144,7 @@ def get(
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Show a router and how far it has come."""
+    """Show a router and its progress."""
     with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(router_calls.get_router(router)))
         if as_json:
@@ -172,7 +172,7 @@ def delete(
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Copy no more. What was copied stays; a router that does not exist is no error."""
+    """Delete a router. Records that it copied stay. A router that does not exist is no error."""
     with broker(url, token, as_json, ca_file) as client:
         answer = client.run(calls.verbatim(router_calls.delete_router(router)))
         if as_json:

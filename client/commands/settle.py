@@ -57,7 +57,7 @@ def nack(
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Give jobs back: they are handed out again.
+    """Return jobs to the queue: they are delivered again.
 
     Jobs that are not leased to the node are skipped; then the exit status is 1.
     """

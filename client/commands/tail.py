@@ -24,10 +24,12 @@ from client.commands.records import RecordPrinter, tag_predicate
 
 def tail(
     topic: TopicArgument,
-    last: Annotated[int, typer.Option("--last", "-n", min=0, help="Begin this many seqs before the end.")] = 10,
+    last: Annotated[int, typer.Option("--last", "-n", min=0, help="Start this many seqs before the end.")] = 10,
     from_seq: Annotated[
         int | None,
-        typer.Option("--from-seq", min=0, help="Begin behind this seq instead; 0 = at the start.", show_default=False),
+        typer.Option(
+            "--from-seq", min=0, help="Start after this seq instead; 0 = at the beginning.", show_default=False
+        ),
     ] = None,
     tag: TagOption = None,
     partition: PartitionOption = None,

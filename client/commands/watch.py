@@ -29,11 +29,16 @@ def watch(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics to watch.", show_default=False)],
     from_seq: Annotated[
         int | None,
-        typer.Option("--from-seq", min=0, help="Begin behind this seq of each, not now.", show_default=False),
+        typer.Option(
+            "--from-seq",
+            min=0,
+            help="Start after this seq of each topic. Default: new records only.",
+            show_default=False,
+        ),
     ] = None,
     partition: PartitionOption = None,
-    node: Annotated[str | None, typer.Option("--node", help="Leave out what this node wrote.")] = None,
-    strong: Annotated[bool, typer.Option("--strong", help="Only what no crash can take any more.")] = False,
+    node: Annotated[str | None, typer.Option("--node", help="Leave out records that this node wrote.")] = None,
+    strong: Annotated[bool, typer.Option("--strong", help="Only records that no crash can lose.")] = False,
     skip_corrupt: Annotated[
         bool, typer.Option("--skip-corrupt", help="Leave damaged records out instead of stopping at them.")
     ] = False,

@@ -34,7 +34,9 @@ def work(
             "--exec", "-x", metavar="COMMAND", help="Run this for each job, in a shell: its data on stdin, as a line."
         ),
     ] = None,
-    ack: Annotated[bool, typer.Option("--ack", help="Only print each job; printed is done.")] = False,
+    ack: Annotated[
+        bool, typer.Option("--ack", help="Only print each job, and acknowledge it once it is printed.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after this many jobs. 0 = never.")] = 0,
     lease_ms: LeaseOption = None,
     retry_for_s: RetryForOption = 60.0,
@@ -43,7 +45,7 @@ def work(
     token: TokenOption = None,
     ca_file: CaFileOption = None,
 ) -> None:
-    """Do the jobs of a queue, one after another as they come, until Ctrl-C.
+    """Claim the jobs of a queue one by one and process them, until Ctrl-C.
 
     With --exec: exit status 0 of the command means done, any other gives the job back. It finds TOPICS_JOB_SEQ,
     TOPICS_JOB_TAG and TOPICS_JOB_DELIVERIES in its environment; its job is kept for as long as it runs. What is not

@@ -2,21 +2,39 @@
 
     make test ARGS="-p tests.support.costs"
 
-Unlike the time on a clock it hardly depends on what else the machine does.
+Unlike the time on a clock it hardly depends on what else the machine does. So does the time that a file waited: for
+sleeps, other threads and processes, and disks; not for a processor.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Generator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 #: So many files are listed, the costliest first.
 LISTED = 60
-#: File: seconds, tests.
-_costs: dict[str, tuple[float, int]] = {}
+#: Of the main thread, where the kernel says it: nanoseconds that it ran, and that it waited for a processor.
+_SCHEDULED = Path("/proc/thread-self/schedstat")
+
+
+class Cost(NamedTuple):
+    """What tests have taken so far."""
+
+    processor_s: float
+    waited_s: float
+    tests: int
+
+    def plus(self, other: Cost) -> Cost:
+        return Cost(self.processor_s + other.processor_s, self.waited_s + other.waited_s, self.tests + other.tests)
+
+
+_NOTHING = Cost(0.0, 0.0, 0)
+_costs: dict[str, Cost] = {}
 
 
 def _spent() -> float:
@@ -24,33 +42,40 @@ def _spent() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _add(file: str, seconds: float, tests: int) -> None:
-    before = _costs.get(file, (0.0, 0))
-    _costs[file] = before[0] + seconds, before[1] + tests
+def _waited() -> float:
+    """Time on a clock without that in which the main thread ran or could have run."""
+    busy = sum(map(int, _SCHEDULED.read_text().split()[:2])) / 1e9 if _SCHEDULED.exists() else 0.0
+    return time.monotonic() - busy
+
+
+def _add(file: str, cost: Cost) -> None:
+    _costs[file] = _costs.get(file, _NOTHING).plus(cost)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    before = _spent()
+    spent, waited = _spent(), _waited()
     done = yield
-    _add(item.nodeid.partition("::")[0], _spent() - before, 1)
+    _add(item.nodeid.partition("::")[0], Cost(_spent() - spent, _waited() - waited, 1))
     return done
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """What a process of pytest-xdist sends to the one that prints."""
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["costs"] = _costs
+        session.config.workeroutput["costs"] = {file: tuple(cost) for file, cost in _costs.items()}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    for file, (seconds, tests) in getattr(node, "workeroutput", {}).get("costs", {}).items():
-        _add(file, seconds, tests)
+    for file, cost in getattr(node, "workeroutput", {}).get("costs", {}).items():
+        _add(file, Cost(*cost))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    total = sum(seconds for seconds, _ in _costs.values())
-    terminalreporter.section(f"{total:.0f} processor seconds")
-    for file, (seconds, tests) in sorted(_costs.items(), key=lambda cost: -cost[1][0])[:LISTED]:
-        terminalreporter.write_line(f"{seconds:8.1f} s {tests:5d} tests  {file}")
+    processor = sum(cost.processor_s for cost in _costs.values())
+    waited = sum(cost.waited_s for cost in _costs.values())
+    terminalreporter.section(f"{processor:.0f} processor seconds, {waited:.0f} seconds waited")
+    for file, cost in sorted(_costs.items(), key=lambda item: -item[1].processor_s - item[1].waited_s)[:LISTED]:
+        line = f"{cost.processor_s:8.1f} s {cost.waited_s:8.1f} s waited {cost.tests:5d} tests  {file}"
+        terminalreporter.write_line(line)
