@@ -218,7 +218,7 @@ async def test_metrics_tell_of_routers(client: httpx.AsyncClient) -> None:
 
 async def test_the_limit_says_which_it_is(client: httpx.AsyncClient, engine: Engine) -> None:
 
-    engine.options = msgspec.structs.replace(engine.options, max_routers=1)
+    engine.logs.options = msgspec.structs.replace(engine.options, max_routers=1)
     await put(client)
     answer = await client.put("/v0/routers/more", json={"source": "a", "dest": "c"})
     assert refused(answer, 429, "throttled")["detail"] == {"limit": "max_routers", "max": 1}
