@@ -118,10 +118,6 @@ class StorageSettings(BaseSettings):
         _OPTIONS.checkpoint_age_ms,
         description="A topic with a record this old in the log is moved; so is one that holds up an old log file.",
     )
-    absorb_process_records: Count = Field(
-        _OPTIONS.absorb_process_records,
-        description="From so many records of a topic at once on, a process of its own moves them; 0 = never.",
-    )
     cold_dir: str = Field(
         _OPTIONS.cold_dir, description="Where older segments move to: a path, or s3://, gs://, az://; empty = nowhere."
     )

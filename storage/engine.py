@@ -363,14 +363,12 @@ class Engine:
     def forked(self) -> None:
         """This is a forked process: the engine is the parent's, and its directory must not be held here."""
         self.logs.ready, self.logs.closing = False, True
-        self.flusher.copying.forked()
         if self._lock is not None:
             self._lock.release()
 
     async def _release(self) -> None:
         self.logs.ready = False
         await self.relocator.wait_idle()
-        await self.flusher.copying.close()  # whatever came before: the lock is held as long as it lives
         for shard in self.shards:
             try:
                 await shard.stop()
@@ -442,11 +440,6 @@ class Engine:
         return self.logs.failed_shards
 
     # -- for the parts -------------------------------------------------------------------------------------------------
-
-    @property
-    def lock_descriptor(self) -> int | None:
-        """By which a process of our own holds the directory too; None where none may be at its files."""
-        return None if not self.runtime.has_threads or self._lock is None else self._lock.descriptor()
 
     def wal_directory(self, shard: int) -> str:
         return self._directories[shard]

@@ -184,15 +184,6 @@ LOGGED: Final = (
         "[Damaged file](#damaged-file).",
     ),
     Event(
-        "copy_process_died", "warning", "retry_in_ms pid error",
-        "The process that moves records to segments is gone; the broker does it itself, and starts another later.",
-        "When it repeats: look for the kernel's out-of-memory killer.",
-    ),
-    Event(
-        "copy_process_not_started", "warning", "retry_in_ms error",
-        "It could not be started; the broker does the work itself.", "Look at the limits on processes and memory.",
-    ),
-    Event(
         "segment_without_tags", "warning", "file offset error",
         "A damaged record keeps a segment from having an index by tag; it moves to the cold tier without.",
         "[Damaged file](#damaged-file).",

@@ -22,9 +22,6 @@ class SegmentCorrupt(SegmentError):
         self.offset = offset
         self.what = what
 
-    def __reduce__(self) -> tuple[type[SegmentCorrupt], tuple[str, int, str]]:
-        return type(self), (self.file, self.offset, self.what)
-
 
 class SegmentShort(SegmentCorrupt):
     """A file ends, at `offset`, before the segment does. What would lie behind is missing, to the segment's end."""

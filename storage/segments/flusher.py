@@ -22,7 +22,6 @@ from storage.log.encode import encode_controls
 from storage.log.fetch import WalFileGone
 from storage.log.position import split
 from storage.platform.slices import in_slices
-from storage.segments.copier import Copier
 from storage.segments.copying import Copied, Copy, append, open_writer, read
 from storage.segments.errors import SegmentBroken
 from storage.segments.flush_plan import Plan, last_words, plan_flush
@@ -64,8 +63,6 @@ class Flusher:
         self._engine = engine
         self._writers: dict[int, ActiveSegment] = {}
         self._sought_old_ms = 0
-        #: Who makes the large copies.
-        self.copying = Copier(engine)
         #: Counters for the metrics: records and bytes flushed, segments opened and sealed, files given up.
         self.records = 0
         self.bytes = 0
@@ -83,7 +80,6 @@ class Flusher:
             due.sort(key=lambda log: log.tail.oldest_ts(log.held.flushed + 1) or 0)
             await self._flush(due[:_ROUND_LOGS])
         await self._seal_old()
-        await self.copying.rest()
 
     async def finish(self) -> None:
         """Before a clean stop: what is left to be replayed at the next start is little. Raises as `work`.
@@ -234,7 +230,7 @@ class Flusher:
         # From here to the mark the log is kept: what is deleted meanwhile is in these files, alive.
         log.held.written = written = Written(plan.first_seq, dead, engine.shards[log.shard].applied_lsn)
         try:
-            copied = await self._copy(log, plan, plan.copy(log, engine.path, dead))
+            copied = await engine.run_io(self._append, log, plan.copy(log, engine.path, dead))
         except SegmentBroken as error:
             self.broken += 1
             _log.error("segment_broken", topic_id=log.topic_id, error=str(error))
@@ -246,14 +242,6 @@ class Flusher:
         self.records += plan.last_seq + 1 - plan.first_seq
         self.bytes += copied.written
         return copied
-
-    async def _copy(self, log: Log, plan: Plan, job: Copy) -> Copied:
-        if self.copying.wants(plan.records, plan.size_bytes):
-            self._drop_writer(log.topic_id)  # it knows nothing of what another appends
-            copied = await self.copying.make(self._engine.wal_directory(log.shard), job)
-            if copied is not None:
-                return copied
-        return await self._engine.run_io(self._append, log, job)
 
     def _append(self, log: Log, job: Copy) -> Copied:
         """On the I/O pool, in files that stay open."""

@@ -20,7 +20,7 @@ def collect_segments(engine: Engine) -> list[Family]:
 
 
 def _flushing(engine: Engine) -> list[tuple[str, float]]:
-    flusher, copying = engine.flusher, engine.flusher.copying
+    flusher = engine.flusher
     return [
         ("topics_segments_opened", flusher.opened),
         ("topics_segments_sealed", flusher.sealed),
@@ -30,10 +30,6 @@ def _flushing(engine: Engine) -> list[tuple[str, float]]:
         ("topics_checkpoints", engine.segment_worker.rounds),
         ("topics_checkpoint_seconds", engine.segment_worker.last_seconds),
         ("topics_flush_failures", flusher.failures),
-        ("topics_flush_process_copies", copying.copies),
-        ("topics_flush_process_starts", copying.started),
-        ("topics_flush_process_deaths", copying.died),
-        ("topics_flush_process_running", int(copying.pid is not None)),
     ]
 
 

@@ -91,7 +91,6 @@ async def test_nothing_acknowledged_is_lost_while_records_move_to_segments(
     segmented: BrokerProcess, dice: random.Random
 ) -> None:
     await be_killed_again_and_again(segmented, dice, SEGMENT_ROUNDS)
-    assert "copy_process" not in segmented.log()
     found = list((segmented.data_dir / "topics").glob("*/seg-*.data"))
     print(f"{len(found)} segments are left")
     assert len(found) >= 10
