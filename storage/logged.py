@@ -72,16 +72,6 @@ LOGGED: Final = (
         "See why the log takes no writes: `error` says it.",
     ),
     Event(
-        "scan_process_not_started", "warning", "error",
-        "A process that reads the log at the start could not be made; this one reads instead, which takes longer.",
-        "Look at the limits on processes and memory.",
-    ),
-    Event(
-        "scan_process_died", "warning", "file pid units",
-        "A process that reads the log at the start has ended early; this one reads on from there.",
-        "Look for the kernel's out-of-memory killer.",
-    ),
-    Event(
         "shards_changed", "info", "before after records_moved",
         "`TOPICS_WAL_SHARDS` has another value; the directory is laid out anew.", _NONE,
     ),

@@ -102,6 +102,4 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     hot_retain_bytes: int = 0
     """So many newest sealed segments of a log stay, and no more bytes of them than that (0 = however many)."""
     recovery: Recovery = Recovery.REFUSE
-    recovery_processes: int = 0
-    """Processes that read a large log ahead of its replay; 0 = one a cpu, at most 8; 1 = none, it is read in place."""
     trust_page_cache: bool = True

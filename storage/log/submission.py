@@ -8,7 +8,7 @@ from storage.errors import StorageError
 from storage.format.control import Batch
 from storage.records.batches import AppendedRecords, LoneAppends
 
-if TYPE_CHECKING:  # what scans the log in processes of its own has no use for a loop, and imports this
+if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kernel
 from storage.format import control, wal_frame
 from storage.format.record import split_body
 from storage.log import reader
 from storage.log.encode import EncodedUnit, WriteHeader, assemble, encode_appends, encode_controls, encode_plain
-from storage.log.reader import FrameStream, find_sync_point, frame_data, frame_node, frame_tag, parse
+from storage.log.reader import FrameStream, find_sync_point
 from storage.log.submission import AppendStep, Unit
 from storage.log.units import UnitScan
 from storage.log.validation import is_plain
@@ -116,25 +117,26 @@ def test_frames_hold_what_was_sent_byte_for_byte(batch: list[NewRecord], node: b
     head = WriteHeader(9, 41, 1_700_000_000_000, True, node)
     encoded, run = encode_batch(batch, head, more=more)
     data = encoded.between(b"", b"")
-    frames, end, reason = parse(data, 0)
-    assert (end, reason, len(frames)) == (len(data), "", len(batch))
     tagged: list[tuple[bytes, int]] = []
-    for index, (frame, sent) in enumerate(zip(frames, batch, strict=True)):
-        _, type_, flags, topic_id, seq, ts, *_ = frame
-        assert (type_, topic_id, seq, ts) == (1, 9, 41 + index, 1_700_000_000_000)
-        body = split_body(frame_data(frame, data))
+    at = 0
+    for index, sent in enumerate(batch):
+        frame = wal_frame.decode(data, at)
+        at += frame.size
+        assert frame[:1] + frame[2:5] == (1, 9, 41 + index, 1_700_000_000_000)
+        flags, seq = frame.flags, frame.seq
+        body = split_body(frame.data)
         assert bytes(body.data) == bytes(sent.data)
         assert bytes(body.meta) == bytes(sent.meta or b"")
-        assert frame_tag(frame, data) == (sent.tag or "").encode()
-        assert frame_node(frame, data) == (sent.node.encode() if sent.node else node)
+        assert frame.tag == (sent.tag or "").encode()
+        assert frame.node == (sent.node.encode() if sent.node else node)
         assert bool(flags & wal_frame.MORE) == (more or index < len(batch) - 1)
         assert bool(flags & 1) == (sent.tag is not None)
         assert bool(flags & 2) == (sent.node is not None or bool(node))
-        assert json.loads(frame_data(frame, data)).get("deliver_at") == sent.deliver_at
+        assert json.loads(frame.data).get("deliver_at") == sent.deliver_at
         if sent.tag:
             tagged.append((sent.tag.encode(), seq))
     assert run.tagged == tagged
-    assert list(run.sizes) == [wal_frame.OVERHEAD + frame[6] + frame[7] + frame[8] for frame in frames]
+    assert sum(run.sizes) == at == len(data)
     assert list(run.payloads) == [len(each.data) + len(each.meta or b"") for each in batch]
 
 
@@ -152,17 +154,17 @@ def test_the_fast_way_to_encode_gives_the_same_bytes(
 
 @given(writes())
 def test_a_batch_says_how_many_frames_and_bytes_follow_it(unit: EncodedUnit) -> None:
-    frames, end, _ = parse(unit.payload, 0)
+    frames, end, _ = kernel.scan(unit.payload)
     assert (end, len(frames)) == (len(unit.payload), unit.frames)
     batch = unit.unit.batch
     if batch is None:
         assert unit.frames == 1
         return
     assert batch.frames == unit.frames - 1
-    assert batch.body_bytes == len(unit.payload) - frames[1][0]
+    assert batch.body_bytes == len(unit.payload) - frames.row(1)[0]
     runs = [step for step in unit.unit.steps if isinstance(step, AppendStep)]
     assert batch.first_seq == (runs[0].appended.first_seq if runs else None)
-    assert [bool(frame[2] & wal_frame.MORE) for frame in frames] == [True] * (len(frames) - 1) + [False]
+    assert [bool(flags & wal_frame.MORE) for flags in frames.flags] == [True] * (len(frames) - 1) + [False]
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=12), st.integers(1, 700), st.integers(0, 45))
@@ -174,9 +176,8 @@ def test_frames_are_found_whatever_the_chunks(lengths: list[int], chunk_bytes: i
     for chunk in stream.chunks():
         assert chunk.frames
         for frame in chunk.frames:
-            size = reader.frame_size(frame)
-            found.append(chunk.bytes[frame[0] : frame[0] + size])
-            assert data[chunk.base + frame[0] : chunk.base + frame[0] + size] == found[-1]
+            found.append(chunk.bytes[frame[0] : frame[0] + frame[4]])
+            assert data[chunk.base + frame[0] : chunk.base + frame[0] + frame[4]] == found[-1]
     assert found == frames
     assert (stream.end, stream.reason) == (len(data) - trailing, "zero" if trailing else "")
 

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
+import kernel
 from storage.format.binary import binary_body
 from storage.format.wal_frame import FrameFlag, decode
 from storage.log import encode
 from storage.log.encode import WriteHeader, encode_appends, encode_plain, payload_hash, plain_hash
 from storage.log.framing import FEW
-from storage.log.reader import parse
 from storage.records.values import BinaryRecord, NewRecord
 
 HEAD = WriteHeader(7, 250, 1_700_000_000_000, True, b"node")
@@ -35,11 +35,11 @@ def test_few_records_give_the_same_bytes_one_by_one_and_by_columns(
                 monkeypatch.setattr(encode, "FEW", few)
                 frames, run = encode_plain(datas, payloads, head, more=more, binary=binary, apart=apart)
                 content = frames.between(b"in front", b"behind")
-                made.append((frames.size, content, run, parse(content[8:-6], 0)))
+                made.append((frames.size, content, run, kernel.scan(content[8:-6])))
             assert made[0] == made[1]
             parsed, end, reason = made[0][3]
             assert (len(parsed), end, reason) == (count, made[0][0], "")
-            assert [each[4] for each in parsed] == [*range(head.first_seq, head.first_seq + count)]
+            assert [*parsed.seqs] == [*range(head.first_seq, head.first_seq + count)]
 
 
 @pytest.mark.parametrize("uniform", [True, False])
