@@ -31,7 +31,6 @@ from storage.log.admission import announce, check_caps, check_limits, eviction, 
 from storage.log.blockers import Blocker, wait_done
 from storage.log.contents import Contents, encoded, hash_of, measured
 from storage.log.encode import WriteHeader, assemble
-from storage.log.framing import Frames
 from storage.log.pending_losses import announce_losses
 from storage.log.submission import Both, Outcome, Submission
 from storage.log.validation import MAX_U64, check_address, check_cleanup, check_text
@@ -410,7 +409,7 @@ class Write:
         )
         return self.submission
 
-    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, AppendedRecords]:
+    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes, AppendedRecords]:
         return encoded(self.records, head, self.payloads, more=more, apart=self.apart)
 
     def _submit(self, submission: Submission, outcome: Outcome) -> None:

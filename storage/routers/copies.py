@@ -11,17 +11,14 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import compress, repeat
-from operator import itemgetter
+from itertools import compress, groupby, repeat
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from storage.format.binary import is_binary
 from storage.format.record import DELIVER_AT, FURTHER, PLAIN_OVERHEAD, delivered_at, payload_size, payload_sizes
-from storage.format.wal_frame import HOP_SHIFT, MORE, REST
-from storage.log.encode import BINARY, WriteHeader
-from storage.log.encode_bodies import encode_bodies
-from storage.log.encode_copies import encode_copies
-from storage.log.framing import Frames, framed_each
+from storage.log.contents import encode_stored
+from storage.log.encode import WriteHeader
 from storage.records.batches import AppendedRecords
 from storage.records.contiguous import ContiguousRecords, parts_of
 from storage.records.labelled import LENGTHS
@@ -63,7 +60,7 @@ class Copies(ABC):
         """Those whose seqs are wanted."""
 
     @abstractmethod
-    def encode(self, head: WriteHeader) -> tuple[Frames, AppendedRecords]:
+    def encode(self, head: WriteHeader) -> tuple[bytes, AppendedRecords]:
         """The Append frames, of which each is followed by another frame of the batch, and what the index needs."""
 
 
@@ -106,8 +103,22 @@ class MixedCopies(Copies):
     def only(self, wanted: Callable[[int], bool]) -> Copies:
         return MixedCopies([copy for copy in self._copies if wanted(copy.seq)])
 
-    def encode(self, head: WriteHeader) -> tuple[Frames, AppendedRecords]:
-        return _encoded(self._copies, head, self.sizes)
+    def encode(self, head: WriteHeader) -> tuple[bytes, AppendedRecords]:
+        parts: list[bytes] = []
+        done = AppendedRecords(head.first_seq, head.ts, array("I"), self.sizes, [])
+        delayed: list[tuple[int, int]] = []
+        for hops, group in groupby(self._copies, key=attrgetter("hops")):
+            copies = [*group]
+            first_seq = head.first_seq + len(done.sizes)
+            bodies, nodes = [copy.body for copy in copies], [copy.node for copy in copies]
+            stored = StoredBodies(bodies, [copy.tag for copy in copies], bytes(map(is_binary, bodies)), self.sizes)
+            of_part = head._replace(first_seq=first_seq, node=b"")
+            frames, appended = encode_stored(stored, of_part, more=True, hops=hops, nodes=nodes)
+            parts.append(frames)
+            done.sizes.extend(appended.sizes)
+            done.tagged.extend(appended.tagged)
+            delayed += [(seq, copy.deliver_at) for seq, copy in enumerate(copies, first_seq) if copy.deliver_at]
+        return b"".join(parts), done._replace(delayed=delayed or ())
 
 
 class UniformCopies(Copies):
@@ -157,11 +168,11 @@ class UniformCopies(Copies):
         tags = None if self._tags is None else [self._tags[number] for number in found]
         return UniformCopies(seqs, bodies, array("I", [self._sizes[number] for number in found]), tags, self._node)
 
-    def encode(self, head: WriteHeader) -> tuple[Frames, AppendedRecords]:
+    def encode(self, head: WriteHeader) -> tuple[bytes, AppendedRecords]:
         json = _JSON.issuperset(map(itemgetter(0), self._bodies))
         binary = None if json else bytes(map(is_binary, self._bodies))
         stored = StoredBodies(self._bodies, self._tags, binary, self._sizes)
-        return encode_bodies(stored, head._replace(node=self._node), more=True, hops=1)
+        return encode_stored(stored, head._replace(node=self._node), more=True, hops=1)
 
 
 class Verbatim(Copies):
@@ -190,6 +201,9 @@ class Verbatim(Copies):
 
     @property
     def records(self) -> Sequence[HasBody]:
+        return self._copies()
+
+    def _copies(self) -> list[Copy]:
         made: list[Copy] = []
         for seq, size, content in zip(self._seqs, self._sizes, self._contents, strict=True):
             node_len, tag_len, _ = LENGTHS.unpack_from(content)
@@ -222,8 +236,11 @@ class Verbatim(Copies):
             array("I", compress(self._sizes, copied_tags)),
         )
 
-    def encode(self, head: WriteHeader) -> tuple[Frames, AppendedRecords]:
-        return encode_copies(self._contents, self._flags, self._tags, self._sizes, head)
+    def encode(self, head: WriteHeader) -> tuple[bytes, AppendedRecords]:
+        copies = self._copies()
+        nodes, bodies = [copy.node for copy in copies], [copy.body for copy in copies]
+        stored = StoredBodies(bodies, self._tags, bytes(map(is_binary, bodies)), self._sizes)
+        return encode_stored(stored, head._replace(node=b""), more=True, hops=1, nodes=nodes)
 
 
 def copies_of(
@@ -307,24 +324,3 @@ def _one_by_one(
                     break
         add(make((seq, node if keep_node else b"", tag if keep_tag else b"", body, count, size, deliver_at)))
     return copies
-
-
-def _encoded(copies: Iterable[Copy], head: WriteHeader, payloads: array[int]) -> tuple[Frames, AppendedRecords]:
-    topic_id, first_seq, ts, durable, _ = head
-    base_flags = MORE | (4 if durable else 0)
-    pack = REST.pack
-    bodies: list[bytes] = []
-    tagged: list[tuple[bytes, int]] = []
-    delayed: list[tuple[int, int]] = []
-    for seq, (_, node, tag, data, hops, _, deliver_at) in enumerate(copies, first_seq):
-        flags = base_flags | (1 if tag else 0) | (2 if node else 0) | hops << HOP_SHIFT
-        if is_binary(data):
-            flags |= BINARY
-        body = b"%b%b%b%b" % (pack(1, flags, topic_id, seq, ts, len(node), len(tag), len(data)), node, tag, data)
-        bodies.append(body)
-        if tag:
-            tagged.append((tag, seq))
-        if deliver_at:
-            delayed.append((seq, deliver_at))
-    frames, sizes = framed_each(bodies)
-    return frames, AppendedRecords(first_seq, ts, sizes, payloads, tagged, delayed or ())

@@ -17,7 +17,7 @@ from storage.format.blocks import total
 from storage.format.wal_frame import FrameType
 from storage.log.append import Write
 from storage.log.blockers import Blocker
-from storage.log.encode import Frames, WriteHeader, encode_controls
+from storage.log.encode import WriteHeader, encode_controls
 from storage.log.pending_losses import announce_losses
 from storage.records.batches import AppendedRecords
 from storage.records.values import LossCause
@@ -59,7 +59,7 @@ class CopyWrite(Write):
         check_alive(self.engine, self._router, topic)
         return super()._blocker(topic)
 
-    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, AppendedRecords]:
+    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes, AppendedRecords]:
         return self._copies.encode(head)
 
 

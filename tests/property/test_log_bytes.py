@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Sequence
 
 import msgspec
@@ -15,12 +14,15 @@ import kernel
 from storage.format import control, wal_frame
 from storage.format.record import split_body
 from storage.log import reader
-from storage.log.encode import EncodedUnit, WriteHeader, assemble, encode_appends, encode_controls, encode_plain
+from storage.log.contents import encoded
+from storage.log.encode import EncodedUnit, WriteHeader, assemble, encode_controls
 from storage.log.reader import FrameStream, find_sync_point
 from storage.log.submission import AppendStep, Unit
 from storage.log.units import UnitScan
 from storage.log.validation import is_plain
-from storage.records.values import NewRecord
+from storage.records.batches import AppendedRecords
+from storage.records.record_columns import RecordColumns
+from storage.records.values import NewRecord, PlainRecords
 from tests.support.sim_disk import SimDisk, SimFile
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -66,14 +68,10 @@ def writes(draw: st.DrawFn) -> EncodedUnit:
     return assemble(appends, run, head, before=before, after=after, key=key, hash=b"h" * 16 if key else None)
 
 
-def encode_batch(batch: Sequence[NewRecord], head: WriteHeader, *, more: bool = False):
-    if is_plain(batch):
-        return encode_plain([each.data for each in batch], sizes_of(batch), head, more=more)
-    return encode_appends(batch, head, sizes_of(batch), more=more)
-
-
-def sizes_of(batch: Sequence[NewRecord]) -> array[int]:
-    return array("I", (len(each.data) + len(each.meta or b"") for each in batch))
+def encode_batch(batch: Sequence[NewRecord], head: WriteHeader, *, more: bool = False) -> tuple[bytes, AppendedRecords]:
+    made = PlainRecords([each.data for each in batch]) if is_plain(batch) else RecordColumns(batch)
+    payloads = made.sizes() if isinstance(made, PlainRecords) else made.payloads
+    return encoded(made, head, payloads, more=more)
 
 
 def file_of(data: bytes) -> SimFile:
@@ -115,8 +113,7 @@ def test_a_cut_anywhere_leaves_the_units_before_it(units: list[EncodedUnit], dat
 @given(BATCH, st.sampled_from([b"", b"edge-1"]), st.booleans())
 def test_frames_hold_what_was_sent_byte_for_byte(batch: list[NewRecord], node: bytes, more: bool) -> None:
     head = WriteHeader(9, 41, 1_700_000_000_000, True, node)
-    encoded, run = encode_batch(batch, head, more=more)
-    data = encoded.between(b"", b"")
+    data, run = encode_batch(batch, head, more=more)
     tagged: list[tuple[bytes, int]] = []
     at = 0
     for index, sent in enumerate(batch):
@@ -138,18 +135,6 @@ def test_frames_hold_what_was_sent_byte_for_byte(batch: list[NewRecord], node: b
     assert run.tagged == tagged
     assert sum(run.sizes) == at == len(data)
     assert list(run.payloads) == [len(each.data) + len(each.meta or b"") for each in batch]
-
-
-@given(st.lists(PLAIN, min_size=1, max_size=6), st.sampled_from([b"", b"edge-1"]), st.booleans(), st.booleans())
-def test_the_fast_way_to_encode_gives_the_same_bytes(
-    batch: list[NewRecord], node: bytes, durable: bool, more: bool
-) -> None:
-    head = WriteHeader(3, 2**40, 2**41, durable, node)
-    sizes = sizes_of(batch)
-    fast, fast_run = encode_plain([each.data for each in batch], sizes, head, more=more)
-    slow, slow_run = encode_appends(batch, head, sizes, more=more)
-    assert fast.between(b"in front", b"") == slow.between(b"in front", b"")
-    assert fast_run == slow_run
 
 
 @given(writes())

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+import kernel
 from broker.api import append_body
 from broker.service import appends
 from storage import Durability, Engine, TopicConfig
-from storage.log import contents
 from storage.routers import copies
 from storage.routers.copies import Copies, Verbatim
 from storage.state.routers.router import Definition
@@ -30,13 +30,14 @@ async def taken(engine: Engine, topic: str, body: bytes) -> Any:
     return await told
 
 
-async def test_they_take_the_short_way(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_they_are_encoded_in_one_call(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = await machine.start()
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
-    monkeypatch.setattr(contents, "encode_appends", _not_one_by_one)
+    calls = _counting(monkeypatch)
     assert (await taken(engine, "t", TAGGED)).last_seq == 30
     found = await engine.read_one("t", 5)
     assert (found.tag, found.meta, found.value) == (b"t1", {"n": 4}, 4)
+    assert calls == [30]
 
 
 async def test_their_copies_are_made_of_their_frames(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +64,19 @@ async def test_a_few_go_one_by_one(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [record(1, tag="a"), record(2, node="n"), record(3, meta={"a": 1})])
     assert (await engine.read_one("t", 3)).meta == {"a": 1}
+
+
+def _counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records each call of the encoder is given."""
+    calls: list[int] = []
+    encode = kernel.encode_appends
+
+    def counted(datas: Any, *given: Any, **more: Any) -> Any:
+        calls.append(len(datas))
+        return encode(datas, *given, **more)
+
+    monkeypatch.setattr(kernel, "encode_appends", counted)
+    return calls
 
 
 def _not_one_by_one(*_: Any, **__: Any) -> Any:
