@@ -246,7 +246,7 @@ class Flusher:
     def _append(self, log: Log, job: Copy) -> Copied:
         """On the I/O pool, in files that stay open."""
         engine = self._engine
-        reading = read(engine.wal_files, log.shard, job)
+        parts = read(engine.wal_files, log.shard, job)
         writer = self._writers.get(log.topic_id)
         if writer is not None and (writer.id != job.id or writer.end_seq != job.end_seq):
             # Of another segment; or an earlier turn was written and its mark failed: the same again, from its end.
@@ -254,7 +254,7 @@ class Flusher:
             writer = None
         if writer is None:
             writer = self._writers[log.topic_id] = open_writer(engine.fs, job)
-        return append(writer, job, reading)
+        return append(writer, parts)
 
     async def renew(self, log: Log, segment: Segment) -> None:
         """The files' state on disk is unknown after a failed sync: go on in new ones, made of what was marked."""

@@ -17,6 +17,7 @@ from itertools import accumulate
 from operator import add
 from typing import NamedTuple
 
+import kernel
 from storage.format import idx_entry, segment_frame
 from storage.format.blocks import total
 from storage.format.idx_entry import ENTRY_SIZE, Entries, IdxDamaged
@@ -24,7 +25,6 @@ from storage.format.packed_file import Header
 from storage.platform.filesystem import Buffer, File, FileSystem, Readable
 from storage.segments import names
 from storage.segments.data_file import open_data
-from storage.segments.entries import dense_entries
 from storage.segments.errors import SegmentCorrupt
 from storage.segments.files import create_files, datasync, discard, write_all
 from storage.segments.names import SegmentId
@@ -82,7 +82,7 @@ def rewrite(
             writer.finish()
             datasync(data, data_path)
             if dead:
-                content, _ = dense_entries(0, lens, entries.stamps, entries.flags, 0)
+                content = kernel.build_index(lens, entries.stamps, entries.flags)
             write_all(idx, idx_path, content, 0)
             datasync(idx, idx_path)
             fs.sync_dir(names.folder(root, id.topic_id))

@@ -9,11 +9,11 @@ import pytest
 
 from storage.format import idx_entry, segment_frame, wal_frame
 from storage.format.idx_entry import HAS_NODE, HAS_TAG, Entry
-from storage.log.fetch import WalFileGone
+from storage.log.fetch import WalFileGone, WalReader
 from storage.log.position import position, split
 from storage.records.batch_slices import SliceColumns
 from storage.segments import copying, names
-from storage.segments.copying import Copy, copy
+from storage.segments.copying import Copied, Copy, append, open_writer, read
 from storage.segments.names import SegmentId
 from tests.support.sim_disk import Loss, SimDisk
 
@@ -43,6 +43,16 @@ def disk_with(batches: Sequence[tuple[int, int, Sequence[int]]]) -> tuple[SimDis
     file.sync()
     disk.sync_dir(WAL)
     return disk, rows
+
+
+def copy(disk: SimDisk, wal_directory: str, job: Copy) -> Copied:
+    """All of it, as the flusher does with files that it has not open."""
+    parts = read(WalReader(disk, [wal_directory]), 0, job)
+    writer = open_writer(disk, job)
+    try:
+        return append(writer, parts)
+    finally:
+        writer.close()
 
 
 def bytes_of(disk: SimDisk, ext: str) -> bytes:
