@@ -1,22 +1,19 @@
-"""Records as JSON, by slicing: `data` and `meta` go out as the bytes they came in.
+"""Records as JSON: `data` and `meta` go out as the bytes they came in.
 
 Source: docs/architecture.md#one-append-from-the-socket-to-the-disk.
 """
 
 from __future__ import annotations
 
-import re
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
 
-from broker.api.render_columns import record_objects
-from storage.format.binary import MARK, as_json, is_binary
-from storage.records.contiguous import ContiguousRecords, parts_of
+import kernel
+from kernel import RowShape
+from storage.records.frame_records import FrameRecords, parts_of
 from storage.records.partitions import split
 from storage.records.values import Appended, ReadResult, StoredRecord
 from storage.segments.view import SegmentsView
@@ -28,27 +25,6 @@ if TYPE_CHECKING:
 #: Of large answers so much is rendered without letting others run: about a millisecond.
 SLICE_BYTES: Final = 256 * 1024
 
-DUE_KEY = b',"deliver_at":'
-#: How a stored body ends that says when it is due. Nothing else can end so: what stands before the last brace of a
-#: body is a whole value of data or meta.
-_DUE = re.compile(rb',"deliver_at":\d+}\Z')
-_DUE_BYTES = len(DUE_KEY) + 21
-
-
-#: Further keys of records that came from Kafka clients, which are theirs alone.
-CT_KEY, H_KEY = b',"ct":', b',"h":'
-_STAMPED = re.compile(rb',"ct":-?\d+}\Z')
-
-
-class _Body(msgspec.Struct):
-    """A stored body taken apart; further keys in it are not for readers."""
-
-    data: Raw
-    meta: Raw | UnsetType = UNSET
-
-
-_body = msgspec.json.Decoder(_Body)
-
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """Which parts of a record are given."""
@@ -59,26 +35,27 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     #: The stored body as well, where it is not what is shown.
     stored: bool = False
 
-
-_WHOLE = Shape()
+    @property
+    def row(self) -> int:
+        """As the kernel takes it."""
+        given = {
+            RowShape.TAGS: self.tags,
+            RowShape.META: self.meta,
+            RowShape.DATA: self.data,
+            RowShape.STORED: self.stored,
+        }
+        return sum(flag for flag, wanted in given.items() if wanted)
 
 
 def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
     """The records as JSON objects, separated by commas."""
-    if shape.meta and shape.data and not shape.stored:
-        return b",".join([_part(part, shape) for part in parts_of(found)])
-    names = Names(shape.tags)
+    row = shape.row
     return b",".join(
         [
-            b'{"$seq":%d,"$ts":%d%b%b%b}'
-            % (
-                seq,
-                ts,
-                names[node, tag] if node or tag else b"",
-                _stored(body) if shape.stored else b"",
-                _parts(body, shape),
-            )
-            for seq, ts, node, tag, body in found
+            kernel.render_rows(part.buffer, part.columns, row)
+            if isinstance(part, FrameRecords)
+            else kernel.render_records(part, row)
+            for part in parts_of(found)
         ]
     )
 
@@ -91,80 +68,9 @@ async def records_in_slices(
     texts: list[bytes] = []
     for part in parts_of(found):
         for at in range(0, len(part), each):
-            end = min(len(part), at + each)
             await acquire(SLICE_BYTES)
-            texts.append(records(part.between(at, end) if isinstance(part, ContiguousRecords) else part[at:end], shape))
+            texts.append(records(part[at : at + each], shape))
     return b",".join(texts)
-
-
-def _part(found: Sequence[StoredRecord], shape: Shape) -> bytes:
-    """The same of one of the sequences that they are made of, as stored where nothing in it is to be left out."""
-    text = record_objects(found) if isinstance(found, ContiguousRecords) else None
-    if text is not None:
-        return text
-    text = b",".join(_whole(found, shape))
-    if not to_be_shown(text):
-        return text
-    return b",".join(_whole([record._replace(body=shown(record.body)) for record in found], shape))
-
-
-def _whole(found: Sequence[StoredRecord], shape: Shape) -> list[bytes]:
-    names = Names(shape.tags)
-    return [
-        b'{"$seq":%d,"$ts":%d%b,%b' % (seq, ts, names[node, tag] if node or tag else b"", body[1:])
-        for seq, ts, node, tag, body in found
-    ]
-
-
-def to_be_shown(text: bytes) -> bool:
-    """Whether `shown` may have something to do for one of the bodies in this text."""
-    return DUE_KEY in text or MARK in text or CT_KEY in text or H_KEY in text
-
-
-def shown(body: bytes) -> bytes:
-    """A stored body as readers see it: raw bytes in Base64, and without what is nobody's to see: the time from which on
-    it may be handed out as a job, and what a Kafka client sent with it but data and meta."""
-    if is_binary(body):
-        return as_json(body)
-    if H_KEY in body:
-        parts = _body.decode(body)
-        meta = b"" if parts.meta is UNSET else b',"meta":%b' % parts.meta
-        return b'{"data":%b%b}' % (parts.data, meta)
-    if CT_KEY in body:
-        body = _STAMPED.sub(b"}", body)
-    return _DUE.sub(b"}", body) if DUE_KEY in body[-_DUE_BYTES:] else body
-
-
-def _parts(body: bytes, shape: Shape) -> bytes:
-    parts = _body.decode(as_json(body))
-    out = b',"data":' + parts.data if shape.data else b""
-    if shape.meta and parts.meta is not UNSET:
-        out += b',"meta":' + bytes(parts.meta)
-    return out
-
-
-def _stored(body: bytes) -> bytes:
-    """Whatever is in it besides data and meta, be it a space."""
-    said = b"{%b}" % _parts(body, _WHOLE)[1:]
-    return b"" if said == body else b',"$stored":"%b"' % b64encode(body)
-
-
-class Names(dict[tuple[bytes, bytes], bytes]):
-    """`,"$node":…` and `,"$tag":…` for a pair of them; an answer holds few different ones."""
-
-    def __init__(self, tags: bool) -> None:
-        super().__init__()
-        self._tags = tags
-
-    def __missing__(self, key: tuple[bytes, bytes]) -> bytes:
-        node, tag = key
-        text = b""
-        if node:
-            text = b',"$node":' + quoted(node.decode())
-        if tag and self._tags:
-            text += b',"$tag":' + quoted(tag.decode())
-        self[key] = text
-        return text
 
 
 def quoted(text: str) -> bytes:

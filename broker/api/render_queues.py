@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from broker.api.render import Names, quoted, shown, to_be_shown
-from broker.api.render_columns import job_objects
-from storage.records.contiguous import ContiguousRecords, parts_of
+import kernel
+from broker.api.render import quoted
+from storage.records.frame_records import FrameRecords, parts_of
 from storage.state.queues.values import ClaimedBatch, ClaimedJob, Settled
 
 if TYPE_CHECKING:
     from storage.queues.claims import Claimed
 
-_JOB = b'{"$seq":%d,"lease_id":"lease_%016x","deadline":%d,"$ts":%d%b,"deliveries":%d,%b'
-#: From so many jobs on it is quicker to write them all by one template.
-_UNIFORM_PAYS = 4
 _LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -38,60 +33,28 @@ def claimed(claim: Claimed, started: float) -> bytes:
 
 def jobs(found: Sequence[ClaimedJob]) -> bytes:
     """The jobs as JSON objects, separated by commas."""
-    if isinstance(found, ClaimedBatch) and (text := _batch_objects(found)) is not None:
-        return text
-    names = Names(tags=True)
-    text = _uniform_objects(found)
-    if text is None:
-        text = b",".join(
-            [
-                _JOB % (seq, lease_id, deadline, ts, names[node, tag] if node or tag else b"", deliveries, body[1:])
-                for (seq, ts, node, tag, body), lease_id, deadline, deliveries in found
-            ]
-        )
-    if not to_be_shown(text):
-        return text
-    return b",".join([_job(job, names) for job in found])
+    if isinstance(found, ClaimedBatch):
+        return b",".join([*_batch_objects(found)])
+    if not found:
+        return b""
+    records, lease_ids, deadlines, deliveries = zip(*found, strict=True)
+    return kernel.render_jobs(records, lease_ids, deadlines, deliveries)
 
 
-def _batch_objects(found: ClaimedBatch) -> bytes | None:
-    """The same, of jobs whose records lie one behind the other; None of others."""
-    texts: list[bytes] = []
+def _batch_objects(found: ClaimedBatch) -> Iterator[bytes]:
     at = 0
     for part in parts_of(found.records):
         lease_ids = found.lease_ids[at : at + len(part)]
-        text = job_objects(part, lease_ids, found.deadline) if isinstance(part, ContiguousRecords) else None
-        if text is None:
-            return None
-        texts.append(text)
+        if isinstance(part, FrameRecords):
+            yield kernel.render_job_rows(part.buffer, part.columns, lease_ids, found.deadline, 1)
+        else:
+            yield kernel.render_jobs(part, lease_ids, found.deadline, 1)
         at += len(part)
-    return b",".join(texts)
-
-
-def _uniform_objects(found: Sequence[ClaimedJob]) -> bytes | None:
-    """The same, of jobs that differ in little, in one go; None of others."""
-    if len(found) < _UNIFORM_PAYS:
-        return None
-    records, lease_ids, deadlines, deliveries = zip(*found, strict=True)
-    seqs, stamps, nodes, tags, bodies = zip(*records, strict=True)
-    if any(nodes) or any(tags) or len({*deadlines}) > 1 or len({*deliveries}) > 1:
-        return None
-    one = b'{"$seq":%%d,"lease_id":"lease_%%b","deadline":%d,"$ts":%%d,"deliveries":%d,%%b,'
-    count = len(found)
-    tokens = struct.pack(f">{count}Q", *lease_ids).hex(",", 8).encode().split(b",")
-    parts = chain.from_iterable(zip(seqs, tokens, stamps, [body[1:] for body in bodies], strict=True))
-    return ((one % (deadlines[0], deliveries[0])) * count)[:-1] % (*parts,)
-
-
-def _job(job: ClaimedJob, names: Names) -> bytes:
-    (seq, ts, node, tag, body), lease_id, deadline, deliveries = job
-    labels = names[node, tag] if node or tag else b""
-    return _JOB % (seq, lease_id, deadline, ts, labels, deliveries, shown(body)[1:])
 
 
 def job_event(topic: bytes, job: ClaimedJob) -> bytes:
     """A job as an event of a stream; `topic` is the name as JSON."""
-    text = _job(job, Names(tags=True))
+    text = jobs([job])
     if b"\n" in text or b"\r" in text:  # between tokens, where a space is as good; a line of an event ends there
         text = text.translate(_LINE_BREAKS)
     return b'event: job\nid: %d\ndata: {"topic":%b,%b\n\n' % (job.record.seq, topic, text[1:])

@@ -1,6 +1,6 @@
 """Turns records of a source into the frames of one batch at dest. Pure; bodies are sliced, never parsed.
 
-Records that are data alone, as most are, are copied by columns, with next to no Python a record; any others one by one.
+Records that stay as they are, as most do, are copied from frame to frame; any others one by one.
 
 Source: docs/reference/api.md#routers, docs/reference/format.md#frames.
 """
@@ -11,23 +11,22 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import compress, groupby, repeat
-from operator import attrgetter, itemgetter
+from itertools import chain, compress, groupby
+from operator import attrgetter
 from typing import NamedTuple
 
+import kernel
 from storage.format.binary import is_binary
-from storage.format.record import DELIVER_AT, FURTHER, PLAIN_OVERHEAD, delivered_at, payload_size, payload_sizes
+from storage.format.record import DELIVER_AT, FURTHER, PLAIN_OVERHEAD, delivered_at, payload_size
+from storage.format.wal_frame import HOP_SHIFT
 from storage.log.contents import encode_stored
-from storage.log.encode import WriteHeader
+from storage.log.encode import DURABLE, WriteHeader
 from storage.records.batches import AppendedRecords
-from storage.records.contiguous import ContiguousRecords, parts_of
-from storage.records.labelled import LENGTHS
+from storage.records.frame_records import FrameRecords, parts_of
 from storage.records.values import StoredBodies, StoredRecord
 from storage.routers.windows import Picked
 from storage.state.routers.router import MAX_HOPS, Definition
 from storage.tracing import HasBody
-
-_JSON = frozenset(b"{")
 
 
 class Copies(ABC):
@@ -121,71 +120,13 @@ class MixedCopies(Copies):
         return b"".join(parts), done._replace(delayed=delayed or ())
 
 
-class UniformCopies(Copies):
-    """First copies of records without delay, all from one node or from none; `tags` of each, None: there are none."""
+class FrameCopies(Copies):
+    """First copies that are in all but the header what their originals are. `sizes`: as of `Copies`."""
 
-    def __init__(
-        self,
-        seqs: Sequence[int],
-        bodies: list[bytes],
-        sizes: array[int],
-        tags: list[bytes] | None = None,
-        node: bytes = b"",
-    ) -> None:
+    def __init__(self, frames: Sequence[FrameRecords], seqs: Sequence[int], sizes: array[int]) -> None:
+        """`frames`: the originals, in order; `seqs`: theirs."""
+        self._frames = frames
         self._seqs = seqs
-        self._bodies = bodies
-        self._sizes = sizes
-        self._tags = tags
-        self._node = node
-
-    def __len__(self) -> int:
-        return len(self._bodies)
-
-    @property
-    def seqs(self) -> Sequence[int]:
-        return self._seqs
-
-    @property
-    def sizes(self) -> array[int]:
-        return self._sizes
-
-    @property
-    def records(self) -> Sequence[HasBody]:
-        columns = zip(self._seqs, self._tags or repeat(b""), self._bodies, self._sizes, strict=False)
-        return [Copy(seq, self._node, tag, body, 1, size, 0) for seq, tag, body, size in columns]
-
-    def between(self, begin: int, end: int) -> Copies:
-        if begin == 0 and end >= len(self):
-            return self
-        tags = None if self._tags is None else self._tags[begin:end]
-        return UniformCopies(self._seqs[begin:end], self._bodies[begin:end], self._sizes[begin:end], tags, self._node)
-
-    def only(self, wanted: Callable[[int], bool]) -> Copies:
-        found = [number for number, seq in enumerate(self._seqs) if wanted(seq)]
-        if len(found) == len(self):
-            return self
-        seqs, bodies = [self._seqs[number] for number in found], [self._bodies[number] for number in found]
-        tags = None if self._tags is None else [self._tags[number] for number in found]
-        return UniformCopies(seqs, bodies, array("I", [self._sizes[number] for number in found]), tags, self._node)
-
-    def encode(self, head: WriteHeader) -> tuple[bytes, AppendedRecords]:
-        json = _JSON.issuperset(map(itemgetter(0), self._bodies))
-        binary = None if json else bytes(map(is_binary, self._bodies))
-        stored = StoredBodies(self._bodies, self._tags, binary, self._sizes)
-        return encode_stored(stored, head._replace(node=self._node), more=True, hops=1)
-
-
-class Verbatim(Copies):
-    """First copies that are in all but the header what their originals are."""
-
-    def __init__(
-        self, seqs: list[int], contents: list[bytes], flags: bytes, tags: list[bytes], sizes: array[int]
-    ) -> None:
-        """`contents` and `flags`: see `encode_copies`."""
-        self._seqs = seqs
-        self._contents = contents
-        self._flags = flags
-        self._tags = tags
         self._sizes = sizes
 
     def __len__(self) -> int:
@@ -201,46 +142,47 @@ class Verbatim(Copies):
 
     @property
     def records(self) -> Sequence[HasBody]:
-        return self._copies()
-
-    def _copies(self) -> list[Copy]:
-        made: list[Copy] = []
-        for seq, size, content in zip(self._seqs, self._sizes, self._contents, strict=True):
-            node_len, tag_len, _ = LENGTHS.unpack_from(content)
-            tag_at = LENGTHS.size + node_len
-            body_at = tag_at + tag_len
-            node, tag, body = content[LENGTHS.size : tag_at], content[tag_at:body_at], content[body_at:]
-            made.append(Copy(seq, node, tag, body, 1, size, 0))
-        return made
+        found = zip(self._seqs, chain.from_iterable(self._frames), self._sizes, strict=True)
+        return [Copy(seq, node, tag, body, 1, size, 0) for seq, (_, _, node, tag, body), size in found]
 
     def between(self, begin: int, end: int) -> Copies:
         if begin == 0 and end >= len(self):
             return self
-        here = slice(begin, end)
-        return Verbatim(self._seqs[here], self._contents[here], self._flags[here], self._tags[here], self._sizes[here])
+        frames: list[FrameRecords] = []
+        at = 0
+        for part in self._frames:
+            first, last = max(0, begin - at), min(len(part), end - at)
+            if first < last:
+                frames.append(part.between(first, last))
+            at += len(part)
+        return FrameCopies(frames, self._seqs[begin:end], self._sizes[begin:end])
 
     def only(self, wanted: Callable[[int], bool]) -> Copies:
-        copied_tags = [*map(wanted, self._seqs)]
-        if all(copied_tags):
+        chosen = [*map(wanted, self._seqs)]
+        if all(chosen):
             return self
-        seqs, contents, tags = (
-            [*compress(self._seqs, copied_tags)],
-            [*compress(self._contents, copied_tags)],
-            [*compress(self._tags, copied_tags)],
-        )
-        return Verbatim(
-            seqs,
-            contents,
-            bytes(compress(self._flags, copied_tags)),
-            tags,
-            array("I", compress(self._sizes, copied_tags)),
-        )
+        frames: list[FrameRecords] = []
+        at = 0
+        for part in self._frames:
+            numbers = [number for number, each in enumerate(chosen[at : at + len(part)]) if each]
+            if numbers:
+                frames.append(FrameRecords(part.buffer, part.columns.take(numbers)))
+            at += len(part)
+        return FrameCopies(frames, [*compress(self._seqs, chosen)], array("I", compress(self._sizes, chosen)))
 
     def encode(self, head: WriteHeader) -> tuple[bytes, AppendedRecords]:
-        copies = self._copies()
-        nodes, bodies = [copy.node for copy in copies], [copy.body for copy in copies]
-        stored = StoredBodies(bodies, self._tags, bytes(map(is_binary, bodies)), self._sizes)
-        return encode_stored(stored, head._replace(node=b""), more=True, hops=1, nodes=nodes)
+        made: list[bytes] = []
+        done = AppendedRecords(head.first_seq, head.ts, array("I"), self._sizes, [])
+        flags = (DURABLE if head.durable else 0) | 1 << HOP_SHIFT
+        for part in self._frames:
+            first_seq = head.first_seq + len(done.sizes)
+            header = kernel.Header(head.topic_id, first_seq, head.ts, b"", flags)
+            frames, sizes = kernel.encode_copies(part.buffer, part.columns, header, more=True)
+            made.append(frames)
+            done.sizes.extend(sizes)
+            if any(part.columns.tag_lens):
+                done.tagged.extend([(tag, seq) for seq, tag in enumerate(part.tags(), first_seq) if tag])
+        return b"".join(made), done
 
 
 def copies_of(
@@ -251,51 +193,33 @@ def copies_of(
     `delays`: the source is a queue, so records may be delayed; `keep_delays`: so is dest.
     """
     if records and not hops:
-        copies = _verbatim(records, definition, delays=delays) or _uniform(records, definition, delays=delays)
+        copies = _verbatim(records, definition, delays=delays)
         if copies is not None:
             return copies
     return MixedCopies(_one_by_one(records, hops, definition, delays=delays, keep_delays=keep_delays))
 
 
-def _verbatim(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> Verbatim | None:
-    """Copies of records that were picked out of a window, if all are to stay as they are."""
-    if not isinstance(records, Picked) or not (definition.preserve_node and definition.preserve_tag):
-        return None
-    contents = records.contents
-    if delays and any(DELIVER_AT in each for each in contents):
-        return None
-    return Verbatim(records.seqs, contents, records.flags, records.tags, records.payloads)
-
-
-def _uniform(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> UniformCopies | None:
-    """Copies of records of which none has been copied before, if all of them are of that kind."""
-    seqs: list[int] = []
-    bodies: list[bytes] = []
-    tags: list[bytes] = []
-    nodes: set[bytes] = set()
-    for part in parts_of(records):
-        if isinstance(part, ContiguousRecords):  # neither node nor tag
+def _verbatim(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> FrameCopies | None:
+    """Copies of records of which none has been copied before, if all are to stay as they are."""
+    if isinstance(records, Picked):
+        window, numbers = records.window, records.numbers
+        parts: Sequence[Sequence[StoredRecord]] = window.frames(numbers)
+        seqs = [*map(window.seqs.__getitem__, numbers)]
+        sizes = array("I", map(window.payloads.__getitem__, numbers))
+    else:
+        parts, seqs, sizes = parts_of(records), list[int](), array("I")
+    keeps_labels = definition.preserve_node and definition.preserve_tag
+    frames: list[FrameRecords] = []
+    for part in parts:
+        if not isinstance(part, FrameRecords) or not (keeps_labels or part.is_bare()):
+            return None
+        if delays and kernel.measure(part.buffer, part.columns).delayed:
+            return None
+        if not isinstance(records, Picked):
             seqs += part.seqs
-            bodies += part.bodies()
-            nodes.add(b"")
-            tags += repeat(b"", len(part))
-            continue
-        of_part, _, nodes_of_part, tags_of_part, stored = zip(*part, strict=True)
-        nodes.update(nodes_of_part)
-        if definition.preserve_node and len(nodes) > 1:
-            return None
-        seqs += of_part
-        tags += tags_of_part
-        bodies += stored
-    node = b""
-    if definition.preserve_node:
-        if len(nodes) > 1:
-            return None
-        node = next(iter(nodes))
-    if delays and any(DELIVER_AT in body for body in bodies):
-        return None
-    copied_tags = tags if definition.preserve_tag and any(tags) else None
-    return UniformCopies(seqs, bodies, payload_sizes(bodies), copied_tags, node)
+            sizes += part.payloads()
+        frames.append(part)
+    return FrameCopies(frames, seqs, sizes)
 
 
 def _one_by_one(

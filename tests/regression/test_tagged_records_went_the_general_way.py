@@ -13,7 +13,7 @@ from broker.api import append_body
 from broker.service import appends
 from storage import Durability, Engine, TopicConfig
 from storage.routers import copies
-from storage.routers.copies import Copies, Verbatim
+from storage.routers.copies import Copies, FrameCopies
 from storage.state.routers.router import Definition
 from tests.unit.storage.machine import Machine, record
 from tests.unit.storage.queues.jobs import turns
@@ -49,11 +49,11 @@ async def test_their_copies_are_made_of_their_frames(machine: Machine, monkeypat
         await engine.routers.put(f"r{number}", definition)
     monkeypatch.setattr(copies, "_one_by_one", _not_one_by_one)
     made: list[type[Copies]] = []
-    monkeypatch.setattr(Verbatim, "encode", _noting(made, Verbatim.encode))
+    monkeypatch.setattr(FrameCopies, "encode", _noting(made, FrameCopies.encode))
     await taken(engine, "s", TAGGED)
     for _ in range(50):
         await turns()
-    assert made == [Verbatim, Verbatim]
+    assert made == [FrameCopies, FrameCopies]
     for number in range(2):
         assert engine.state(f"d{number}").count == 10
         found = await engine.read_one(f"d{number}", 2)
