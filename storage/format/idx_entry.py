@@ -127,13 +127,16 @@ def unpack(buffer: bytes | memoryview, index: int) -> Entry:
 
 def damaged(buffer: bytes | memoryview) -> list[int]:
     """Indexes of the entries that fail their check, ascending. An entry cut short at the end is not looked at."""
-    whole = memoryview(buffer)[: len(buffer) // ENTRY_SIZE * ENTRY_SIZE]
-    found: list[int] = []
-    begin = 0
-    while (index := kernel.parse_index(whole[begin * ENTRY_SIZE :]).damaged) >= 0:
-        found.append(begin + index)
-        begin += index + 1
-    return found
+    first, count = kernel.parse_index(buffer).damaged, len(buffer) // ENTRY_SIZE
+    return [] if first < 0 else [index for index in range(first, count) if not _is_sound(buffer, index)]
+
+
+def _is_sound(buffer: bytes | memoryview, index: int) -> bool:
+    try:
+        unpack(buffer, index)
+    except IdxDamaged:
+        return False
+    return True
 
 
 def parse(buffer: bytes | memoryview) -> Entries:
