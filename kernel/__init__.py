@@ -351,7 +351,7 @@ def to_segment(
     buffer, is no Append of the log, seqs do not ascend from `next_seq` on or have more than 2**24 holes in all, or
     .data would end beyond 4 GiB - 1.
     """
-    first = next_seq if next_seq is not None else (columns.row(0)[2] if columns.rows else 0)
+    first = next_seq if next_seq is not None else (columns.row(0)[2] if len(columns) else 0)
     return _code.to_segment(buffer, columns.rows, data_offset, first, last_ts, dead)
 
 
