@@ -27,10 +27,10 @@ def _headers() -> str:
     return sysconfig.get_paths()["include"]
 
 
-def build(folder: Path, *options: str) -> Path:
+def build(folder: Path, *options: str, sources_in: Path = SOURCES) -> Path:
     """The shared library, in that folder. Raises CalledProcessError with what the compiler says."""
     library = folder / "_compiled.so"
-    sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
+    sources = [str(path) for path in sorted(sources_in.glob("*.c"))]
     command = ["cc", "-std=c11", "-O2", *WARNINGS, "-fPIC", "-shared", f"-I{_headers()}", *options, *sources, "-o"]
     subprocess.run([*command, str(library)], check=True, env={**os.environ, "LC_ALL": "C"})
     return library
