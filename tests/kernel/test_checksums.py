@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from types import ModuleType
 
 import google_crc32c
 import pytest
@@ -18,10 +17,6 @@ pytestmark = pytest.mark.usefixtures("twin")
 
 #: Where XXH3 goes another way, and around these.
 BORDERS = (0, 1, 3, 4, 8, 9, 16, 17, 128, 129, 240, 241, 256, 1024, 1088, 4096, 65536)
-
-
-def inputs(count: int, seed: int) -> random.Random:
-    return random.Random(f"{seed}-{count}")
 
 
 def test_every_length_up_to_4096() -> None:
@@ -63,15 +58,3 @@ def test_crc32c_by_table_is_that_of_the_package(text: bytes) -> None:
 def test_what_is_no_buffer_is_refused(value: object) -> None:
     with pytest.raises(TypeError):
         kernel.checksum(value)
-
-
-@pytest.mark.parametrize("count", [100_000, pytest.param(10_000_000, marks=pytest.mark.soak)])
-def test_compiled_checksums_of_many_inputs(compiled: ModuleType, count: int) -> None:
-    source = inputs(count, 1)
-    text = source.randbytes(1 << 16)
-    checksum, expected, choose = compiled.checksum, xxhash.xxh3_64_intdigest, source.random
-    for number in range(count):
-        size = number % 4097 if number % 8 == 0 else int(choose() * 400)
-        start = int(choose() * (len(text) - size))
-        piece = text[start : start + size]
-        assert checksum(piece) == expected(piece), (size, start)
