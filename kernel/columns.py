@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 ROW = struct.Struct("=QQQQIIHHBBBB")
 ROW_SIZE = ROW.size  # 48
@@ -54,6 +54,10 @@ class Columns:
 
     def __repr__(self) -> str:
         return f"<{len(self)} frames>"
+
+    def __iter__(self) -> Iterator[tuple[int, int, int, int, int, int, int, int, int, int, int, int]]:
+        """Each frame as `row` says it."""
+        return ROW.iter_unpack(self.rows)
 
     def row(self, index: int) -> tuple[int, int, int, int, int, int, int, int, int, int, int, int]:
         """(offset, topic_id, seq, ts, size, data_len, node_len, tag_len, type, flags, delete_byte, header_len) of one
