@@ -483,9 +483,9 @@ def read_kafka(records: Buffer, count: int, *, max_headers: int = 1 << 20) -> Ka
 def write_kafka(
     base_offset: int,
     offset_deltas: Sequence[int],
-    keys: Sequence[Buffer | None] | None,
-    values: Sequence[Buffer | None],
-    headers: Sequence[Sequence[tuple[str, Buffer | None]]] | None,
+    keys: Sequence[bytes | None] | None,
+    values: Sequence[bytes | None],
+    headers: Sequence[Sequence[tuple[str, bytes | None]]] | None,
     stamps: Sequence[int],
     leader_epoch: int,
 ) -> bytes:
