@@ -19,7 +19,7 @@ setup(
             "kernel._compiled",
             sources=sorted(glob("kernel/src/*.c")),
             depends=["kernel/src/kernel.h"],
-            extra_compile_args=["-std=c11", "-O2"],
+            extra_compile_args=["-std=c11", "-O2", "-g0"],
             py_limited_api=bool(ABI),
             optional=True,
         )

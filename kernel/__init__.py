@@ -351,7 +351,7 @@ def to_segment(
     buffer, is no Append of the log, seqs do not ascend from `next_seq` on or have more than 2**24 holes in all, or
     .data would end beyond 4 GiB - 1.
     """
-    first = next_seq if next_seq is not None else (columns.row(0)[2] if columns.rows else 0)
+    first = next_seq if next_seq is not None else (columns.row(0)[2] if len(columns) else 0)
     return _code.to_segment(buffer, columns.rows, data_offset, first, last_ts, dead)
 
 
@@ -483,9 +483,9 @@ def read_kafka(records: Buffer, count: int, *, max_headers: int = 1 << 20) -> Ka
 def write_kafka(
     base_offset: int,
     offset_deltas: Sequence[int],
-    keys: Sequence[Buffer | None] | None,
-    values: Sequence[Buffer | None],
-    headers: Sequence[Sequence[tuple[str, Buffer | None]]] | None,
+    keys: Sequence[bytes | None] | None,
+    values: Sequence[bytes | None],
+    headers: Sequence[Sequence[tuple[str, bytes | None]]] | None,
     stamps: Sequence[int],
     leader_epoch: int,
 ) -> bytes:

@@ -159,6 +159,8 @@ def _body(kind: int, data: bytes, meta: Buffer | None, deliver_at: int | None) -
     if meta is not None:
         text += b',"meta":' + bytes(meta)
     if deliver_at is not None:
+        if not 0 <= deliver_at <= _U64_MAX:
+            raise OverflowError(f"a deliver_at of {deliver_at} is no number of 64 bits")
         text += b',"deliver_at":%d' % deliver_at
     return text + b"}"
 
@@ -229,7 +231,7 @@ def scan(
         covered = bytes((_APPEND,)) + bytes(buffer[at + 4 : sum_at]) if kind else buffer[at + 4 : sum_at]
         if verify and checksum(covered) != _U64.unpack_from(buffer, sum_at)[0]:
             return b"".join(rows), at, _CHECKSUM
-        delete_byte = int(buffer[at + size - 1]) if kind else _LIVE
+        delete_byte = bytes(buffer[at + size - 1 : at + size])[0] if kind else _LIVE
         if delete_byte not in (_LIVE, _DELETED):
             return b"".join(rows), at, _DELETE
         if (topic_id is not None and topic != topic_id) or (
@@ -367,7 +369,7 @@ def to_segment(
         head = _U32.pack(size - _U32.size) + bytes((_APPEND,))
         if row[8] != _APPEND or row[11] != _LOG_HEADER.size or bytes(buffer[offset : offset + 5]) != head:
             raise ValueError(f"row {number} is no Append frame of the log")
-        if seq < next_seq:
+        if seq < next_seq or seq == _U64_MAX:
             raise ValueError(f"row {number} has seq {seq}, which is less than {next_seq}")
         holes += seq - next_seq
         if holes > _MAX_HOLES:
@@ -643,7 +645,7 @@ _BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 _LOG_OVERHEAD: Final = 12
 _CRC_AT, _ATTRIBUTES_AT = 17, 21
 _LEAST_RECORD: Final = 7
-_I64_END: Final = 1 << 63
+_I32_END, _I64_END = 1 << 31, 1 << 63
 
 
 class _Reader:
@@ -741,6 +743,8 @@ def write_kafka(
             raise ValueError(f"a column has {len(column)} values, there are {count} records")
     if not count:
         raise ValueError("a batch has at least one record")
+    if not -_I32_END <= leader_epoch < _I32_END:
+        raise ValueError(f"{leader_epoch} has more than 32 bits")
     records = bytearray()
     for number in range(count):
         body = b"\0" + _varint(stamps[number] - stamps[0]) + _varint(offset_deltas[number])
@@ -749,7 +753,7 @@ def write_kafka(
         body += _varint(len(own)) + b"".join([_field(name.encode()) + _field(value) for name, value in own])
         records += _varint(len(body)) + body
     length = _BATCH_HEADER.size - _LOG_OVERHEAD + len(records)
-    if length >= 1 << 31:
+    if length >= _I32_END:
         raise ValueError("a batch is larger than 2 GiB")
     batch = bytearray(
         _BATCH_HEADER.pack(

@@ -152,6 +152,8 @@ bool rows_fit(Piece rows, size_t buffer_size);
 
 /* -- checksums ----------------------------------------------------------------------------------------------------- */
 
+/* Chooses the code for this processor; once, when the module is loaded. */
+void xxh3_prepare(void);
 uint64_t xxh3_64(const uint8_t *input, size_t size);
 /* The same of an input whose first byte is another than the one that stands there. `size` is 1 at least. */
 uint64_t xxh3_64_first(const uint8_t *input, size_t size, uint8_t first);

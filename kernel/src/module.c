@@ -137,6 +137,7 @@ static int prepare(PyObject *module)
 {
     (void)module;
     crc32c_prepare();
+    xxh3_prepare();
     return 0;
 }
 

@@ -5,6 +5,7 @@ Source: docs/reference/api.md#operations.
 
 from __future__ import annotations
 
+import kernel
 from broker import VERSION
 from broker.api.control import ControlOperations, Current
 from broker.api.refusals import refusals
@@ -24,6 +25,7 @@ async def health(current: Current) -> HealthAnswer:
         version=VERSION,
         uptime_ms=broker.uptime_ms(),
         cluster_id=broker.engine.cluster_id or None,
+        kernel="compiled" if kernel.COMPILED else "python",
     )
 
 
