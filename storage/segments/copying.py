@@ -166,6 +166,9 @@ def _portions(slices: list[BatchSlice]) -> Iterator[list[BatchSlice]]:
 def _pieces(slice_: BatchSlice) -> Iterator[BatchSlice]:
     """A span that is larger than a part in pieces that are about as large as one, of at least one record each."""
     size, count = total(slice_.sizes), len(slice_.sizes)
+    if size <= PART_BYTES:
+        yield slice_
+        return
     step = max(1, count * PART_BYTES // max(size, PART_BYTES))
     offset = slice_.offset
     for at in range(0, count, step):
