@@ -29,6 +29,8 @@ from collections.abc import Iterable, Iterator
 
 ROW = struct.Struct("=QQQQIIHHBBBB")
 ROW_SIZE = ROW.size  # 48
+#: Where in a row the flags are.
+FLAGS_AT = 45
 
 
 class Columns:
@@ -121,7 +123,7 @@ class Columns:
     @property
     def flags(self) -> bytes:
         """FrameFlag bits 0-4 and the hop count in bits 5-7, a byte each."""
-        return self.rows[45::ROW_SIZE]
+        return self.rows[FLAGS_AT::ROW_SIZE]
 
     @property
     def delete_bytes(self) -> bytes:

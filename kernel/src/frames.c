@@ -375,7 +375,8 @@ KERNEL_FUNCTION(kernel_measure)
     Out out;
     PyObject *payloads = rows_fit(rows.piece, held.piece.size) ? new_bytes(4 * row_count(rows.piece), &out) : NULL, *delayed = NULL;
     if (payloads) {
-        PyThreadState *released = held.piece.size >= RELEASE_BYTES ? PyEval_SaveThread() : NULL;
+        /* What is large is what there is to do: a few rows of a large buffer are done before the lock is back. */
+        PyThreadState *released = rows.piece.size >= RELEASE_BYTES ? PyEval_SaveThread() : NULL;
         size_t found = measure_rows(rows.piece, held.piece.at, &out, &bad);
         if (released) PyEval_RestoreThread(released);
         delayed = list_delayed(rows.piece, held.piece.at, found);

@@ -8,19 +8,23 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 import kernel
 from kernel import Columns, GroupKind, Part
+from kernel.columns import FLAGS_AT, ROW, ROW_SIZE
 from storage.format import control
 from storage.format.control import Batch, SyncPoint
-from storage.format.wal_frame import MORE, FrameType
+from storage.format.wal_frame import HEADER_SIZE, MORE, FrameFlag, FrameType
 from storage.log.position import MAX_OFFSET
 from storage.log.reader import Chunk, FrameStream
 from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, Step, Unit
 from storage.records.batches import AppendedRecords, LoneAppends
+
+Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
+_TAGGED = bytes(flags for flags in range(256) if flags & FrameFlag.HAS_TAG)
 
 
 class ScannedUnit(NamedTuple):
@@ -57,8 +61,8 @@ class _Builder:
         self.steps: list[Step] = []
         self.appended: AppendedRecords | None = None
 
-    def add(self, topic_id: int, offset: int, found: AppendedRecords) -> None:
-        """Append frames that lie one behind the other from `offset` of the file on."""
+    def add(self, topic_id: int, offset: int, end: int, found: AppendedRecords) -> None:
+        """Append frames that lie one behind the other from `offset` to `end` of the file."""
         last, count = self.appended, len(found.sizes)
         if (
             last is None
@@ -76,7 +80,7 @@ class _Builder:
                 self.appended = last._replace(delayed=[*last.delayed, *found.delayed])
                 self.steps[-1] = AppendStep(topic_id, self.appended, self.steps[-1].offset)  # type: ignore[union-attr]
         self.frames += count
-        self.size += sum(found.sizes)
+        self.size += end - offset
 
     def control(self, type_: int, topic_id: int, ts: int, node: bytes, data: bytes) -> None:
         self.appended = None
@@ -117,27 +121,29 @@ class UnitScan:
 
     def units(self) -> Iterator[ScannedUnit]:
         """Raises BadUnit, control.UnknownFrameType, OSError."""
-        builder, inside = self._builder, False
+        builder, inside, unpack = self._builder, False, ROW.unpack_from
         for chunk in self._stream.chunks_ahead() if self._ahead else self._stream.chunks():
+            base, rows = chunk.base, chunk.frames.rows
             for first, end, kind in kernel.groups(chunk.frames, inside):
-                frames = chunk.frames.between(first, end)
                 if kind == GroupKind.ALONE:
-                    yield from self._alone(chunk, frames)
+                    yield from self._alone(chunk, chunk.frames.between(first, end))
                     continue
-                offset, topic_id, _, ts, *_ = frames.row(0)
+                row = unpack(rows, first * ROW_SIZE)
+                last = row if end == first + 1 else unpack(rows, (end - 1) * ROW_SIZE)
+                begins, ends = base + row[0], base + last[0] + last[4]
                 if builder.frames == 0:
-                    builder.begin(chunk.base + offset)
-                self.max_topic_id = max(self.max_topic_id, topic_id)
+                    builder.begin(begins)
+                if row[1] > self.max_topic_id:
+                    self.max_topic_id = row[1]
                 if kind == GroupKind.BATCHED:
-                    builder.add(topic_id, chunk.base + offset, _appended(chunk, frames))
+                    builder.add(row[1], begins, ends, _appended(chunk, chunk.frames.between(first, end), row))
                 else:
-                    self._control(chunk, frames)
-                last = frames.row(-1)
+                    self._control(chunk, row)
                 if not last[9] & MORE:
-                    yield self._finish(ts, chunk.base + last[0] + last[4])
+                    yield self._finish(row[3], ends)
                 elif builder.batch is None:
                     raise BadUnit("a batch does not begin with a Batch frame", builder.offset)
-            inside = bool(chunk.frames.row(-1)[9] & MORE)
+            inside = bool(rows[-ROW_SIZE + FLAGS_AT] & MORE)
         self.loose_frames = builder.frames
         self.loose_steps = builder.steps if builder.frames else []
         if builder.frames and builder.batch is not None:
@@ -166,7 +172,7 @@ class UnitScan:
             tagged = [(_tag(chunk, frames, number), seq)] if tag_lens[number] else []
             late = [(seq, due[number])] if number in due else ()
             found = AppendedRecords(seq, ts, array("I", [size]), payloads[number : number + 1], tagged, late)
-            self._builder.add(topic_id, chunk.base + offset, found)
+            self._builder.add(topic_id, chunk.base + offset, chunk.base + offset + size, found)
             self.max_topic_id = max(self.max_topic_id, topic_id)
             yield self._finish(ts, chunk.base + offset + size)
             begin = number + 1
@@ -193,10 +199,11 @@ class UnitScan:
             lone = LoneAppends(first_seq, stamps, offsets, each.sizes, of_each)
             yield ScannedUnit(start, self.end, Unit(None, [LoneAppendsStep(topic_id, lone)]), len(stamps))
 
-    def _control(self, chunk: Chunk, frames: Columns) -> None:
-        offset, topic_id, _, ts, size, _, _, _, type_, *_ = frames.row(0)
-        [node], [data] = kernel.cut(chunk.bytes, frames, Part.NODE), kernel.cut(chunk.bytes, frames, Part.BODY)
-        builder, offset = self._builder, chunk.base + offset
+    def _control(self, chunk: Chunk, row: Row) -> None:
+        at, topic_id, _, ts, size, data_len, node_len, tag_len, type_, *_ = row
+        node_at, offset, builder = at + HEADER_SIZE, chunk.base + at, self._builder
+        data_at = node_at + node_len + tag_len
+        node, data = chunk.bytes[node_at : node_at + node_len], chunk.bytes[data_at : data_at + data_len]
         try:
             builder.control(type_, topic_id, ts, node, data)
         except msgspec.DecodeError as error:
@@ -227,18 +234,18 @@ class UnitScan:
         return found
 
 
-def _appended(chunk: Chunk, frames: Columns) -> AppendedRecords:
-    """Append frames of one log and time, with consecutive seqs. Raises BadUnit."""
-    _, _, first_seq, ts, *_ = frames.row(0)
+def _appended(chunk: Chunk, frames: Columns, row: Row) -> AppendedRecords:
+    """Append frames of one log and time, with consecutive seqs; `row`: the first. Raises BadUnit."""
+    first_seq, ts = row[2], row[3]
     payloads, delayed, bad = kernel.measure(chunk.bytes, frames)
     if bad >= 0:
         raise BadUnit("an Append frame does not hold a record", chunk.base + frames.row(bad)[0])
     tagged: list[tuple[bytes, int]] = []
-    if any(frames.tag_lens):
+    if len(frames.flags.translate(None, _TAGGED)) < len(frames):
         tags = enumerate(kernel.cut(chunk.bytes, frames, Part.TAG), first_seq)
         tagged = [(tag, seq) for seq, tag in tags if tag]
-    late = [(first_seq + number, due) for number, due in delayed]
-    return AppendedRecords(first_seq, ts, frames.sizes, payloads, tagged, late or ())
+    late = [(first_seq + number, due) for number, due in delayed] if delayed else ()
+    return AppendedRecords(first_seq, ts, frames.sizes, payloads, tagged, late)
 
 
 def _tag(chunk: Chunk, frames: Columns, number: int) -> bytes:
