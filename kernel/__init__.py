@@ -85,6 +85,8 @@ def _choose() -> tuple[Any, bool, str]:
         compiled: Any = import_module("kernel._compiled")
     except ImportError as error:
         return plain, False, f"the compiled kernel cannot be loaded: {error}"
+    if getattr(compiled, "INTERFACE", 0) != plain.INTERFACE:
+        return plain, False, "the compiled kernel is of another version: install it anew"
     return compiled, True, ""
 
 

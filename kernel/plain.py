@@ -28,6 +28,9 @@ _Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, i
 
 __all__ = ["checksum"]
 
+#: Of the functions' arguments and results; that of kernel/src/kernel.h must be the same. Raise both when one changes.
+INTERFACE: Final = 1
+
 _LOG_HEADER = struct.Struct("<IBBQQQHHI")
 _SEGMENT_HEADER = struct.Struct("<IBQQQHHI")
 _REST = struct.Struct("<BBQQQHHI")  # a log frame's header without frame_len: what the checksum begins with

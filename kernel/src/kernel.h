@@ -22,6 +22,9 @@
 #error "the kernel is for little-endian machines, built by gcc or clang"
 #endif
 
+/* Of the functions' arguments and results; that of kernel/plain.py must be the same. Raise both when one changes. */
+enum { INTERFACE = 1 };
+
 /* From so many bytes on the interpreter's lock is released: below, taking it again costs more than the work. */
 #define RELEASE_BYTES ((size_t)64 << 10)
 

@@ -135,10 +135,9 @@ static PyMethodDef functions[] = {
 
 static int prepare(PyObject *module)
 {
-    (void)module;
     crc32c_prepare();
     xxh3_prepare();
-    return 0;
+    return PyModule_AddIntConstant(module, "INTERFACE", INTERFACE);
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from types import ModuleType
 
 import pytest
 
@@ -30,6 +31,18 @@ def test_what_serves_is_said_with_a_reason_where_it_is_the_twin() -> None:
     compiled, works, *reason = asked(TOPICS_KERNEL="").split()
     assert works == "True"
     assert bool(reason) == (compiled == "False")
+
+
+def test_a_compiled_kernel_of_another_version_does_not_serve(
+    monkeypatch: pytest.MonkeyPatch, compiled: ModuleType
+) -> None:
+    monkeypatch.delenv("TOPICS_KERNEL", raising=False)
+    monkeypatch.setattr(kernel, "import_module", lambda name: compiled)
+    assert kernel._choose() == (compiled, True, "")
+    monkeypatch.setattr(compiled, "INTERFACE", 0)
+    code, serves, reason = kernel._choose()
+    assert (code, serves) == (kernel.plain, False)
+    assert "another version" in reason
 
 
 def lets_go(buffer: bytearray) -> None:

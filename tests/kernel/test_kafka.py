@@ -91,6 +91,7 @@ def test_another_number_of_records_is_refused(count: int) -> None:
     "record",
     [
         b"\x0c" + b"\x80" * 12,
+        b"\x1a\x00" + b"\xff" * 12,
         b"\x0c\x00\x00\x00\x01\x01\x01",
         b"\x0c\x00\x00\x00\xfe\xff\x0f",
         b"\x0e\x00\x00\x00\x01\x01\x02\x01",
@@ -101,6 +102,15 @@ def test_another_number_of_records_is_refused(count: int) -> None:
 def test_records_that_cannot_be_are_refused(record: bytes) -> None:
     with pytest.raises(ValueError, match=r"record|field|number|header|byte|column|bits"):
         kernel.read_kafka(record, 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers"),
+    [(1, b"", []), (b"", "text", []), (b"", b"", [(b"name", b"")]), (b"", b"", [("name", "text")])],
+)
+def test_fields_of_other_types_are_refused(key: Any, value: Any, headers: Any) -> None:
+    with pytest.raises((TypeError, AttributeError)):
+        kernel.write_kafka(0, [0], [key], [value], [headers], [1], 0)
 
 
 def test_headers_are_counted_before_they_are_made() -> None:

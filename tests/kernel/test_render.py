@@ -137,6 +137,23 @@ def test_what_is_for_nobody_to_see_is_left_out(body: bytes, expected: dict[str, 
     assert show(body, RowShape.META) == ({"meta": expected["meta"]} if "meta" in expected else {})
 
 
+def test_a_map_may_hold_long_lists_and_maps() -> None:
+    many = {"k": [*range(20), {f"{number}": [None] * 70_000 for number in range(20)}], "v": b"x"}
+    body = msgspec.msgpack.encode(many)
+    assert show(body) == {"data": {"$base64": "eA=="}}
+    for size in (5, 40, 400, len(body) - 3):
+        with pytest.raises(ValueError, match="record"):
+            kernel.render_records([(1, 2, b"", b"", body[:size])], WHOLE)
+
+
+@pytest.mark.parametrize(
+    "record", [(1, 2, b"", b""), (1, 2, "n", b"", b'{"data":1}'), ("1", 2, b"", b"", b'{"data":1}')]
+)
+def test_what_is_no_record_is_refused(record: Any) -> None:
+    with pytest.raises((TypeError, ValueError, AttributeError)):
+        kernel.render_records([record], WHOLE)
+
+
 @pytest.mark.parametrize(
     "body",
     [

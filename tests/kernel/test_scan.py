@@ -224,6 +224,13 @@ def test_a_body_that_is_no_record_is_named(body: bytes) -> None:
     assert kernel.measure(log, kernel.scan(log).columns).bad == 1
 
 
+@pytest.mark.parametrize("part", [-1, 3])
+def test_frames_have_no_other_parts(part: int) -> None:
+    log = log_of(BATCH, HEADER)
+    with pytest.raises(ValueError, match="no part"):
+        kernel.cut(log, kernel.scan(log).columns, part)
+
+
 def test_columns_are_cut_and_chosen() -> None:
     columns = kernel.scan(log_of(BATCH, HEADER)).columns
     assert columns.between(1, 3).seqs.tolist() == [101, 102]
