@@ -12,7 +12,6 @@ import kernel
 from kernel import GroupKind, Header, Kind
 from storage.format import segment_frame, wal_frame
 from storage.format.record import delivered_at, payload_size
-from storage.log.reader import parse
 from tests.kernel.samples import Sample, batches, encoded, headers, log_of
 
 pytestmark = pytest.mark.usefixtures("twin")
@@ -42,7 +41,12 @@ def test_all_frames_of_the_log_are_found(batch: list[Sample], header: Header) ->
     columns = found.columns
     names = (columns.offsets, columns.types, columns.flags, columns.topic_ids, columns.seqs, columns.stamps)
     lengths = (columns.node_lens, columns.tag_lens, columns.data_lens)
-    assert [*zip(*names, *lengths, strict=True)] == parse(log, 0)[0]
+    frames, at = list[tuple[int, ...]](), 0
+    while at < len(log):
+        one = wal_frame.decode(log, at)
+        frames.append((at, one.type, one.flags, *one[2:5], len(one.node), len(one.tag), len(one.data)))
+        at += one.size
+    assert [*zip(*names, *lengths, strict=True)] == frames
     assert sum(columns.sizes) == columns.end == len(log)
     assert kernel.cut(log, columns, kernel.Part.BODY) == [sample.body for sample in batch]
     assert kernel.cut(log, columns, kernel.Part.TAG) == [sample.tag or b"" for sample in batch]
