@@ -123,13 +123,13 @@ class UnitScan:
         """Raises BadUnit, control.UnknownFrameType, OSError."""
         builder, inside, unpack = self._builder, False, ROW.unpack_from
         for chunk in self._stream.chunks_ahead() if self._ahead else self._stream.chunks():
-            base, rows = chunk.base, chunk.frames.rows
+            base, table = chunk.base, chunk.frames.rows
             for first, end, kind in kernel.groups(chunk.frames, inside):
                 if kind == GroupKind.ALONE:
                     yield from self._alone(chunk, chunk.frames.between(first, end))
                     continue
-                row = unpack(rows, first * ROW_SIZE)
-                last = row if end == first + 1 else unpack(rows, (end - 1) * ROW_SIZE)
+                row = unpack(table, first * ROW_SIZE)
+                last = row if end == first + 1 else unpack(table, (end - 1) * ROW_SIZE)
                 begins, ends = base + row[0], base + last[0] + last[4]
                 if builder.frames == 0:
                     builder.begin(begins)
@@ -143,7 +143,7 @@ class UnitScan:
                     yield self._finish(row[3], ends)
                 elif builder.batch is None:
                     raise BadUnit("a batch does not begin with a Batch frame", builder.offset)
-            inside = bool(rows[-ROW_SIZE + FLAGS_AT] & MORE)
+            inside = bool(table[-ROW_SIZE + FLAGS_AT] & MORE)
         self.loose_frames = builder.frames
         self.loose_steps = builder.steps if builder.frames else []
         if builder.frames and builder.batch is not None:
@@ -164,7 +164,7 @@ class UnitScan:
             apart.add(bad)
         due, begin = dict(delayed), 0
         for number in sorted(apart):
-            yield from self._together(chunk, frames, payloads, begin, number)
+            yield from self._merged(chunk, frames, payloads, begin, number)
             offset, topic_id, seq, ts, size, *_ = frames.row(number)
             if number == bad:
                 raise BadUnit("an Append frame does not hold a record", chunk.base + offset)
@@ -176,9 +176,9 @@ class UnitScan:
             self.max_topic_id = max(self.max_topic_id, topic_id)
             yield self._finish(ts, chunk.base + offset + size)
             begin = number + 1
-        yield from self._together(chunk, frames, payloads, begin, len(frames))
+        yield from self._merged(chunk, frames, payloads, begin, len(frames))
 
-    def _together(
+    def _merged(
         self, chunk: Chunk, frames: Columns, payloads: array[int], begin: int, end: int
     ) -> Iterator[ScannedUnit]:
         """Those of these numbers, those of each log as one unit."""

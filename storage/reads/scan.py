@@ -236,7 +236,7 @@ class Scan:
             tests.append([*map(query.tag.matches, kernel.cut(data, frames, Part.TAG))])
         if (from_ts := query.from_ts) is not None:
             tests.append([ts >= from_ts for ts in frames.stamps])
-        return [number for number, passed in enumerate(zip(*tests, strict=True)) if all(passed)] if tests else None
+        return [number for number, found in enumerate(zip(*tests, strict=True)) if all(found)] if tests else None
 
     def _damaged(self, piece: Piece, seq: int, at: int) -> None:
         if piece.dead is not None and piece.dead[seq - piece.slice.first_seq]:

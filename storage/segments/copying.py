@@ -89,21 +89,21 @@ def _parts(wal: WalReader, shard: int, job: Copy) -> Iterator[Frames]:
     first_seq = job.columns.seqs[0]
     for some in _portions(job.columns.slices()):
         found = wal.read(shard, some)
-        rows, buffer, begin = bytearray(), b"", some[0].first_seq
+        table, buffer, begin = bytearray(), b"", some[0].first_seq
         for group in _adjacent(found, some):
             data, start = found[group[0].first_seq]
-            if data is not buffer and rows:
-                yield _living(buffer, rows, begin - first_seq, job.dead)
-                rows, begin = bytearray(), group[0].first_seq
+            if data is not buffer and table:
+                yield _living(buffer, table, begin - first_seq, job.dead)
+                table, begin = bytearray(), group[0].first_seq
             buffer = data
-            rows += _rows(data, start, job.id.topic_id, group)
-        yield _living(buffer, rows, begin - first_seq, job.dead)
+            table += _table_of(data, start, job.id.topic_id, group)
+        yield _living(buffer, table, begin - first_seq, job.dead)
         del found, buffer  # one part is in memory at a time, for which the processor has room, too
 
 
-def _living(buffer: bytes, rows: bytearray, number: int, dead: int) -> Frames:
+def _living(buffer: bytes, table: bytearray, number: int, dead: int) -> Frames:
     """`number` is that of the first row, counted in seqs as the bits of `dead` are."""
-    frames = Columns(bytes(rows))
+    frames = Columns(bytes(table))
     bits = dead >> number
     if not bits:
         return Frames(buffer, frames, None)
@@ -125,7 +125,7 @@ def _adjacent(found: dict[int, tuple[bytes, int]], slices: list[BatchSlice]) -> 
     yield group
 
 
-def _rows(data: bytes, start: int, topic_id: int, group: list[BatchSlice]) -> bytes:
+def _table_of(data: bytes, start: int, topic_id: int, group: list[BatchSlice]) -> bytes:
     """Rows of `kernel.Columns`: of sound frames as they are, of others as the index has them.
 
     What is damaged in the log is copied as it is, at its place, and told to those who read it. Raises FrameError where
@@ -137,16 +137,16 @@ def _rows(data: bytes, start: int, topic_id: int, group: list[BatchSlice]) -> by
         found = kernel.scan(data, start=start, stop=end, topic_id=topic_id, first_seq=group[0].first_seq)
         if not found.reason and found.columns.sizes == sizes:
             return found.columns.rows
-    rows, at = bytearray(), start
+    table, at = bytearray(), start
     for slice_ in group:
         for seq, size in enumerate(slice_.sizes, slice_.first_seq):
             if data[at : at + _FLAGS_AT] != _BEGIN(size - LENGTH.size) + _APPEND or at + size > len(data):
                 raise FrameError(f"no frame of {size} bytes of seq {seq} begins at {at} of what was read")
             flags = data[at + _FLAGS_AT]
             fields = (size - OVERHEAD, 0, 0, FrameType.APPEND, flags, 0, HEADER_SIZE)
-            rows += ROW.pack(at, topic_id, seq, slice_.ts, size, *fields)
+            table += ROW.pack(at, topic_id, seq, slice_.ts, size, *fields)
             at += size
-    return bytes(rows)
+    return bytes(table)
 
 
 def _portions(slices: list[BatchSlice]) -> Iterator[list[BatchSlice]]:

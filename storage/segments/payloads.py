@@ -43,11 +43,11 @@ def _frames(chunk: Chunk, entries: Columns) -> Frames:
     frames, _, reason = kernel.scan(chunk.data, Kind.SEGMENT, verify=False)
     if not reason and len(frames) == len(chunk.numbers):
         return frames
-    rows = bytearray()
+    table = bytearray()
     for number in chunk.numbers:
         at, size = entries.offsets[number] - chunk.base, entries.lens[number]
         node_len, tag_len, data_len = _LENGTHS.unpack_from(chunk.data, at + _LENGTHS_AT)
         if OVERHEAD + node_len + tag_len + data_len != size:
             node_len, tag_len, data_len = 0, 0, max(0, size - OVERHEAD)
-        rows += ROW.pack(at, 0, 0, 0, size, data_len, node_len, tag_len, FrameType.APPEND, 0, 0, HEADER_SIZE)
-    return Frames(bytes(rows))
+        table += ROW.pack(at, 0, 0, 0, size, data_len, node_len, tag_len, FrameType.APPEND, 0, 0, HEADER_SIZE)
+    return Frames(bytes(table))
