@@ -29,8 +29,6 @@ ENTRY_SIZE = 20
 HAS_TAG = 1
 HAS_NODE = 2
 DELETED = 4
-#: .data files are no longer than an offset and a len can say.
-MAX_DATA_BYTES = (1 << 32) - 1
 
 _FIELDS = struct.Struct("<IIQB")  # 17 bytes: what the sum covers
 _FLAGS_AT = 16

@@ -150,7 +150,7 @@ class Scan:
     def _examine(self, given: _Given, at: int, damaged: Callable[[int, int], None]) -> int:
         """Take what is wanted of these frames, the first of which begins at `at`; `damaged` is told seq and offset of
         each that is not sound. Returns the last seq examined."""
-        data, kind, sizes, first_seq, verified, skipped, deleted = given
+        data, kind, sizes, first_seq, _, skipped, deleted = given
         query, number, count = self._query, 0, len(sizes)
         plain = skipped is None and not self._exclude and query.tag is None and query.from_ts is None
         while number < count:
@@ -159,16 +159,13 @@ class Scan:
             if plain:
                 most = min(most, query.limit - self.count)
                 max_bytes = max(1, query.max_bytes - self.size)
-            frames, end, reason = kernel.scan(
-                data,
-                kind,
-                min(at, len(data)),
-                max_frames=max(1, most),
-                max_bytes=max_bytes,
-                verify=not verified,
-                topic_id=self._topic.topic_id,
-                first_seq=first_seq + number,
-            )
+            frames, end, reason = self._sound(given, min(at, len(data)), number, max(1, most), max_bytes)
+            if reason == "full" and len(frames) < most:
+                # The next one does not fit; if it is damaged, that is told first.
+                behind = number + len(frames)
+                following = self._sound(given, end, behind, 1, 0).columns
+                if not following or not _alive(following, behind, skipped, deleted):
+                    reason = "damaged"
             if kind == Kind.SEGMENT:
                 alive = _alive(frames, number, skipped, deleted)
                 if alive < len(frames):
@@ -190,6 +187,19 @@ class Scan:
                 if self.done:
                     break
         return first_seq + number - 1
+
+    def _sound(self, given: _Given, at: int, number: int, max_frames: int, max_bytes: int) -> kernel.Scan:
+        """The frames from `at` on, the first of this number, as far as they are sound and within the limits."""
+        return kernel.scan(
+            given.data,
+            given.kind,
+            at,
+            max_frames=max_frames,
+            max_bytes=max_bytes,
+            verify=not given.verified,
+            topic_id=self._topic.topic_id,
+            first_seq=given.first_seq + number,
+        )
 
     def _take(self, data: bytes, frames: Columns, skipped: bytes | None, end: int, *, full: bool) -> int:
         """Take the sound frames in front of number `end`, as far as they are wanted and fit; returns the last seq

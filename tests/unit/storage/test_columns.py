@@ -272,3 +272,11 @@ def test_records_of_a_large_piece_are_not_created(kind: str) -> None:
         scanned_segment(plain_reading(kind=kind), frames, Scan),
     ):
         assert isinstance(log[0], FrameRecords)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage_is_told_before_what_would_not_fit_any_more(kind: str) -> None:
+    frames = framed(bodies_of(7, kind, 3))
+    for at in range(len(frames.log) - 2 * IN_FRONT):
+        reading = plain_reading(length=7, kind=kind, flips=frozenset({at}), max_bytes=60)
+        assert both(reading, frames, Scan) == both(reading, frames, ScanModel)
