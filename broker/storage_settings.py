@@ -9,9 +9,9 @@ from msgspec.structs import fields
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
+from storage.log.publisher import CACHE_ENTRY_BYTES
 from storage.options import IoBackend, Options, Recovery
 from storage.platform.directory import MAX_SHARDS
-from storage.state.cache import ENTRY_BYTES
 
 _OPTIONS = Options()
 
@@ -47,7 +47,7 @@ class StorageSettings(BaseSettings):
     ephemeral_max_bytes: Count = Field(_OPTIONS.ephemeral_max_bytes, description="Most bytes of ephemeral topics.")
     tail_cache_bytes: Count = Field(
         _OPTIONS.tail_cache_bytes,
-        description=f"Memory for the newest records: their bytes, and {ENTRY_BYTES} for each write.",
+        description=f"Memory for the newest records: their bytes, and {CACHE_ENTRY_BYTES} for each write.",
     )
     max_topics: Count = Field(_OPTIONS.max_topics, description="0 = no limit.")
     max_partitions: Count = Field(_OPTIONS.max_partitions, description="Of one topic; 0 = 1024.")

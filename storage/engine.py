@@ -25,7 +25,8 @@ import msgspec
 import structlog
 
 from storage.backup.backups import Backups
-from storage.backup.taking import Summary
+from storage.backup.metrics import collect_backups
+from storage.backup.taking import BackupSource, Summary
 from storage.config import TopicConfig
 from storage.consumers.consumers import Consumers
 from storage.consumers.metrics import collect_consumers
@@ -42,14 +43,12 @@ from storage.errors import (
     ShuttingDown,
     StorageError,
 )
-from storage.log.append import AppendCallback, Write
-from storage.log.coalescer import AppendCoalescer, PendingAppend
+from storage.log.append import Appender, PendingAppend, Write
 from storage.log.contents import Contents
 from storage.log.fetch import WalFetcher
 from storage.log.logs import Logs
 from storage.log.reservation import Reservations
-from storage.log.shard_log import ShardLog
-from storage.log.writer import Shard
+from storage.log.writer import Shard, ShardLog
 from storage.metric_table import Family
 from storage.metrics import collect
 from storage.options import Options
@@ -93,6 +92,7 @@ from storage.segments.flusher import Flusher
 from storage.segments.housekeeping import Housekeeping
 from storage.segments.metrics import collect_segments
 from storage.segments.segment_worker import SegmentWorker
+from storage.segments.segments import Segments
 from storage.segments.tiering.open import open_tier
 from storage.segments.tiering.relocator import Relocator
 from storage.segments.tiering.store import ColdStore
@@ -151,23 +151,25 @@ class Engine:
         self.recovery_progress = 0.0
         self._given_up = False
         self.report = Report()
-        self.expiry = Expiry(self)
-        self.reader = Reader(logs, self.expiry)
-        self.segments = DetailsCache(self)
-        self.flusher = Flusher(self)
-        self.housekeeping = Housekeeping(self)
-        self.reclaim = Reclaim(logs)
-        self.relocator = Relocator(self)
-        self.segment_worker = SegmentWorker(self, self.flusher, self.reclaim.tick, self.housekeeping)
-        self.reservations = Reservations(self)
-        self.admin = TopicAdmin(self)
-        self.queues = Queues(self)
-        self.routers = Routers(self)
-        self.consumers = Consumers(logs, self.reader)
         self.states = States(logs)
         self.producers = Producers(logs, self.states)
-        self.coalescer = AppendCoalescer(self)
-        self.backups = Backups(self)
+        self.reclaim = Reclaim(logs)
+        self._wire_segments(logs)
+        self.expiry = Expiry(logs, self.segments, self.producers)
+        self.reader = Reader(logs, self.expiry)
+        self.reservations = Reservations(logs)
+        self.admin = TopicAdmin(logs, self.reservations, self.expiry, self.segments)
+        self.appender = Appender(logs, self.reservations, self.admin, self.producers, self.expiry, self.segments)
+        self.queues = self.admin.queues = Queues(
+            logs, self.reader, self.admin, self.expiry, self.appender, tracer=lambda: self.tracer
+        )
+        self.routers = Routers(self.appender, self.reader, self.admin, tracer=lambda: self.tracer)
+        self.consumers = self.admin.consumers = Consumers(logs, self.reader)
+        self.backups = Backups(
+            BackupSource(
+                self.shared_segments, self.segment_worker, lambda: self.snapshotter.take(), lambda: self.cluster_id
+            )
+        )
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
         #: Is told what is moved from topic to topic; None: nobody.
@@ -175,6 +177,16 @@ class Engine:
         #: By topic_id and consumer: reads that gave no record to tell of losses with.
         self._unreported: dict[tuple[int, str], RecordBatch] = {}
         self._adopt(Catalog(1))
+
+    def _wire_segments(self, logs: Logs) -> None:
+        self.shared_segments = segments = Segments(logs)
+        self.segments = DetailsCache(segments)
+        self.relocator = Relocator(segments)
+        self.flusher = Flusher(segments, self.segments)
+        self.housekeeping = Housekeeping(segments, self.flusher, self.relocator, self.allow_packing)
+        self.segment_worker = SegmentWorker(
+            segments, self.flusher, self.reclaim.tick, lambda: self.admin.align_all(), self.housekeeping
+        )
 
     @classmethod
     @asynccontextmanager
@@ -217,7 +229,7 @@ class Engine:
         try:
             recovered = await self.run_io(self._recover)
             self._adopt(recovered.catalog)
-            self.store = recovered.store
+            self.store = self.shared_segments.store = recovered.store
             self.reader.open(recovered.store)
             await self._open_writers(recovered)
             await announce_losses(self.logs, self.snapshotter, recovered)
@@ -308,31 +320,23 @@ class Engine:
     async def _open_writers(self, recovered: Recovered) -> None:
         self.wal_files = self.logs.wal_files = WalFetcher(self.fs, self._directories, self.run_io)
         for index, directory in enumerate(self._directories):
-            box: list[Shard] = []
-            log = ShardLog(
-                self.fs,
-                directory,
-                index,
-                self.options,
-                self.clock,
-                lambda group, box=box: box[0].post(group),
-                self.runtime.spawn,
-            )
+            log = ShardLog(self.fs, directory, index, self.options, self.clock, self.runtime.spawn)
             await self.run_io(log.open, recovered.next_files[index])
             shard = Shard(
                 index,
                 log,
                 self.options,
                 self.clock,
-                self.publisher.complete,
+                self.publisher.publish,
+                self.publisher.roll_back,
                 self._shard_failed,
                 threaded=self.runtime.threaded,
             )
-            box.append(shard)
             self.shards.append(shard)
             shard.start()
+        seams = (self.logs, self.shared_segments.pins, self.wal_directory)
         found = (recovered.snapshots, recovered.next_snapshot, recovered.sections)
-        self.snapshotter: Snapshotter = await self.run_io(Snapshotter, self, *found)  # it looks at all topics
+        self.snapshotter: Snapshotter = await self.run_io(Snapshotter, *seams, *found)  # it looks at all topics
 
     def begin_shutdown(self) -> None:
         """Whoever waits for records or jobs is told at once; everything else goes on until `close`."""
@@ -549,7 +553,7 @@ class Engine:
         """
         self.check_open()
         return await Write(
-            self,
+            self.appender,
             name,
             records if isinstance(records, PlainRecords | StoredBodies) else one_record(records),
             node=node,
@@ -579,20 +583,8 @@ class Engine:
         `append`. Raises what stands against the write, and then nothing was done either.
         """
         self.check_open()
-        write = Write(
-            self,
-            name,
-            records,
-            node=node,
-            key=idempotency_key,
-            strict=False,
-            create=False,
-            config=None,
-            expected_seq=None,
-            producer=producer,
-            hasten=hasten,
-        )
-        return write.attempt(AppendCallback(write, on_result))
+        write = Write(self.appender, name, records, node=node, key=idempotency_key, producer=producer, hasten=hasten)
+        return write.attempt(on_result)
 
     def try_append_coalesced(
         self,
@@ -603,11 +595,14 @@ class Engine:
         *,
         node: str | None = None,
     ) -> bool:
-        """`try_append` of one record of data alone; while others are under way at the end of the loop's turn, with
-        those that came in it. What `try_append` would say False to or raise then, `fallback` is called for.
+        """`try_append` of one record that is data alone. While the shard has others in flight, it is written together
+        with those that arrive in this turn of the loop; if `try_append` returns False or raises then, `fallback` is
+        called.
         """
-        self.check_open()
-        return self.coalescer.add(name, node, PendingAppend(data, on_result, fallback))
+        logs = self.logs
+        if not logs.ready or logs.closing:
+            self.check_open()
+        return self.appender.add(name, node, PendingAppend(data, on_result, fallback))
 
     async def read(self, name: str, query: ReadQuery) -> ReadResult:
         """Records behind a cursor, and what was lost before them. Raises TopicNotFound, RecordCorrupt."""
@@ -625,7 +620,8 @@ class Engine:
         `storage.segments.download` gives the files of those that are sealed.
         """
         self.logs.check_started()
-        return view_of(self, self.topic(name))
+        topic = self.topic(name)
+        return view_of(topic, self.cluster_id, self.shards[topic.log.shard].log)
 
     async def wait_beyond(self, name: str, seq: int, wait_ms: float) -> bool:
         """True as soon as head_seq > seq, False after `wait_ms`. Raises TopicNotFound, ShuttingDown."""
@@ -649,8 +645,18 @@ class Engine:
 
     def metrics(self) -> list[Family]:
         """Everything the engine counts, as it is now."""
-        others = [*collect_queues(self), *collect_routers(self), *collect_consumers(self.logs, self.consumers)]
-        return [*collect(self), *collect_segments(self), *others]
+        logs = self.logs
+        snapshotter = self.snapshotter if self.shards else None
+        return [
+            *collect(logs, self.report, self.recovery_progress, snapshotter),
+            *collect_segments(
+                self.shared_segments, self.segment_worker, self.flusher, self.housekeeping, self.relocator
+            ),
+            *collect_queues(logs, self.queues),
+            *collect_routers(logs, self.routers),
+            *collect_consumers(logs, self.consumers, self.reclaim),
+            *collect_backups(self.backups),
+        ]
 
     # -- by consumer, as programs that embed the engine read ---------------------------------------------------------
 
@@ -856,4 +862,4 @@ class Engine:
 
 
 def _has_packed(topic: Topic) -> bool:
-    return any(each.packed_bytes for log in topic.logs for each in log.held.manifest.segments)
+    return any(each.packed_bytes for each in topic.log.held.manifest.segments)

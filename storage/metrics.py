@@ -1,26 +1,31 @@
-"""A snapshot of what the engine counts: neutral values, for whoever renders them. Read on the event loop."""
+"""A snapshot of what the engine counts, as neutral values to render. Read on the event loop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-from storage.log.stats import Histogram, WalStats
-from storage.log.writer import Shard
+from storage.log.logs import Logs
+from storage.log.writer import Histogram, Shard, WalStats
 from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, HistogramSample, Sample
+from storage.recovery.recovery import Report
+from storage.snapshot.snapshotter import Snapshotter
+from storage.state.catalog import Topic
 from storage.state.log import Log
 
-if TYPE_CHECKING:
-    from storage.engine import Engine
-    from storage.state.catalog import Topic
 
-
-def collect(engine: Engine) -> list[Family]:
-    """All families of an engine; before it is ready, what recovery says."""
-    traffic = engine.catalog.usage.traffic
-    return [*_wal(engine), *_recovery(engine), *_engine(engine), *traffic.families(), *_topics(engine)]
+def collect(logs: Logs, report: Report, recovery_progress: float, snapshotter: Snapshotter | None) -> list[Family]:
+    """The families of logs, topics, recovery and snapshots. `snapshotter`: None before recovery is over."""
+    traffic = logs.catalog.usage.traffic
+    return [
+        *_wal(logs),
+        *_recovery(report, recovery_progress),
+        *_engine(logs),
+        *([] if snapshotter is None else _snapshots(snapshotter)),
+        *traffic.families(),
+        *_topics(logs),
+    ]
 
 
 def _histogram(labels: tuple[tuple[str, str], ...], value: Histogram) -> HistogramSample:
@@ -32,8 +37,8 @@ def _histogram(labels: tuple[tuple[str, str], ...], value: Histogram) -> Histogr
     return HistogramSample(labels, tuple(buckets), value.sum)
 
 
-def _wal(engine: Engine) -> list[Family]:
-    per_shard = [((("shard", str(shard.index)),), shard, shard.log.stats) for shard in engine.shards]
+def _wal(logs: Logs) -> list[Family]:
+    per_shard = [((("shard", str(shard.index)),), shard, shard.log.stats) for shard in logs.shards]
 
     def numbers(name: str, value: Callable[[Shard, WalStats], int]) -> Family:
         return METRICS.family(name, [Sample(labels, value(shard, stats)) for labels, shard, stats in per_shard])
@@ -58,10 +63,9 @@ def _wal(engine: Engine) -> list[Family]:
     ]
 
 
-def _recovery(engine: Engine) -> list[Family]:
-    report = engine.report
+def _recovery(report: Report, progress: float) -> list[Family]:
     return [
-        METRICS.whole("topics_recovery_progress", engine.recovery_progress),
+        METRICS.whole("topics_recovery_progress", progress),
         METRICS.whole("topics_recovery_frames", report.frames),
         METRICS.whole("topics_recovery_bytes", report.bytes),
         METRICS.whole("topics_recovery_seconds", report.seconds),
@@ -71,35 +75,35 @@ def _recovery(engine: Engine) -> list[Family]:
     ]
 
 
-def _engine(engine: Engine) -> list[Family]:
-    usage, failures = engine.catalog.usage, engine.supervisor.failures
-    families = [
-        METRICS.whole("topics_topics", engine.catalog.size),
+def _engine(logs: Logs) -> list[Family]:
+    usage, failures = logs.catalog.usage, logs.runtime.supervisor.failures
+    return [
+        METRICS.whole("topics_topics", logs.catalog.size),
         METRICS.whole("topics_live_bytes", usage.bytes),
         METRICS.whole("topics_ephemeral_bytes", usage.ephemeral_bytes),
         METRICS.whole("topics_idempotency_keys", usage.keys),
         METRICS.whole("topics_producers", usage.producers),
         METRICS.whole("topics_producers_forgotten", usage.producers_forgotten),
-        METRICS.whole("topics_states", len(engine.catalog.states.table)),
-        METRICS.whole("topics_tail_cache_bytes", engine.cache.bytes),
+        METRICS.whole("topics_states", len(logs.catalog.states.table)),
+        METRICS.whole("topics_tail_cache_bytes", logs.cache.bytes),
         METRICS.whole("topics_corrupt_reads", usage.corrupt_reads),
         METRICS.whole("topics_unreadable_reads", usage.unreadable_reads),
         METRICS.family(
             "topics_worker_failures", [Sample((("worker", name),), count) for name, count in failures.items()]
         ),
     ]
-    if engine.shards:
-        taker = engine.snapshotter
-        families += [
-            METRICS.whole("topics_snapshots", taker.taken),
-            METRICS.whole("topics_snapshot_seconds", taker.last_seconds),
-            METRICS.whole("topics_wal_files_trimmed", taker.trimmed_files),
-        ]
-    return families
 
 
-def _topics(engine: Engine) -> list[Family]:
-    made = (topic for topic in engine.catalog.topics.values() if not topic.provisional and not topic.partition)
+def _snapshots(snapshotter: Snapshotter) -> list[Family]:
+    return [
+        METRICS.whole("topics_snapshots", snapshotter.taken),
+        METRICS.whole("topics_snapshot_seconds", snapshotter.last_seconds),
+        METRICS.whole("topics_wal_files_trimmed", snapshotter.trimmed_files),
+    ]
+
+
+def _topics(logs: Logs) -> list[Family]:
+    made = (topic for topic in logs.catalog.topics.values() if not topic.provisional and not topic.partition)
     shown = list(islice(made, MAX_TOPIC_SERIES))
     labels = [(("topic", topic.name),) for topic in shown]
 
@@ -115,7 +119,7 @@ def _topics(engine: Engine) -> list[Family]:
 
 
 def _sum(topic: Topic, figure: Callable[[Log], int]) -> int:
-    """Over all partitions; so a rate of the heads counts all writes."""
+    """Over all partitions, so that a rate of the heads counts all writes."""
     return figure(topic.log) + sum(figure(part.log) for part in topic.others)
 
 

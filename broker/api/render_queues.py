@@ -10,11 +10,12 @@ import msgspec
 
 import kernel
 from broker.api.render import quoted
+from storage.queues.lease_queue import ClaimedBatch, ClaimedJob
 from storage.records.frame_records import FrameRecords, parts_of
-from storage.state.queues.values import ClaimedBatch, ClaimedJob, Settled
+from storage.state.queues.values import Settled
 
 if TYPE_CHECKING:
-    from storage.queues.claims import Claimed
+    from storage.queues.lease_queue import Claimed
 
 _LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 

@@ -15,12 +15,12 @@ from broker.service.limits import Slots
 from broker.service.predicates import check_topic_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
 from storage.errors import InvalidRequest, ShuttingDown, StorageError
-from storage.queues.checks import MAX_JOBS, MAX_WAIT_MS
+from storage.queues.queues import MAX_JOBS, MAX_WAIT_MS
 from storage.state.queues.values import JobState, JobView, Redriven, Settled
 
 if TYPE_CHECKING:
     from storage.engine import Engine
-    from storage.queues.claims import Claimed
+    from storage.queues.lease_queue import Claimed
     from storage.queues.work import Worker
 
 PURGEABLE: Final = (JobState.READY, JobState.DELAYED)
@@ -67,7 +67,7 @@ def claimable_bytes(engine: Engine, topic: str, max: int) -> tuple[int, int]:
 def check_claim(engine: Engine, asked: Claim) -> None:
     """Raises InvalidRequest, NotReady, ShuttingDown: what `claim` refuses before it looks the queue up."""
     check_topic_name(asked.topic)
-    engine.queues.claiming.check(asked.node, asked.max, asked.wait_ms, asked.attempt_key)
+    engine.queues.check_claim(asked.node, asked.max, asked.wait_ms, asked.attempt_key)
 
 
 def try_claim(engine: Engine, asked: Claim, resolve: Callable[[Claimed | Exception], None], max_bytes: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from broker.tracing.carried import Carried, of_bodies, of_metas
-from storage.queues.claims import Claimed
+from storage.queues.lease_queue import Claimed
 from storage.records.values import Appended, NewRecord, PlainRecords, StoredRecord
 from storage.state.queues.values import Settled
 

@@ -1,1 +1,1 @@
-"""Copies a data directory in use into a backup, and makes a new data directory of one (docs/adr/0027)."""
+"""Takes backups of a running engine, and restores them into new data directories (docs/adr/0027)."""

@@ -1,27 +1,24 @@
-"""Backups of one engine, one at a time: what `Engine.backup` calls, and what the engine's workers ask."""
+"""The backups of one engine, one at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from storage.backup.errors import BackupFailed, BackupRefused
-from storage.backup.pins import Pins
-from storage.backup.taking import Summary, Taking
+from storage.backup.taking import BackupSource, Summary, Taking
 from storage.errors import LimitReached
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
 
 
 class Backups:
-    """Belongs to the engine's loop, but for the pins."""
+    """Belongs to the event loop, except for the pins."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.pins = Pins(lambda: any(shard.log.full for shard in engine.shards))
+    def __init__(self, source: BackupSource) -> None:
+        self._source = source
+        self._logs = source.segments.logs
+        #: What the backup in progress keeps from being removed or changed.
+        self.pins = source.segments.pins
         self._taking: Taking | None = None
         self._task: asyncio.Task[Summary] | None = None
         #: Counters for the metrics.
@@ -30,8 +27,13 @@ class Backups:
         self.newest_ms = 0
 
     @property
+    def ready(self) -> bool:
+        """Whether the engine is ready, and a backup can be taken."""
+        return self._logs.ready
+
+    @property
     def progress(self) -> tuple[int, int] | None:
-        """(bytes done, bytes to be done as far as is known) of the backup under way."""
+        """(bytes done, bytes in all as far as is known) of the backup in progress; None: there is none."""
         taking = self._taking
         return None if taking is None else (taking.done_bytes, max(taking.total_bytes, taking.done_bytes))
 
@@ -42,22 +44,22 @@ class Backups:
         include_cold: bool = False,
         at_instant: Callable[[], None] = lambda: None,
     ) -> Summary:
-        """A backup of everything as it is at one instant; durable on return. Nothing waits for it.
+        """Back up everything as of one instant; durable on return. Writers do not wait for it.
 
-        Until it is done, and whatever ends it, the backups that were there are as good as before. `at_instant` is
-        called on the loop at the instant. Cold segments are referred to, or with `include_cold` copied.
+        Earlier backups in the directory stay valid, whatever happens. `at_instant` is called on the loop at the
+        instant. Cold segments are referred to, or copied with `include_cold`.
 
-        Raises BackupRefused (nothing was changed), BackupFailed, LimitReached while there is another, ShuttingDown,
+        Raises BackupRefused (nothing was changed), BackupFailed, LimitReached during another backup, ShuttingDown,
         StorageFailed when a shard of the log has stopped.
         """
-        engine = self._engine
-        engine.check_open()
+        self._logs.check_open()
+        root = self._logs.runtime.path
         path = _absolute(directory)
-        if lies_within(path, engine.path) or lies_within(engine.path, path):
-            raise BackupRefused(f"{path} and the data directory {engine.path} must not lie one in the other.")
+        if lies_within(path, root) or lies_within(root, path):
+            raise BackupRefused(f"{path} and the data directory {root} must not contain one another.")
         if self._taking is not None:
-            raise LimitReached("A backup is under way; there is one at a time.", limit="backups", max=1)
-        taking = self._taking = Taking(engine, path, include_cold=include_cold, at_instant=at_instant)
+            raise LimitReached("A backup is in progress; only one can run at a time.", limit="backups", max=1)
+        taking = self._taking = Taking(self._source, path, include_cold=include_cold, at_instant=at_instant)
         self._task = asyncio.ensure_future(taking.run())
         try:
             summary = await asyncio.shield(self._task)
@@ -74,14 +76,14 @@ class Backups:
         return summary
 
     async def stop(self) -> None:
-        """Give up the backup under way: nobody is at any file on return."""
+        """Give up the backup in progress; on return it uses no file."""
         taking, task = self._taking, self._task
         if taking is None or task is None:
             return
         taking.stopping = True
         await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # whoever waits for it was told
+            task.exception()  # the caller of `take` gets it
 
 
 def lies_within(path: str, folder: str) -> bool:

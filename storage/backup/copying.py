@@ -1,4 +1,4 @@
-"""Bytes from one file into another, and what they add up to. Blocking."""
+"""Copies bytes between files and computes checksums. Blocking."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class Source(Protocol):
-    """What can be read like an open file."""
+    """Anything that can be read like an open file."""
 
     def pread(self, size: int, offset: int) -> bytes:
         """Up to `size` bytes from `offset`."""
@@ -22,7 +22,7 @@ class Source(Protocol):
 
 
 class Going:
-    """Told of every chunk that was copied; may raise to end the work there."""
+    """Called for every copied chunk; may raise to end the copy."""
 
     def __init__(self, went_on: Callable[[int], None]) -> None:
         self._went_on = went_on
@@ -52,7 +52,7 @@ def copy(source: Source, what: str, begin: int, size: int, into: File, at: int, 
 
 
 def checksum_of(source: Source, size: int, going: Going) -> str:
-    """The checksum of the first `size` bytes, or of what there is of them."""
+    """The checksum of the first `size` bytes, or of fewer if the file is shorter."""
     digest = xxhash.xxh3_64()
     done = 0
     while done < size and (data := source.pread(min(CHUNK_BYTES, size - done), done)):

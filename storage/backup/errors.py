@@ -1,9 +1,9 @@
-"""What goes wrong with backups.
+"""Errors of backups.
 
 StorageError
-  BackupRefused      the directory is none to write a backup to, or none to restore; nothing in it was changed
-  BackupDamaged      bytes of the backup are not what was written: `file` names it
-  BackupFailed       it could not be finished; what was there before is as good as it was
+  BackupRefused      a backup cannot be written to, or restored from, this directory; nothing in it was changed
+  BackupDamaged      a file of the backup is damaged: `file` names it
+  BackupFailed       the backup could not be finished; earlier ones are unchanged
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class BackupRefused(InvalidRequest):
 
 
 class BackupDamaged(DataError):
-    """A file of the backup is not what was written."""
+    """A file of the backup is damaged."""
 
     def __init__(self, file: str, what: str) -> None:
         super().__init__(f"{file}: {what}. Nothing was restored.", file=file)
@@ -24,6 +24,6 @@ class BackupDamaged(DataError):
 
 
 class BackupFailed(Unavailable):
-    """The backup could not be finished; earlier ones are as they were."""
+    """The backup could not be finished; earlier ones are unchanged."""
 
     code = "storage_failed"

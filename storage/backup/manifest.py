@@ -1,19 +1,19 @@
-"""What a backup directory holds, and which file says what of it. Pure.
+"""The layout of a backup directory, and the format of its manifests. Pure.
 
     BACKUP_DIR/
       TOPICS-BACKUP                           the version of this layout, and the cluster id of what is backed up
-      .lock                                   held by whoever writes here, or restores from here
-      manifest-<n, 16 digits>.json            one a backup; the two newest are kept. What none of them names is nothing
+      .lock                                   held while a backup is written or restored
+      manifest-<n, 16 digits>.json            one a backup; the two newest are kept, and files that they name
       state-<n, 16 digits>.bin                what each backup holds anew, one behind the other: the log from where the
                                               snapshot begins up to the instant, the snapshot, every .idx, and the
                                               .data of segments still appended to
       segments/<topic_id, 16 hex>/seg-<first_seq>[.<gen>].data.<identity, 16 hex>
                                               .data of sealed segments, shared by all backups that name it
 
-A manifest is two lines: a JSON object, and the XXH3-64 of the first line as 16 hex digits. It is put in place when all
-that it names is durable: a backup without one is none. `identity` is a hash of where each record of the segment lies
-and of its time, so that a file is taken for one already there only where it is one. Checksums are XXH3-64, 16 hex
-digits. Which records are deleted only the .idx says: delete bytes in .data are as they were when it was first copied.
+A manifest has two lines: a JSON object, and the XXH3-64 of the first line as 16 hex digits. It is put in place when all
+files that it names are durable; without a manifest there is no backup. `identity` is a hash of the place and time of
+each record of the segment, so that a file is reused only for the same records. Checksums are XXH3-64, 16 hex digits.
+Only the .idx says which records are deleted: delete bytes in .data are those of the time when it was first copied.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SHARED = re.compile(r"(seg-\d{20}(?:\.[1-9]\d{0,19})?\.data)\.[0-9a-f]{16}")
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """A file of the data directory, from byte `begin` on, as bytes of the state file. `path` is relative to the data
-    directory. What is in front of `begin` no replay reads."""
+    directory. No replay reads the bytes before `begin`."""
 
     path: str
     begin: int = 0
@@ -64,7 +64,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Referenced(msgspec.Struct, frozen=True, kw_only=True):
-    """A segment whose .data was left where it is: in the cold store of the cluster."""
+    """A segment whose .data stays in the cold store of the cluster."""
 
     topic_id: int
     first_seq: int
@@ -78,8 +78,8 @@ class Referenced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One backup. `heads` are those of all topics at its instant; `cold` are segments of the cold tier that are in
-    `shared`, `referenced` those that are not."""
+    """One backup. `heads`: the heads of all topics at its instant. `cold`: segments of the cold tier that are in
+    `shared`; `referenced`: those that are not."""
 
     version: int
     number: int
@@ -95,11 +95,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ManifestDamaged(ValueError):
-    """The file is not what was written."""
+    """The manifest is damaged."""
 
 
 class ManifestUnsupported(ValueError):
-    """A newer version wrote it."""
+    """A newer version wrote the manifest."""
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -159,12 +159,12 @@ def shared_folder(topic_id: int) -> str:
 
 
 def shared_file(id: SegmentId, identity: str) -> str:
-    """Where the .data of a sealed segment is."""
+    """The path of the .data of a sealed segment."""
     return layout.join(shared_folder(id.topic_id), f"{names.data_name(id.first_seq, id.gen)}.{identity}")
 
 
 def identity_of(idx: bytes) -> str:
-    """Names the records of a sealed segment by its index, whatever is deleted of them."""
+    """Identifies the records of a sealed segment by its index, whichever of them are deleted."""
     normalized = bytearray(idx)
     nothing = bytes(len(idx) // ENTRY_SIZE)
     for byte in range(16, ENTRY_SIZE):  # flags, and the sum over them

@@ -1,12 +1,12 @@
-"""Makes a data directory of a backup. Blocking; nothing runs on either.
+"""Restores a backup into a new data directory. Blocking; no engine runs on either.
 
-1. RESTORING is put into the empty directory: until it is gone, no start takes place there.
-2. Every file is copied, and compared with its checksum on the way. Deletions are carried over from .idx to .data.
-3. What is there is recovered as by a start. Cold segments become hot ones.
-4. What must not be taken for the original: every log gets a new epoch, from a counter that begins anew behind any that
-   the original can have given out meanwhile; no seq is reserved; in the end there is a new cluster id.
-5. All of the log goes into segments, and all else into two snapshots (`resharding.lay_out_anew`).
-6. `storage verify` looks at every byte. Only then RESTORING goes.
+1. RESTORING is put into the empty directory. No engine starts there until it is gone.
+2. Every file is copied and compared with its checksum. Deletions are carried over from .idx to .data.
+3. The copy is recovered as at a start. Cold segments become hot ones.
+4. The result must not be mistaken for the original. Every log gets a new epoch, from a counter beyond any epoch that
+   the original can have used since; no seq is reserved; there is a new cluster id.
+5. All records go into segments, and the state into two snapshots (`resharding.lay_out_anew`).
+6. `storage verify` checks every byte. Only then RESTORING is removed.
 
 An error leaves the directory empty again; a crash leaves RESTORING in it.
 
@@ -49,16 +49,16 @@ from storage.segments.tiering.tier import ColdTier
 from storage.state.catalog import Catalog
 from storage.state.manifest import COLD, HOT
 
-#: Where cold segments are until they are hot ones.
+#: The folder of cold segments until they are hot ones.
 _COLD = "restoring-cold"
-#: In the top folder of a file system, and nobody's.
+#: May be in the top folder of a file system, and does not count.
 _NOT_OURS = "lost+found"
 
 Progress = Callable[[str, int, int], None]
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
-    """What was restored, and into what."""
+    """The result of a restore."""
 
     directory: str
     backup: str
@@ -84,13 +84,13 @@ def restore(
     clock: Clock | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> Restored:
-    """Make a data directory of a backup (0: of the newest); whole and durable on return, and not before.
+    """Restore a backup (0: the newest) into a data directory, which is complete and durable on return.
 
-    `cold` is the store that the original had its cold segments in, for backups that only refer to them. `progress` is
-    told what is done, how much of it, and how much there is.
+    `cold` is the cold store of the original, for backups that only refer to cold segments. `progress` is called with
+    the step, the amount done and the amount in all.
 
-    Raises BackupRefused, having touched nothing; BackupDamaged, the errors of a start, ColdError, OSError: then the
-    directory is empty again.
+    Raises BackupRefused, and then nothing was changed; BackupDamaged, the errors of a start, ColdError, OSError, and
+    then the directory is empty again.
     """
     source = BackupSource(fs, os.path.abspath(os.fspath(backup)))
     root: str = os.path.abspath(os.fspath(directory))
@@ -115,14 +115,14 @@ def restore(
 
 def _check_target(fs: FileSystem, backup: str, root: str) -> None:
     if lies_within(root, backup) or lies_within(backup, root):
-        raise BackupRefused(f"{root} and {backup} must not lie one in the other.")
+        raise BackupRefused(f"{root} and {backup} must not contain one another.")
     if not fs.exists(root):
         return
     if not fs.is_dir(root):
         raise BackupRefused(f"{root} is no directory.")
     found = [name for name in fs.listdir(root) if name != _NOT_OURS]
     if layout.RESTORING in found:
-        raise BackupRefused(f"A restore into {root} has not come to its end; empty it, and restore again.")
+        raise BackupRefused(f"A restore into {root} was interrupted; empty the directory and restore again.")
     if found:
         raise BackupRefused(f"{root} is not empty ({found[0]} is there): a restore makes a directory of its own.")
 
@@ -262,7 +262,7 @@ class _Restoration:
             manifest.shards,
             loaded=loaded,
             came_up=False,
-            # Nothing was cut off behind what is here: no seq beyond it was answered at the instant.
+            # Nothing is missing at the end: no later seq was acknowledged at the instant.
             trust=ShardTrust(manifest.shards),
             now_ms=self._time_from,
             progress=self._replayed,
@@ -294,7 +294,7 @@ class _Restoration:
         self._progress("replaying", int(fraction * 100), 100)
 
     def _check_heads(self, catalog: Catalog) -> None:
-        """Nothing that the backup was of is missing. (There may be more: writes under way at the instant.)"""
+        """Check that every topic reaches its head at the instant. (There may be more: writes in progress then.)"""
         for name, head in self._manifest.heads.items():
             topic = catalog.topics.get(name)
             if topic is not None and topic.log.head < head:
@@ -323,8 +323,8 @@ class _Restoration:
             fs.sync_dir(self._root)
 
     def _renew(self, catalog: Catalog) -> None:
-        """Ids and epochs that the original, or an earlier restore, gave out since are not given out again: the counter
-        goes on at the time, which it falls behind as long as fewer than a thousand a second are taken."""
+        """Continue the counter of ids and epochs at the present time in ms, so that none is used that the original, or
+        an earlier restore, has used since. That holds as long as fewer than a thousand a second are used."""
         catalog.next_topic_id = max(catalog.next_topic_id, self._time.now_ms())
         for topic in catalog.topics.values():
             for log in topic.logs:
@@ -336,7 +336,7 @@ class _Restoration:
             remove_folder(self._fs, self._root, topic_id)
         catalog.pending_deletes.clear()
 
-    # -- 6: the verdict ----------------------------------------------------------------------------------------------
+    # -- 6: the check ------------------------------------------------------------------------------------------------
 
     def _finish(self, recovered: Recovered) -> Restored:
         made = write_format(self._fs, self._root, self._manifest.shards)
@@ -378,7 +378,7 @@ def _segment_of(path: str) -> SegmentId | None:
 
 
 def _empty(fs: FileSystem, root: str) -> None:
-    """Remove what a restore has put there; RESTORING last, and durably after all else."""
+    """Remove everything that a restore has put there. RESTORING goes last, once the rest is durably gone."""
     for name in fs.listdir(root):
         if name not in (layout.RESTORING, layout.LOCK, _NOT_OURS):
             path = layout.join(root, name)

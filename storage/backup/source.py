@@ -1,4 +1,4 @@
-"""A backup directory while it is read: which backup, and its files, each compared with its checksum. Blocking."""
+"""Reads one backup of a backup directory, and compares each file with its checksum. Blocking."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from storage.platform.filesystem import File, FileSystem, Lock
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _TOP = ("meta", "wal", "topics")
 
-#: Takes (bytes, offset in the file) one behind the other.
+#: Takes (bytes, offset in the file), in order.
 Sink = Callable[[bytes, int], None]
 
 
 class BackupSource:
-    """Held from `open` to `close`, where it can be written to."""
+    """An open backup. The directory is locked from `open` to `close`, if it is writable."""
 
     def __init__(self, fs: FileSystem, root: str) -> None:
         self._fs = fs
@@ -43,7 +43,7 @@ class BackupSource:
             raise BackupRefused(f"{root} holds no backups: there is no file {files.MARKER}.")
         try:
             self._lock = target.hold(fs, root)
-        except OSError as error:  # nobody can write a backup there, then
+        except OSError as error:  # then nobody can write a backup there
             if error.errno not in _READ_ONLY:
                 raise
         found = target.read_manifests(fs, root)
@@ -77,7 +77,7 @@ class BackupSource:
 
     @property
     def pieces(self) -> list[Piece]:
-        """Those of the chosen backup. Raises BackupDamaged when one is not to be in a data directory."""
+        """The files of the chosen backup. Raises BackupDamaged when one does not belong in a data directory."""
         for piece in self.manifest.pieces:
             parts = piece.path.split("/")
             if parts[0] not in _TOP or not {"", ".", ".."}.isdisjoint(parts):
@@ -85,9 +85,9 @@ class BackupSource:
         return self.manifest.pieces
 
     def read_piece(self, piece: Piece, sink: Sink) -> None:
-        """The sink is told of offsets from the piece's first byte on.
+        """Pass the bytes of a piece to `sink`, with offsets from its first byte on.
 
-        Raises BackupDamaged when the bytes are not what was written, OSError.
+        Raises BackupDamaged when the checksum differs, OSError.
         """
         assert self._state is not None
         what = f"{self._state_path}, offset {piece.offset} ({piece.path})"
@@ -103,7 +103,7 @@ class BackupSource:
         return b"".join(found)
 
     def read_shared(self, shared: Shared, sink: Sink) -> None:
-        """As `read_piece`."""
+        """Like `read_piece`."""
         path = layout.join(self.root, shared.file)
         if not shared.file.startswith(files.SEGMENTS + "/") or ".." in shared.file:
             raise BackupDamaged(files.manifest_name(self.manifest.number), f"it names {shared.file!r}")

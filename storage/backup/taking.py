@@ -1,23 +1,23 @@
-"""Takes a backup of an engine at work: one instant of all of it. Source: docs/adr/0027.
+"""Takes a backup of a running engine, as of one instant. Source: docs/adr/0027.
 
-1. Sealed segments that the backup directory does not have are copied. Nothing waits for that.
-2. From here on the log is not trimmed. A snapshot is taken.
-3. Flushing and housekeeping stand still for a moment. Every segment there is is pinned, and what was on its way into
-   the log has come out of it: from now on no manifest changes.
-4. The instant: on the loop, for all shards at once, the place up to which anything was answered. What was answered
-   before is below it, and nothing is below it that was caused by anything behind it. Then all goes on as ever.
-5. When that much is synced: the log from where the snapshot begins up to there, the snapshot, every .idx.
-6. What has been sealed since 1. Then the manifest.
+1. Copy sealed segments that the backup directory does not have.
+2. From here on the log is not trimmed. Take a snapshot.
+3. Pause flushing and housekeeping, pin every segment, and wait until the log has completed what was submitted. From now
+   on no manifest changes.
+4. The instant: note on the loop, for all shards at once, the LSN up to which writes were acknowledged. All of them are
+   below it, and nothing below it depends on anything after it. Then flushing and housekeeping continue.
+5. Once the log is synced that far, copy it from where the snapshot begins, and copy the snapshot and every .idx.
+6. Copy segments sealed since step 1. Then write the manifest.
 
-Writers never wait. A segment is let go as soon as it is copied, and so is the log.
+Writers never wait. Each segment is unpinned as soon as it is copied, and so is the log.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -38,17 +38,16 @@ from storage.platform.slices import in_slices
 from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentError
 from storage.segments.names import SegmentId
+from storage.segments.segment_worker import SegmentWorker
+from storage.segments.segments import Segments
 from storage.state.manifest import COLD, SegmentState
 
-if TYPE_CHECKING:
-    from storage.engine import Engine
-
-#: Segments that are copied in one go on the I/O pool.
+#: Segments copied by one job on the I/O pool.
 _AT_ONCE = 64
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A backup that was taken. `referenced` segments are in the cold store only; `heads` of all topics, as copied."""
+    """A finished backup. `referenced` segments are only in the cold store; `heads`: of all topics, as copied."""
 
     directory: str
     number: int
@@ -64,6 +63,15 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     heads: dict[str, int]
 
 
+class BackupSource(NamedTuple):
+    """What a backup is taken of. `take_snapshot` returns its number and where the log must be replayed from."""
+
+    segments: Segments
+    worker: SegmentWorker
+    take_snapshot: Callable[[], Awaitable[tuple[int, list[int]]]]
+    cluster_id: Callable[[], str]
+
+
 class Part(NamedTuple):
     """A segment as a manifest names it."""
 
@@ -72,7 +80,7 @@ class Part(NamedTuple):
 
     @property
     def id(self) -> SegmentId:
-        """What its files are called here. A backup holds what is packed as a plain .data: it has its `plain` name."""
+        """The id of its files in the data directory. A backup has a packed segment as .data, under its `plain` id."""
         return SegmentId(self.topic_id, self.state.first_seq, self.state.gen, bool(self.state.packed_bytes))
 
     @property
@@ -85,7 +93,7 @@ class Part(NamedTuple):
 
 
 class Instant(NamedTuple):
-    """What the backup is of. `ends`: a place in each shard's log, between two units."""
+    """The instant that is backed up. `ends`: an LSN in each shard's log, between two units."""
 
     taken_ms: int
     ends: list[int]
@@ -93,17 +101,22 @@ class Instant(NamedTuple):
 
 
 class Taking:
-    """One backup. Raises what `Backups.take` does."""
+    """One backup in progress. Raises as `Backups.take`."""
 
-    def __init__(self, engine: Engine, directory: str, *, include_cold: bool, at_instant: Callable[[], None]) -> None:
-        self._engine = engine
-        self._pins = engine.backups.pins
+    def __init__(
+        self, source: BackupSource, directory: str, *, include_cold: bool, at_instant: Callable[[], None]
+    ) -> None:
+        self._source = source
+        self._segments = source.segments
+        self._logs = source.segments.logs
+        self._runtime = runtime = source.segments.logs.runtime
+        self._pins = source.segments.pins
         self._include_cold = include_cold
         self._at_instant = at_instant
-        self._target = Target(engine.fs, directory, engine.cluster_id, Going(self._went_on))
+        self._target = Target(runtime.fs, directory, source.cluster_id(), Going(self._went_on))
         self._referenced: list[Referenced] = []
         self._cold: list[tuple[int, int]] = []
-        #: Bytes looked at so far, and how many they will be as far as is known.
+        #: Bytes done so far, and bytes in all as far as is known.
         self.done_bytes = 0
         self.total_bytes = 0
         self.stopping = False
@@ -115,14 +128,14 @@ class Taking:
 
     async def run(self) -> Summary:
         """See the module."""
-        engine = self._engine
-        begin = engine.clock.monotonic_ns()
+        runtime = self._runtime
+        begin = runtime.clock.monotonic_ns()
         try:
-            await engine.run_io(self._target.open)
+            await runtime.run_io(self._target.open)
             await self._copy_ahead()
             self._pins.begin()
-            number, redo = await engine.snapshotter.take()
-            async with engine.segment_worker.paused():
+            number, redo = await self._source.take_snapshot()
+            async with self._source.worker.paused():
                 parts = await self._pin_segments()
                 instant = self._now()
             await self._barrier()
@@ -134,7 +147,7 @@ class Taking:
             raise BackupFailed(f"The backup could not be finished: {error}.") from error
         finally:
             self._pins.end()
-            await engine.run_io(self._target.close)
+            await runtime.run_io(self._target.close)
         return summary
 
     def _intact(self) -> None:
@@ -153,7 +166,7 @@ class Taking:
         self.total_bytes += sum(part.state.data_bytes for part in parts)
         for part in parts:
             self._intact()
-            with suppress(FileNotFoundError):  # dropped, rewritten or moved meanwhile: its turn comes later, or never
+            with suppress(FileNotFoundError):  # dropped, rewritten or moved: step 6 comes back to it if need be
                 await self._run(part.cold, self._share, part, None)
 
     def _is_copied(self, part: Part) -> bool:
@@ -161,15 +174,15 @@ class Taking:
 
     async def _parts(self) -> list[Part]:
         found: list[Part] = []
-        async for topic in in_slices(list(self._engine.catalog.topics.values()), self._engine.clock):
+        async for topic in in_slices(list(self._logs.catalog.topics.values()), self._logs.clock):
             for log in topic.logs:
                 found += [Part(log.topic_id, state) for state in log.held.manifest.states()]
         return found
 
     async def _run(self, cold: bool, job: Callable[..., None], *arguments: object) -> None:
-        """On the pool of those who may wait for what is asked."""
+        """Run a job on the I/O pool, or on the pool of the cold store."""
         try:
-            await (self._engine.run_cold(job, *arguments) if cold else self._engine.run_io(job, *arguments))
+            await (self._runtime.run_cold(job, *arguments) if cold else self._runtime.run_io(job, *arguments))
         except StorageError as error:
             if isinstance(error, BackupFailed | ShuttingDown):
                 raise
@@ -180,41 +193,39 @@ class Taking:
     async def _pin_segments(self) -> list[Part]:
         self._pins.add(part.id for part in await self._parts())
         await self._barrier()
-        parts = await self._parts()  # as frames have left it that were on their way, a move to the cold tier say
+        parts = await self._parts()  # after frames that were in flight, such as a move to the cold tier
         self._pins.add(part.id for part in parts)
         return parts
 
     async def _barrier(self) -> None:
-        """What was submitted before has come out of the log, and is durable."""
-        engine = self._engine
-        waiting = [
-            engine.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True) for shard in engine.shards
-        ]
+        """Wait until everything submitted so far is committed and durable."""
+        logs = self._logs
+        waiting = [logs.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True) for shard in logs.shards]
         for outcome in await asyncio.gather(*waiting, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
     def _now(self) -> Instant:
-        engine = self._engine
-        topics = [topic for topic in engine.catalog.topics.values() if not topic.provisional]
+        logs = self._logs
+        topics = [topic for topic in logs.catalog.topics.values() if not topic.provisional]
         heads = {each.name: each.log.durable_head if each.log.ephemeral else each.log.head for each in topics}
         self._at_instant()
-        return Instant(engine.now_ms(), [shard.completed_end for shard in engine.shards], heads)
+        return Instant(logs.now_ms(), [shard.completed_end for shard in logs.shards], heads)
 
     # -- 5: what every backup holds anew -----------------------------------------------------------------------------
 
     async def _copy_log(self, number: int, redo: Sequence[int], instant: Instant) -> None:
-        engine = self._engine
+        runtime = self._runtime
         path = layout.join("meta", layout.snapshot_name(number))
-        await self._run(False, self._add, path, 0, engine.fs.file_size(layout.join(engine.path, path)))
+        await self._run(False, self._add, path, 0, runtime.fs.file_size(layout.join(runtime.path, path)))
         for shard, (redo_from, end) in enumerate(zip(redo, instant.ends, strict=True)):
-            folder = layout.shard_dir("", shard, len(engine.shards)).lstrip("/")
+            folder = layout.shard_dir("", shard, len(self._logs.shards)).lstrip("/")
             (first, begin), (last, offset) = split(redo_from), split(end)
             for wal in range(first, last + 1):
                 path = layout.join(folder, layout.wal_name(wal))
                 if wal == last and not offset:
-                    break  # nothing of it counts: it may not even be there
-                size = offset if wal == last else engine.fs.file_size(layout.join(engine.path, path))
+                    break  # none of it counts, and the file may be missing
+                size = offset if wal == last else runtime.fs.file_size(layout.join(runtime.path, path))
                 self.total_bytes += size - begin
                 self._intact()
                 await self._run(False, self._add, path, begin, size)
@@ -226,7 +237,7 @@ class Taking:
             self._target.add(path, file, begin, end)
 
     def _open(self, path: str) -> File:
-        return self._engine.fs.open(layout.join(self._engine.path, path), write=False)
+        return self._runtime.fs.open(layout.join(self._runtime.path, path), write=False)
 
     # -- 6: segments -------------------------------------------------------------------------------------------------
 
@@ -252,11 +263,11 @@ class Taking:
             elif part.state.sealed:
                 self._share(part, idx)
             else:
-                # Behind the last entry is what no mark covers, and what may be appended right now.
+                # After the last entry there may be bytes that no mark covers, or that are being appended now.
                 self._add(files.data_path(part.id), 0, idx_entry.unpack(idx, part.seqs - 1).end)
 
     def _index(self, part: Part) -> bytes:
-        """What counts of the .idx, sound: what is deleted in a shared .data it alone says."""
+        """The valid entries of the .idx that count. It alone says what is deleted in a shared .data."""
         if not part.seqs:
             return b""
         path, size = files.idx_path(part.id), part.seqs * ENTRY_SIZE
@@ -268,9 +279,9 @@ class Taking:
 
     def _share(self, part: Part, idx: bytes | None) -> None:
         idx = self._index(part) if idx is None else idx
-        cold = self._engine.store.cold
+        cold = self._segments.store.cold
         if not part.cold:
-            source = open_data(self._engine.fs, self._engine.path, part.id)
+            source = open_data(self._runtime.fs, self._runtime.path, part.id)
         elif cold is None:
             raise BackupFailed("There are segments in the cold tier, and none is configured.")
         else:
@@ -292,15 +303,15 @@ class Taking:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def _finish(self, instant: Instant, parts: list[Part], begin_ns: int) -> Summary:
-        engine, target = self._engine, self._target
+        runtime, target = self._runtime, self._target
         self._intact()
         there = {part.id.plain for part in parts}
         manifest = Manifest(
             version=files.VERSION,
             number=target.number,
-            cluster_id=engine.cluster_id,
+            cluster_id=self._source.cluster_id(),
             taken_ms=instant.taken_ms,
-            shards=len(engine.shards),
+            shards=len(self._logs.shards),
             state_bytes=target.state_bytes,
             pieces=target.pieces,
             shared=[each for id, each in target.shared.items() if id in there],
@@ -308,13 +319,13 @@ class Taking:
             referenced=self._referenced,
             heads=instant.heads,
         )
-        await engine.run_io(target.commit, manifest)
+        await runtime.run_io(target.commit, manifest)
         return Summary(
             directory=target.root,
             number=target.number,
-            cluster_id=engine.cluster_id,
+            cluster_id=self._source.cluster_id(),
             taken_ms=instant.taken_ms,
-            seconds=(engine.clock.monotonic_ns() - begin_ns) / 1e9,
+            seconds=(runtime.clock.monotonic_ns() - begin_ns) / 1e9,
             topics=len(instant.heads),
             segments=len(parts),
             copied_bytes=target.copied_bytes,

@@ -1,13 +1,13 @@
-"""A backup directory while a backup is written to it. Blocking. Each step, and what a crash behind it leaves:
+"""Writes a backup to a backup directory. Blocking. Each step, and what a crash after it leaves:
 
-    1  .data of sealed segments: tmp, fsync, rename     files that no manifest names: the next backup takes them as
-                                                         they are, or removes them
+    1  .data of sealed segments: tmp, fsync, rename     files that no manifest names: the next backup uses or
+                                                         removes them
     2  the state file, fsynced; every folder fsynced     the same
     3  the manifest: tmp, fsync, rename, folder fsync    this backup, and the two before
     4  older manifests unlinked, folder fsynced          this backup and the one before
     5  what neither of them names unlinked               the same
 
-So whenever it ends, the newest manifest that is there names nothing but what is whole and durable.
+So the newest manifest always names only files that are complete and durable.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def hold(fs: FileSystem, root: str) -> Lock:
 
 
 class Target:
-    """Held from `open` to `close`."""
+    """A backup directory, locked from `open` to `close`."""
 
     def __init__(self, fs: FileSystem, root: str, cluster_id: str, going: Going) -> None:
         self._fs = fs
@@ -99,7 +99,7 @@ class Target:
         self.reused_bytes = 0
 
     def open(self) -> None:
-        """Hold the directory, made where missing. Raises BackupRefused (then nothing was changed), OSError."""
+        """Lock the directory; make it if it is missing. Raises BackupRefused (then nothing was changed), OSError."""
         fs, root = self._fs, self.root
         found = fs.listdir(root) if fs.is_dir(root) else []
         cluster_id = read_marker(fs, root)
@@ -130,7 +130,7 @@ class Target:
         self._state = fs.open(layout.join(root, files.state_name(self.number)), create=True, exclusive=True)
 
     def close(self) -> None:
-        """Let go of it, whatever was done; what was begun and is none takes no more room than it must."""
+        """Unlock the directory, and remove what an unfinished backup has left."""
         if self._state is not None:
             self._state.close()
             self._state = None
@@ -148,13 +148,13 @@ class Target:
     # -- what every backup holds anew --------------------------------------------------------------------------------
 
     def add(self, path: str, source: Source, begin: int, end: int) -> None:
-        """The bytes [begin, end) of a file. Raises BackupFailed, OSError."""
+        """Copy the bytes [begin, end) of a file. Raises BackupFailed, OSError."""
         assert self._state is not None
         checksum = copy(source, path, begin, end - begin, self._state, self._end, self._going)
         self._note(path, begin, end - begin, checksum)
 
     def add_bytes(self, path: str, data: bytes) -> None:
-        """A file that has been read."""
+        """Add a file whose content is given."""
         assert self._state is not None
         write_whole(self._state, data, self._end)
         self._going.on(len(data))
@@ -168,7 +168,7 @@ class Target:
     # -- what backups share ------------------------------------------------------------------------------------------
 
     def share(self, id: SegmentId, idx: bytes, source: Source, size: int) -> None:
-        """The .data of a sealed segment, unless it is here. Raises BackupFailed, OSError."""
+        """Copy the .data of a sealed segment, unless the directory has it. Raises BackupFailed, OSError."""
         fs, name = self._fs, files.shared_file(id, files.identity_of(idx))
         path = layout.join(self.root, name)
         before = self.shared.get(id)
@@ -187,11 +187,11 @@ class Target:
         )
 
     def _touch(self, topic_id: int) -> None:
-        """This folder's names are to be made durable. One left by a killed process may owe its own."""
+        """Note a folder to be synced. Its own name may be from a process that was killed before it synced."""
         self._touched.add(layout.join(self.root, files.shared_folder(topic_id)))
 
     def _checksum(self, path: str, size: int) -> str:
-        """Of a file that a backup has left which was not finished: it was put in place when it was whole."""
+        """The checksum of a file that an unfinished backup has left. It was put in place as a whole."""
         with contextlib.closing(self._fs.open(path, write=False)) as file:
             return checksum_of(file, size, self._going)
 
@@ -214,7 +214,7 @@ class Target:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def commit(self, manifest: Manifest) -> int:
-        """From here on it is a backup; the bytes of its manifest. Raises OSError, SegmentError."""
+        """Write the manifest, which completes the backup; returns its bytes. Raises OSError, SegmentError."""
         assert self._state is not None
         fs = self._fs
         self._state.sync()
@@ -228,7 +228,7 @@ class Target:
         self.copied_bytes += len(data)
         try:
             self._prune()
-        except OSError as error:  # the backup is there all the same, and the next one removes it
+        except OSError as error:  # the backup is complete anyway, and the next one tries again
             _log.warning("backup_leftovers", directory=self.root, error=str(error))
         return len(data)
 
@@ -244,7 +244,7 @@ class Target:
         for number in doomed:
             fs.unlink(layout.join(root, files.manifest_name(number)))
         if doomed:
-            fs.sync_dir(root)  # none of them may come back when what it names has gone
+            fs.sync_dir(root)  # no manifest may come back once its files are gone
         for name in fs.listdir(root):
             number = files.state_number(name)
             unfinished = name.endswith(layout.TMP_SUFFIX) and files.manifest_number(

@@ -11,12 +11,13 @@ from storage.state.consumers.unread import unread
 
 if TYPE_CHECKING:
     from storage.consumers.consumers import Consumers
+    from storage.consumers.reclaim import Reclaim
     from storage.log.logs import Logs
     from storage.state.catalog import Topic
     from storage.state.consumers.consumer import Consumer
 
 
-def collect_consumers(logs: Logs, consumers: Consumers) -> list[Family]:
+def collect_consumers(logs: Logs, consumers: Consumers, reclaim: Reclaim) -> list[Family]:
     """Metric families of consumers; none before the engine is ready."""
     if not logs.ready:
         return []
@@ -45,6 +46,8 @@ def collect_consumers(logs: Logs, consumers: Consumers) -> list[Family]:
         per_consumer("topics_consumer_unread", [unread(topic.log, each.cursor_seq) for topic, each in shown]),
         per_consumer("topics_consumer_unpersisted", [each.unpersisted for _, each in shown]),
         *_totals(consumers),
+        METRICS.whole("topics_consumed_records", reclaim.records),
+        METRICS.whole("topics_consumed_failures", reclaim.failures),
     ]
 
 

@@ -1,1 +1,1 @@
-"""The write path: checked records become frames, one writer a shard logs them, `apply` publishes them."""
+"""The write path: `append` makes frames of records, `writer` writes and syncs them, `publisher` applies them."""

@@ -1,8 +1,14 @@
-"""The write path, from checked records to a ticket in a shard's queue.
+"""The write path on the event loop: from the records of a request to a submission in a shard's queue.
 
-Everything that decides about a write (kind, key, expected_seq, caps, limits) and the assignment of its seqs happen in
-one step of the event loop, so that they are exact under concurrency; what must be waited for (a key that is pending,
-room in the queue, a seq reservation) is waited for before it, and then everything is looked at again.
+    Engine.append, try_append, try_append_coalesced
+        Appender   one of an engine: what writes need; joins single records that arrive in the same turn of the loop
+        Write      one write: check, wait for what blocks it, assign seqs, encode, enqueue
+        Shard      (storage/log/writer.py) writes and syncs; the outcome comes back to the Write
+
+Every decision about a write (type of the topic, idempotency key, expected_seq, caps, limits) and the assignment of
+its seqs happen in one step of the event loop, so they are exact under concurrency. What has to be waited for (a write
+with the same key, room in the queue, a seq reservation) is waited for before that step, and then everything is checked
+again.
 
 Source: docs/reference/api.md#records, docs/reference/guarantees.md#crash-points-of-a-write.
 """
@@ -11,48 +17,222 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-from storage.config import Durability, TopicConfig, TopicType
+import msgspec
+
+from storage.config import Discard, Durability, TopicConfig, TopicType
 from storage.errors import (
     IdempotencyConflict,
     InvalidRequest,
+    LimitReached,
+    RecordTooLarge,
     SeqConflict,
     ShuttingDown,
     StorageError,
+    StorageFull,
     TopicFull,
     TopicNotFound,
 )
 from storage.format import control
-from storage.format.blocks import total
-from storage.log.admission import announce, check_caps, check_limits, eviction, over_caps
-from storage.log.blockers import Blocker, wait_done
+from storage.format.blocks import largest, total
 from storage.log.contents import Contents, encoded, hash_of, measured
-from storage.log.encode import WriteHeader, assemble
-from storage.log.pending_losses import announce_losses
-from storage.log.submission import Both, Outcome, Submission
-from storage.log.validation import MAX_U64, check_address, check_cleanup, check_text
+from storage.log.encode import WriteHeader, assemble, encode_controls
+from storage.log.logs import Logs
+from storage.log.reservation import Reservations
+from storage.log.submission import Outcome, Submission
+from storage.log.validation import MAX_U64, check_address, check_cleanup, check_plain, check_text
 from storage.records.batches import AppendedRecords
 from storage.records.partitions import is_address
-from storage.records.values import Appended, ProducerBatch, StoredBodies
+from storage.records.values import Appended, LossCause, PlainRecords, ProducerBatch, StoredBodies
 from storage.state.catalog import Topic
+from storage.state.consumers.consumed_floor import consumed_floor
 from storage.state.keys import key_digest
 from storage.state.log import Log
+from storage.state.manifest import Segment
 from storage.state.partition_rules import check_partitions
+from storage.state.producer_table import Sent
 from storage.state.retained import Eviction
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
     from storage.log.writer import Shard
+
+#: What a write has to wait for; the wait begins when it is called.
+Blocker: TypeAlias = Callable[[], Awaitable[Any]]
+
+#: Single records of one topic and node that become one write, at most.
+MAX_COALESCED: Final = 256
+#: Up to so many records that are data alone a write checks itself: `measured` takes several calls for it.
+_FEW: Final = 16
+
+
+class TopicMaker(Protocol):
+    """Creates topics: `storage.topics.admin`."""
+
+    def check_limit(self) -> None: ...
+
+    def provisional(self, name: str, config: TopicConfig) -> tuple[Topic, control.TopicCreate]: ...
+
+    async def put(self, name: str, config: TopicConfig) -> bool: ...
+
+
+class ProducerSequences(Protocol):
+    """The sequence numbers of idempotent producers: `storage.topics.producers`."""
+
+    pending: dict[tuple[int, int], asyncio.Future[int | None]]
+
+    def check(self, batch: ProducerBatch) -> None: ...
+
+    def known(self, log: Log, batch: ProducerBatch, count: int) -> Sent | None: ...
+
+    async def answer(self, log: Log, batch: ProducerBatch, count: int) -> Sent | None: ...
+
+    def assign(self, log: Log, batch: ProducerBatch, count: int, first_seq: int, ts: int) -> None: ...
+
+
+class ExpiredRecords(Protocol):
+    """Evicts expired records from a full topic: `storage.topics.expiry`."""
+
+    def may_be_due(self, topic: Topic) -> bool: ...
+
+    async def make_room(self, topic: Topic, full: TopicFull) -> None: ...
+
+
+class SegmentDetails(Protocol):
+    """Loads the details of segments that an eviction has to know: `storage.segments.details`."""
+
+    async def load_to_evict(self, log: Log, segment: Segment | None) -> None: ...
+
+    def look_ahead(self, log: Log, seq: int) -> None: ...
+
+
+class PendingAppend(NamedTuple):
+    """A write of one record. Either `on_result` is called with its outcome, or `fallback`: then nothing was done.
+    Neither may raise: others of the same turn are called behind them."""
+
+    data: msgspec.Raw
+    on_result: Callable[[Appended | Exception], None]
+    fallback: Callable[[], None]
+
+
+class Appender:
+    """What every write of an engine needs, and the coalescing of single records.
+
+    Most of the cost of a write of one record is not the record. Single records that arrive in the same turn of the
+    event loop, for one topic and from one node, become one `Write`: checked, given seqs, encoded and published
+    together. On disk each is a unit of its own, as if they had come one after the other: after a crash any prefix of
+    them may be there, and those that were answered are in it. If anything stands in the way of all of them together
+    (a cap, a limit, something to wait for), each is tried by itself.
+    """
+
+    def __init__(
+        self,
+        logs: Logs,
+        reservations: Reservations,
+        topics: TopicMaker,
+        producers: ProducerSequences,
+        expiry: ExpiredRecords,
+        segments: SegmentDetails,
+    ) -> None:
+        self.logs = logs
+        self.options = options = logs.options
+        self.reservations = reservations
+        self.topics = topics
+        self.producers = producers
+        self.expiry = expiry
+        self.segments = segments
+        self._pending: dict[tuple[str, str | None], list[PendingAppend]] = {}
+        #: No more than a batch may have, and far fewer than the queue holds: a write larger than the queue is let in
+        #: only while nothing else is in flight.
+        self._most = max(1, min(MAX_COALESCED, options.max_batch_records, options.wal_queue_frames // 8))
+
+    def add(self, name: str, node: str | None, one: PendingAppend) -> bool:
+        """Write it with the others of this turn of the loop. False: nothing was done, and nobody will be called.
+
+        If its shard has nothing in flight it is written at once: a lone writer does not wait for others.
+        """
+        if not self._pending:
+            logs = self.logs
+            topic = logs.catalog.topics.get(name)
+            if topic is None or not logs.shards[topic.log.shard].unresolved:
+                return self._attempt(name, node, [one])
+            logs.runtime.loop.call_soon(self._write_pending)
+        self._pending.setdefault((name, node), []).append(one)
+        return True
+
+    def _write_pending(self) -> None:
+        pending, self._pending = self._pending, {}
+        for (name, node), appends in pending.items():
+            for begin in range(0, len(appends), self._most):
+                self._write_all(name, node, appends[begin : begin + self._most])
+
+    def _write_all(self, name: str, node: str | None, appends: list[PendingAppend]) -> None:
+        if len(appends) > 1:
+            try:
+                if self._attempt(name, node, appends):
+                    return
+            except StorageError:
+                pass  # perhaps because of one of them: each is tried by itself
+            except Exception as error:  # nobody knows how far they came: a second try could write them twice
+                for each in appends:
+                    each.on_result(error)
+                return
+        for each in appends:
+            try:
+                is_on_its_way = self._attempt(name, node, [each])
+            except StorageError:
+                is_on_its_way = False
+            except Exception as error:
+                each.on_result(error)
+                continue
+            if not is_on_its_way:
+                each.fallback()
+
+    def _attempt(self, name: str, node: str | None, appends: list[PendingAppend]) -> bool:
+        if len(appends) == 1:
+            data, on_result, _ = appends[0]
+            return Write(self, name, PlainRecords((data,)), node=node).attempt(on_result)
+        write = Write(self, name, PlainRecords([each.data for each in appends]), node=node, writers=len(appends))
+        return write.attempt(_ToEach([each.on_result for each in appends]))
+
+
+class _ToEach:
+    """Calls back every writer of a coalesced write with its own seq."""
+
+    __slots__ = ("_callbacks",)
+
+    def __init__(self, on_result: list[Callable[[Appended | Exception], None]]) -> None:
+        self._callbacks = on_result
+
+    def __call__(self, outcome: Appended | Exception) -> None:
+        if isinstance(outcome, Exception):
+            for on_result in self._callbacks:
+                on_result(outcome)
+            return
+        topic, head_seq = outcome.topic, outcome.head_seq
+        written_ms, synced_ms = outcome.wal_append_ms, outcome.fsync_ms
+        for seq, on_result in enumerate(self._callbacks, outcome.first_seq):
+            on_result(
+                Appended(
+                    topic=topic,
+                    first_seq=seq,
+                    last_seq=seq,
+                    head_seq=head_seq,
+                    count=1,
+                    wal_append_ms=written_ms,
+                    fsync_ms=synced_ms,
+                )
+            )
 
 
 class Write:
-    """One append request on its way through. Made, run once, thrown away."""
+    """One write, used once. As the outcome of its own submission it passes the answer on to `on_result`."""
 
     __slots__ = (
         "apart",
+        "appender",
         "config",
         "count",
         "create",
@@ -61,7 +241,6 @@ class Write:
         "dest_id",
         "digest",
         "durable",
-        "engine",
         "eviction",
         "expected_seq",
         "first_seq",
@@ -73,6 +252,7 @@ class Write:
         "move",
         "name",
         "node",
+        "on_result",
         "over",
         "payloads",
         "producer",
@@ -86,31 +266,31 @@ class Write:
 
     def __init__(
         self,
-        engine: Engine,
+        appender: Appender,
         name: str,
         records: Contents,
         *,
-        node: str | None,
-        key: str | None,
-        strict: bool,
-        create: bool,
-        config: TopicConfig | None,
-        expected_seq: int | None,
+        node: str | None = None,
+        key: str | None = None,
+        strict: bool = False,
+        create: bool = False,
+        config: TopicConfig | None = None,
+        expected_seq: int | None = None,
         producer: ProducerBatch | None = None,
         hasten: bool = False,
         move: tuple[int, Sequence[int]] | None = None,
         dest_id: int = 0,
         writers: int = 1,
     ) -> None:
-        """`move`: (source topic_id, seqs) of the records that these are the copies of, for the topic `dest_id` and no
-        other of its name, as stored bodies; they are synced whatever the class, and exempt from the limits that their
-        originals kept.
+        """`move`: (source topic_id, seqs) of the records of which these are copies, for the topic `dest_id` and no
+        other of that name. They are stored bodies, are synced whatever the topic's durability class, and are exempt
+        from the limits that their originals kept.
 
-        `hasten`: its sync is not to wait for the timer of its class; the ack does not wait for it all the same.
-        `writers` above 1: each of its plain records is a write, and becomes a unit, of its own (see
-        `storage.log.coalescer`), but where others go to a cap to make room for them: what goes and what comes is one
-        unit, all of it."""
-        self.engine = engine
+        `hasten`: the sync does not wait for the timer of the durability class; the ack still does not wait for it.
+        `writers` above 1: each of the plain records is a write, and becomes a unit, of its own (see `Appender`),
+        unless they evict older records to stay under a cap: what goes and what comes is one unit.
+        """
+        self.appender = appender
         self.move = move
         self.dest_id = dest_id
         self.name = name
@@ -130,145 +310,222 @@ class Write:
         self.total = 0
         self.digest = b""
         self.hash: bytes | None = None
+        #: The field that delays a record; empty when none is delayed.
         self.delayed = ""
-        #: Goes into the batch behind the records.
+        #: Frames of the batch behind the records.
         self.trailing: Sequence[control.Control] = ()
         if move is not None and len(move[1]) > 1:
             self.trailing = (control.Moved(source_id=move[0], seqs=[*move[1]]),)
         self.created = False
         self.held_ns = 0
         self.durable = False
-        #: (records, bytes) by which it brings its log over its caps, and what goes for them, as far as it is there.
+        #: (records, bytes) by which this write takes its log over its caps, and what to evict, as far as it is there.
         self.over: tuple[int, int] | None = None
         self.eviction: Eviction | None = None
         self.log: Log
         self.first_seq = 0
         self.submission: Submission | None = None
+        self.on_result: Callable[[Appended | Exception], None]
 
     async def run(self) -> Appended:
-        """Check, wait for what must be waited for, enqueue, wait for the log."""
+        """Check, wait for what blocks the write, enqueue it and wait until it is committed."""
+        logs = self.appender.logs
         self._check()
         while True:
-            topic = self.engine.catalog.topics.get(self.name)
+            topic = logs.catalog.topics.get(self.name)
             if topic is not None and (known := await self._known(topic)) is not None:
                 return known
-            topic = self.engine.catalog.topics.get(self.name)
+            topic = logs.catalog.topics.get(self.name)
             blocker = self._blocker(topic)
             if blocker is None:
                 break
-            await asyncio.ensure_future(blocker())  # a task: every round lets the loop go on
-        submission = self._enqueue(topic)
+            await asyncio.ensure_future(blocker())  # as a task: every round lets the loop run others
+        submission = self._prepare(topic)
         if submission is not None:
-            done = self.engine.loop.create_future()
-            self._submit(submission, done)
-            await asyncio.shield(done)  # a caller that goes away does not stop the write, nor what hangs on it
+            done = logs.runtime.loop.create_future()
+            logs.shards[self.log.shard].enqueue(submission, self._shared(done))
+            await asyncio.shield(
+                done
+            )  # a caller that is cancelled cancels neither the write nor those that wait for it
         return self.finish()
 
-    def attempt(self, outcome: Outcome) -> bool:
-        """Enqueue if nothing has to be waited for: True, and `outcome` is told, on the loop.
+    def attempt(self, on_result: Callable[[Appended | Exception], None]) -> bool:
+        """Enqueue if nothing blocks the write: True, and `on_result` will be called on the loop; it must not raise.
 
-        False: nothing was done, and it takes `appended`. Raises what stands against the write, as `appended` would.
+        False: nothing was done, and the write needs `run`. Raises what stands against the write, as `run` would.
         """
         self._check()
-        topic = self.engine.catalog.topics.get(self.name)
-        if topic is None or topic.logs[0].ephemeral:
+        logs = self.appender.logs
+        topic = logs.catalog.topics.get(self.name)
+        if topic is None or topic.log.ephemeral:
             return False
-        if (self.key is not None or self.producer is not None) and self._seen(topic.logs[0]):
+        idempotent = self.key is not None or self.producer is not None
+        if idempotent and self._seen(topic.log):
             return False
         if self._blocker(topic) is not None:
             return False
-        submission = self._enqueue(topic)
+        submission = self._prepare(topic)
         assert submission is not None  # only ephemeral topics have none
-        self._submit(submission, outcome)
+        self.on_result = on_result
+        logs.shards[self.log.shard].enqueue(submission, self._shared(self) if idempotent else self)
         return True
 
+    # -- the outcome -------------------------------------------------------------------------------------------------
+
     def finish(self) -> Appended:
-        """The write has been committed: the answer to it."""
-        submission = self.submission
-        topic = self.engine.catalog.by_id.get(self.log.topic_id)
-        if submission is not None and topic is not None:
-            self.engine.reservations.look_ahead(topic)
-        answer = self._answer(self.log, self.first_seq, self.count, created=self.created)
+        """The answer to this write, which is committed."""
+        submission, log = self.submission, self.log
+        written_ms = synced_ms = 0.0
         if submission is not None:
-            answer.wal_append_ms = (submission.written_ns - submission.enqueued_ns) / 1e6
+            if not self.durable and (topic := self.appender.logs.catalog.by_id.get(log.topic_id)) is not None:
+                self.appender.reservations.look_ahead(topic)
+            written_ms = (submission.written_ns - submission.enqueued_ns) / 1e6
             if self.durable:
-                answer.fsync_ms = (submission.synced_ns - submission.written_ns) / 1e6
-        answer.throttle_wait_ms = self.held_ns / 1e6
-        return answer
+                synced_ms = (submission.synced_ns - submission.written_ns) / 1e6
+        first_seq = self.first_seq
+        return Appended(
+            topic=self.name,
+            first_seq=first_seq,
+            last_seq=first_seq + self.count - 1,
+            head_seq=log.head,
+            count=self.count,
+            created=self.created,
+            wal_append_ms=written_ms,
+            fsync_ms=synced_ms,
+            throttle_wait_ms=self.held_ns / 1e6,
+        )
+
+    def done(self) -> bool:
+        """For the shard, which asks a future the same: a callback waits until it is called."""
+        return False
+
+    def set_result(self, _: Any, /) -> None:
+        outcome: Appended | Exception
+        try:
+            outcome = self.finish()
+        except Exception as error:  # `run` would raise it; the outcomes behind this one have to be told
+            outcome = error
+        # The submission refers to this write. If the circle stayed, the request's bytes would stay until the garbage
+        # collector runs, and every request would need fresh memory instead of its predecessor's.
+        self.submission = None
+        self.on_result(outcome)
+
+    def set_exception(self, exception: StorageError, /) -> None:
+        self.submission = None
+        self.on_result(exception)
+
+    def _shared(self, outcome: Outcome) -> Outcome:
+        """The same outcome, for those too who wait for this write's key or its producer's batch."""
+        appender, topic_id = self.appender, self.log.topic_id
+        if self.key is not None:
+            keys, key_id = appender.logs.pending_keys, (topic_id, self.digest)
+            waited_for = keys[key_id] = appender.logs.runtime.loop.create_future()
+            outcome = _Both(outcome, waited_for, partial(keys.pop, key_id, None))
+        if self.producer is not None:
+            batches, sent = appender.producers.pending, (topic_id, self.first_seq)
+            waited_for = batches[sent] = appender.logs.runtime.loop.create_future()
+            outcome = _Both(outcome, waited_for, partial(batches.pop, sent, None))
+        return outcome
 
     # -- checks ------------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        engine, options = self.engine, self.engine.options
+        """Everything that does not depend on the topic: names, sizes, counts."""
+        appender, options, records = self.appender, self.appender.options, self.records
         if self.move is not None:
-            assert isinstance(self.records, StoredBodies)  # a copy of what is in the log
-            self.payloads = self.records.payloads
+            assert isinstance(records, StoredBodies)  # a copy of what is in the log
+            self.payloads = records.payloads
             self.total = total(self.payloads)
             return
-        check_address(self.name)
+        if self.name not in appender.logs.catalog.topics:
+            check_address(self.name)
         if self.node is not None:
             check_text(self.node, "node", options.max_node_bytes)
         if self.key is not None:
             check_text(self.key, "idempotency_key", options.max_key_bytes)
             self.digest = key_digest(self.key)
         if self.producer is not None:
-            engine.producers.check(self.producer)
+            appender.producers.check(self.producer)
         if self.expected_seq is not None and not 0 <= self.expected_seq <= MAX_U64:
             raise InvalidRequest("expected_seq must be a seq (0 or more).", field="expected_seq")
-        self.records, self.payloads, self.delayed = measured(self.records, options, engine.now_ms)
-        self.total = total(self.payloads)
+        if 0 < self.count <= _FEW and isinstance(records, PlainRecords):  # most writes
+            self.payloads = array("I", map(len, records))
+            self.total = sum(self.payloads)
+            if self.count > options.max_batch_records or max(self.payloads) > options.max_record_bytes:
+                check_plain(records, options)  # raises
+        else:
+            self.records, self.payloads, self.delayed = measured(records, options, appender.logs.now_ms)
+            self.total = total(self.payloads)
         if self.key is not None:
             self.hash = hash_of(self.records, self.payloads, self.node)
 
     def _seen(self, log: Log) -> bool:
-        """Whether this key or batch is on its way, or known already. Raises what a producer's batch is told."""
-        if self.producer is not None and self.engine.producers.known(log, self.producer, self.count) is not None:
+        """Whether this key or batch is in flight or known already. Raises what stands against a producer's batch."""
+        appender = self.appender
+        if self.producer is not None and appender.producers.known(log, self.producer, self.count) is not None:
             return True
         if self.key is None:
             return False
-        window_ms = self.engine.catalog.by_id[log.topic_id].config.idempotency_window_ms
-        return (log.topic_id, self.digest) in self.engine.pending_keys or (
-            log.keys is not None and log.keys.find(self.digest, self.engine.now_ms(), window_ms) is not None
+        logs = appender.logs
+        window_ms = logs.catalog.by_id[log.topic_id].config.idempotency_window_ms
+        return (log.topic_id, self.digest) in logs.pending_keys or (
+            log.keys is not None and log.keys.find(self.digest, logs.now_ms(), window_ms) is not None
         )
 
     async def _known(self, topic: Topic) -> Appended | None:
-        """The answer for a key or a producer's batch that was there before; waits for one that is on its way."""
-        log = topic.log
+        """The answer of an earlier write with the same key or producer batch; waits for one in flight."""
+        log, logs = topic.log, self.appender.logs
         if self.producer is not None:
-            sent = await self.engine.producers.answer(log, self.producer, self.count)
+            sent = await self.appender.producers.answer(log, self.producer, self.count)
             if sent is not None:
-                return self._answer(log, sent.first_seq, self.count, deduped=True)
+                return self._deduped(log, sent.first_seq, self.count)
         if self.key is None:
             return None
-        pending = self.engine.pending_keys.get((log.topic_id, self.digest))
+        pending = logs.pending_keys.get((log.topic_id, self.digest))
         if pending is not None:
-            await asyncio.shield(pending)  # its outcome, an error included, is this request's too
+            await asyncio.shield(pending)  # its outcome is this write's outcome too, an error included
         window_ms = topic.config.idempotency_window_ms
-        found = log.keys.find(self.digest, self.engine.now_ms(), window_ms) if log.keys else None
+        found = log.keys.find(self.digest, logs.now_ms(), window_ms) if log.keys else None
         if found is None:
             return None
         differs = found.hash != self.hash
         if differs and self.strict:
             raise IdempotencyConflict(first_seq=found.first_seq)
-        return self._answer(log, found.first_seq, found.count, deduped=True, payload_differs=differs)
+        return self._deduped(log, found.first_seq, found.count, payload_differs=differs)
+
+    def _deduped(self, log: Log, first_seq: int, count: int, *, payload_differs: bool = False) -> Appended:
+        return Appended(
+            topic=self.name,
+            first_seq=first_seq,
+            last_seq=first_seq + count - 1,
+            head_seq=log.head,
+            count=count,
+            deduped=True,
+            payload_differs=payload_differs,
+        )
 
     def _blocker(self, topic: Topic | None) -> Blocker | None:
-        """None when the write can be enqueued now; what to wait for; or raises what stands against it."""
-        engine = self.engine
-        if engine.closing:
+        """None when the write can be enqueued now, else what to wait for. Raises what stands against the write.
+
+        Everything is checked against the assigned view of the log, in the same step of the loop that assigns the seqs,
+        so the answer is exact.
+        """
+        appender, logs = self.appender, self.appender.logs
+        if logs.closing:
             raise ShuttingDown()
         if topic is None:
             return self._check_new_topic()
-        if self.move is not None and topic.topic_id != self.dest_id:
+        topic_id = topic.topic_id
+        if self.move is not None and topic_id != self.dest_id:
             raise TopicNotFound(self.name)
-        config, log = topic.config, topic.logs[0]
+        config, log = topic.config, topic.log
         if self.delayed:
-            self._check_kind(config)
-        changing = engine.changing.get(topic.topic_id)
+            self._check_type(config)
+        changing = logs.changing.get(topic_id)
         if changing is not None:
-            return partial(wait_done, changing)
-        if self.key is not None and (log.topic_id, self.digest) in engine.pending_keys:
-            return partial(wait_done, engine.pending_keys[log.topic_id, self.digest])
+            return partial(_wait_done, changing)
+        if self.key is not None and (topic_id, self.digest) in logs.pending_keys:
+            return partial(_wait_done, logs.pending_keys[topic_id, self.digest])
         if self.expected_seq is not None:
             self._check_expected(log.assigned_head)
         capped = config.cap_records or config.cap_bytes or config.consumed_max_bytes
@@ -276,56 +533,57 @@ class Write:
             try:
                 check_caps(config, log, self.payloads, self.total)
             except TopicFull as full:
-                if not engine.expiry.may_be_due(topic):
+                if not appender.expiry.may_be_due(topic):
                     raise
-                return partial(engine.expiry.make_room, topic, full)  # what has expired takes no room
-        check_limits(engine, config, self.total, has_key=self.key is not None)
-        shard = engine.shards[log.shard]
-        shard.refuse_when_full()
-        if log.topic_id in engine.pending_losses:
-            return partial(announce_losses, engine, log)
+                return partial(appender.expiry.make_room, topic, full)  # what has expired takes no room
+        if self.key is not None or log.ephemeral or appender.options.max_total_bytes:
+            check_limits(logs, config, self.total, has_key=self.key is not None)
+        shard = logs.shards[log.shard]
+        if shard.log.failed is not None or shard.log.full:
+            shard.refuse_when_full()
+        if topic_id in logs.unannounced_losses:
+            return partial(logs.announce_losses, log)
         self.over = over_caps(config, log, self.count, self.total) if capped else None
         if self.over is not None:
             eviction_plan = log.plan_eviction(*self.over)
             if not isinstance(eviction_plan, Eviction):
-                return partial(engine.segments.load_to_evict, log, eviction_plan)
+                return partial(appender.segments.load_to_evict, log, eviction_plan)
             self.eviction = eviction_plan
-        frames = self.count + 3
-        if not shard.has_room(frames, self.total):
-            return partial(self._wait_room, shard, frames)
+        if shard.unresolved and not shard.has_room(self.count + 3, self.total):
+            return partial(self._wait_room, shard, self.count + 3)
         if config.durability is not Durability.FSYNC and log.assigned_head + self.count > log.reserved:
-            return partial(engine.reservations.extend, log, self.count)
+            return partial(appender.reservations.extend, log, self.count)
         return None
 
     async def _wait_room(self, shard: Shard, frames: int) -> None:
-        clock = self.engine.clock
+        clock = self.appender.logs.clock
         began_ns = clock.monotonic_ns()
         await shard.wait_room(frames, self.total, self.held_ns)
         self.held_ns += clock.monotonic_ns() - began_ns
 
     def _check_new_topic(self) -> Blocker | None:
-        if not self.create:
+        """The checks of a write that creates its topic."""
+        if not self.create or is_address(self.name):
             raise TopicNotFound(self.name)
-        if is_address(self.name):
-            raise TopicNotFound(self.name)
-        config = self._new_config()
+        appender, logs, config = self.appender, self.appender.logs, self._new_config()
         check_cleanup(config, "config.")
-        check_partitions(self.engine.catalog, self.engine.options, self.name, config, None, "config.")
-        self._check_kind(config)
+        check_partitions(logs.catalog, appender.options, self.name, config, None, "config.")
+        self._check_type(config)
         self._check_expected(0)
         check_caps(config, None, self.payloads, self.total)
-        check_limits(self.engine, config, self.total, has_key=self.key is not None)
-        self.engine.admin.check_limit()
+        check_limits(logs, config, self.total, has_key=self.key is not None)
+        appender.topics.check_limit()
         if config.durability is Durability.EPHEMERAL or config.partitions > 1:
-            # Its records never reach the log, or not all of the topic is one log: it cannot be made in their batch.
+            # The records of an ephemeral topic never reach the log, and a topic of several partitions is several logs:
+            # neither can be created in the batch of the records.
             return partial(self._make_topic, config)
         return None
 
     async def _make_topic(self, config: TopicConfig) -> None:
-        if self.name not in self.engine.catalog.topics:  # else another write was faster, and its config counts
-            self.created = await self.engine.admin.put(self.name, config)
+        if self.name not in self.appender.logs.catalog.topics:  # else another write was first, and its config counts
+            self.created = await self.appender.topics.put(self.name, config)
 
-    def _check_kind(self, config: TopicConfig) -> None:
+    def _check_type(self, config: TopicConfig) -> None:
         if self.delayed and config.type is not TopicType.QUEUE:
             raise InvalidRequest(f"{self.delayed} is for queues only; {self.name} is a log.", field=self.delayed)
 
@@ -340,48 +598,46 @@ class Write:
                 head_seq=head_seq,
             )
 
-    # -- the write ---------------------------------------------------------------------------------------------------
+    # -- the unit ----------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, topic: Topic | None) -> Submission | None:
-        """Give the write its seqs. What is returned is to be submitted; None: it is published already, in memory."""
-        engine = self.engine
-        now = engine.now_ms()
+    def _prepare(self, topic: Topic | None) -> Submission | None:
+        """Assign the seqs and encode. The submission has to be enqueued; None: the write is published, in memory."""
+        appender, logs = self.appender, self.appender.logs
+        now = logs.now_ms()
         before: list[control.Control] = []
         if topic is None:
             self.created = True
-            topic, creation = engine.admin.provisional(self.name, self._new_config())
+            topic, creation = appender.topics.provisional(self.name, self._new_config())
             before.append(creation)
-            if (first_reserve := engine.reservations.first(topic, self.count)) is not None:
+            if (first_reserve := appender.reservations.first(topic, self.count)) is not None:
                 before.append(first_reserve)
             self.over = over_caps(topic.config, topic.log, self.count, self.total)
-        log = topic.logs[0]
+        log = topic.log
         self.log, self.first_seq = log, log.assigned_head + 1
         durable = self.durable = topic.config.durability is Durability.FSYNC
         head = WriteHeader(log.topic_id, self.first_seq, now, durable, self.node.encode() if self.node else b"")
         over = self.over
         if over is not None:
             self.apart = False
-        more = over is not None or bool(self.trailing)
-        appends, appended = self._encode(head, more=more)
+        appends, appended = self._encode(head, more=over is not None or bool(self.trailing))
         entry = log.reserve(appended)
         after: list[control.EvictWatermark] = []
         if over is not None:
             eviction_plan = self.eviction
             if eviction_plan is None or eviction_plan.short:
-                eviction_plan = log.plan_eviction(*over)  # some of what it brings goes, too
-                assert isinstance(eviction_plan, Eviction), "all that is in segments goes, and takes no look at sizes"
+                eviction_plan = log.plan_eviction(*over)  # some of the new records go, too
+                assert isinstance(eviction_plan, Eviction), "whole segments go, which needs no look at their records"
             after.append(eviction(topic.config, log, eviction_plan))
             log.assign_eviction(eviction_plan)
-            engine.segments.look_ahead(log, eviction_plan.floor)
-        behind = [*self.trailing, *after]
+            appender.segments.look_ahead(log, eviction_plan.floor)
         if self.producer is not None:
-            engine.producers.assign(log, self.producer, self.count, self.first_seq, now)
+            appender.producers.assign(log, self.producer, self.count, self.first_seq, now)
         whole = assemble(
             appends,
             appended,
             head,
             before=before,
-            after=behind,
+            after=[*self.trailing, *after],
             key=self.key,
             hash=self.hash,
             move=(self.move[0], self.move[1][0]) if self.move is not None and len(self.move[1]) == 1 else None,
@@ -389,12 +645,11 @@ class Write:
             apart=self.apart,
         )
         if log.ephemeral:
-            durable_go = bool(after) and not log.in_memory_only
-            engine.publisher.in_memory(log, whole, entry)
-            if durable_go:
-                announce(engine, log, after)
+            from_before = bool(after) and not log.in_memory_only
+            logs.publisher.publish(whole.unit, whole.payload, 0, 0, entry)
+            if from_before:
+                _write_evictions(logs, log, after)
             return None
-        shard = engine.shards[log.shard]
         self.submission = Submission(
             whole.unit,
             whole.payload,
@@ -403,7 +658,7 @@ class Write:
             ts=now,
             needs_sync=durable or self.created or self.move is not None,
             hasten=self.hasten,
-            generation=shard.generation,
+            generation=logs.shards[log.shard].generation,
             entry=entry,
             writers=self.writers,
         )
@@ -412,49 +667,119 @@ class Write:
     def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes, AppendedRecords]:
         return encoded(self.records, head, self.payloads, more=more, apart=self.apart)
 
-    def _submit(self, submission: Submission, outcome: Outcome) -> None:
-        engine, log = self.engine, self.log
-        if self.key is not None:
-            key_id = (log.topic_id, self.digest)
-            done_once = engine.pending_keys[key_id] = engine.loop.create_future()
-            outcome = Both(outcome, done_once, partial(engine.pending_keys.pop, key_id, None))
-        if self.producer is not None:
-            pending, sent = engine.producers.pending, (log.topic_id, self.first_seq)
-            over = pending[sent] = engine.loop.create_future()
-            outcome = Both(outcome, over, partial(pending.pop, sent, None))
-        engine.shards[log.shard].enqueue(submission, outcome)
 
-    def _answer(self, log: Log, first_seq: int, count: int, **more: bool) -> Appended:
-        return Appended(
-            topic=self.name, first_seq=first_seq, last_seq=first_seq + count - 1, head_seq=log.head, count=count, **more
+class _Both:
+    """Calls `before`, then passes an outcome on to `first` and to `second`, for which perhaps nobody waits."""
+
+    __slots__ = ("_before", "_first", "_second")
+
+    def __init__(self, first: Outcome, second: asyncio.Future[Any], before: Callable[[], object]) -> None:
+        self._first = first
+        self._second = second
+        self._before = before
+
+    def done(self) -> bool:
+        return False  # the second has to be told even if the first was cancelled
+
+    def set_result(self, result: Any, /) -> None:
+        self._before()
+        if not self._second.done():
+            self._second.set_result(result)
+        if not self._first.done():
+            self._first.set_result(result)
+
+    def set_exception(self, exception: Any, /) -> None:
+        self._before()
+        if not self._second.done():
+            self._second.set_exception(exception)
+            self._second.exception()  # marks it as looked at, in case nobody waits
+        if not self._first.done():
+            self._first.set_exception(exception)
+
+
+async def _wait_done(future: asyncio.Future[Any]) -> None:
+    """Wait for the end of other work, whatever its outcome."""
+    await asyncio.wait([future])
+
+
+# -- caps and limits -------------------------------------------------------------------------------------------------
+
+
+def check_caps(config: TopicConfig, log: Log | None, payloads: array[int], total_bytes: int) -> None:
+    """Raises RecordTooLarge for what can never fit, TopicFull (discard "reject") for what does not fit now."""
+    count, cap_records, cap_bytes = len(payloads), config.cap_records, config.cap_bytes
+    if not cap_records and not cap_bytes and not config.consumed_max_bytes:
+        return
+    if (most := config.most_bytes) and (longest := largest(payloads)) > most:
+        raise _never_fits(longest, "cap_bytes" if most == cap_bytes else "consumed_max_bytes", most)
+    if config.discard is not Discard.REJECT:
+        return
+    if cap_bytes and total_bytes > cap_bytes:
+        raise _never_fits(total_bytes, "cap_bytes", cap_bytes)
+    if cap_records and count > cap_records:
+        raise RecordTooLarge(
+            f"{count} records can never fit under cap_records {cap_records}.", field="records", max=cap_records
+        )
+    held, size = (log.assigned_count, log.assigned_bytes) if log else (0, 0)
+    if (cap_records and held + count > cap_records) or (cap_bytes and size + total_bytes > cap_bytes):
+        raise TopicFull(count=held, bytes=size, cap_records=cap_records, cap_bytes=cap_bytes)
+
+
+def _never_fits(size_bytes: int, bound: str, max_bytes: int) -> RecordTooLarge:
+    what = f"{size_bytes} bytes can never fit under {bound} {max_bytes}."
+    return RecordTooLarge(what, field="records", max=max_bytes)
+
+
+def over_caps(config: TopicConfig, log: Log, records: int, size_bytes: int) -> tuple[int, int] | None:
+    """(records, bytes) by which the log would exceed its caps with this much more in it; None: it would not.
+
+    The bound on what waits for consumers is a cap like the others, except with `discard: reject`: the oldest go.
+    """
+    most_bytes = config.most_bytes
+    over_records = log.assigned_count + records - config.cap_records if config.cap_records else 0
+    over_bytes = log.assigned_bytes + size_bytes - most_bytes if most_bytes else 0
+    if over_records <= 0 and over_bytes <= 0:
+        return None
+    return max(0, over_records), max(0, over_bytes)
+
+
+def eviction(config: TopicConfig, log: Log, plan: Eviction) -> control.EvictWatermark:
+    """The frame that evicts the oldest records, by the assigned view of the log.
+
+    What all consumers have passed is not lost to a cap: it goes as consumed.
+    """
+    cause = LossCause.CONSUMED if plan.floor <= consumed_floor(config, log) else LossCause.CAP
+    return control.EvictWatermark(floors={cause: plan.floor}, jobs=None if log.queue is None else plan.records)
+
+
+def check_limits(logs: Logs, config: TopicConfig, total_bytes: int, *, has_key: bool) -> None:
+    """Raises LimitReached or StorageFull when the engine holds as much as it may."""
+    usage, options = logs.catalog.usage, logs.options
+    if has_key and _keys_taken(logs) >= options.max_idempotency_keys:
+        raise LimitReached(
+            "Too many idempotency keys are live.", limit="max_idempotency_keys", max=options.max_idempotency_keys
+        )
+    if options.max_total_bytes and usage.bytes + total_bytes > options.max_total_bytes:
+        raise LimitReached("The broker holds as much as it may.", limit="max_total_bytes", max=options.max_total_bytes)
+    ephemeral = config.durability is Durability.EPHEMERAL
+    if ephemeral and usage.ephemeral_bytes + total_bytes > options.ephemeral_max_bytes:
+        raise StorageFull(
+            "The memory for ephemeral topics is full.", limit="ephemeral_max_bytes", max=options.ephemeral_max_bytes
         )
 
 
-class AppendCallback:
-    """The outcome of a write that nobody awaits: a callback is told. It must not raise."""
+def _keys_taken(logs: Logs) -> int:
+    """Keys that are held, and keys of writes in flight that are not held yet."""
+    held, pending = logs.catalog.usage.keys, logs.pending_keys
+    if held + len(pending) < logs.options.max_idempotency_keys:
+        return held
+    return held + sum(not done.done() for done in pending.values())
 
-    __slots__ = ("_on_result", "_write")
 
-    def __init__(self, write: Write, on_result: Callable[[Appended | Exception], None]) -> None:
-        self._write = write
-        self._on_result = on_result
-
-    def done(self) -> bool:
-        return False
-
-    def set_result(self, result: Any, /) -> None:
-        outcome: Appended | Exception
-        try:
-            outcome = self._write.finish()
-        except (
-            Exception
-        ) as error:  # where `appended` would raise it; other outcomes, told behind this one, must be told
-            outcome = error
-        # The submission leads back here: left standing, the circle would keep the request's bytes until the garbage
-        # collector comes by, and every request would have to be given fresh memory instead of its predecessor's.
-        self._write.submission = None
-        self._on_result(outcome)
-
-    def set_exception(self, exception: StorageError, /) -> None:
-        self._write.submission = None
-        self._on_result(exception)
+def _write_evictions(logs: Logs, log: Log, evictions: Sequence[control.EvictWatermark]) -> None:
+    """Write to the log that records from before the topic was ephemeral are evicted: a restart must not bring them
+    back."""
+    again = [msgspec.structs.replace(each, jobs=None) for each in evictions]  # their jobs are counted already
+    controls = encode_controls(again, log.topic_id, logs.now_ms(), durable=False)
+    done = logs.submit_controls(log, controls, frees=True, needs_sync=False)
+    done.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it

@@ -1,4 +1,4 @@
-"""Reads frames back from WAL files, on the I/O pool. Handles are a small LRU of their own, apart from the writer's."""
+"""Reads frames back from WAL files, on the I/O pool. Its file handles are a small LRU, apart from the writer's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MERGE_WASTE = 4
 
 
 class WalFileGone(Exception):
-    """The file was trimmed after the read had been planned. `seq` is the first that was wanted of it."""
+    """The file was trimmed after the read was planned. `seq`: the first record that was wanted from it."""
 
     def __init__(self, file: int, offset: int, seq: int) -> None:
         super().__init__(f"WAL file {file} is not there")
@@ -40,7 +40,7 @@ class WalReader:
         self._lock = threading.Lock()
 
     def read(self, shard: int, slices: list[BatchSlice]) -> dict[int, tuple[bytes, int]]:
-        """By each span's first seq: bytes that hold its frames, and where they begin. Raises WalFileGone, OSError."""
+        """By each slice's first seq: bytes with its frames, and where they begin. Raises WalFileGone, OSError."""
         found: dict[int, tuple[bytes, int]] = {}
         groups = _merge(slices)
         for begin in range(0, len(groups), _MOST_AT_ONCE):
@@ -52,7 +52,7 @@ class WalReader:
         return found
 
     def _read_groups(self, shard: int, groups: list[list[BatchSlice]]) -> list[bytes]:
-        """One batch of reads: no more files than are kept open."""
+        """One batch of reads, of no more files than stay open."""
         # Read under the lock: no file is closed meanwhile.
         with self._lock:
             reads: list[Read] = []
@@ -67,7 +67,7 @@ class WalReader:
             return self._fs.read_many(reads)
 
     def _file(self, shard: int, number: int) -> File:
-        """Of the least recently used order, which closes its oldest. With the lock held."""
+        """The open file; opening one may close the least recently used. Called with the lock held."""
         key = (shard, number)
         file = self._open.get(key)
         if file is not None:
@@ -110,7 +110,7 @@ def _begin(group: list[BatchSlice]) -> tuple[int, int]:
 
 
 def _merge(slices: list[BatchSlice]) -> list[list[BatchSlice]]:
-    """Neighbours in one file that are read together: not too far apart, not too much at once."""
+    """Slices of one file that are near one another, to be read at once, up to a limit."""
     groups: list[list[BatchSlice]] = []
     begin = used = 0
     for slice_ in slices:

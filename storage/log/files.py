@@ -1,7 +1,7 @@
-"""Makes, prepares and retires the files of one shard's log.
+"""Creates, prepares and deletes the files of one shard's log.
 
-A file is allocated and synced, and its name is durable, before a byte of it counts; the one before it has been
-cut to its length and synced before byte 0 of the next is written.
+A file is allocated and synced, and its name is durable, before a byte in it counts. The file before it is truncated to
+its length and synced before byte 0 of the next is written.
 
 Source: docs/reference/format.md#directory, docs/reference/guarantees.md#crash-points-of-a-write.
 """
@@ -12,16 +12,20 @@ import contextlib
 import errno
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from storage.log.stats import WalStats
 from storage.platform import layout
 from storage.platform.filesystem import File, FileSystem, write_whole
 
-#: The last two are no want of space, but pass as it does: nothing was written, and a later try may succeed.
+if TYPE_CHECKING:
+    from storage.log.writer import WalStats
+
+#: The last two do not mean that space is missing, but they pass in the same way: nothing was written, and a later try
+#: may succeed.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
-#: Where a sync is of so much or more on average, files are not filled with zeros beforehand: to write each byte twice
-#: costs more than syncs of blocks never written before do (ADR 0006).
+#: If a sync covers this many bytes or more on average, files are not filled with zeros beforehand: writing each byte
+#: twice costs more than syncing blocks that were never written (ADR 0006).
 UNFILLED_FROM = 512 << 10
 
 
@@ -42,9 +46,9 @@ class PreparedFile:
 
 
 class WalFiles:
-    """The directory of one shard. Used by its writer only, but for `prepare`, which runs ahead on another thread.
+    """The directory of one shard. Only its writer uses it, except that `_prepare` runs on another thread.
 
-    `stats`: of the writer, that say how much it syncs at a time.
+    `stats`: of the writer; they tell how much it syncs at a time.
     """
 
     def __init__(
@@ -63,12 +67,12 @@ class WalFiles:
         self._reserve_bytes = reserve_bytes
         self._spawn = spawn
         self._stats = stats
-        #: Bytes and syncs when the last file was begun; whether the next one is filled with zeros.
+        #: Bytes and syncs at the beginning of the last file; whether the next one is filled with zeros.
         self._bytes = self._fsyncs = 0
         self._fill = True
         self._ahead: PreparedFile | None = None
         self._preparing = False
-        self._lock = threading.Lock()  # one maker of files at a time: `take` waits for a `prepare` under way
+        self._lock = threading.Lock()  # one file is created at a time: `take` waits for a `_prepare` in progress
 
     def path(self, number: int) -> str:
         return layout.join(self.directory, layout.wal_name(number))
@@ -105,7 +109,7 @@ class WalFiles:
     def begin(self, number: int) -> None:
         """Note in CURRENT which file is about to be written (advisory: the listing decides). Raises OSError.
 
-        What the one before saw tells how those to come are made.
+        Whether the next files are filled with zeros depends on the syncs of the file before.
         """
         written, synced = self._stats.bytes - self._bytes, self._stats.fsyncs - self._fsyncs
         if written:
@@ -125,7 +129,7 @@ class WalFiles:
         self._fs.sync_dir(self.directory)
 
     def prepare_ahead(self, number: int) -> None:
-        """Have file `number` made by the time it is needed. No space or an error: `take` will find out."""
+        """Start to create file `number` before it is needed. Without space or after an error `take` finds out."""
         if self._ahead is None and not self._preparing:
             self._preparing = True
             self._spawn(lambda: self._prepare(number))
@@ -142,7 +146,7 @@ class WalFiles:
                 self._preparing = False
 
     def drop_ahead(self) -> None:
-        """Give the prepared file's space back."""
+        """Delete the prepared file, to free its space."""
         with self._lock:
             self._drop_ahead()
 
@@ -157,19 +161,19 @@ class WalFiles:
         return self._fs.exists(layout.join(self.directory, layout.RESERVE))
 
     def make_reserve(self) -> None:
-        """Have a reserve for the time the disk is full. Raises OSError."""
+        """Create the reserve for the time when the disk is full, if it is missing. Raises OSError."""
         path = layout.join(self.directory, layout.RESERVE)
         if self.has_reserve():
             if self._fs.file_size(path) >= self._reserve_bytes:
                 return
-            self._fs.unlink(path)  # its maker was killed before it had all its space
+            self._fs.unlink(path)  # the process was killed before it had all its space
         self._make(layout.RESERVE, self._reserve_bytes).close()
 
     def take_reserve(self, number: int) -> PreparedFile:
         """The reserve becomes file `number`. Raises OSError; ENOENT when it was used before."""
         path = layout.join(self.directory, layout.RESERVE)
         with self._lock:
-            self._drop_ahead()  # it bears the number that the reserve takes
+            self._drop_ahead()  # it has the number that the reserve gets
             file = self._fs.open(path)
             try:
                 size = file.size()
@@ -181,7 +185,7 @@ class WalFiles:
         return PreparedFile(number, file, size)
 
     def discard(self, prepared: PreparedFile) -> None:
-        """Give a file back that could not be put to use."""
+        """Delete a file that was not used."""
         prepared.file.close()
         with contextlib.suppress(OSError):
             self._fs.unlink(self.path(prepared.number))

@@ -1,4 +1,4 @@
-"""The logs of an engine as its parts see them: what they hold (the catalog), and the one way to write to them."""
+"""The logs of an engine as its parts see them: what they hold (the catalog), and how control frames get into them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from storage.errors import NotReady, ShuttingDown, TopicNotFound
 from storage.format import control
 from storage.log.encode import EncodedUnit, encode_controls, internal
 from storage.log.fetch import WalFetcher
-from storage.log.publisher import Publisher
+from storage.log.publisher import Publisher, TailCache
 from storage.log.validation import check_address
 from storage.log.writer import Shard
 from storage.platform.runtime import Runtime
-from storage.state.cache import TailCache
 from storage.state.catalog import Catalog, Topic
 from storage.state.log import Log
 from storage.state.watermarks import LossRange
@@ -34,19 +33,19 @@ class Logs:
         self.now_ms = runtime.now_ms
         self.monotonic_ms = runtime.monotonic_ms
         self.shards: list[Shard] = []
-        #: Whether recovery is over, and whether the engine has begun to close.
+        #: `ready`: recovery is over and the engine has not stopped. `closing`: it has begun to stop.
         self.ready = False
         self.closing = False
-        #: Loss ranges by topic_id that a full disk had no room to announce: written before anything else of that log.
+        #: By topic_id: loss ranges that a full disk had no room to announce, written before anything else of that log.
         self.unannounced_losses: dict[int, list[LossRange]] = {}
-        #: By topic_id: a change of the topic that is under way.
+        #: By topic_id: a change of the topic in progress; writes wait for it.
         self.changing: dict[int, asyncio.Future[Any]] = {}
-        #: By topic_id and idempotency key: writes under way.
+        #: By topic_id and digest of the idempotency key: writes in flight.
         self.pending_keys: dict[tuple[int, bytes], asyncio.Future[int | None]] = {}
         self.adopt(Catalog(1))
 
     def adopt(self, catalog: Catalog) -> None:
-        """Serve this catalog from here on: an empty one before recovery, the recovered one after."""
+        """Serve this catalog from now on: an empty one before recovery, the recovered one after it."""
         self.catalog = catalog
         self.cache = TailCache(self.options.tail_cache_bytes)
         self.publisher = Publisher(catalog, self.cache)
@@ -59,7 +58,7 @@ class Logs:
             raise ShuttingDown() if self.closing else NotReady()
 
     def check_open(self) -> None:
-        """Raises NotReady before recovery is over, ShuttingDown from the beginning of the stop on."""
+        """Raises NotReady before recovery is over, ShuttingDown once the stop has begun."""
         if not self.ready or self.closing:
             raise ShuttingDown() if self.closing else NotReady()
 
@@ -85,7 +84,8 @@ class Logs:
     def submit_controls(
         self, log: Log, encoded: EncodedUnit, *, frees: bool = False, generation: int = -1, needs_sync: bool = True
     ) -> asyncio.Future[int | None]:
-        """Enqueue control frames of a log. Internal frames wait in the queue's reserved tenth and are not refused."""
+        """Enqueue control frames of a log. As internal frames they may use the reserved tenth of the queue, and are not
+        refused."""
         return self.submit_unit(
             self.shards[log.shard], log.topic_id, encoded, frees=frees, generation=generation, needs_sync=needs_sync
         )

@@ -1,4 +1,7 @@
-"""A place in one shard's log as a single integer, so that places compare: file number << 40 | byte offset."""
+"""An LSN: a position in one shard's log as a single integer, so that positions compare.
+
+file number << 40 | byte offset
+"""
 
 from __future__ import annotations
 

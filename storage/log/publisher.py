@@ -1,25 +1,80 @@
-"""Takes what the log has committed into the state, and tells everybody who waits for it. Runs on the event loop.
+"""Applies what the log has committed to the state, and wakes everybody who waits for it.
 
-Owns the waiters and the tail cache. A failed write takes its shard's logs back to what is published.
+`apply_unit` is the only way in which records and control frames take effect, on the live path and in recovery. On the
+live path the `Publisher` calls it, on the event loop, and owns the waiting readers and the tail cache.
+
+Source: docs/reference/guarantees.md#recovery.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from storage.errors import ShuttingDown, StorageError, TopicNotFound
-from storage.format.control import ConfigUpdate, Consumer, Segment, TopicDelete
-from storage.log.apply import apply_unit
-from storage.log.encode import EncodedUnit
-from storage.log.submission import AppendStep, ControlStep, PersistStep, Submission, Unit
-from storage.log.writer import Shard
-from storage.state.cache import TailCache
+from storage.format.control import ConfigUpdate, Consumer, RouterCursor, Segment, TopicDelete
+from storage.format.wal_frame import FrameType
+from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, PersistStep, Unit
 from storage.state.catalog import Catalog, Topic
 from storage.state.log import Log
 
-#: Frames after which other segments are sealed, or other records are to be kept.
-_OF_RETENTION = (Segment, ConfigUpdate)
+if TYPE_CHECKING:
+    from storage.log.writer import Shard
+
+#: Frames that seal segments or change what is retained.
+_OF_RETENTION: Final = (Segment, ConfigUpdate)
+
+#: Memory of a cached batch beside its bytes (CPython 3.11, measured): most of the memory of a small batch.
+CACHE_ENTRY_BYTES: Final = 248
+
+
+def apply_unit(catalog: Catalog, unit: Unit, lsn: int, end_lsn: int, entry: int = -1) -> int | None:
+    """Apply a unit whose bytes are at `lsn` (0: in memory only) up to `end_lsn`.
+
+    `entry`: the reserved entry of its records in the log's tail; without one (in recovery) entries are reserved here.
+    The caller has checked that the records continue their logs. Returns how many records the last control frame that
+    removes some has removed.
+    """
+    removed: int | None = None
+    count = 0
+    topic_id = 0
+    ts = 0
+    log: Log | None = None
+    for step in unit.steps:
+        topic_id = step.topic_id
+        if isinstance(step, ControlStep):
+            log = None  # the frame may delete it
+            if isinstance(step.value, RouterCursor):
+                catalog.move_router(topic_id, step.value, count)
+                continue
+            result = catalog.apply(step.type, topic_id, step.ts, step.value, lsn, step.node)
+            removed = result if result is not None else removed
+            ts = step.ts
+            continue
+        topic = catalog.by_id.get(topic_id)
+        if topic is None:
+            continue
+        log = topic.log
+        if isinstance(step, PersistStep):
+            log.written_out(log.tail.set_batch_lsn(step.first_seq, lsn, step.offset))
+            continue
+        if isinstance(step, LoneAppendsStep):
+            log.take_lone(step.lone, lsn)
+            continue
+        appended = step.appended
+        log.commit(appended, log.reserve(appended) if entry < 0 else entry, lsn, step.offset)
+        count += len(appended.sizes)
+        ts = appended.ts
+    if unit.batch is not None:
+        catalog.remember(topic_id, ts, unit.batch, count)
+    log = log or catalog.log(topic_id)
+    if log is not None and end_lsn:
+        log.applied_lsn = end_lsn
+    elif topic_id == 0 and any(isinstance(step, ControlStep) and step.type == FrameType.STATE for step in unit.steps):
+        catalog.states.applied_lsn = end_lsn
+    return removed
 
 
 class Publisher:
@@ -30,92 +85,78 @@ class Publisher:
         self._cache = cache
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
         self._shutting_down = False
-        #: Called with each log after something of it was committed.
+        #: Called with each log after something of it was committed: any log, one with a queue, one while there are
+        #: routers.
         self.on_commit: Callable[[Log], None] | None = None
         self.on_jobs: Callable[[Log], None] | None = None
         self.on_routed: Callable[[Log], None] | None = None
         self.on_deleted: Callable[[int, str], None] | None = None
-        #: Called with a log of which other segments are sealed, or other records are to be kept, than before.
+        #: Called with a log after a frame sealed a segment of it or changed what it retains.
         self.on_retention: Callable[[Log], None] | None = None
         #: Called, by topic_id, after something of that log was committed, its deletion included.
         self.listeners: dict[int, Callable[[], None]] = {}
         self.commits = 0
-        #: Logs of which something was committed, since whoever wants to know has last emptied this.
+        #: Logs of which something was committed; the snapshotter empties it.
         self.touched: set[int] = set()
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
-    def complete(self, shard: Shard, submission: Submission) -> None:
-        """A submission came back from its shard: publish it, or undo what it had been given."""
-        done = submission.done
-        assert done is not None
-        if submission.error is not None:
-            if submission.generation == shard.generation:
-                self.roll_back(shard)
-            if not done.done():
-                done.set_exception(submission.error)
-            return
-        lsn = submission.lsn
-        removed = self._publish(
-            submission.unit, submission.payload, lsn, lsn + len(submission.payload), submission.entry
-        )
-        if not done.done():
-            done.set_result(removed)
-
-    def in_memory(self, log: Log, encoded: EncodedUnit, entry: int) -> None:
-        """Publish a unit of an ephemeral log, which has no other place than memory."""
-        self._publish(encoded.unit, encoded.payload, 0, 0, entry)
-
-    def _publish(self, unit: Unit, payload: bytes, lsn: int, end: int, entry: int) -> int | None:
-        removed = apply_unit(self._catalog, unit, lsn, end, entry)
+    def publish(self, unit: Unit, payload: bytes, lsn: int, end_lsn: int, entry: int) -> int | None:
+        """Apply a committed unit and wake who waits for it; `lsn` 0: in memory only. Returns as `apply_unit`."""
+        catalog = self._catalog
+        removed = apply_unit(catalog, unit, lsn, end_lsn, entry)
         self.commits += 1
         for step in unit.steps:
-            self.touched.add(step.topic_id)
-            topic = self._catalog.by_id.get(step.topic_id)
-            log = topic.logs[0] if topic is not None else None
+            topic_id = step.topic_id
+            self.touched.add(topic_id)
+            topic = catalog.by_id.get(topic_id)
             if isinstance(step, ControlStep):
                 if isinstance(step.value, TopicDelete):
-                    self._notify_deleted(step.topic_id, step.value.name)
-                if topic is None or log is None:
+                    self._notify_deleted(topic_id, step.value.name)
+                if topic is None:
                     continue
                 topic.provisional = False
                 if self.on_retention is not None and isinstance(step.value, _OF_RETENTION):
-                    self.on_retention(log)
-            elif log is not None and isinstance(step, AppendStep):
-                self._catalog.usage.traffic.wrote(len(step.appended.sizes))
+                    self.on_retention(topic.log)
+            elif topic is None:
+                continue
+            elif isinstance(step, AppendStep):
+                log, traffic = topic.log, catalog.usage.traffic
+                traffic.writes += 1
+                traffic.appended += len(step.appended.sizes)
                 if lsn:
                     self._cache.add(log, step.appended.first_seq, payload, step.offset)
                 else:
                     log.cached[step.appended.first_seq] = (payload, step.offset)
-            elif log is not None and isinstance(step, PersistStep) and step.first_seq in log.cached:
-                self._cache.add(log, step.first_seq, payload, step.offset)  # no longer the only copy
+            elif isinstance(step, PersistStep) and step.first_seq in topic.log.cached:
+                self._cache.add(topic.log, step.first_seq, payload, step.offset)  # no longer the only copy
         if unit.steps:
             first = unit.steps[0]
-            # That a cursor has moved nobody waits for, and it may do so for each read.
+            # Nobody waits for a cursor to move, which may happen with every read.
             value = first.value if isinstance(first, ControlStep) else None
             if not (isinstance(value, Consumer) and value.event == "cursor"):
                 self.wake(first.topic_id)
         return removed
 
     def roll_back(self, shard: Shard) -> None:
-        """Heads of this shard's logs go back to what is published; topics not yet made are gone."""
+        """A write of this shard failed: its logs go back to what is published, and topics not yet created are gone."""
         shard.generation += 1
         for topic in list(self._catalog.topics.values()):
-            for log in topic.logs:
-                if log.shard != shard.index:
-                    continue
-                if topic.provisional:
-                    self._catalog.remove(topic)
-                elif log.assigned_head != log.head or log.assigned_floor != log.marks.live_floor:
-                    log.roll_back()
+            log = topic.log
+            if log.shard != shard.index:
+                continue
+            if topic.provisional:
+                self._catalog.remove(topic)
+            elif log.assigned_head != log.head or log.assigned_floor != log.marks.live_floor:
+                log.roll_back()
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     async def wait(self, topic: Topic, seq: int, wait_ms: float, check: Callable[[], None] | None = None) -> bool:
-        """True as soon as the log's head is beyond `seq`; False after `wait_ms`.
+        """True as soon as the log's head is above `seq`; False after `wait_ms`.
 
         Raises TopicNotFound when the topic is deleted meanwhile, ShuttingDown when the engine stops, and what `check`
-        raises, which is asked whenever something of the topic is committed.
+        raises, which is called whenever something of the topic is committed.
         """
         if self._shutting_down:
             raise ShuttingDown()
@@ -146,31 +187,32 @@ class Publisher:
         return True
 
     def _check_wait(self, topic: Topic) -> None:
-        """Whoever was woken, and waits on, must not miss what came between the two."""
+        """A waiter that was woken and waits again must not miss what happened in between."""
         if self._shutting_down:
             raise ShuttingDown()
         if self._catalog.by_id.get(topic.topic_id) is not topic:
             raise TopicNotFound(topic.name)
 
     def wake(self, topic_id: int) -> None:
-        """Something of this log was committed."""
+        """Something of this log was committed: wake who waits for it, and tell its queue and its routers."""
         if topic_id in self._waiters:
             self.look_again(topic_id)
         listener = self.listeners.get(topic_id)
         if listener is not None:
             listener()
-        log = self._catalog.log(topic_id)
-        if log is None:
+        topic = self._catalog.by_id.get(topic_id)
+        if topic is None:
             return
+        log = topic.log
         if log.queue is not None and self.on_jobs is not None:
             self.on_jobs(log)
-        if self.on_routed is not None:
+        if self.on_routed is not None and self._catalog.routes.by_id:
             self.on_routed(log)
         if self.on_commit is not None:
             self.on_commit(log)
 
     def look_again(self, topic_id: int) -> None:
-        """Those who wait for more of this log are to make sure that there is nothing: it need not be new records."""
+        """Wake the readers that wait for this log: something changed, though not always its records."""
         for waiter in self._waiters.pop(topic_id, ()):
             if not waiter.done():
                 waiter.set_result(None)
@@ -183,7 +225,7 @@ class Publisher:
                 waiter.set_exception(TopicNotFound(name))
 
     def shut_down(self) -> None:
-        """Everybody who waits, and who will, is told that the engine stops."""
+        """Raise ShuttingDown in everybody who waits, now or later."""
         self._shutting_down = True
         error: StorageError = ShuttingDown()
         for waiters in self._waiters.values():
@@ -191,3 +233,29 @@ class Publisher:
                 if not waiter.done():
                     waiter.set_exception(error)
         self._waiters.clear()
+
+
+class TailCache:
+    """The bytes of the newest batches of all logs, so that reads near the head need no disk. At most `max_bytes`.
+
+    The bytes come from the encoder, which computed their checksums, and have never left memory. The oldest go first.
+    Batches of ephemeral logs do not count: they exist only in memory.
+    """
+
+    __slots__ = ("_entries", "bytes", "max_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        self._entries: deque[tuple[Log, int, int]] = deque()
+
+    def add(self, log: Log, first_seq: int, payload: bytes, offset: int) -> None:
+        """Keep a committed batch; its first Append frame begins at `offset` of `payload`."""
+        log.cached[first_seq] = (payload, offset)
+        size = len(payload) + CACHE_ENTRY_BYTES
+        self._entries.append((log, first_seq, size))
+        self.bytes += size
+        while self.bytes > self.max_bytes:
+            old, seq, size = self._entries.popleft()
+            old.cached.pop(seq, None)
+            self.bytes -= size

@@ -1,8 +1,8 @@
 """Seq reservations: HeadWatermark frames, so that no seq is ever handed out twice, whatever is lost.
 
 A write of a class other than fsync may be acked before it is durable; after a power loss its seq would be free
-again. So a ceiling is made durable before any seq beyond the last one is acked, and raised in the background once
-half of it is used.
+again. So a ceiling is made durable before a seq above the last ceiling is acked, and it is raised in the background
+once half of it is used.
 
 Source: docs/reference/guarantees.md#crash-points-of-a-write.
 """
@@ -10,43 +10,40 @@ Source: docs/reference/guarantees.md#crash-points-of-a-write.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from storage.config import Durability
 from storage.errors import StorageError
 from storage.format import control
 from storage.log.encode import encode_controls
+from storage.log.logs import Logs
 from storage.state.catalog import Topic
 from storage.state.log import Log
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
 
 MIN_STEP = 256
 
 
 class Reservations:
-    """Per log: the step (doubled while it is used up within eight sync intervals) and the request under way."""
+    """Each log's step, which doubles while it is used up within eight sync intervals, and its request in flight."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, logs: Logs) -> None:
+        self._logs = logs
         self._pending: dict[int, asyncio.Future[int | None]] = {}
         self._steps: dict[int, tuple[int, int]] = {}  # topic_id -> (step, monotonic ms of the last extension)
 
     def first(self, topic: Topic, records: int) -> control.HeadWatermark | None:
-        """The reservation that belongs into a topic's creating batch."""
+        """The reservation in the batch that creates a topic."""
         if topic.config.durability is Durability.FSYNC:
             return None
         return control.HeadWatermark(reserved=max(MIN_STEP, 2 * records))
 
     async def extend(self, log: Log, records: int) -> None:
-        """Return once a reservation for `records` more has been tried; raises what stood against it."""
+        """Reserve `records` more. Returns once that was tried, raises what stood against it."""
         pending = self._pending.get(log.topic_id)
         await asyncio.shield(pending if pending is not None else self._request(log, records))
 
     def look_ahead(self, topic: Topic) -> None:
         """Ask for more, in the background, when half of the reservation is used."""
-        log = topic.logs[0]
+        log = topic.log
         if topic.config.durability is Durability.FSYNC or log.topic_id in self._pending:
             return
         step, _ = self._steps.get(log.topic_id, (MIN_STEP, 0))
@@ -58,21 +55,19 @@ class Reservations:
         self._steps.pop(topic_id, None)
 
     def _request(self, log: Log, records: int) -> asyncio.Future[int | None]:
-        now = self._engine.monotonic_ms()
+        now = self._logs.monotonic_ms()
         step, before = self._steps.get(log.topic_id, (MIN_STEP, 0))
-        hurried = now - before < 8 * self._engine.options.disk_sync_ms
+        hurried = now - before < 8 * self._logs.options.disk_sync_ms
         step = max(MIN_STEP, step * 2 if hurried else step // 2, 2 * records)
         self._steps[log.topic_id] = (step, now)
         value = control.HeadWatermark(reserved=max(log.reserved, log.assigned_head) + step)
-        done = self._engine.submit_controls(
-            log, encode_controls([value], log.topic_id, self._engine.now_ms()), frees=True
-        )
+        done = self._logs.submit_controls(log, encode_controls([value], log.topic_id, self._logs.now_ms()), frees=True)
         self._pending[log.topic_id] = done
         done.add_done_callback(lambda _: self._pending.pop(log.topic_id, None))
         return done
 
 
 def _ignore(done: asyncio.Future[int | None]) -> None:
-    # A write that needs the reservation asks again and is told what is wrong.
+    # A write that needs the reservation asks again, and gets the error.
     if not done.cancelled() and not isinstance(done.exception(), StorageError | None):
         raise RuntimeError("a reservation failed in an unforeseen way") from done.exception()

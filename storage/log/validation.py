@@ -1,4 +1,4 @@
-"""What a write may contain: names, sizes, counts. Every limit has a name in Options.
+"""Checks what a write contains: names, sizes, counts. Every limit has a name in Options.
 
 Source: docs/reference/api.md#conventions, docs/reference/api.md#records.
 """
@@ -36,13 +36,16 @@ def check_topic_name(name: str) -> None:
 
 
 def check_address(address: str) -> None:
-    """Raises InvalidRequest for what is neither the name of a topic nor the address of one of its partitions."""
+    """Raises InvalidRequest unless it is the name of a topic or the address of a partition."""
     if not TOPIC_NAME.fullmatch(address) and not is_address(address):
         check_topic_name(address)
 
 
 def check_cleanup(config: TopicConfig, within: str = "") -> None:
-    """Raises InvalidRequest for retention of a topic that drops nothing; `within`: where the config stands."""
+    """Raises InvalidRequest when a cleanup_policy that keeps everything comes with settings that drop records.
+
+    `within`: the path of the config, for the field in the error.
+    """
     if config.cleanup_policy not in (CleanupPolicy.COMPACT, CleanupPolicy.NONE):
         return
     drops = (config.ttl_ms, config.cap_records, config.cap_bytes, config.retention is Retention.CONSUMED)
@@ -66,7 +69,7 @@ def check_text(value: str, field: str, max_bytes: int) -> bytes:
 
 
 def is_plain(records: Sequence[NewRecord]) -> bool:
-    """Whether every record is data alone: most writes are, and then much can be done for all records at once."""
+    """Whether every record is data alone. Most writes are, and then all records are handled at once."""
     for record in records:
         if (
             record.meta is not None
@@ -92,7 +95,7 @@ def check_plain(datas: PlainRecords, options: Options) -> array[int]:
 
 
 def check_stored(stored: StoredBodies, options: Options) -> None:
-    """`check_records` for bodies made already. Raises ValueError for columns that are not of one length."""
+    """`check_records` for stored bodies. Raises ValueError for columns of different lengths."""
     count = len(stored)
     _check_count(count, options)
     if not (len(stored.payloads) == count == len(stored.tags or stored.bodies) == len(stored.binary or stored.bodies)):
@@ -119,7 +122,7 @@ def fit(columns: RecordColumns, options: Options) -> bool:
             continue
         if len(meta) > options.max_meta_bytes:
             return False
-        # Behind every key stands a colon: mostly there are so few that no key need be looked at.
+        # A colon follows every key: mostly there are so few that no key has to be decoded.
         if bytes(meta).count(b":") > options.max_meta_keys and _keys_of(meta) > options.max_meta_keys:
             return False
     return True
@@ -127,7 +130,7 @@ def fit(columns: RecordColumns, options: Options) -> bool:
 
 def _check_tags(tags: list[bytes], options: Options) -> None:
     try:
-        # One check for all; what is in between lets no two halves of a character come together.
+        # One check for all; the zero bytes keep two halves of a character apart.
         b"\0".join(tags).decode()
         fit = max(map(len, tags)) <= options.max_tag_bytes
     except UnicodeDecodeError:
@@ -201,7 +204,7 @@ def _check_meta(meta: msgspec.Raw, index: int, options: Options) -> int:
 
 
 def _keys_of(meta: msgspec.Raw) -> int:
-    """How many an object has; 0 of anything else."""
+    """How many keys an object has; 0 for anything else."""
     return len(_meta_keys.decode(meta)) if bytes(meta).lstrip(b" \t\r\n").startswith(b"{") else 0
 
 

@@ -27,7 +27,7 @@ class Clock(Protocol):
         """Wait on the event loop."""
         ...
 
-    def wait(self, condition: threading.Condition, seconds: float | None) -> bool:
+    def wait(self, condition: threading.Condition, seconds: float | None, /) -> bool:
         """Wait in a thread that holds `condition`; False when the time ran out first."""
         ...
 
@@ -38,14 +38,12 @@ class SystemClock:
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    #: The system's own function: asked several times for each write.
+    #: The system's own functions: each write calls them several times.
     monotonic_ns = staticmethod(time.monotonic_ns)
+    wait = staticmethod(threading.Condition.wait)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-    def wait(self, condition: threading.Condition, seconds: float | None) -> bool:
-        return condition.wait(seconds)
 
 
 class EngineTime:

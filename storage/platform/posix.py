@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from storage.platform.filesystem import Buffer, Read, read_each, write_then_sync
+from storage.platform.filesystem import Buffer, Read, SyncFailed, read_each, write_then_sync
 
 IOV_MAX = 1024
 #: Files are readable only by the broker's user, because reading them needs no API key.
@@ -72,7 +72,15 @@ class PosixFile:
         os.fsync(self._open_fd())
 
     def write_and_sync(self, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
-        write_then_sync(self, buffers, offset, between)
+        fd = self._fd
+        if len(buffers) > IOV_MAX or os.pwritev(fd, buffers, offset) != sum(map(len, buffers)):
+            write_then_sync(self, buffers, offset, between)  # all of it, in as many calls as needed
+            return
+        between()
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror) from error
 
     def descriptor(self) -> int:
         """For calls in other modules of the seam. Raises OSError when closed."""

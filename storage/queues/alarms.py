@@ -17,7 +17,8 @@ class Alarms:
         self._clock = clock
         self._now_ms = now_ms
         self._ring = ring
-        self._at: dict[int, int] = {}
+        #: By key: when it rings.
+        self.times: dict[int, int] = {}
         self._heap: list[tuple[int, int]] = []
         self._sleeper: asyncio.Task[None] | None = None
         self._sleeps_until = 0
@@ -25,24 +26,24 @@ class Alarms:
 
     def set(self, key: int, at_ms: int) -> None:
         """Ring for `key` at that time; an earlier time set for it remains."""
-        before = self._at.get(key)
+        before = self.times.get(key)
         if self._stopped or (before is not None and before <= at_ms):
             return
-        self._at[key] = at_ms
+        self.times[key] = at_ms
         heappush(self._heap, (at_ms, key))
         if self._sleeper is None or at_ms < self._sleeps_until:
             self._sleep()
 
     def forget(self, key: int) -> None:
         """Cancel the timer of a key."""
-        self._at.pop(key, None)
+        self.times.pop(key, None)
 
     def _sleep(self) -> None:
         if self._sleeper is not None:
             self._sleeper.cancel()
             self._sleeper = None
         heap = self._heap
-        while heap and self._at.get(heap[0][1]) != heap[0][0]:
+        while heap and self.times.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
         if heap:
             self._sleeps_until = heap[0][0]
@@ -56,8 +57,8 @@ class Alarms:
         now, due = self._now_ms(), list[int]()
         while self._heap and self._heap[0][0] <= now:
             at, key = heappop(self._heap)
-            if self._at.get(key) == at:
-                del self._at[key]
+            if self.times.get(key) == at:
+                del self.times[key]
                 due.append(key)
         try:
             for key in due:

@@ -11,12 +11,12 @@ Source: docs/reference/api.md#queues.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby, repeat
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
@@ -24,18 +24,16 @@ from storage.config import TopicConfig
 from storage.errors import StorageError, StorageFailed
 from storage.format import control
 from storage.format.control import Lease
-from storage.log.append import Write
+from storage.log.append import Appender, Write
 from storage.queues import reading
 from storage.queues.dead_meta import copies_of
+from storage.queues.lease_queue import SharedQueues
 from storage.records.values import StoredBodies, StoredRecord
 from storage.state.catalog import Topic
-from storage.state.queues.job import DEAD, LeaseEntry
+from storage.state.queues.leases import DEAD, LeaseEntry
 from storage.state.queues.moves import Move
 from storage.state.queues.policy import limits_of
-from storage.tracing import moving
-
-if TYPE_CHECKING:
-    from storage.queues.queues import Queues
+from storage.tracing import Tracer, moving
 
 _log = structlog.get_logger("storage")
 
@@ -49,7 +47,7 @@ _node_of = attrgetter("node")
 
 
 class MovedJobs(NamedTuple):
-    """Of many moves, the seqs that were moved, and those that were not (yet)."""
+    """The outcome of many moves: seqs that were moved, and seqs that were not (yet)."""
 
     moved: list[int]
     remaining: list[int]
@@ -58,9 +56,12 @@ class MovedJobs(NamedTuple):
 class Mover:
     """One task for each log that has something to move."""
 
-    def __init__(self, queues: Queues) -> None:
-        self._queues = queues
-        self._engine = queues.engine
+    def __init__(self, shared: SharedQueues, appender: Appender, tracer: Callable[[], Tracer | None]) -> None:
+        """`tracer` returns the tracer, or None."""
+        self._shared = shared
+        self._logs = shared.logs
+        self._appender = appender
+        self._tracer = tracer
         self._tasks: dict[int, asyncio.Task[None]] = {}
         #: (source topic_id, seq) of moves in progress, redrives included.
         self._under_way: dict[tuple[int, int], asyncio.Future[None]] = {}
@@ -73,7 +74,7 @@ class Mover:
     def kick(self, topic: Topic) -> None:
         """There may be something to move out of this topic."""
         if not self._stopped and topic.topic_id not in self._tasks:
-            task = self._engine.loop.create_task(self._run(topic), name="storage-mover")
+            task = self._logs.runtime.loop.create_task(self._run(topic), name="storage-mover")
             self._tasks[topic.topic_id] = task
             task.add_done_callback(partial(self._ended, topic.topic_id))
 
@@ -105,15 +106,15 @@ class Mover:
         while pending := self._pending(topic):
             # In turn: moves that are refused for good must not keep later ones from being tried.
             for begin in range(0, len(pending), AT_ONCE * MAX_MOVES):
-                if self._engine.catalog.by_id.get(topic.topic_id) is not topic:
+                if self._logs.catalog.by_id.get(topic.topic_id) is not topic:
                     self._ended(topic.topic_id)
                     return
                 if await self._try_all(topic, pending[begin : begin + AT_ONCE * MAX_MOVES]):
                     backoff_s = MIN_BACKOFF_S
                     continue
-                await self._engine.clock.sleep(backoff_s)
+                await self._logs.clock.sleep(backoff_s)
                 backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
-        # In the step that found nothing to move: whoever adds something later begins another task.
+        # In the same step that found nothing to move, so that a later job starts another task.
         self._ended(topic.topic_id)
 
     async def _try_all(self, topic: Topic, seqs: list[int]) -> bool:
@@ -144,9 +145,9 @@ class Mover:
                 [seq for each in outcomes for seq in each.moved], [seq for each in outcomes for seq in each.remaining]
             )
         mine = [seq for seq in seqs if (topic.topic_id, seq) not in self._under_way]
-        done = self._engine.loop.create_future()
+        done = self._logs.runtime.loop.create_future()
         self._under_way.update(dict.fromkeys(zip(repeat(topic.topic_id), mine), done))
-        working = self._engine.loop.create_task(self._move_many(topic, mine), name="storage-moves")
+        working = self._logs.runtime.loop.create_task(self._move_many(topic, mine), name="storage-moves")
         self._working.add(working)
 
         def ended(task: asyncio.Task[list[int]]) -> None:
@@ -183,7 +184,7 @@ class Mover:
         if table is None or all(map(topic.log.moves.out.__contains__, seqs)):
             return
         dest = await self.dead_letter_topic(topic)
-        while (changing := self._engine.changing.get(topic.topic_id)) is not None:
+        while (changing := self._logs.changing.get(topic.topic_id)) is not None:
             await asyncio.wait([changing])
         entries: dict[str | None, list[LeaseEntry]] = {}
         for seq in seqs:
@@ -194,16 +195,16 @@ class Mover:
             leases = [
                 Lease(event="dead", jobs=jobs, dest_id=dest.topic_id, reason=reason) for reason, jobs in entries.items()
             ]
-            await self._queues.commit(topic, leases, sync=True)
+            await self._shared.commit(topic, leases, sync=True)
 
     async def _copy_many(
         self, topic: Topic, seqs: Sequence[int]
     ) -> tuple[Topic, list[int], BaseException | None] | None:
-        """Step 2 for those that go to one topic, as many bytes as one read returns: the target, which copies are
+        """Step 2 for moves to one topic, as many bytes as one read returns: the target, which copies are
         there, and the error of the others. None: there is nothing to do for several at once."""
-        log, engine = topic.log, self._engine
+        log, logs = topic.log, self._logs
         live = log.live_of(seqs)
-        dest = engine.catalog.by_id.get(log.moves.out[live[0]].dest_id) if live else None
+        dest = logs.catalog.by_id.get(log.moves.out[live[0]].dest_id) if live else None
         if dest is None or self._may_have_come(dest):
             return None
         open_moves, came = log.moves.out, dest.log.moves.came
@@ -212,7 +213,7 @@ class Mover:
             return dest, [seq for seq in wanted if (log.topic_id, seq) in came], None
         if topic.config.dead_letter != dest.name:
             wanted = [seq for seq in wanted if self._wanted(topic, dest, open_moves[seq])]
-        found = (await reading.read(engine, topic, wanted, sized=False)).records if wanted else {}
+        found = (await reading.read(self._shared.reader, topic, wanted, sized=False)).records if wanted else {}
         records = [record for record in found.values() if record.seq in open_moves]
         if not records:
             return None
@@ -230,13 +231,13 @@ class Mover:
         moves = [topic.log.moves.out[record.seq] for record in records]
         seqs = [record.seq for record in records]
         what = "dead_letter" if moves[0].deliveries else "redrive"
-        with moving(self._engine.tracer, what, topic.name, dest.name, records):
+        with moving(self._tracer(), what, topic.name, dest.name, records):
             await self._write(topic, seqs, copies_of(records, topic.name, moves), dest, records[0].node)
         return seqs
 
     async def _write(self, topic: Topic, seqs: Sequence[int], copies: StoredBodies, dest: Topic, node: bytes) -> None:
         await Write(
-            self._engine,
+            self._appender,
             dest.name,
             copies,
             node=node.decode() or None,
@@ -259,7 +260,7 @@ class Mover:
         key = (topic.topic_id, seq)
         while (other := self._under_way.get(key)) is not None:
             await asyncio.wait([other])
-        done = self._under_way[key] = self._engine.loop.create_future()
+        done = self._under_way[key] = self._logs.runtime.loop.create_future()
         try:
             return await self._move(topic, seq)
         finally:
@@ -277,7 +278,7 @@ class Mover:
             log.moves.out.pop(seq, None)
             log.section = None
             return False
-        dest = self._engine.catalog.by_id.get(move.dest_id)
+        dest = self._logs.catalog.by_id.get(move.dest_id)
         came = dest is not None and (log.topic_id, seq) in dest.log.moves.came
         if dest is None:  # deleted, and the copy with it if there was one
             await self._call_off(topic, seq, move)
@@ -295,7 +296,7 @@ class Mover:
     def _may_have_come(self, dest: Topic) -> bool:
         """Whether only the next start can know: a frame in flight when the shard stopped may be in the log after
         all."""
-        return self._engine.shards[dest.log.shard].log.failed is not None
+        return self._logs.shards[dest.log.shard].log.failed is not None
 
     @staticmethod
     def _wanted(topic: Topic, dest: Topic, move: Move) -> bool:
@@ -309,13 +310,13 @@ class Mover:
         if table is None or job is None or job.state != DEAD:
             return False
         dest = await self.dead_letter_topic(topic)
-        while (changing := self._engine.changing.get(topic.topic_id)) is not None:
+        while (changing := self._logs.changing.get(topic.topic_id)) is not None:
             await asyncio.wait([changing])  # new limits may revive it: wait for them before deciding
         if dest is None or table.jobs.get(seq) is not job or job.state != DEAD:
             table.review(limits_of(topic.config))
             return False
         value = Lease(event="dead", jobs=[job.entry()], dest_id=dest.topic_id, reason=job.reason)
-        await self._queues.commit(topic, [value], sync=True)
+        await self._shared.commit(topic, [value], sync=True)
         return True
 
     async def dead_letter_topic(self, topic: Topic) -> Topic | None:
@@ -323,32 +324,32 @@ class Mover:
         name = topic.config.dead_letter
         if name is None:
             return None
-        there = self._engine.catalog.topics.get(name)
+        there = self._logs.catalog.topics.get(name)
         if there is None or there.provisional:
             # Another move may be creating it now: after that, it exists.
             config = TopicConfig(durability=topic.config.durability) if there is None else there.config
-            await self._engine.admin.put(name, config)
-        return self._engine.topic(name)
+            await self._shared.topics.put(name, config)
+        return self._logs.topic(name)
 
     async def _call_off(self, topic: Topic, seq: int, move: Move) -> None:
         table = topic.log.queue
         job = table.jobs.get(seq) if table is not None else None
         forgiven = job.forgiven if job is not None else 0
         value = Lease(event="released", jobs=[(seq, 0, 0, move.deliveries, 0, forgiven)], reason=move.reason)
-        await self._queues.commit(topic, [value])
+        await self._shared.commit(topic, [value])
 
     async def call_off(self, topic: Topic, seqs: list[int]) -> None:
         """Cancel those of these open moves whose copies do not exist."""
         for seq in seqs:
             move = topic.log.moves.out.get(seq)
-            dest = self._engine.catalog.by_id.get(move.dest_id) if move is not None else None
+            dest = self._logs.catalog.by_id.get(move.dest_id) if move is not None else None
             came = dest is not None and (topic.topic_id, seq) in dest.log.moves.came
             if move is not None and not came and (dest is None or not self._may_have_come(dest)):
                 await self._call_off(topic, seq, move)
 
     async def _copy(self, topic: Topic, seq: int, move: Move, dest: Topic) -> bool:
         """Step 2. False: there is nothing to copy, because the record was lost or deleted just now."""
-        found = await reading.read(self._engine, topic, [seq])
+        found = await reading.read(self._shared.reader, topic, [seq])
         record = found.records.get(seq)
         if record is None:
             if found.corrupt:
@@ -365,7 +366,8 @@ class Mover:
     async def _finish(self, topic: Topic, seqs: list[int], dest: Topic) -> None:
         """Step 3; then dest may forget the move."""
         log = topic.log
-        await self._queues.delete(topic, control.Delete(bound_head=log.head, seqs=seqs, ack=True), None, sync=True)
+        request = control.Delete(bound_head=log.head, seqs=seqs, ack=True)
+        await self._shared.topics.delete_jobs(topic, request, None, sync=True)
         dest.log.moves.came.difference_update(zip(repeat(log.topic_id), seqs))
         dest.log.section = None
-        self._queues.stats.moved += len(seqs)
+        self._shared.stats.moved += len(seqs)

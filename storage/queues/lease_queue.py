@@ -1,59 +1,320 @@
-"""One queue at run time: waiting claims, leased jobs, expiring leases. Belongs to the event loop.
+"""One queue at run time: its waiting claims, how jobs reach them, and how leases end. Belongs to the event loop.
 
-`LeaseTable` decides; this class carries the decisions out. Jobs that were taken are read, their leases are written
-to the log when leases are durable, and only then are they delivered. After any failure they are put back. Source:
-docs/reference/api.md#queues.
+`LeaseTable` decides; this carries the decisions out. A claim passes these steps:
+
+    queue_up         it waits with the others
+    serve            time passes in the table; ready jobs are taken for the claims that wait
+    _dispatch...     the jobs' records are read, from memory at once or in a task
+    _deliver...      their leases are written to the log where leases are durable
+    _complete        the claim is answered
+
+After any failure the jobs are put back, and the claim gets other jobs or the error.
+
+Source: docs/reference/api.md#queues, docs/reference/guarantees.md#durability-classes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import struct
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import repeat
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import structlog
 
-from storage.errors import StorageError
-from storage.format.control import Lease
+from storage.config import Durability
+from storage.errors import LeaseLost, StorageError, TopicNotFound, Unreadable
+from storage.format.control import Control, Delete, Lease
+from storage.format.wal_frame import FrameType
+from storage.log.encode import EncodedUnit, encode_controls, internal
+from storage.log.logs import Logs
+from storage.log.submission import Outcome
 from storage.queues import reading
-from storage.queues.claims import Claim, Claimed
-from storage.queues.dispatcher import Assignment, Dispatcher
-from storage.queues.round_robin import distribute
+from storage.queues.alarms import Alarms
+from storage.queues.read_ahead import ReadAhead
+from storage.reads.reader import Reader
+from storage.records.values import StoredRecord
 from storage.state.catalog import Topic
-from storage.state.queues.job import Job, LeaseEntry
+from storage.state.lookup import Found, LookedUp
+from storage.state.queues.leases import Holder, Job, LeaseBatch, LeaseEntry, lease_entries
 from storage.state.queues.policy import backoff_ms
-from storage.state.queues.values import ClaimedJob
-
-if TYPE_CHECKING:
-    from storage.queues.queues import Queues
+from storage.state.queues.stats import QueueStats
+from storage.state.queues.values import Settled
+from storage.topics.admin import TopicAdmin
 
 _log = structlog.get_logger("storage")
 
+T = TypeVar("T")
+
 #: A lease that could not be ended (the disk was full) is tried again after this time.
 RETRY_MS = 1000
+#: A job whose record is corrupt or unreadable is deferred for this long, so that it does not block the others.
+CORRUPT_WAIT_MS = 60_000
+#: After this many failed reads for one claim, it gets the error; the next claim tries the other jobs.
+MOST_FAILURES = 64
+#: Jobs of an unreadable segment that are deferred at once.
+MOST_AT_ONCE = 1000
+#: Given as the `flushed` of a Found: it stays right however far the log has been flushed, and nothing is looked up.
+EVERYTHING = 1 << 62
+
+
+class CallbackOutcome:
+    """Takes the place of a future: `callback` is called with the result or the exception, once, in the next turn of the
+    loop, so that it does not run inside the code that completes it. `ended` is completed after that, with None."""
+
+    __slots__ = ("_callback", "_done", "_ended", "_loop")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        callback: Callable[[Any], None],
+        ended: asyncio.Future[None] | None = None,
+    ) -> None:
+        self._loop = loop
+        self._callback = callback
+        self._ended = ended
+        self._done = False
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, result: Any, /) -> None:
+        if not self._done:
+            self._done = True
+            self._loop.call_soon(self._callback, result)
+            if self._ended is not None:
+                self._loop.call_soon(self._ended.set_result, None)
+
+    set_exception = set_result
+
+
+# -- claims and their results --------------------------------------------------------------------------------------
+
+
+class ClaimedJob(NamedTuple):
+    """One job given to a claim. `lease_id` is the token of this lease, not 0; expired iff now > deadline."""
+
+    record: StoredRecord
+    lease_id: int
+    deadline: int
+    deliveries: int
+
+
+#: Creates the tuple without a Python call.
+_claimed_job: Callable[[Iterable[Any]], ClaimedJob] = partial(tuple.__new__, ClaimedJob)  # pyright: ignore
+
+
+class ClaimedBatch(Sequence[ClaimedJob]):
+    """The jobs given to one claim, each for the first time. Each is created on access, and not kept."""
+
+    __slots__ = ("deadline", "lease_ids", "records")
+
+    def __init__(self, records: Sequence[StoredRecord], lease_ids: Sequence[int], deadline: int) -> None:
+        self.records = records
+        self.lease_ids = lease_ids
+        self.deadline = deadline
+
+    def __len__(self) -> int:
+        return len(self.lease_ids)
+
+    def __iter__(self) -> Iterator[ClaimedJob]:
+        return map(_claimed_job, zip(self.records, self.lease_ids, repeat(self.deadline), repeat(1), strict=False))
+
+    @overload
+    def __getitem__(self, index: int) -> ClaimedJob: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ClaimedJob]: ...
+
+    def __getitem__(self, index: int | slice) -> ClaimedJob | Sequence[ClaimedJob]:
+        if isinstance(index, slice):
+            return [*self][index]
+        return ClaimedJob(self.records[index], self.lease_ids[index], self.deadline, 1)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]  # pyright: ignore[reportUnknownArgumentType]
+
+
+class Claim:
+    """One claim on its way. `patient`: it waits for jobs when there are none. `max_bytes`: see `Queues.claim`."""
+
+    __slots__ = (
+        "answer",
+        "attempt_key",
+        "dispatched",
+        "failed",
+        "holder",
+        "lease_ms",
+        "max",
+        "max_bytes",
+        "node",
+        "patient",
+    )
+
+    def __init__(
+        self,
+        answer: Outcome,
+        node: str,
+        max: int,
+        lease_ms: int,
+        *,
+        patient: bool,
+        attempt_key: str | None = None,
+        holder: Holder | None = None,
+        max_bytes: int = 0,
+    ) -> None:
+        self.answer = answer
+        self.node = node
+        self.max = max
+        self.max_bytes = max_bytes
+        self.lease_ms = lease_ms
+        self.patient = patient
+        self.attempt_key = attempt_key
+        self.holder = holder
+        #: Jobs were taken for it: it is answered with them, or with an error.
+        self.dispatched = False
+        #: Reads for it that the disk failed. The first is the answer when no job can be read.
+        self.failed: list[Unreadable] = []
+
+    @property
+    def gone(self) -> bool:
+        """The caller is gone, and no repeat will ask for the answer."""
+        return self.attempt_key is None and self.answer.done()
+
+
+class Claimed:
+    """The result of a claim. Call `undo` if it cannot be delivered."""
+
+    __slots__ = ("_attempt_key", "_node", "_queue", "jobs", "ready", "topic")
+
+    def __init__(self, queue: LeaseQueue, claim: Claim, jobs: Sequence[ClaimedJob]) -> None:
+        self.topic = queue.topic.name
+        self.jobs: Sequence[ClaimedJob] = jobs
+        #: Jobs that could be claimed when this was answered.
+        self.ready = queue.table.ready(queue.log.count)
+        self._queue = queue
+        self._node = claim.node
+        self._attempt_key = claim.attempt_key
+
+    def stands(self, job: ClaimedJob) -> bool:
+        """Whether the lease of one of `jobs` still stands."""
+        return self._queue.table.lease_of(job.record.seq) == job.lease_id
+
+    def undo(self) -> None:
+        """Give all jobs back at once, without counting the delivery. With an attempt_key the leases stand, for a
+        repeat."""
+        if self._attempt_key is None and self.jobs:
+            self._queue.give_back([(job.record.seq, job.lease_id) for job in self.jobs], self._node, forgiven=True)
+        self.jobs = ()
+
+
+Assignment: TypeAlias = tuple[Claim, list[Job]]
+
+
+class Delivery(NamedTuple):
+    """A batch of jobs on its way to a claim: their records, and their leases, which are good until `deadline`."""
+
+    claim: Claim
+    batch: LeaseBatch
+    read: reading.Read
+    lease_ids: tuple[int, ...]
+    deadline: int
+
+
+def fresh_tokens(count: int) -> tuple[int, ...]:
+    """This many random lease ids, which cannot be guessed."""
+    tokens = struct.unpack(f"<{count}Q", os.urandom(8 * count))
+    return tokens if all(tokens) else tuple(token or 1 for token in tokens)
+
+
+def distribute(jobs: Sequence[T], wanted: Sequence[int]) -> list[list[T]]:
+    """One list for each number in `wanted`, with at most that many jobs: assigned round-robin, in the order of the
+    jobs."""
+    shares: list[list[T]] = [[] for _ in wanted]
+    open_shares = [index for index, count in enumerate(wanted) if count > 0]
+    at = 0
+    while open_shares and at < len(jobs):
+        for index in list(open_shares):
+            if at == len(jobs):
+                break
+            shares[index].append(jobs[at])
+            at += 1
+            if len(shares[index]) == wanted[index]:
+                open_shares.remove(index)
+    return shares
+
+
+# -- queues --------------------------------------------------------------------------------------------------------
+
+
+class SharedQueues:
+    """What the queues of an engine share: the log, readers, timers, counters."""
+
+    def __init__(self, logs: Logs, reader: Reader, topics: TopicAdmin, ring: Callable[[int], None]) -> None:
+        """`ring` is called with a topic_id when the time of its alarm has come."""
+        self.logs = logs
+        self.reader = reader
+        self.topics = topics
+        self.stats = QueueStats()
+        self.alarms = Alarms(logs.clock, logs.now_ms, ring)
+        self.ahead = ReadAhead(logs, reader)
+
+    async def commit(
+        self, topic: Topic, values: Sequence[Control], nodes: Sequence[str] = (), *, sync: bool = False
+    ) -> None:
+        """Apply control frames of a queue: through its log, or at once when it is ephemeral. Raises Unavailable.
+
+        On return they are as durable as the topic, or synced when `sync`.
+        """
+        logs, log = self.logs, topic.log
+        if logs.catalog.by_id.get(topic.topic_id) is not topic:
+            raise TopicNotFound(topic.name)
+        if log.in_memory_only:
+            for value, node in zip(values, nodes or [""] * len(values), strict=True):
+                type_ = FrameType.LEASE if isinstance(value, Lease) else FrameType.DELETE
+                logs.catalog.apply(type_, log.topic_id, logs.now_ms(), value, 0, node)
+            logs.publisher.wake(log.topic_id)
+            return
+        needs_sync = sync or topic.config.durability is Durability.FSYNC
+        encoded = encode_controls(values, log.topic_id, logs.now_ms(), durable=needs_sync, nodes=nodes)
+        shard = logs.shards[log.shard]
+        while not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
+            await shard.wait_room(encoded.frames, len(encoded.payload))
+        if logs.catalog.by_id.get(topic.topic_id) is not topic:
+            raise TopicNotFound(topic.name)
+        await asyncio.shield(logs.submit_controls(log, encoded, frees=True, needs_sync=needs_sync))
 
 
 class LeaseQueue:
     """See the module."""
 
-    def __init__(self, queues: Queues, topic: Topic) -> None:
+    def __init__(self, shared: SharedQueues, topic: Topic, kick: Callable[[Topic], None]) -> None:
+        """`kick` is called when there are dead jobs to move."""
         table = topic.log.queue
         assert table is not None
         self.topic = topic
+        self.log = topic.log
         self.table = table
-        self._queues = queues
-        self._engine = queues.engine
-        self._waiting: deque[Claim] = deque()
+        self._shared = shared
+        self._logs = shared.logs
+        self._now_ms = shared.logs.now_ms
+        self._kick = kick
+        #: Claims that no job was taken for yet.
+        self.waiting: deque[Claim] = deque()
         #: When the waiting claims are served as a group; None: no window is open.
         self._window_ms: int | None = None
         self._retry_ms = 0
-        self._dispatcher = Dispatcher(self, queues)
         #: Lease frames of expiries in flight.
         self._expiring = 0
         #: Pending answers of claims with an attempt_key, by (node, key).
         self.attempts: dict[tuple[str, str], asyncio.Future[Claimed]] = {}
+        #: Deliveries, and expiries, in progress.
+        self._works: set[asyncio.Future[Any]] = set()
         #: Frames in flight that end or change leases.
         self.pending_commits: set[asyncio.Future[Any]] = set()
         #: Tasks that give leases back once frames in flight have completed: no change has to wait for them.
@@ -62,29 +323,21 @@ class LeaseQueue:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
     def queue_up(self, claim: Claim) -> None:
         """Serve the claim, now or when there are jobs."""
-        self._waiting.append(claim)
+        self.waiting.append(claim)
         jitter = self.topic.config.claim_jitter_ms
         if jitter and self._window_ms is None:
-            self._window_ms = self._engine.now_ms() + jitter
+            self._window_ms = self._now_ms() + jitter
         self.serve()
-        if not jitter and not claim.dispatched and not claim.patient and not self.ending:
+        # While expired leases are being ended, there will be jobs.
+        if not jitter and not claim.dispatched and not claim.patient and not self._expiring:
             self.leave(claim)
-
-    @property
-    def ending(self) -> bool:
-        """Whether expired leases are being ended."""
-        return self._expiring > 0
 
     def leave(self, claim: Claim) -> None:
         """It stops waiting; a claim that no job was taken for gets nothing."""
-        if claim in self._waiting:
-            self._waiting.remove(claim)
+        if claim in self.waiting:
+            self.waiting.remove(claim)
         if not claim.dispatched and not claim.answer.done():
             self._give_nothing(claim)
 
@@ -93,17 +346,12 @@ class LeaseQueue:
         if claim.failed:
             claim.answer.set_exception(claim.failed[0])
         else:
-            claim.answer.set_result(Claimed(self, claim, [], self.ready))
-
-    @property
-    def ready(self) -> int:
-        """Jobs that can be claimed now."""
-        return self.table.ready(self.topic.log.count)
+            claim.answer.set_result(Claimed(self, claim, []))
 
     def send_away(self, error: StorageError | None) -> None:
         """Answer every waiting claim: with nothing (at shutdown), or with the error (the topic is gone)."""
-        while self._waiting:
-            claim = self._waiting.popleft()
+        while self.waiting:
+            claim = self.waiting.popleft()
             if claim.answer.done():
                 continue
             if error is None:
@@ -120,118 +368,348 @@ class LeaseQueue:
 
     async def quiet(self) -> None:
         """Wait until nothing decided is still on its way to the log."""
-        while self._dispatcher.works or self.pending_commits:
-            await asyncio.wait([*self._dispatcher.works, *self.pending_commits])
+        while self._works or self.pending_commits:
+            await asyncio.wait([*self._works, *self.pending_commits])
 
     async def wait_dispatched(self) -> None:
         """Wait until the deliveries that had begun when the queue was paused have ended."""
-        while self._dispatcher.works and self.topic.paused:  # a read that ends may be followed by a write
-            await asyncio.wait(set(self._dispatcher.works))
+        while self._works and self.topic.paused:  # a read that ends may be followed by a write
+            await asyncio.wait(set(self._works))
 
     async def repeat(self, jobs: list[Job], node: str, key: str) -> Claimed | None:
         """The answer to a claim once more, as far as its leases stand; None when its records are gone."""
         self.serve()  # jobs that have expired by now become ready
         tokens = {job.seq: (job.lease_id, job.deadline, job.deliveries) for job in jobs}
-        found = await reading.read(self._engine, self.topic, sorted(tokens))
+        found = await reading.read(self._shared.reader, self.topic, sorted(tokens))
         for error in found.unreadable.values():
             raise error  # the leases stand: it may be asked for again
-        claim = Claim(self._engine.loop.create_future(), node, 0, 0, patient=False, attempt_key=key)
+        claim = Claim(self._logs.runtime.loop.create_future(), node, 0, 0, patient=False, attempt_key=key)
         given = [ClaimedJob(found.records[seq], *tokens[seq]) for seq in tokens if seq in found.records]
-        return Claimed(self, claim, given, self.ready) if given else None
+        return Claimed(self, claim, given) if given else None
 
     # -- serving -----------------------------------------------------------------------------------------------------
 
     def serve(self) -> None:
         """Apply the passing of time, and deliver ready jobs. Called whenever jobs may have become ready."""
-        if self.closed or self.topic.topic_id in self._engine.changing:
+        if self.closed or self.topic.topic_id in self._logs.changing:
             return
-        now = self._engine.now_ms()
-        self.table.advance(now)
-        self._expire(now)
-        if self._waiting and not self.topic.paused:
-            self._serve(now)
-        elif self._window_ms is not None and now >= self._window_ms:
-            self._close_window()
-        if self.table.dying:
-            self._queues.mover.kick(self.topic)
-        self._set_alarm()
-
-    def catch_up(self) -> None:
-        """`serve`, if time alone has changed anything since."""
-        if self.table.is_due(self._engine.now_ms()):
-            self.serve()
-
-    def _serve(self, now: int) -> None:
-        if self.topic.config.claim_jitter_ms or self._window_ms is not None:
+        now, table, waiting = self._now_ms(), self.table, self.waiting
+        if table.is_due(now):
+            table.advance(now)
+            self._expire(now)
+        if not waiting or self.topic.paused:
+            if self._window_ms is not None and now >= self._window_ms:
+                self._close_window()
+        elif self._window_ms is not None or self.topic.config.claim_jitter_ms:
             self._serve_cohort(now)
-            return
-        while self._waiting:
-            claim = self._waiting[0]
-            most = self._most(claim)
-            if not claim.gone and (batch := self.table.take_batch(most, self.topic.log.live_seqs)) is not None:
-                self._waiting.popleft()
-                self._dispatcher.dispatch_batch(claim, batch, now)
-                continue
-            jobs = self.table.take(most, self.topic.log.live_seqs) if not claim.gone else []
-            if not jobs and not claim.gone:
-                return
-            self._waiting.popleft()
-            if jobs:
-                self._dispatcher.dispatch([(claim, jobs)])
+        else:
+            live_seqs = self.log.live_seqs
+            while waiting:
+                claim = waiting[0]
+                if claim.attempt_key is None and claim.answer.done():  # `claim.gone`
+                    waiting.popleft()
+                    continue
+                most = self._most(claim) if claim.max_bytes else claim.max
+                if (batch := table.take_batch(most, live_seqs)) is not None:
+                    waiting.popleft()
+                    self._dispatch_batch(claim, batch, now)
+                elif jobs := table.take(most, live_seqs):
+                    waiting.popleft()
+                    self._dispatch([(claim, jobs)], now)
+                else:
+                    break
+        if table.dying:
+            self._kick(self.topic)
+        alarm_ms = self._shared.alarms.times.get(self.topic.topic_id)
+        if alarm_ms is not None and self._window_ms is None and not table.is_due(alarm_ms - 1):
+            return  # it rings before anything changes
+        at = table.next_change()
+        if self._window_ms is not None:
+            at = self._window_ms if at is None else min(at, self._window_ms)
+        if at is not None:
+            self._shared.alarms.set(self.topic.topic_id, max(at, self._retry_ms))
+
+    def serve_all(self) -> None:
+        """Claims that waited only for frames in flight get the jobs that are ready now, or nothing."""
+        self.serve()
+        if self.waiting and not self.topic.config.claim_jitter_ms and not self._expiring:
+            for claim in [claim for claim in self.waiting if not claim.patient]:
+                self.leave(claim)
 
     def _most(self, claim: Claim) -> int:
-        """How many jobs it is given: by the mean size of the queue's records as many as `max_bytes` are, or one."""
-        log = self.topic.log
+        """How many jobs it gets: as many as fit into `max_bytes` by the mean size of the queue's records, but at least
+        one."""
+        log = self.log
         if not claim.max_bytes or not log.bytes:
             return claim.max
         return max(1, min(claim.max, claim.max_bytes * log.count // log.bytes))
 
     def _serve_cohort(self, now: int) -> None:
         if self._window_ms is None:
-            if self.ready > 0:
+            if self.table.ready(self.log.count) > 0:
                 self._window_ms = now + self.topic.config.claim_jitter_ms
             return
         if now < self._window_ms:
             return
         self._window_ms = None
-        members = [claim for claim in self._waiting if not claim.gone]
+        members = [claim for claim in self.waiting if not claim.gone]
         wanted = [self._most(claim) for claim in members]
-        jobs = self.table.take(sum(wanted), self.topic.log.live_seqs)
+        jobs = self.table.take(sum(wanted), self.log.live_seqs)
         shares = distribute(jobs, wanted)
-        self._waiting.clear()
+        self.waiting.clear()
         assignments: list[Assignment] = []
         for claim, share in zip(members, shares, strict=True):
             if share:
                 assignments.append((claim, share))
             elif claim.patient:
-                self._waiting.append(claim)
+                self.waiting.append(claim)
             else:
                 self.leave(claim)
         if assignments:
-            self._dispatcher.dispatch(assignments)
+            self._dispatch(assignments, now)
 
     def _close_window(self) -> None:
         """Close the window without assigning jobs: nobody waits, or the queue is paused. Claims that do not wait get
         nothing."""
         self._window_ms = None
-        for claim in [claim for claim in self._waiting if not claim.patient]:
+        for claim in [claim for claim in self.waiting if not claim.patient]:
             self.leave(claim)
 
-    def _set_alarm(self) -> None:
-        at = self.table.next_change()
-        if self._window_ms is not None:
-            at = self._window_ms if at is None else min(at, self._window_ms)
-        if at is not None:
-            self._queues.alarms.set(self.topic.topic_id, max(at, self._retry_ms))
-
-    def again(self, claim: Claim) -> None:
+    def _again(self, claim: Claim) -> None:
         """The jobs taken for it went away during the read (deleted, or expired), or cannot be read now: it gets
         other jobs."""
         claim.dispatched = False
         if not self.closed and (claim.patient or not self.topic.config.claim_jitter_ms):
-            self._waiting.appendleft(claim)
+            self.waiting.appendleft(claim)
         else:
             self.leave(claim)
+
+    # -- delivering a batch: jobs that were never claimed before -------------------------------------------------------
+
+    def _dispatch_batch(self, claim: Claim, batch: LeaseBatch, now: int) -> None:
+        claim.dispatched = True
+        try:
+            read = reading.cached(self.topic, batch.seqs, now, reading.MAX_BYTES)
+            if read is None:
+                read = self._shared.ahead.take(self.topic, batch.seqs)
+            if read is None:
+                self._work(self._dispatch_batch_later(claim, batch))
+            else:
+                self._deliver_batch(claim, batch, read, now)
+        except Exception as error:  # whatever the error is, these jobs must be put back
+            self._batch_failed(claim, batch, error)
+
+    async def _dispatch_batch_later(self, claim: Claim, batch: LeaseBatch) -> None:
+        try:
+            read: reading.Read | reading.Found | None = reading.cached(
+                self.topic, batch.seqs, self._now_ms(), reading.MAX_BYTES
+            )
+            if read is None:
+                read = await self._shared.ahead.read(self.topic, batch.seqs)
+            whole = read if isinstance(read, reading.Read) else reading.whole(read, batch.seqs)
+            if whole is None or claim.gone or batch.separate is not None:
+                found = read if isinstance(read, reading.Found) else reading.by_seq(read)
+                await self._dispatch_found([(claim, self.table.take_apart(batch))], found)
+                return
+            self._deliver_batch(claim, batch, whole, self._now_ms())
+        except Exception as error:  # as above
+            self._batch_failed(claim, batch, error)
+        self.serve_all()
+
+    def _deliver_batch(self, claim: Claim, batch: LeaseBatch, read: reading.Read, now: int) -> None:
+        """At once, or when the leases are durable."""
+        topic, log = self.topic, self.log
+        delivery = Delivery(claim, batch, read, fresh_tokens(len(batch.seqs)), now + claim.lease_ms)
+        if not topic.leases_durable:
+            self.table.lease_batch(batch, delivery.lease_ids, delivery.deadline, claim.node, claim.attempt_key)
+            self._complete(delivery)
+            return
+        jobs = lease_entries(batch.seqs, delivery.lease_ids, delivery.deadline)
+        frame = Lease(event="claimed", jobs=jobs, attempt_key=claim.attempt_key)
+        if not log.in_memory_only and self._logs.catalog.by_id.get(topic.topic_id) is topic:
+            needs_sync = topic.config.durability is Durability.FSYNC
+            encoded = encode_controls([frame], log.topic_id, now, durable=needs_sync, nodes=[claim.node])
+            written = partial(self._written, delivery)
+            if self._submit(encoded, now, self._works, written, needs_sync=needs_sync):
+                return
+        self._work(self._write(delivery, frame))
+
+    async def _write(self, delivery: Delivery, frame: Lease) -> None:
+        try:
+            await self._shared.commit(self.topic, [frame], [delivery.claim.node])
+        except Exception as error:  # as above
+            self._written(delivery, error)
+        else:
+            self._written(delivery, None)
+
+    def _written(self, delivery: Delivery, outcome: object) -> None:
+        """The outcome of leases on their way to the log: an exception, or anything else when they stand."""
+        try:
+            if isinstance(outcome, Exception):
+                raise outcome
+            self._complete(delivery)
+        except Exception as failure:  # as above
+            self._batch_failed(delivery.claim, delivery.batch, failure)
+        if self.waiting:
+            self.serve_all()
+        else:
+            self.serve()
+
+    def _complete(self, delivery: Delivery) -> None:
+        """Answer the claim; its leases stand."""
+        claim, batch, read, lease_ids, deadline = delivery
+        for job, size in zip(batch.separate or (), read.sizes, strict=False):  # one of them was touched meanwhile
+            job.size, job.holder = size, claim.holder
+        batch.sizes, batch.holder = read.sizes, claim.holder
+        stats = self._shared.stats
+        stats.claims += 1
+        stats.claimed += len(lease_ids)
+        claimed = Claimed(self, claim, ClaimedBatch(read.records, lease_ids, deadline))
+        if claim.answer.done():
+            claimed.undo()
+        else:
+            claim.answer.set_result(claimed)
+
+    def _batch_failed(self, claim: Claim, batch: LeaseBatch, error: Exception) -> None:
+        self.table.put_back_batch(batch)
+        self._failed([(claim, [])], error)
+
+    # -- delivering jobs one by one ----------------------------------------------------------------------------------
+
+    def _dispatch(self, assignments: list[Assignment], now: int) -> None:
+        for claim, _ in assignments:
+            claim.dispatched = True
+        if not self.topic.leases_durable:
+            seqs = sorted(job.seq for _, jobs in assignments for job in jobs)
+            read = reading.cached(self.topic, seqs, now, reading.MAX_BYTES)
+            if read is not None:
+                self._deliver(assignments, reading.by_seq(read), self._leases(assignments))
+                return
+        self._work(self._dispatch_later(assignments))
+
+    async def _dispatch_later(self, assignments: list[Assignment]) -> None:
+        jobs = [job for _, assigned in assignments for job in assigned]
+        try:
+            seqs = sorted(job.seq for job in jobs)
+            read = reading.cached(self.topic, seqs, self._now_ms(), reading.MAX_BYTES)
+            if read is not None:
+                found = reading.by_seq(read)
+            else:
+                found = await reading.read(self._shared.reader, self.topic, seqs)
+        except Exception as error:  # as above
+            self.table.put_back(jobs)
+            self._failed(assignments, error)
+            self.serve_all()
+            return
+        await self._dispatch_found(assignments, found)
+
+    async def _dispatch_found(self, assignments: list[Assignment], found: reading.Found) -> None:
+        jobs = [job for _, assigned in assignments for job in assigned]
+        try:
+            assignments = self._readable(assignments, found)
+            jobs = [job for _, assigned in assignments for job in assigned]  # the others may be leased to others by now
+            leases = self._leases(assignments)
+            if leases and self.topic.leases_durable:
+                await self._shared.commit(self.topic, [value for value, _ in leases], [node for _, node in leases])
+            self._deliver(assignments, found, leases)
+        except Exception as error:  # as above
+            self.table.put_back(jobs)
+            self._failed(assignments, error)
+        self.serve_all()
+
+    def _failed(self, assignments: list[Assignment], error: Exception) -> None:
+        if not isinstance(error, StorageError):
+            _log.error("claim_failed", topic=self.topic.name, exc_info=error)
+        self._fail(assignments, error)
+
+    def _fail(self, assignments: list[Assignment], error: Exception) -> None:
+        if self._logs.catalog.by_id.get(self.topic.topic_id) is not self.topic:
+            error = TopicNotFound(self.topic.name)
+        for claim, _ in assignments:
+            if not claim.answer.done():
+                claim.answer.set_exception(error)
+
+    def _readable(self, assignments: list[Assignment], found: reading.Found) -> list[Assignment]:
+        """The assignments, without jobs that cannot be delivered and without claims whose caller is gone."""
+        found_assignments: list[Assignment] = []
+        corrupt = frozenset(found.corrupt)
+        for claim, jobs in assignments:
+            assigned = [] if claim.gone else [job for job in jobs if job.seq in found.records and not job.gone]
+            bad = [job for job in jobs if job.seq in corrupt]
+            unreadable = [job for job in jobs if job.seq in found.unreadable]
+            self.table.put_back(
+                [job for job in jobs if job not in assigned and job not in bad and job not in unreadable]
+            )
+            self._put_off(bad)
+            if unreadable:
+                claim.failed += dict.fromkeys(found.unreadable[job.seq] for job in unreadable)
+                behind = [] if assigned else self._behind(claim.failed)
+                self._put_off(unreadable + behind, claim.failed[-1])
+            if assigned:
+                found_assignments.append((claim, assigned))
+            elif claim.answer.done():
+                continue
+            elif bad:
+                claim.answer.set_exception(reading.corrupt(self.topic.name, bad[0].seq))
+            elif len(claim.failed) >= MOST_FAILURES:
+                claim.answer.set_exception(claim.failed[0])
+            else:
+                self._again(claim)
+        return found_assignments
+
+    def _put_off(self, jobs: list[Job], error: StorageError | None = None) -> None:
+        self._shared.stats.unreadable += len(jobs)
+        for job in jobs:
+            self.table.put_off(job, self._now_ms() + CORRUPT_WAIT_MS)
+        if error is not None:
+            first = min(job.seq for job in jobs)
+            _log.warning("jobs_deferred", topic=self.topic.name, jobs=len(jobs), first_seq=first, error=error.message)
+
+    def _behind(self, failed: list[Unreadable]) -> list[Job]:
+        """The next jobs in a segment whose last few reads failed: they are not read one by one."""
+        detail = failed[-1].detail
+        ranges = [each.detail.get("to_seq") for each in failed[-reading.MOST_FAILURES :]]
+        if "to_seq" not in detail or ranges != [detail["to_seq"]] * reading.MOST_FAILURES:
+            return []
+        taken = self.table.take(MOST_AT_ONCE, self.log.live_seqs, below=detail["to_seq"] + 1)
+        self.table.put_back([job for job in taken if job.seq < detail["from_seq"]])
+        return [job for job in taken if job.seq >= detail["from_seq"]]
+
+    def _leases(self, assignments: list[Assignment]) -> list[tuple[Lease, str]]:
+        now = self._now_ms()
+        leases: list[tuple[Lease, str]] = []
+        for claim, jobs in assignments:
+            deadline = now + claim.lease_ms
+            entries: list[LeaseEntry] = [
+                (job.seq, token, deadline, job.deliveries + 1, 0, job.forgiven)
+                for job, token in zip(jobs, fresh_tokens(len(jobs)), strict=True)
+            ]
+            leases.append((Lease(event="claimed", jobs=entries, attempt_key=claim.attempt_key), claim.node))
+        return leases
+
+    def _deliver(
+        self, assignments: list[Assignment], found: reading.Found, leases: Sequence[tuple[Lease, str]]
+    ) -> None:
+        """Answer the claims. Leases that are frames have been applied by now."""
+        durable, stats = self.topic.leases_durable, self._shared.stats
+        records, sizes = found.records, found.sizes
+        if not durable:
+            for value, node in leases:
+                self.table.apply(value, node)
+        for (claim, jobs), (value, _) in zip(assignments, leases, strict=True):
+            given: list[ClaimedJob] = []
+            for job, entry in zip(jobs, value.jobs, strict=True):
+                job.size = sizes[job.seq]
+                job.holder = claim.holder
+                given.append(ClaimedJob(records[job.seq], entry[1], entry[2], entry[3]))
+            stats.claims += 1
+            stats.claimed += len(given)
+            stats.redelivered += sum(entry[3] > 1 for entry in value.jobs)
+            claimed = Claimed(self, claim, given)
+            if claim.answer.done():
+                claimed.undo()
+            else:
+                claim.answer.set_result(claimed)
 
     # -- leases that end ---------------------------------------------------------------------------------------------
 
@@ -244,7 +722,7 @@ class LeaseQueue:
         if wait is None:
             drawn = random.random() if chance is None else chance
             wait = backoff_ms(self.topic.config, job.deliveries - forgiven, drawn)
-        return (job.seq, 0, 0, job.deliveries, self._engine.now_ms() + wait if wait > 0 else 0, forgiven)
+        return (job.seq, 0, 0, job.deliveries, self._now_ms() + wait if wait > 0 else 0, forgiven)
 
     def _expire(self, now: int) -> None:
         if now < self._retry_ms:
@@ -252,7 +730,7 @@ class LeaseQueue:
         jobs = self.table.expired(now)
         if not jobs:
             return
-        self._queues.stats.expired += len(jobs)
+        self._shared.stats.expired += len(jobs)
         value = Lease(event="expired", jobs=[self.released(job) for job in jobs])
         if not self.topic.leases_durable:
             self.table.apply(value, "")
@@ -266,11 +744,11 @@ class LeaseQueue:
         the change may be writing them down.
         """
         standing = [job for seq, token in leases if (job := self._current(seq, token)) is not None]
-        changing = self.topic.topic_id in self._engine.changing
+        changing = self.topic.topic_id in self._logs.changing
         jobs = [job for job in standing if not job.busy and not changing]
         others = [(job.seq, job.lease_id) for job in standing if job.busy or changing]
         if others:
-            task = self._engine.loop.create_task(self._give_back_later(others, node, forgiven))
+            task = self._logs.runtime.loop.create_task(self._give_back_later(others, node, forgiven))
             self._later.add(task)
             task.add_done_callback(self._later.discard)
         if not jobs:
@@ -286,7 +764,7 @@ class LeaseQueue:
         self._ends(jobs, value, node)
 
     async def _give_back_later(self, leases: Sequence[tuple[int, int]], node: str, forgiven: bool) -> None:
-        changing = self._engine.changing.get(self.topic.topic_id)
+        changing = self._logs.changing.get(self.topic.topic_id)
         if changing is not None:
             await asyncio.wait([changing])
         elif self.pending_commits:
@@ -299,27 +777,168 @@ class LeaseQueue:
         return job if job is not None and job.lease_id == token else None
 
     def _ends(self, jobs: list[Job], value: Lease, node: str) -> None:
-        task = self._dispatcher.work(self._end(jobs, value, node))
+        task = self._work(self._end(jobs, value, node))
         self.pending_commits.add(task)
         task.add_done_callback(self.pending_commits.discard)
 
     async def _end(self, jobs: list[Job], value: Lease, node: str) -> None:
         try:
-            await self._queues.commit(self.topic, [value], [node])
-        # Whatever the error is, nobody may be left waiting for these jobs. The leases stand; expired ones are
-        # tried again.
+            await self._shared.commit(self.topic, [value], [node])
         except Exception as error:
-            # The leases stand; those that have run out are tried again, as long as anybody can say so.
+            # Whatever the error is, the leases stand. Expired ones are tried again after RETRY_MS.
             self.table.put_back(jobs)
-            self._retry_ms = self._engine.now_ms() + RETRY_MS
+            self._retry_ms = self._now_ms() + RETRY_MS
             _log.warning("leases_not_ended", topic=self.topic.name, jobs=len(jobs), error=str(error))
         if value.event == "expired":
             self._expiring -= 1
         self.serve_all()
 
-    def serve_all(self) -> None:
-        """Claims that waited only for frames in flight get the jobs that are ready now, or nothing."""
-        self.serve()
-        if not self.topic.config.claim_jitter_ms and not self.ending:
-            for claim in [claim for claim in self._waiting if not claim.patient]:
-                self.leave(claim)
+    # -- what the holders of jobs ask for ------------------------------------------------------------------------------
+
+    def try_ack(
+        self,
+        node: str,
+        seqs: Sequence[int],
+        lease_ids: Sequence[int],
+        arrived_ms: int,
+        on_result: Callable[[Settled | Exception], None],
+    ) -> bool:
+        """Ack a whole batch without a task; False, and nothing was done, when that is impossible."""
+        batch = self.table.held_batch(seqs, lease_ids, node, arrived_ms)
+        if batch is None or self.log.in_memory_only:
+            return False
+        request, known = self._deletion(batch)
+        if known is None:
+            return False
+        encoded, needs_sync = self._shared.topics.deletion(self.topic, request, known, arrived_ms)
+        acked = partial(self._acked, batch, on_result)
+        if not self._submit(encoded, arrived_ms, self.pending_commits, acked, needs_sync=needs_sync):
+            return False
+        batch.busy = True
+        return True
+
+    def _acked(self, batch: LeaseBatch, on_result: Callable[[Settled | Exception], None], outcome: object) -> None:
+        """The outcome of a `try_ack`: an exception, or anything else when the jobs are gone."""
+        if isinstance(outcome, Exception):
+            self.table.put_back_batch(batch)
+            self.serve()
+            on_result(outcome)
+        else:
+            self._shared.stats.acked += len(batch.seqs)
+            on_result(self.outcome(batch.seqs, []))
+
+    async def ack_batch(self, batch: LeaseBatch) -> None:
+        """The jobs of a batch are done."""
+        request, known = self._deletion(batch)
+        batch.busy = True
+        await self.commit_shielded(lambda: self._delete(request, known), lambda: self.table.put_back_batch(batch))
+        self._shared.stats.acked += len(batch.seqs)
+
+    def _deletion(self, batch: LeaseBatch) -> tuple[Delete, LookedUp | None]:
+        """The Delete of an ack of all its jobs, and the same with what it has to know of them, if that is known."""
+        request = Delete(bound_head=self.log.head, seqs=[*batch.seqs], ack=True)
+        if batch.sizes is None:
+            return request, None
+        return request, LookedUp(request, Found(EVERYTHING, [*batch.seqs], [*batch.sizes]))
+
+    async def delete(self, jobs: list[Job]) -> None:
+        """Permanently delete the jobs, in one frame."""
+        seqs = [job.seq for job in jobs]
+        request = Delete(bound_head=self.log.head, seqs=seqs, ack=True)
+        known = None
+        if all(job.size >= 0 for job in jobs):  # so it is of jobs delivered since the start
+            known = LookedUp(request, Found(EVERYTHING, seqs, [job.size for job in jobs]))
+        await self.hold(jobs, lambda: self._delete(request, known))
+
+    async def _delete(self, request: Delete, known: LookedUp | None) -> None:
+        await self._shared.topics.delete_jobs(self.topic, request, known, sync=False)
+
+    async def judge(
+        self, node: str, tokens: dict[int, int], now_ms: int, *, strict: bool
+    ) -> tuple[list[Job], list[int]]:
+        """The jobs that `node` holds, and the seqs that it does not. Raises LeaseLost when `strict` and there are
+        some. Waits for frames in flight about these jobs."""
+        while True:
+            jobs = [self.table.held_by(seq, node, token, now_ms) for seq, token in tokens.items()]
+            if not any(job is not None and job.busy for job in jobs):
+                break
+            await asyncio.wait(self.pending_commits)
+        skipped = [seq for seq, job in zip(tokens, jobs, strict=True) if job is None]
+        if strict and skipped:
+            raise LeaseLost(f"The leases of {len(skipped)} jobs are not held by {node}.", seqs=skipped)
+        return [job for job in jobs if job is not None], skipped
+
+    async def change(self, jobs: list[Job], value: Lease, node: str) -> None:
+        """Apply a Lease to jobs: at once, or when it is as durable as the topic."""
+        if self.topic.leases_durable:
+            await self.hold(jobs, lambda: self._shared.commit(self.topic, [value], [node]))
+        else:
+            self.table.apply(value, node)
+
+    async def hold(self, jobs: list[Job], commit: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Commit; until then nothing else happens to these jobs."""
+        for job in jobs:
+            job.busy = True
+        await self.commit_shielded(commit, lambda: self.table.put_back(jobs))
+
+    async def commit_shielded(
+        self, commit: Callable[[], Coroutine[Any, Any, None]], put_back: Callable[[], None]
+    ) -> None:
+        """Commit a decision; it goes on when its caller goes away. `put_back` is called when it fails."""
+        task = asyncio.ensure_future(commit())
+        self.pending_commits.add(task)
+
+        def committed(done: asyncio.Future[None]) -> None:
+            self.pending_commits.discard(task)
+            if done.cancelled() or done.exception() is not None:
+                put_back()
+            self.serve()
+
+        task.add_done_callback(committed)
+        await asyncio.shield(task)
+
+    def outcome(self, done: Sequence[int], skipped: list[int], *, deadlines: dict[int, int] | None = None) -> Settled:
+        """The answer to an operation on the jobs `done`, with figures of now."""
+        if self.table.is_due(self._now_ms()):
+            self.serve()
+        return Settled(
+            topic=self.topic.name,
+            done=[*done],
+            skipped=skipped,
+            ready=self.table.ready(self.log.count),
+            in_flight=self.table.in_flight,
+            deadlines=deadlines or {},
+        )
+
+    # -- tasks and frames ----------------------------------------------------------------------------------------------
+
+    def _work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._logs.runtime.loop.create_task(work)
+        self._works.add(task)
+        task.add_done_callback(self._works.discard)
+        return task
+
+    def _submit(
+        self,
+        encoded: EncodedUnit,
+        now_ms: int,
+        pending: set[asyncio.Future[Any]],
+        on_result: Callable[[object], None],
+        *,
+        needs_sync: bool,
+    ) -> bool:
+        """Submit a unit to the log without a task. False, and nothing was done, when there is no room at once.
+
+        `on_result` is called with an exception, or with anything else when the unit is committed. `pending` holds a
+        future until after that.
+        """
+        log, loop = self.log, self._logs.runtime.loop
+        shard = self._logs.shards[log.shard]
+        if not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
+            return False
+        ended: asyncio.Future[None] = loop.create_future()
+        pending.add(ended)
+        ended.add_done_callback(pending.discard)
+        submission = internal(encoded, log.topic_id, now_ms, frees=True, needs_sync=needs_sync)
+        shard.enqueue(submission, CallbackOutcome(loop, on_result, ended))
+        return True

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from storage.log.logs import Logs
 from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, Sample
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
+from storage.queues.queues import Queues
 
 #: Of each queue: (metric, field of QueueFigures).
 _FIGURES: Final = (
@@ -22,15 +21,13 @@ _FIGURES: Final = (
 )
 
 
-def collect_queues(engine: Engine) -> list[Family]:
+def collect_queues(logs: Logs, queues: Queues) -> list[Family]:
     """Metric families of queues; none before the engine is ready."""
-    if not engine.ready:
+    if not logs.ready:
         return []
-    stats = engine.queues.stats
-    queues = [
-        topic for topic in engine.catalog.topics.values() if topic.log.queue is not None and not topic.provisional
-    ]
-    shown = [((("topic", topic.name),), engine.queues.figures_of(topic)) for topic in queues[:MAX_TOPIC_SERIES]]
+    stats = queues.stats
+    found = [topic for topic in logs.catalog.topics.values() if topic.log.queue is not None and not topic.provisional]
+    shown = [((("topic", topic.name),), queues.figures_of(topic)) for topic in found[:MAX_TOPIC_SERIES]]
     return [
         METRICS.whole("topics_claims", stats.claims),
         METRICS.whole("topics_claimed_jobs", stats.claimed),

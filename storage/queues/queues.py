@@ -3,53 +3,70 @@
 All methods belong to the loop that started the engine. Beside what each says, they raise TopicNotFound, NotAQueue,
 InvalidRequest (detail.field), Unavailable. Then nothing has happened; after StorageFailed the outcome is unknown.
 
+`LeaseQueue` runs one queue, `LeaseTable` is its state.
+
 Source: docs/reference/api.md#queues.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
 
-from storage.errors import InvalidRequest, TopicNotFound
+from storage.config import MAX_LEASE_MS, MIN_LEASE_MS
+from storage.errors import BatchTooLarge, InvalidRequest, NotAQueue, ShuttingDown, TopicNotFound
 from storage.format.control import Control, Delete, Lease
-from storage.log.validation import check_topic_name
-from storage.queues import acks, checks, rejecting, views
-from storage.queues.alarms import Alarms
-from storage.queues.claiming import Claiming
-from storage.queues.claims import Claimed
-from storage.queues.commits import commit
+from storage.log.append import Appender
+from storage.log.logs import Logs
+from storage.log.validation import MAX_DELAY_MS, MAX_U64, check_text, check_topic_name
+from storage.options import Options
+from storage.queues import views
 from storage.queues.dead_letter import Mover
-from storage.queues.lease_queue import LeaseQueue
-from storage.queues.purge import purge
-from storage.queues.read_ahead import ReadAhead
+from storage.queues.lease_queue import CallbackOutcome, Claim, Claimed, LeaseQueue, SharedQueues
 from storage.queues.redrive import Seen, redrive
 from storage.queues.work import Worker
+from storage.reads.reader import Reader
 from storage.records.values import QueueFigures
 from storage.state.catalog import Topic
 from storage.state.log import Log
-from storage.state.lookup import LookedUp
-from storage.state.queues.job import Holder, Job
-from storage.state.queues.stats import QueueStats
+from storage.state.queues.leases import Holder, Job, LeaseTable
 from storage.state.queues.values import JobState, JobView, Redriven, Settled
+from storage.topics.admin import TopicAdmin
+from storage.topics.expiry import Expiry
+from storage.tracing import Tracer
 
-if TYPE_CHECKING:
-    from storage.engine import Engine
+#: Most jobs in one claim, ack, nack or extend.
+MAX_JOBS = 1000
+MAX_WAIT_MS = 30_000
+MAX_ATTEMPT_KEY_BYTES = 128
+MAX_REASON_BYTES = 1024
+#: Jobs that one frame of a purge deletes.
+_PURGED_AT_ONCE = 10_000
 
 
 class Queues:
     """See the module."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.stats = QueueStats()
-        self.claiming = Claiming(self)
-        self.alarms = Alarms(engine.clock, engine.now_ms, self._ring)
-        self.mover = Mover(self)
+    def __init__(
+        self,
+        logs: Logs,
+        reader: Reader,
+        topics: TopicAdmin,
+        expiry: Expiry,
+        appender: Appender,
+        tracer: Callable[[], Tracer | None],
+    ) -> None:
+        """`tracer` as of `Mover`."""
+        self._logs = logs
+        self._topics = topics
+        self._expiry = expiry
+        self._shared = shared = SharedQueues(logs, reader, topics, self._ring)
+        self.stats, self.alarms, self.ahead = shared.stats, shared.alarms, shared.ahead
+        self.mover = Mover(shared, appender, tracer)
         #: The records examined by the last redrive.
         self.seen: Seen | None = None
-        self.ahead = ReadAhead(engine)
         self._queues: dict[int, LeaseQueue] = {}
         #: The engine is stopping: claims no longer wait.
         self.leaving = False
@@ -59,7 +76,7 @@ class Queues:
 
     async def start(self) -> None:
         """After recovery: leases expire and open moves continue."""
-        for topic in list(self.engine.catalog.topics.values()):
+        for topic in list(self._logs.catalog.topics.values()):
             if topic.log.queue is not None and topic.log.queue.touched:
                 self.queue_of(topic).serve()
             if topic.log.moves.out:
@@ -86,7 +103,7 @@ class Queues:
         """The run-time object of a queue, created on first use."""
         found = self._queues.get(topic.topic_id)
         if found is None or found.topic is not topic:
-            found = self._queues[topic.topic_id] = LeaseQueue(self, topic)
+            found = self._queues[topic.topic_id] = LeaseQueue(self._shared, topic, self.mover.kick)
         return found
 
     def _ring(self, topic_id: int) -> None:
@@ -101,12 +118,16 @@ class Queues:
             if queue is not None:
                 if queue.waiting or log.queue.dying:
                     queue.serve()
-            elif log.queue.dying and self.engine.ready:
-                self.queue_of(self.engine.catalog.by_id[log.topic_id]).serve()
+            elif log.queue.dying and self._logs.ready:
+                self.queue_of(self._logs.catalog.by_id[log.topic_id]).serve()
+
+    async def quiet(self, topic: Topic) -> None:
+        """Wait until nothing that is decided about the queue's jobs is on its way to the log."""
+        await self.queue_of(topic).quiet()
 
     def on_changed(self, topic_id: int) -> None:
         """A change of a topic's settings has ended: continue what waited for it."""
-        topic = self.engine.catalog.by_id.get(topic_id)
+        topic = self._logs.catalog.by_id.get(topic_id)
         if topic is not None and topic.log.queue is not None:
             self.queue_of(topic).serve()
 
@@ -126,9 +147,9 @@ class Queues:
         """The queue, once no change of it is in progress."""
         check_topic_name(name)
         while True:
-            topic = self.engine.topic(name)
-            checks.table_of(topic)
-            changing = self.engine.changing.get(topic.topic_id)
+            topic = self._logs.topic(name)
+            table_of(topic)
+            changing = self._logs.changing.get(topic.topic_id)
             if changing is None:
                 return self.queue_of(topic)
             await asyncio.wait([changing])
@@ -147,23 +168,39 @@ class Queues:
         holder: Holder | None = None,
         max_bytes: int = 0,
     ) -> Claimed:
-        """Lease up to `max` (1..1000) jobs to `node`, waiting up to `wait_ms` for one. `max_bytes`: about as many as
-        are so large together, by the mean size of the queue's records, and one at least; 0 = no bound.
+        """Lease up to `max` (1..1000) jobs to `node`, waiting up to `wait_ms` for one. `max_bytes`: no more jobs than
+        have this size, by the mean size of the queue's records, but at least one; 0 = no bound.
 
         With durable leases they are as durable on return as the topic is. A cancelled call has claimed nothing, unless
         it carries an `attempt_key`: then its leases stand, and a repeat within them is given the same again. `holder`
-        is told of each lease's end; of those that ended before this returned `Claimed.stands` tells.
+        is told when a lease ends. `Claimed.stands` tells which leases have ended before this returned.
         """
-        return await self.claiming.claim(
-            name,
+        self.check_claim(node, max, wait_ms, attempt_key)
+        queue = await self.open(name)
+        if queue.topic.config.ttl_ms:
+            # Expired jobs must not be taken and then dropped: the claim would get fewer than there are.
+            await self._expiry.expire_if_possible(queue.topic)
+            queue = await self.open(name)
+        lease_ms = lease_time(lease_ms, queue.topic.config.lease_ms)
+        while attempt_key is not None:
+            again = await self._repeated(queue, node, attempt_key)
+            if again is not None:
+                return again
+            queue = await self.open(name)  # it may have been deleted or recreated by now
+            if _pending(queue, node, attempt_key) is None:
+                break
+        answer: asyncio.Future[Claimed] = self._logs.runtime.loop.create_future()
+        claim = Claim(
+            answer,
             node,
-            max=max,
-            lease_ms=lease_ms,
-            wait_ms=wait_ms,
+            min(max or 1, MAX_JOBS),
+            lease_ms,
+            patient=wait_ms > 0 and not self.leaving,
             attempt_key=attempt_key,
             holder=holder,
             max_bytes=max_bytes,
         )
+        return await self._wait(queue, claim, answer, min(wait_ms, MAX_WAIT_MS))
 
     def try_claim(
         self, name: str, node: str, max: int, lease_ms: int | None, on_result: Callable[..., None], max_bytes: int = 0
@@ -173,34 +210,122 @@ class Queues:
         False: nothing was done, because there is nothing, or more than `max_bytes` (0 = no bound), or something has to
         be waited for first: call `claim`.
         """
-        return self.claiming.try_claim(name, node, max, lease_ms, on_result, max_bytes)
+        logs = self._logs
+        logs.check_open()
+        check_node(node, logs.options)
+        topic = logs.topic(name)
+        topic_id, config, log = topic.topic_id, topic.config, topic.log
+        table = log.queue
+        if table is None:
+            raise NotAQueue(f"{name} is a log, not a queue.", topic=name)
+        lease_ms = config.lease_ms if lease_ms is None else lease_time(lease_ms, 0)
+        if topic_id in logs.changing or topic.paused or config.ttl_ms or config.claim_jitter_ms or max < 0:
+            return False
+        if topic_id in logs.catalog.routes.into:
+            return False  # records on their way to this topic are waited for
+        ready = table.ready(log.count)
+        if max_bytes and min(max, ready) * log.bytes > max_bytes * log.count:
+            return False
+        if ready <= 0 or logs.shards[log.shard].log.failed is not None:
+            return False
+        answer = CallbackOutcome(logs.runtime.loop, on_result)
+        self.queue_of(topic).queue_up(Claim(answer, node, min(max or 1, MAX_JOBS), lease_ms, patient=False))
+        return True
+
+    def check_claim(self, node: str, max: int, wait_ms: int, attempt_key: str | None) -> None:
+        """Raises InvalidRequest, NotReady, ShuttingDown: what a claim is refused for before its queue is looked up."""
+        self._logs.check_open()
+        check_node(node, self._logs.options)
+        check_attempt_key(attempt_key)
+        for field, value in (("max", max), ("wait_ms", wait_ms)):
+            if value < 0:
+                raise InvalidRequest(f"{field} must not be negative.", field=field)
 
     def claimable_bytes(self, name: str, max: int) -> tuple[int, int]:
-        """How large one job of a queue is in the mean, and as many as a claim of `max` would be given now.
+        """The mean size of one job of a queue in bytes, and the size of the jobs that a claim of `max` would get now.
 
         Raises TopicNotFound, NotAQueue.
         """
-        topic = self.engine.topic(name)
+        topic = self._logs.topic(name)
         count = topic.log.count
-        ready = checks.table_of(topic).ready(count)
+        ready = table_of(topic).ready(count)
         if ready <= 0 or count <= 0:
             return 0, 0
         return topic.log.bytes // count, min(max, ready) * topic.log.bytes // count
 
+    async def claim_for(self, worker: Worker, count: int, max_bytes: int) -> Claimed:
+        """A claim of a worker; it waits without a limit. Raises ShuttingDown."""
+        queue = await self.open(worker.topic)
+        if self.leaving:
+            raise ShuttingDown()
+        answer: asyncio.Future[Claimed] = self._logs.runtime.loop.create_future()
+        claim = Claim(answer, worker.node, count, worker.lease_ms, patient=True, holder=worker, max_bytes=max_bytes)
+        try:
+            self._refuse_when_failed(queue.topic)
+            queue.queue_up(claim)
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            self._abandon(queue, claim, answer)
+            raise
+
+    async def _wait(self, queue: LeaseQueue, claim: Claim, answer: asyncio.Future[Claimed], wait_ms: int) -> Claimed:
+        key = (claim.node, claim.attempt_key) if claim.attempt_key is not None else None
+        if key is not None:
+            queue.attempts[key] = answer
+        try:
+            self._refuse_when_failed(queue.topic)
+            queue.queue_up(claim)
+            if claim.patient and not answer.done():
+                await asyncio.wait([answer], timeout=wait_ms / 1000)
+                claim.patient = False
+                queue.leave(claim)
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            self._abandon(queue, claim, answer)
+            raise
+        finally:
+            if key is not None and answer.done():
+                _forget(queue, key, answer)
+
+    def _abandon(self, queue: LeaseQueue, claim: Claim, answer: asyncio.Future[Claimed]) -> None:
+        """The caller is gone."""
+        if answer.done():
+            if not answer.cancelled() and answer.exception() is None:
+                answer.result().undo()
+        elif claim.dispatched and claim.attempt_key is not None:
+            # Its leases will stand, for a repeat to ask for.
+            key = (claim.node, claim.attempt_key)
+            answer.add_done_callback(lambda done: (_forget(queue, key, done), done.cancelled() or done.exception()))
+        else:
+            queue.leave(claim)
+            answer.cancel()
+
+    async def _repeated(self, queue: LeaseQueue, node: str, key: str) -> Claimed | None:
+        """The jobs that an earlier claim with this key was given and still holds."""
+        while (pending := _pending(queue, node, key)) is not None:  # after one that got nothing, another may be next
+            await asyncio.wait([pending])
+        jobs = queue.table.repeat(node, key, self._logs.now_ms())
+        return await queue.repeat(jobs, node, key) if jobs else None
+
+    def _refuse_when_failed(self, topic: Topic) -> None:
+        shard = self._logs.shards[topic.log.shard]
+        if shard.log.failed is not None:
+            raise shard.log.failure()
+
     def work(self, name: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Worker:
         """A worker that receives jobs as they become ready: see `Worker`."""
-        checks.check_node(node, self.engine.options)
+        check_node(node, self._logs.options)
         if max < 0:
             raise InvalidRequest("max must not be negative.", field="max")
-        topic = self.engine.topic(name)
-        checks.table_of(topic)
+        topic = self._logs.topic(name)
+        table_of(topic)
         usual = topic.config.lease_ms
-        return Worker(self, name, node, min(max or 1, checks.MAX_JOBS), checks.lease_time(lease_ms, usual))
+        return Worker(self, name, node, min(max or 1, MAX_JOBS), lease_time(lease_ms, usual))
 
     def give_back(self, name: str, node: str, leases: Sequence[tuple[int, int]], *, forgiven: bool = False) -> None:
         """A worker is gone: its leases, (seq, token), end like a nack; with `forgiven`, at once and without counting
         the delivery."""
-        topic = self.engine.catalog.topics.get(name)
+        topic = self._logs.catalog.topics.get(name)
         queue = self._queues.get(topic.topic_id) if topic is not None else None
         if queue is not None and not queue.closed:
             queue.give_back(leases, node, forgiven=forgiven)
@@ -213,11 +338,11 @@ class Queues:
         False: nothing was done, because the jobs need individual checks, or it would have to wait: call `ack`.
         """
         arrived = self._arrived(node, seqs, lease_ids)
-        topic = self.engine.topic(name)
-        checks.table_of(topic)
-        if topic.topic_id in self.engine.changing:
+        topic = self._logs.topic(name)
+        table_of(topic)
+        if topic.topic_id in self._logs.changing:
             return False
-        return acks.try_ack(self, self.queue_of(topic), node, seqs, lease_ids or (), arrived, on_result)
+        return self.queue_of(topic).try_ack(node, seqs, lease_ids or (), arrived, on_result)
 
     # -- what becomes of them ----------------------------------------------------------------------------------------
 
@@ -236,12 +361,13 @@ class Queues:
         # `lease_ids` may have None for a token: then they are checked one by one.
         batch = queue.table.held_batch(seqs, lease_ids or (), node, arrived)  # pyright: ignore[reportArgumentType]
         if batch is not None:
-            await acks.ack_batch(self, queue, batch)
-            return acks.answer(queue, seqs, [])
-        jobs, skipped = await acks.judge(queue, node, checks.tokens_of(seqs, lease_ids), arrived, strict=strict)
+            await queue.ack_batch(batch)
+            return queue.outcome(seqs, [])
+        jobs, skipped = await queue.judge(node, tokens_of(seqs, lease_ids), arrived, strict=strict)
         if jobs:
-            await acks.ack(self, queue, jobs)
-        return acks.answer(queue, [job.seq for job in jobs], skipped)
+            await queue.delete(jobs)
+            self.stats.acked += len(jobs)
+        return queue.outcome([job.seq for job in jobs], skipped)
 
     async def nack(
         self,
@@ -257,16 +383,16 @@ class Queues:
     ) -> Settled:
         """Give the jobs back: to be claimed again after `delay_ms`, or else after the queue's backoff."""
         arrived = self._arrived(node, seqs, lease_ids)
-        checks.check_delay(delay_ms)
-        checks.check_reason(reason)
-        queue, jobs, skipped = await self.judged(name, node, checks.tokens_of(seqs, lease_ids), arrived, strict=strict)
+        check_delay(delay_ms)
+        check_reason(reason)
+        queue, jobs, skipped = await self._judged(name, node, tokens_of(seqs, lease_ids), arrived, strict=strict)
         if jobs:
             entries = [queue.released(job, penalty=penalty, delay_ms=delay_ms) for job in jobs]
             value = Lease(event="released", jobs=entries, reason=reason or None)
-            await acks.change(self, queue, jobs, value, node)
+            await queue.change(jobs, value, node)
             self.stats.nacked += len(jobs)
             queue.serve()
-        return acks.answer(queue, [job.seq for job in jobs], skipped)
+        return queue.outcome([job.seq for job in jobs], skipped)
 
     async def reject(
         self,
@@ -281,9 +407,40 @@ class Queues:
         """The jobs can never be done: they go to the dead letter topic whatever their delivery count, or are deleted
         where the queue has none. Synced on return if they are to be moved, otherwise durable like an ack."""
         arrived = self._arrived(node, seqs, lease_ids)
-        checks.check_reason(reason)
-        tokens = checks.tokens_of(seqs, lease_ids)
-        return await rejecting.reject(self, name, node, tokens, reason or None, arrived, strict=strict)
+        check_reason(reason)
+        tokens = tokens_of(seqs, lease_ids)
+        while True:
+            dest = await self.mover.dead_letter_topic((await self.open(name)).topic)
+            queue, jobs, skipped = await self._judged(name, node, tokens, arrived, strict=strict)
+            if self._goes_to(queue.topic, dest):
+                break
+        if jobs:
+            await self._reject(queue, jobs, dest, reason or None)
+        return queue.outcome([job.seq for job in jobs], skipped)
+
+    def _goes_to(self, topic: Topic, dest: Topic | None) -> bool:
+        """Whether dead jobs of this queue go there now: it may have changed during a wait."""
+        if dest is None:
+            return topic.config.dead_letter is None
+        return topic.config.dead_letter == dest.name and self._logs.catalog.by_id.get(dest.topic_id) is dest
+
+    async def _reject(self, queue: LeaseQueue, jobs: list[Job], dest: Topic | None, reason: str | None) -> None:
+        """With a dead letter topic this is the first step of a move (see `storage.state.queues.moves`), for jobs that
+        are still leased; the mover takes the other steps, also after crashes."""
+        moved = [job for job in jobs if not job.gone] if dest is not None else []
+        deleted = [job for job in jobs if dest is None or job.gone]
+        work: list[Coroutine[Any, Any, None]] = [queue.delete(deleted)] if deleted else []
+        if dest is not None and moved:
+            entries = [(job.seq, 0, 0, job.deliveries, 0, job.forgiven) for job in moved]
+            value = Lease(event="dead", jobs=entries, dest_id=dest.topic_id, reason=reason)
+
+            async def open_moves() -> None:
+                await self._shared.commit(queue.topic, [value], sync=True)
+                self.mover.kick(queue.topic)
+
+            work.append(queue.hold(moved, open_moves))
+        await asyncio.gather(*work)
+        self.stats.rejected += len(jobs)
 
     async def extend(
         self,
@@ -297,33 +454,33 @@ class Queues:
     ) -> Settled:
         """The leases last `lease_ms` from now."""
         arrived = self._arrived(node, seqs, lease_ids)
-        lease_ms = checks.lease_time(lease_ms, 0)
-        queue, jobs, skipped = await self.judged(name, node, checks.tokens_of(seqs, lease_ids), arrived, strict=strict)
-        deadline = self.engine.now_ms() + lease_ms
+        lease_ms = lease_time(lease_ms, 0)
+        queue, jobs, skipped = await self._judged(name, node, tokens_of(seqs, lease_ids), arrived, strict=strict)
+        deadline = self._logs.now_ms() + lease_ms
         if jobs:
             entries = [(job.seq, job.lease_id, deadline, job.deliveries, 0, job.forgiven) for job in jobs]
-            await acks.change(self, queue, jobs, Lease(event="extended", jobs=entries), node)
+            await queue.change(jobs, Lease(event="extended", jobs=entries), node)
             self.stats.extended += len(jobs)
             queue.serve()
         done = [job.seq for job in jobs]
-        return acks.answer(queue, done, skipped, deadlines=dict.fromkeys(done, deadline))
+        return queue.outcome(done, skipped, deadlines=dict.fromkeys(done, deadline))
 
-    async def judged(
+    async def _judged(
         self, name: str, node: str, tokens: dict[int, int], arrived: int, *, strict: bool
     ) -> tuple[LeaseQueue, list[Job], list[int]]:
-        """`acks.judge`, of a queue that is not being changed at the end of it."""
+        """`LeaseQueue.judge`, of a queue that is not being changed at the end of it."""
         while True:
             queue = await self.open(name)
-            judged = await acks.judge(queue, node, tokens, arrived, strict=strict)
-            if queue.topic.topic_id not in self.engine.changing:  # a change may have begun during the wait
+            judged = await queue.judge(node, tokens, arrived, strict=strict)
+            if queue.topic.topic_id not in self._logs.changing:  # a change may have begun during the wait
                 return queue, *judged
 
     def _arrived(self, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> int:
         """The time of arrival of what `node` says of its leases."""
-        self.engine.check_open()
-        checks.check_node(node, self.engine.options)
-        checks.check_seqs(seqs, lease_ids)
-        return self.engine.now_ms()
+        self._logs.check_open()
+        check_node(node, self._logs.options)
+        check_seqs(seqs, lease_ids)
+        return self._logs.now_ms()
 
     # -- the whole queue ---------------------------------------------------------------------------------------------
 
@@ -336,20 +493,39 @@ class Queues:
         return await self._set_paused(name, False)
 
     async def _set_paused(self, name: str, paused: bool) -> bool:
-        self.engine.check_open()
+        self._logs.check_open()
         queue = await self.open(name)
-        await self.engine.admin.set_paused(queue.topic, paused)
+        await self._topics.set_paused(queue.topic, paused)
         if paused:
             await queue.wait_dispatched()  # jobs taken before are delivered before
         return paused
 
     async def purge(self, name: str, states: Sequence[str] = ("ready", "delayed")) -> int:
-        """Delete jobs in these states (ready, delayed), up to the current head. Silent; returns their number."""
-        self.engine.check_open()
+        """Delete jobs in these states (ready, delayed), up to the current head. Silent; returns their number.
+
+        After a crash some may remain."""
+        self._logs.check_open()
         unknown = [state for state in states if state not in (JobState.READY, JobState.DELAYED)]
         if unknown or not states:
             raise InvalidRequest('states: a list of "ready" and "delayed".', field="states")
-        return await purge(self, await self.open(name), frozenset(states))
+        queue = await self.open(name)
+        log, table = queue.log, queue.table
+        below, purged = log.head + 1, 0
+        queue.serve()  # jobs that are due by now become ready
+        while True:
+            jobs: list[Job] = []
+            if "ready" in states:
+                jobs = table.take(_PURGED_AT_ONCE, log.live_seqs, below)
+                table.hold(jobs)
+            if "delayed" in states and len(jobs) < _PURGED_AT_ONCE:
+                jobs += table.take_delayed(_PURGED_AT_ONCE - len(jobs), below)
+            if not jobs:
+                return purged
+            request = Delete(bound_head=log.head, seqs=sorted(job.seq for job in jobs))
+            # The caller may go: jobs being deleted are held until the outcome is known.
+            delete = partial(self._topics.delete_jobs, queue.topic, request, None, sync=False)
+            await queue.commit_shielded(delete, partial(table.put_back, jobs))
+            purged += len(jobs)
 
     async def redrive(
         self,
@@ -361,26 +537,26 @@ class Queues:
         dry_run: bool = False,
     ) -> Redriven:
         """Move jobs that came from this queue back from its dead letter topic, each exactly once over crashes."""
-        self.engine.check_open()
+        self._logs.check_open()
         queue = await self.open(name)
-        return await redrive(self, queue.topic, source, max, rate_per_s, dry_run=dry_run)
+        return await redrive(self._shared, self, queue.topic, source, max, rate_per_s, dry_run=dry_run)
 
     def figures(self, name: str) -> QueueFigures:
         """A queue's figures now."""
-        topic = self.engine.topic(name)
-        checks.table_of(topic)
+        topic = self._logs.topic(name)
+        table_of(topic)
         return self.figures_of(topic)
 
     def figures_of(self, topic: Topic) -> QueueFigures:
         """The same for a topic that is known to be a queue."""
         self._let_time_pass(topic)
         queue = self._queues.get(topic.topic_id)
-        return views.figures(topic, self.engine.now_ms(), waiting=queue.waiting if queue is not None else 0)
+        return views.figures(topic, self._logs.now_ms(), waiting=len(queue.waiting) if queue is not None else 0)
 
     def leases(self, name: str, state: JobState | None = None, after: int = 0, limit: int = 100) -> list[JobView]:
         """Up to `limit` jobs that are not done (those in `state`), by seq, those with a seq > `after`."""
-        topic = self.engine.topic(name)
-        checks.table_of(topic)
+        topic = self._logs.topic(name)
+        table_of(topic)
         self._let_time_pass(topic)
         return views.jobs(topic.log, state, after, limit)
 
@@ -389,7 +565,7 @@ class Queues:
         if queue is not None:
             queue.serve()
         else:
-            checks.table_of(topic).advance(self.engine.now_ms())
+            table_of(topic).advance(self._logs.now_ms())
 
     # -- for the parts -----------------------------------------------------------------------------------------------
 
@@ -400,8 +576,76 @@ class Queues:
 
         On return they are as durable as the topic, or synced when `sync`.
         """
-        await commit(self.engine, topic, values, nodes, sync=sync)
+        await self._shared.commit(topic, values, nodes, sync=sync)
 
-    async def delete(self, topic: Topic, request: Delete, known: LookedUp | None, *, sync: bool = False) -> None:
-        """`commit` of a Delete{seqs}. `known`: the same, with the looked up records."""
-        await self.engine.admin.delete_jobs(topic, request, known, sync=sync)
+
+def _pending(queue: LeaseQueue, node: str, key: str) -> asyncio.Future[Claimed] | None:
+    """The pending answer of another claim with this key."""
+    answer = queue.attempts.get((node, key))
+    return answer if answer is not None and not answer.done() else None
+
+
+def _forget(queue: LeaseQueue, key: tuple[str, str], answer: asyncio.Future[Claimed]) -> None:
+    """The answer is there. The next claim with this key may have replaced it, and then forgets its own."""
+    if queue.attempts.get(key) is answer:
+        del queue.attempts[key]
+
+
+# -- checks of arguments: all except `check_seqs` raise InvalidRequest, which names the field -------------------------
+
+
+def check_node(node: str, options: Options) -> None:
+    if not node:
+        raise InvalidRequest("node: required, and not empty.", field="node")
+    check_text(node, "node", options.max_node_bytes)
+
+
+def check_attempt_key(key: str | None) -> None:
+    if key is not None:
+        check_text(key, "attempt_key", MAX_ATTEMPT_KEY_BYTES)
+
+
+def check_reason(reason: str | None) -> None:
+    if reason and len(check_text(reason, "reason", MAX_U64)) > MAX_REASON_BYTES:
+        raise InvalidRequest(f"reason: at most {MAX_REASON_BYTES} bytes.", field="reason")
+
+
+def check_delay(delay_ms: int | None) -> None:
+    if delay_ms is not None and not 0 <= delay_ms <= MAX_DELAY_MS:
+        raise InvalidRequest(f"delay_ms: at most 366 days ({MAX_DELAY_MS} ms).", field="delay_ms")
+
+
+def lease_time(lease_ms: int | None, usual: int) -> int:
+    """The duration of a lease, clamped like a topic's setting."""
+    if lease_ms is None:
+        return usual
+    if lease_ms < 0:
+        raise InvalidRequest("lease_ms must not be negative.", field="lease_ms")
+    return max(MIN_LEASE_MS, min(MAX_LEASE_MS, lease_ms))
+
+
+def check_seqs(seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> None:
+    """Raises BatchTooLarge, InvalidRequest."""
+    if len(seqs) > MAX_JOBS:
+        raise BatchTooLarge(f"seqs: at most {MAX_JOBS}, these are {len(seqs)}.", field="seqs", max=MAX_JOBS)
+    if lease_ids and len(lease_ids) != len(seqs):
+        raise InvalidRequest(
+            f"lease_ids: one for each of the {len(seqs)} seqs, or none at all; these are {len(lease_ids)}.",
+            field="lease_ids",
+        )
+    if seqs and (min(seqs) < 0 or max(seqs) > MAX_U64):
+        raise InvalidRequest("seqs must be seqs, 0 to 2^64 - 1.", field="seqs")
+
+
+def tokens_of(seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> dict[int, int]:
+    """Token (0: none given) by seq; a seq named twice counts once. For arguments that have passed `check_seqs`."""
+    if not lease_ids:
+        return dict.fromkeys(seqs, 0)
+    return {seq: token or 0 for seq, token in zip(seqs, lease_ids, strict=True)}
+
+
+def table_of(topic: Topic) -> LeaseTable:
+    """Raises NotAQueue."""
+    if topic.log.queue is None:
+        raise NotAQueue(f"{topic.name} is a log, not a queue.", topic=topic.name)
+    return topic.log.queue

@@ -14,18 +14,17 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from storage.errors import StorageError
+from storage.log.logs import Logs
 from storage.queues import reading
 from storage.queues.reading import Found, Read, in_memory, sizes_of
+from storage.reads.reader import Reader
 from storage.records.batch_slices import consecutive_ranges
 from storage.records.values import ReadQuery
 from storage.state.catalog import Topic
 from storage.state.queues.prefetched import PrefetchedRecords
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
 
 #: Most records in one read.
 RECORDS = 1000
@@ -62,8 +61,9 @@ class _Ahead:
 class ReadAhead:
     """Records read ahead of the claims, by topic_id."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, logs: Logs, reader: Reader) -> None:
+        self._runtime = logs.runtime
+        self._reader = reader
         self._queues: OrderedDict[int, _Ahead] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -80,7 +80,7 @@ class ReadAhead:
         next_seq = ahead.next_seq
         is_low = next_seq - seqs[-1] <= 2 * ahead.reach
         if is_low and not ahead.under_way and 0 < next_seq <= topic.log.head and not in_memory(topic, next_seq):
-            task = self._engine.loop.create_task(self._read(topic, ahead, self._begin(topic, ahead, next_seq)))
+            task = self._runtime.loop.create_task(self._read(topic, ahead, self._begin(topic, ahead, next_seq)))
             self._tasks.add(task)  # the loop alone would let it be collected
             task.add_done_callback(self._tasks.discard)
         return found
@@ -103,10 +103,10 @@ class ReadAhead:
         found = _taken(ahead, seqs)
         if found is not None:
             return found
-        # Too large for one read, or incomplete: nobody else asks for the rest of them.
+        # Too large for one read, or incomplete: no other claim asks for the rest of them.
         for begin, end in consecutive_ranges(seqs):
             ahead.prefetched.drop(begin, end + 1)
-        return await reading.read(self._engine, topic, seqs)
+        return await reading.read(self._reader, topic, seqs)
 
     def _of(self, topic: Topic) -> _Ahead:
         ahead = self._queues.setdefault(topic.topic_id, _Ahead())
@@ -117,7 +117,7 @@ class ReadAhead:
 
     def _begin(self, topic: Topic, ahead: _Ahead, first_seq: int) -> _Reading:
         last_seq = min(first_seq + RECORDS - 1, topic.log.head)  # it does not contain later records
-        under_way = _Reading(first_seq, last_seq, self._engine.loop.create_future())
+        under_way = _Reading(first_seq, last_seq, self._runtime.loop.create_future())
         ahead.under_way.append(under_way)
         return under_way
 
@@ -126,7 +126,7 @@ class ReadAhead:
         ahead.next_seq = 0
         try:
             query = ReadQuery(from_seq=under_way.first_seq - 1, limit=RECORDS, max_bytes=BYTES, skip_corrupt=True)
-            result = await self._engine.reader.read(topic, query)
+            result = await self._reader.read(topic, query)
             ahead.prefetched.add(result.records)
             ahead.next_seq = result.next_from_seq + 1
             ahead.reach = ahead.next_seq - under_way.first_seq

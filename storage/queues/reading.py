@@ -1,4 +1,4 @@
-"""Reads the records of jobs: at once from the tail cache, or awaited from wherever they are.
+"""Reads the records of jobs: from the tail cache (`cached`), or from wherever they are.
 
 Source: docs/reference/api.md#queues.
 """
@@ -6,25 +6,24 @@ Source: docs/reference/api.md#queues.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from storage.errors import RecordCorrupt, Unreadable
 from storage.format.record import payload_sizes
-from storage.reads.scan import Piece, Scan
+from storage.reads.reader import Reader
+from storage.reads.scan import Read, cached
 from storage.records.batch_slices import consecutive_ranges
 from storage.records.frame_records import FrameRecords, parts_of
 from storage.records.values import ReadQuery, StoredRecord
 from storage.state.catalog import Topic
 
-if TYPE_CHECKING:
-    from storage.engine import Engine
-
 #: Most bytes of records in the answer to one claim, beyond its first record.
 MAX_BYTES = 8 << 20
-
-
 #: After this many adjacent records in a segment that the disk fails, its other records are not read.
 MOST_FAILURES = 4
+
+
+__all__ = ["MAX_BYTES", "Found", "Read", "by_seq", "cached", "corrupt", "in_memory", "read", "sizes_of", "whole"]
 
 
 class Found(NamedTuple):
@@ -37,37 +36,10 @@ class Found(NamedTuple):
     unreadable: dict[int, Unreadable]
 
 
-class Read(NamedTuple):
-    """All requested records, in order, and their payload bytes."""
-
-    records: Sequence[StoredRecord]
-    sizes: Sequence[int]
-
-    def found(self) -> Found:
-        """The same by seq."""
-        seqs = [record.seq for record in self.records]
-        return Found(dict(zip(seqs, self.records, strict=True)), dict(zip(seqs, self.sizes, strict=True)), [], {})
-
-
-def cached(engine: Engine, topic: Topic, seqs: Sequence[int]) -> Read | None:
-    """All of them, if their bytes are in memory and within the limit; else None."""
-    log = topic.log
-    if seqs[0] <= log.held.flushed or seqs[-1] > log.head:
-        return None
-    sizes: list[int] = []
-    query = ReadQuery(limit=len(seqs), max_bytes=MAX_BYTES, skip_corrupt=True)  # nothing is raised here
-    scan = Scan(topic, query, engine.now_ms(), len(seqs))
-    for first, last in consecutive_ranges(seqs):
-        sizes += log.tail.payloads(first, last + 1)
-        for slice_ in log.tail.slices(first, last + 1):
-            in_cache = log.cached.get(slice_.batch_seq)
-            if in_cache is None:
-                return None
-            dead = log.tail.dead_between(slice_.first_seq, len(slice_.sizes))
-            scan.take(Piece(slice_, in_cache[0], in_cache[1] + slice_.offset, True, dead))
-    if len(scan.records) < len(seqs):
-        return None  # too many bytes, expired, or damaged: `read` handles it
-    return Read(scan.records, sizes)
+def by_seq(read: Read) -> Found:
+    """The same by seq."""
+    seqs = [record.seq for record in read.records]
+    return Found(dict(zip(seqs, read.records, strict=True)), dict(zip(seqs, read.sizes, strict=True)), [], {})
 
 
 def in_memory(topic: Topic, seq: int) -> bool:
@@ -83,10 +55,10 @@ def whole(found: Found, seqs: Sequence[int]) -> Read | None:
     return Read([*map(found.records.__getitem__, seqs)], [*map(found.sizes.__getitem__, seqs)])
 
 
-async def read(engine: Engine, topic: Topic, seqs: Sequence[int], *, sized: bool = True) -> Found:
+async def read(reader: Reader, topic: Topic, seqs: Sequence[int], *, sized: bool = True) -> Found:
     """The records with these ascending seqs. Raises TopicNotFound. `sized`: their payload bytes are wanted as well."""
     found = Found({}, {}, [], {})
-    reader, size = engine.reader, 0
+    size = 0
     for first, last in consecutive_ranges(seqs):
         at = first - 1
         while at < last:

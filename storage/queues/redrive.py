@@ -6,20 +6,18 @@ Source: docs/reference/api.md#queues.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from storage.errors import InvalidRequest, StorageError
 from storage.format.control import Lease
 from storage.log.validation import check_topic_name
-from storage.queues.dead_letter import AT_ONCE, MAX_MOVES, SIDE_BY_SIDE
+from storage.queues.dead_letter import AT_ONCE, MAX_MOVES, SIDE_BY_SIDE, Mover
 from storage.queues.dead_meta import came_from
+from storage.queues.lease_queue import SharedQueues
 from storage.records.values import ReadQuery
 from storage.state.catalog import Topic
-from storage.state.queues.job import READY
+from storage.state.queues.leases import READY
 from storage.state.queues.values import Redriven
-
-if TYPE_CHECKING:
-    from storage.queues.queues import Queues
 
 MAX_JOBS = 10_000
 #: A call without a rate moves jobs for this long, and counts the remaining ones for no longer.
@@ -41,8 +39,22 @@ class Seen:
         self.reached = 0
 
 
+class Redriving(Protocol):
+    """What a redrive uses and leaves behind."""
+
+    mover: Mover
+    seen: Seen | None
+
+
 async def redrive(
-    queues: Queues, queue: Topic, source_name: str | None, count: int, rate_per_s: float | None, *, dry_run: bool
+    shared: SharedQueues,
+    queues: Redriving,
+    queue: Topic,
+    source_name: str | None,
+    count: int,
+    rate_per_s: float | None,
+    *,
+    dry_run: bool,
 ) -> Redriven:
     """See `Queues.redrive`. Jobs that the queue refuses stay where they are."""
     if not 0 < count <= MAX_JOBS:
@@ -53,22 +65,22 @@ async def redrive(
     if name is None:
         raise InvalidRequest(f"{queue.name} has no dead letter topic: say from where.", field="from")
     check_topic_name(name)
-    source = queues.engine.topic(name)
+    source = shared.logs.topic(name)
     if source is queue:
         raise InvalidRequest("from: a queue is not redriven from itself.", field="from")
-    wanted, more = await _found(queues, source, queue.name, count, whole=dry_run)
+    wanted, more = await _found(shared, queues, source, queue.name, count, whole=dry_run)
     if dry_run:
         return Redriven(moved=len(wanted), remaining=more)
-    moved, began_ns = 0, queues.engine.clock.monotonic_ns()
+    moved, began_ns = 0, shared.logs.clock.monotonic_ns()
     step = AT_ONCE * MAX_MOVES if rate_per_s is None else max(1, min(SIDE_BY_SIDE, int(rate_per_s)))
     for begin in range(0, len(wanted), step):
         if rate_per_s is not None and begin:
-            await queues.engine.clock.sleep(step / rate_per_s)
-        elif begin and queues.engine.clock.monotonic_ns() - began_ns >= STEP_MS * 1_000_000:
+            await shared.logs.clock.sleep(step / rate_per_s)
+        elif begin and shared.logs.clock.monotonic_ns() - began_ns >= STEP_MS * 1_000_000:
             break  # the rest is reported, and the next call continues there
         before, several = moved, wanted[begin : begin + step]
         try:
-            moved += await _move(queues, source, queue, several)
+            moved += await _move(shared, queues.mover, source, queue, several)
         except StorageError:
             if not moved:
                 raise
@@ -79,20 +91,22 @@ async def redrive(
     return Redriven(moved=moved, remaining=len(wanted) + more - moved)
 
 
-async def _found(queues: Queues, source: Topic, queue: str, count: int, *, whole: bool) -> tuple[list[int], int]:
+async def _found(
+    shared: SharedQueues, queues: Redriving, source: Topic, queue: str, count: int, *, whole: bool
+) -> tuple[list[int], int]:
     """Seqs of the first `count` records of `source` that were jobs of `queue` and are not held, and how many follow.
 
     Unless `whole`, counting ends after STEP_MS: then there are at least that many, and never 0.
     """
-    clock = queues.engine.clock
+    clock = shared.logs.clock
     until_ns = clock.monotonic_ns() + STEP_MS * 1_000_000
     seen = queues.seen = _seen(queues, source, queue)
-    free = _free(queues, source, seen.seqs)
-    reader, seqs, more, at = queues.engine.reader, free[:count], max(0, len(free) - count), seen.reached
+    free = _free(queues.mover, source, seen.seqs)
+    reader, seqs, more, at = shared.reader, free[:count], max(0, len(free) - count), seen.reached
     while at < source.log.head:
         result = await reader.read(source, ReadQuery(from_seq=at, limit=1000, skip_corrupt=True, max_bytes=8 << 20))
         ours = [each.seq for each in result.records if came_from(each.body) == queue]
-        free = _free(queues, source, ours)
+        free = _free(queues.mover, source, ours)
         more += max(0, len(seqs) + len(free) - count)
         seqs += free[: count - len(seqs)]
         if result.next_from_seq <= at:
@@ -107,7 +121,7 @@ async def _found(queues: Queues, source: Topic, queue: str, count: int, *, whole
     return seqs, more
 
 
-def _seen(queues: Queues, source: Topic, queue: str) -> Seen:
+def _seen(queues: Redriving, source: Topic, queue: str) -> Seen:
     """What is known of these two topics, as far as it still exists."""
     seen = queues.seen
     if seen is None or (seen.topic_id, seen.queue) != (source.topic_id, queue) or source.config.ttl_ms:
@@ -116,9 +130,9 @@ def _seen(queues: Queues, source: Topic, queue: str) -> Seen:
     return seen
 
 
-def _free(queues: Queues, source: Topic, seqs: list[int]) -> list[int]:
-    """Those of these that nobody holds or moves."""
-    out, opening, table = source.log.moves.out, queues.mover.opening, source.log.queue
+def _free(mover: Mover, source: Topic, seqs: list[int]) -> list[int]:
+    """The seqs among these that are neither leased nor being moved."""
+    out, opening, table = source.log.moves.out, mover.opening, source.log.queue
     if out or opening:
         seqs = [seq for seq in seqs if seq not in out and (source.topic_id, seq) not in opening]
     if table is None or not table.knows_any(seqs):
@@ -127,42 +141,42 @@ def _free(queues: Queues, source: Topic, seqs: list[int]) -> list[int]:
     return [seq for seq, job in jobs if job is None or job.state == READY]
 
 
-async def _move(queues: Queues, source: Topic, queue: Topic, seqs: list[int]) -> int:
+async def _move(shared: SharedQueues, mover: Mover, source: Topic, queue: Topic, seqs: list[int]) -> int:
     """Open the moves of these records and carry them out; returns how many completed. Raises the error that refused
     all."""
-    seqs = source.log.live_of(_free(queues, source, seqs))
+    seqs = source.log.live_of(_free(mover, source, seqs))
     if not seqs:
         return 0
     table = source.log.queue
     held = table.hold_seqs(seqs) if table is not None else []
     value = Lease(event="dead", jobs=[(seq, 0, 0, 0, 0, 0) for seq in seqs], dest_id=queue.topic_id)
     opening = {(source.topic_id, seq) for seq in seqs}
-    queues.mover.opening |= opening
+    mover.opening |= opening
 
     def opened(done: asyncio.Future[None]) -> None:
-        queues.mover.opening -= opening
+        mover.opening -= opening
         if table is not None and (done.cancelled() or done.exception() is not None):
             table.put_back(held)
 
-    committing = asyncio.ensure_future(queues.commit(source, [value], sync=True))
+    committing = asyncio.ensure_future(shared.commit(source, [value], sync=True))
     committing.add_done_callback(opened)
     try:
         await asyncio.shield(committing)
     except asyncio.CancelledError:
-        committing.add_done_callback(lambda _: queues.mover.kick(source))  # the frame is in flight in any case
+        committing.add_done_callback(lambda _: mover.kick(source))  # the frame is in flight in any case
         raise
     try:
-        moved_jobs = await queues.mover.move_many(source, seqs)
+        moved_jobs = await mover.move_many(source, seqs)
         moved, errors, refused = len(moved_jobs.moved), list[BaseException](), list[int]()
         for begin in range(0, len(moved_jobs.remaining), SIDE_BY_SIDE):
             left = moved_jobs.remaining[begin : begin + SIDE_BY_SIDE]
-            outcomes = await asyncio.gather(*(queues.mover.move(source, seq) for seq in left), return_exceptions=True)
+            outcomes = await asyncio.gather(*(mover.move(source, seq) for seq in left), return_exceptions=True)
             errors += [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
             refused += [seq for seq, outcome in zip(left, outcomes, strict=True) if isinstance(outcome, BaseException)]
             moved += outcomes.count(True)
-        await queues.mover.call_off(source, refused)
+        await mover.call_off(source, refused)
     finally:
-        queues.mover.kick(source)  # also when the caller is gone: open moves are carried out
+        mover.kick(source)  # also when the caller is gone: open moves are carried out
     if len(errors) == len(seqs):
         raise errors[0]
     return moved

@@ -1,4 +1,4 @@
-"""What is seen of a queue: its figures, and its jobs one by one. Pure; time has been let pass beforehand."""
+"""Figures of a queue, and a listing of its jobs. Pure; the caller has applied the passing of time before."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from heapq import nsmallest
 from itertools import islice
 
-from storage.queues.checks import table_of
 from storage.records.values import QueueFigures
 from storage.state.catalog import Topic
 from storage.state.log import Log
-from storage.state.queues.job import DEAD, DELAYED, LEASED, READY, SHOWN, Job
+from storage.state.queues.leases import DEAD, DELAYED, LEASED, READY, SHOWN, Job
 from storage.state.queues.values import JobState, JobView
 
 
 def figures(topic: Topic, now_ms: int, *, waiting: int) -> QueueFigures:
     """A queue's figures; `waiting`: claims that wait."""
-    table, log = table_of(topic), topic.log
+    log = topic.log
+    table = log.queue
+    assert table is not None
     ready = table.ready(log.count)
     return QueueFigures(
         ready=ready,
@@ -35,7 +36,7 @@ def _oldest_ready_age_ms(log: Log, now_ms: int) -> int | None:
     table = log.queue
     assert table is not None
     back = table.first_back()
-    # Only where there is one: behind many delayed jobs it would be long looked for.
+    # Only if there is one: looking for it among many delayed jobs takes long.
     fresh = table.first_fresh(log.live_seqs) if table.ready(log.count) > table.counts[READY] else None
     seqs = [seq for seq in (back, fresh) if seq is not None]
     stamp = log.held.time_of(min(seqs)) if seqs else None
@@ -45,7 +46,7 @@ def _oldest_ready_age_ms(log: Log, now_ms: int) -> int | None:
 def jobs(log: Log, state: JobState | None, after: int, limit: int) -> list[JobView]:
     """Up to `limit` jobs that are not done (those in `state`), by seq, those with a seq > `after`.
 
-    Of all states together it costs what is given; of one state, what is known of any.
+    Without `state` the cost grows with the answer; with one, with the number of jobs that were ever claimed.
     """
     table = log.queue
     assert table is not None
@@ -66,7 +67,7 @@ def jobs(log: Log, state: JobState | None, after: int, limit: int) -> list[JobVi
 
 
 def _fresh(log: Log, seq: int) -> Iterator[int]:
-    """Seqs of jobs that nobody has claimed yet, from `seq` on."""
+    """Seqs of jobs that were never claimed, from `seq` on."""
     assert log.queue is not None
     while seqs := log.live_seqs(seq, 256):
         yield from (each for each in seqs if not log.queue.knows_any((each,)))

@@ -1,4 +1,4 @@
-"""A worker that is pushed jobs as they come.
+"""A worker, which gets jobs as they become ready.
 
 Source: docs/reference/api.md#queues.
 """
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from storage.errors import ShuttingDown
-from storage.state.queues.values import ClaimedJob
+from storage.queues.lease_queue import ClaimedJob
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -31,10 +31,10 @@ class Worker:
         self.node = node
         self.max = max
         self.lease_ms = lease_ms
-        #: Is waited for before jobs are claimed: of so many at most, how many bytes they may be; 0 = no bound.
+        #: Awaited before a claim of at most this many jobs: how many bytes they may have; 0 = no bound.
         self.room_for: Callable[[int], Awaitable[int]] | None = None
         self._queues = queues
-        #: Token by seq of what it holds.
+        #: Token by seq of the leases that it holds.
         self._held: dict[int, int] = {}
         self._coming: deque[ClaimedJob] = deque()
         self._room = asyncio.Event()
@@ -59,20 +59,20 @@ class Worker:
                 self._room.clear()
                 await self._room.wait()
             max_bytes = 0 if self.room_for is None else await self.room_for(room)
-            claimed = await self._queues.claiming.claim_for(self, room, max_bytes)
+            claimed = await self._queues.claim_for(self, room, max_bytes)
             for job in claimed.jobs:
-                if claimed.stands(job):  # of one that has ended by now nobody would ever say so again
+                if claimed.stands(job):  # no call of `lease_ended` will follow for one that has ended
                     self._held[job.record.seq] = job.lease_id
                     self._coming.append(job)
         return self._coming.popleft()
 
     def lease_ended(self, seq: int) -> None:
-        """A lease that this worker held has ended, however."""
+        """A lease of this worker has ended, for whatever reason."""
         self._held.pop(seq, None)
         self._room.set()
 
     def wake(self) -> None:
-        """The engine stops: whoever waits for room here is told."""
+        """The engine stops: end the wait for room."""
         self._room.set()
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from storage.format.blocks import total
 from storage.format.idx_entry import DELETED
 from storage.format.wal_frame import HOP_SHIFT
 from storage.log.position import split
-from storage.records.batch_slices import BatchSlice
+from storage.records.batch_slices import BatchSlice, consecutive_ranges
 from storage.records.frame_records import FrameRecords, body_bytes, chain_records
 from storage.records.values import ReadQuery, StoredRecord
 from storage.segments import names
@@ -104,6 +104,8 @@ class Scan:
     @property
     def records(self) -> Sequence[StoredRecord]:
         """The records found so far."""
+        if not self._parts:
+            return self._separate
         return chain_records([*self._parts, self._separate] if self._separate else self._parts)
 
     def _add(self, part: FrameRecords) -> None:
@@ -311,3 +313,35 @@ def _alive(frames: Columns, number: int, skipped: bytes | None, deleted: bytes |
         if (mark or (deleted is not None and deleted[at])) and (skipped is None or not skipped[at]):
             return index
     return len(marks)
+
+
+class Read(NamedTuple):
+    """All requested records, in order, and their payload bytes."""
+
+    records: Sequence[StoredRecord]
+    sizes: Sequence[int]
+
+
+def cached(topic: Topic, seqs: Sequence[int], now_ms: int, max_bytes: int) -> Read | None:
+    """The records with these ascending seqs, if the bytes of all of them are in the tail cache; else None.
+
+    None as well when one has expired or is damaged, or when they have more than `max_bytes`.
+    """
+    log, tail = topic.log, topic.log.tail
+    first, last, count = seqs[0], seqs[-1], len(seqs)
+    if first <= log.held.flushed or last > log.head:
+        return None
+    sizes: list[int] = []
+    query = ReadQuery(limit=count, max_bytes=max_bytes, skip_corrupt=True)  # nothing is raised here
+    scan = Scan(topic, query, now_ms, count)
+    ranges = ((first, last),) if last - first + 1 == count else consecutive_ranges(seqs)
+    for begin, end in ranges:
+        sizes += tail.payloads(begin, end + 1)
+        for slice_ in tail.slices(begin, end + 1):
+            in_cache = log.cached.get(slice_.batch_seq)
+            if in_cache is None:
+                return None
+            dead = None if tail.dead is None else tail.dead_between(slice_.first_seq, len(slice_.sizes))
+            scan.take(Piece(slice_, in_cache[0], in_cache[1] + slice_.offset, True, dead))
+    records = scan.records
+    return Read(records, sizes) if len(records) == count else None

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from storage.errors import WalCorrupt
 from storage.format import control
-from storage.log.apply import apply_unit
 from storage.log.position import MAX_OFFSET, position, split
+from storage.log.publisher import apply_unit
 from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, PersistStep, Step, Unit
 from storage.log.units import ScannedUnit
 from storage.platform import layout

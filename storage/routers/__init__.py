@@ -1,4 +1,4 @@
-"""Routers: what is appended to one topic is copied to another, each record once over crashes.
+"""Routers copy what is appended to one topic to another, each record exactly once over crashes.
 
-`routers` is what the engine sees of it; `routes`, `graph` and `router` are pure.
+`routers.py` has the operations, `forwarder.py` copies. The pure state is in `storage.state.routers`.
 """

@@ -1,6 +1,6 @@
-"""Making, changing and deleting routers.
+"""Creates, changes and deletes routers.
 
-One at a time: whether a circle is closed and how many routers there are is looked at and changed in one go.
+One at a time, so that the checks for cycles and for the number of routers stay true until the change is written.
 
 Source: docs/reference/api.md#routers.
 """
@@ -11,7 +11,6 @@ import asyncio
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from storage.config import TopicConfig
 from storage.errors import (
@@ -25,15 +24,13 @@ from storage.errors import (
 )
 from storage.format import control
 from storage.log.encode import encode_controls
-from storage.log.pending_losses import announce_losses
+from storage.log.logs import Logs
 from storage.log.validation import TOPIC_NAME
 from storage.state.catalog import Topic
 from storage.state.partition_rules import check_unpartitioned
 from storage.state.routers.graph import find_cycle
 from storage.state.routers.router import Definition, Router, Start
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
+from storage.topics.admin import TopicAdmin
 
 ROUTER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:>-]{0,254}")
 
@@ -48,7 +45,7 @@ def check_router_name(name: str, field: str = "router") -> None:
 
 
 def check_definition(definition: Definition) -> None:
-    """Raises InvalidRequest for what no router can do."""
+    """Raises InvalidRequest for a definition that is impossible."""
     for field, name in (("source", definition.source), ("dest", definition.dest)):
         if not TOPIC_NAME.fullmatch(name):
             raise InvalidRequest(f"{field}: not a topic name.", field=field)
@@ -59,17 +56,18 @@ def check_definition(definition: Definition) -> None:
 class RouterAdmin:
     """Operations on whole routers."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, logs: Logs, topics: TopicAdmin) -> None:
+        self._logs = logs
+        self._topics = topics
         self._one_at_a_time = asyncio.Lock()
 
     # -- making --------------------------------------------------------------------------------------------------------
 
     async def put(self, name: str, definition: Definition) -> tuple[Router, bool]:
-        """Make the router, or give it another definition. Durable on return; True when made.
+        """Create the router or change its definition. Durable on return; True when created.
 
         Raises InvalidRequest, TopicNotFound, TopicIncompatible, RouterCycle, LimitReached, Unavailable: then nothing
-        has changed, and no topic is left over.
+        has changed, and no topic was created.
         """
         check_router_name(name)
         check_definition(definition)
@@ -77,13 +75,13 @@ class RouterAdmin:
             return await self._put(name, definition)
 
     async def alter(self, name: str, changed: Callable[[Definition], Definition]) -> Router:
-        """Give the router the definition that `changed` makes of the one it has; durable on return.
+        """Change the router's definition by a function of the present one; durable on return.
 
-        No other change comes between looking and writing. Raises RouterNotFound, and as `changed` and `put`.
+        No other change can happen in between. Raises RouterNotFound, and as `changed` and `put`.
         """
         check_router_name(name)
         async with self._one_at_a_time:
-            old = self._engine.catalog.routes.by_name.get(name)
+            old = self._logs.catalog.routes.by_name.get(name)
             if old is None:
                 self._check_known()
                 raise RouterNotFound(name)
@@ -91,8 +89,8 @@ class RouterAdmin:
             return router
 
     async def _put(self, name: str, definition: Definition) -> tuple[Router, bool]:
-        self._engine.check_open()
-        routes = self._engine.catalog.routes
+        self._logs.check_open()
+        routes = self._logs.catalog.routes
         old = routes.by_name.get(name)
         self._check(name, definition, old)
         made: list[str] = []
@@ -106,10 +104,10 @@ class RouterAdmin:
         return router, old is None
 
     def _check(self, name: str, definition: Definition, old: Router | None) -> None:
-        engine = self._engine
-        routes, topics = engine.catalog.routes, engine.catalog.topics
+        logs = self._logs
+        routes, topics = logs.catalog.routes, logs.catalog.topics
         for field, topic in (("source", definition.source), ("dest", definition.dest)):
-            check_unpartitioned(engine.catalog, topic, f"the {field} of a router", field)
+            check_unpartitioned(logs.catalog, topic, f"the {field} of a router", field)
             found = topics.get(topic)
             missing = found is None or found.provisional
             if missing and topic == definition.dest and not definition.create_dest:
@@ -125,57 +123,57 @@ class RouterAdmin:
             cycle = find_cycle(edges, definition.source, definition.dest)
             if cycle is not None:
                 raise RouterCycle(f"The router would close a circle: {' → '.join(cycle)}.", cycle=cycle)
-        limit = engine.options.max_routers
+        limit = logs.options.max_routers
         if old is None and limit and len(routes.by_name) >= limit:
             raise LimitReached(f"There are {limit} routers, which is the limit.", limit="max_routers", max=limit)
         needed = sum(topic not in topics for topic in (definition.source, definition.dest))
-        limit = engine.options.max_topics
-        if limit and needed and engine.catalog.size + needed > limit:
+        limit = logs.options.max_topics
+        if limit and needed and logs.catalog.size + needed > limit:
             raise LimitReached(f"There can be {limit} topics at most.", limit="max_topics", max=limit)
 
     async def _make(self, name: str, made: list[str]) -> None:
-        there = self._engine.catalog.topics.get(name)
-        if (there is None or there.provisional) and await self._engine.admin.put(
+        there = self._logs.catalog.topics.get(name)
+        if (there is None or there.provisional) and await self._topics.put(
             name, TopicConfig() if there is None else there.config
         ):
             made.append(name)
 
     async def _unmake(self, made: list[str]) -> None:
-        """Topics made for a router that was refused go again, unless somebody else uses them by now."""
+        """Delete topics that were created for a refused router, unless they are used by now."""
         for name in made:
             with suppress(StorageError):
-                await self._engine.admin.delete(name, if_empty=True)
+                await self._topics.delete(name, if_empty=True)
 
     async def _wait_unchanged(self, name: str) -> Topic:
-        """The topic, when it is not being changed."""
+        """The topic, once no change of it is in progress."""
         while True:
-            topic = self._engine.topic(name)
-            changing = self._engine.changing.get(topic.topic_id)
+            topic = self._logs.topic(name)
+            changing = self._logs.changing.get(topic.topic_id)
             if changing is not None:
                 await asyncio.wait([changing])
-            elif topic.log.topic_id in self._engine.pending_losses:
-                await announce_losses(self._engine, topic.log)
+            elif topic.log.topic_id in self._logs.unannounced_losses:
+                await self._logs.announce_losses(topic.log)
             else:
                 return topic
 
     async def _write(self, name: str, definition: Definition, old: Router | None) -> Router:
-        engine = self._engine
+        logs = self._logs
         while True:
             source = await self._wait_unchanged(definition.source)
             dest = await self._wait_unchanged(definition.dest)
-            if source.topic_id not in engine.changing and engine.catalog.by_id.get(source.topic_id) is source:
+            if source.topic_id not in logs.changing and logs.catalog.by_id.get(source.topic_id) is source:
                 break
-        # Either may have been given more partitions meanwhile.
-        check_unpartitioned(engine.catalog, source.name, "the source of a router", "source")
-        check_unpartitioned(engine.catalog, dest.name, "the dest of a router", "dest")
-        routes = engine.catalog.routes
-        shard = engine.shards[dest.log.shard]
+        # Either topic may have got more partitions meanwhile.
+        check_unpartitioned(logs.catalog, source.name, "the source of a router", "source")
+        check_unpartitioned(logs.catalog, dest.name, "the dest of a router", "dest")
+        routes = logs.catalog.routes
+        shard = logs.shards[dest.log.shard]
         if old is not None and routes.by_id.get(old.router_id) is not old:
-            old = None  # went with a topic that was deleted just now
+            old = None  # it was deleted with a topic just now
         if old is not None and old.definition == definition and shard.log.failed is None:
             return old
         shard.refuse_when_full()
-        router_id = old.router_id if old is not None else engine.catalog.claim_id()
+        router_id = old.router_id if old is not None else logs.catalog.claim_id()
         value = control.RouterCreate(
             router_id=router_id,
             name=name,
@@ -184,13 +182,13 @@ class RouterAdmin:
             dest_id=dest.topic_id,
             source_cursor=old.position if old is not None else _first_cursor(source, definition),
         )
-        encoded = encode_controls([value], dest.topic_id, engine.now_ms())
-        await engine.submit_controls(dest.log, encoded, generation=shard.generation)
+        encoded = encode_controls([value], dest.topic_id, logs.now_ms())
+        await logs.submit_controls(dest.log, encoded, generation=shard.generation)
         router = routes.by_id.get(router_id)
         if router is None:
-            raise TopicNotFound(definition.dest)  # its deletion was on its way
-        if engine.catalog.by_id.get(source.topic_id) is not source:
-            routes.drop(router)  # so will the next recovery: the source is gone
+            raise TopicNotFound(definition.dest)  # its deletion was in progress
+        if logs.catalog.by_id.get(source.topic_id) is not source:
+            routes.drop(router)  # as the next recovery will: the source is gone
             dest.log.section = None
             raise TopicNotFound(definition.source)
         return router
@@ -198,32 +196,32 @@ class RouterAdmin:
     # -- deleting ------------------------------------------------------------------------------------------------------
 
     async def delete(self, name: str) -> bool:
-        """Delete the router; False when there is none. Durable on return, and nothing is copied any more."""
+        """Delete the router; False when there is none. Durable on return; nothing is copied after that."""
         check_router_name(name)
         async with self._one_at_a_time:
-            engine = self._engine
-            engine.check_open()
-            router = engine.catalog.routes.by_name.get(name)
+            logs = self._logs
+            logs.check_open()
+            router = logs.catalog.routes.by_name.get(name)
             if router is None:
                 self._check_known()
                 return False
-            dest = engine.catalog.by_id[router.dest_id]
+            dest = logs.catalog.by_id[router.dest_id]
             router.leaving = True
             try:
                 value = control.RouterDelete(router_id=router.router_id)
-                encoded = encode_controls([value], dest.topic_id, engine.now_ms())
-                await engine.submit_controls(dest.log, encoded, frees=True)
+                encoded = encode_controls([value], dest.topic_id, logs.now_ms())
+                await logs.submit_controls(dest.log, encoded, frees=True)
             finally:
-                router.leaving = False  # gone by now, or as before
+                router.leaving = False  # the router is gone by now, or unchanged
             return True
 
     def _check_known(self) -> None:
-        """Of a stopped shard nobody knows what the next start will find: perhaps the router that is not seen here."""
-        for shard in self._engine.shards:
+        """Raises StorageFailed if a shard has stopped: the next start may find a router there that is not seen now."""
+        for shard in self._logs.shards:
             if shard.log.failed is not None:
                 raise shard.log.failure()
 
 
 def _first_cursor(source: Topic, definition: Definition) -> int:
-    """What was lost or deleted at the beginning was never the router's to copy."""
+    """Where a new router begins. Records lost or deleted before that are no loss of the router."""
     return source.log.head if definition.start == Start.HEAD else source.log.marks.live_floor - 1

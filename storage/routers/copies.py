@@ -1,4 +1,4 @@
-"""Turns records of a source into the frames of one batch at dest. Pure; bodies are sliced, never parsed.
+"""Makes the frames of one batch at dest from records of a source. Pure; bodies are sliced, never parsed.
 
 Records that stay as they are, as most do, are copied from frame to frame; any others one by one.
 
@@ -30,7 +30,7 @@ from storage.tracing import HasBody
 
 
 class Copies(ABC):
-    """What is to be copied, in the order of the source."""
+    """Records to be copied, in the order of the source."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -38,12 +38,12 @@ class Copies(ABC):
     @property
     @abstractmethod
     def seqs(self) -> Sequence[int]:
-        """Of each, at the source."""
+        """The seq of each at the source."""
 
     @property
     @abstractmethod
     def sizes(self) -> array[int]:
-        """Of each, bytes of data and meta as sent."""
+        """Bytes of data and meta of each, as sent."""
 
     @property
     @abstractmethod
@@ -52,11 +52,11 @@ class Copies(ABC):
 
     @abstractmethod
     def between(self, begin: int, end: int) -> Copies:
-        """Those of these numbers, counted from 0."""
+        """The copies from number `begin` to `end`, counted from 0."""
 
     @abstractmethod
     def only(self, wanted: Callable[[int], bool]) -> Copies:
-        """Those whose seqs are wanted."""
+        """The copies whose seqs are wanted."""
 
     @abstractmethod
     def encode(self, head: WriteHeader) -> tuple[bytes, AppendedRecords]:
@@ -64,7 +64,7 @@ class Copies(ABC):
 
 
 class Copy(NamedTuple):
-    """A record to be copied, as it will be at dest. `seq` is that at the source, `size` data and meta as sent."""
+    """A record to be copied, as it will be at dest. `seq` is its seq at the source, `size` its bytes as sent."""
 
     seq: int
     node: bytes
@@ -188,7 +188,7 @@ class FrameCopies(Copies):
 def copies_of(
     records: Sequence[StoredRecord], hops: Mapping[int, int], definition: Definition, *, delays: bool, keep_delays: bool
 ) -> Copies:
-    """What is to be copied of these; records that have come as far as they may are left out.
+    """The copies to make of these records. Records that have passed too many routers are left out.
 
     `delays`: the source is a queue, so records may be delayed; `keep_delays`: so is dest.
     """

@@ -1,8 +1,8 @@
-"""Carries one router on: reads what its source has published, and writes copies of it to dest, in order.
+"""Runs one router: reads what its source has published and writes copies of it to dest, in order.
 
-A task only while there is something to carry: a commit at the source begins one, and it runs until everything is done.
-What dest refuses (it is full, its disk is) is tried again, in order, when something changes there or a while has
-passed.
+There is a task only while there is something to copy: a commit at the source starts it, and it runs until it has caught
+up. When dest refuses a copy (the topic or the disk is full), the router tries again, in order, when something changes
+there or after a while.
 
 Source: docs/reference/api.md#routers.
 """
@@ -10,69 +10,80 @@ Source: docs/reference/api.md#routers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import structlog
 
 from storage.config import Durability, TopicType
 from storage.errors import RecordTooLarge, RouterNotFound, StorageError, TopicFull, TopicNotFound
+from storage.log.append import Appender
 from storage.log.encode import EncodedUnit
 from storage.log.submission import Unit
 from storage.reads.reader import ROUTING_SCAN_RECORDS
 from storage.records.values import ReadQuery, ReadResult, StoredRecord
 from storage.routers.copies import Copies, copies_of
+from storage.routers.windows import Windows
 from storage.routers.writing import CopyWrite, fitting, lose, persist
 from storage.state.catalog import Topic
 from storage.state.routers.router import Router
-from storage.tracing import moving
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
+from storage.tracing import Tracer, moving
 
 _log = structlog.get_logger("storage")
 
-#: Of so much at a time copies are made: one batch at dest, and one or two ms of the loop.
+#: Copies are made of this much at a time: one batch at dest, and one or two ms of the loop.
 MIN_BATCH_RECORDS, MIN_BATCH_BYTES = 1000, 1 << 20
-#: Where others keep the loop busy for longer than that takes, all routers together take as much of it as they do; one
-#: at most so many records at a time, and this part of what a shard's queue holds.
+#: When other work keeps the loop busy for longer than that, all routers together use as much of the loop as it does.
+#: One router copies at most this many records at a time, and at most this part of a shard's queue.
 MOST_RECORDS, _OF_QUEUE = ROUTING_SCAN_RECORDS, 8
 _NS_A_RECORD = 2000
-#: So many records may be passed over before the log is told (a restart examines them again).
+#: After this many skipped records the cursor is written (a restart examines later ones again).
 PERSIST_EVERY = 10_000
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
 
 
-class Forwarder:
-    """One router's. All methods are the loop's."""
+class Forwarding:
+    """What the forwarders of an engine share."""
 
-    def __init__(self, engine: Engine, router: Router) -> None:
-        self._engine = engine
+    def __init__(self, appender: Appender, windows: Windows, tracer: Callable[[], Tracer | None]) -> None:
+        """`tracer` returns the tracer, or None."""
+        self.appender = appender
+        self.windows = windows
+        self.tracer = tracer
+        #: How many forwarders have something to copy now.
+        self.running = 0
+
+
+class Forwarder:
+    """The forwarder of one router. Belongs to the event loop."""
+
+    def __init__(self, forwarding: Forwarding, router: Router) -> None:
+        self._forwarding = forwarding
+        self._logs = forwarding.appender.logs
         self.router = router
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        #: A batch is on its way to dest: nobody else may write the cursor, and a stop waits for its end.
+        #: A batch is on its way to dest. Nobody else may write the cursor, and a stop waits for it.
         self._writing = False
         self._stopped = False
-        #: Records of the source up to here are known to be synced.
+        #: The seq of the source up to which records are known to be synced.
         self._hard_seq = 0
-        #: Since when, ms, it has not caught up with its source, and how far behind it was then; None: it has.
+        #: (ms, lag): since when it has not caught up with its source, and its lag then. None: it has caught up.
         self.behind: tuple[int, int] | None = None
-        #: So many records are read next.
+        #: How many records are read next.
         self._batch_limit = MIN_BATCH_RECORDS
 
     def kick(self) -> None:
-        """There may be something to carry."""
+        """There may be something to copy."""
         if self._task is None and not self._stopped and self._wanted():
-            self._task = self._engine.loop.create_task(self._run(), name="storage-router")
+            self._task = self._logs.runtime.loop.create_task(self._run(), name="storage-router")
 
     def retry(self) -> None:
-        """Something has changed at dest: perhaps it takes again what it refused."""
+        """Something has changed at dest: it may accept what it refused."""
         self._changed.set()
 
     async def stop(self) -> None:
-        """Nothing is begun any more; a batch that was on its way has come to its end."""
+        """Begin nothing more; on return no batch is on its way."""
         self._stopped = True
         task = self._task
         if task is None:
@@ -83,34 +94,34 @@ class Forwarder:
             await task
 
     async def persist(self) -> None:
-        """Tell the log how far the router has come, if it does not know. Raises Unavailable."""
-        router, dest = self.router, self._engine.catalog.by_id.get(self.router.dest_id)
+        """Write the cursor to the log if it has moved. Raises Unavailable."""
+        router, dest = self.router, self._logs.catalog.by_id.get(self.router.dest_id)
         idle = self._task is None or self._task.done()
         if idle and dest is not None and router.position > router.cursor and self._alive():
-            await persist(self._engine, dest, router)
+            await persist(self._logs, dest, router)
 
     # -- the task ------------------------------------------------------------------------------------------------------
 
     def _alive(self) -> bool:
-        return self._engine.catalog.routes.by_id.get(self.router.router_id) is self.router
+        return self._logs.catalog.routes.by_id.get(self.router.router_id) is self.router
 
     def _wanted(self) -> bool:
-        source = self._engine.catalog.by_id.get(self.router.source_id)
-        dest = self._engine.catalog.by_id.get(self.router.dest_id)
+        source = self._logs.catalog.by_id.get(self.router.source_id)
+        dest = self._logs.catalog.by_id.get(self.router.dest_id)
         if source is None or dest is None or not self._alive():
             return False
-        if self._engine.shards[dest.log.shard].log.failed is not None:
+        if self._logs.shards[dest.log.shard].log.failed is not None:
             self._block("storage_failed")  # nothing is written there before the next start
             return False
         return self.router.position < source.log.head
 
     async def _run(self) -> None:
-        self._engine.routers.running += 1
+        self._forwarding.running += 1
         try:
             await self._carry()
         finally:
-            self._engine.routers.running -= 1
-        self._task = None  # here, and not when the task is done: a commit in between has to begin another
+            self._forwarding.running -= 1
+        self._task = None  # here, and not when the task is done: a commit in between has to start another
 
     async def _carry(self) -> None:
         backoff_s = MIN_BACKOFF_S
@@ -127,14 +138,14 @@ class Forwarder:
                 backoff_s = await self._pause(error, backoff_s)
 
     async def _pause(self, error: Exception, backoff_s: float) -> float:
-        """Wait until something changes at dest, or so long; how long to wait the next time."""
+        """Wait until something changes at dest, at most `backoff_s`; returns how long to wait the next time."""
         if self._stopped:
             return backoff_s
         if self.router.blocked is None:
             _log.warning("router_blocked", router=self.router.name, error=str(error))
         self._block(error.code if isinstance(error, StorageError) else "internal")
         self._changed.clear()
-        sleeping = asyncio.ensure_future(self._engine.clock.sleep(backoff_s))
+        sleeping = asyncio.ensure_future(self._logs.clock.sleep(backoff_s))
         waiting = asyncio.ensure_future(self._changed.wait())
         try:
             await asyncio.wait({sleeping, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -154,9 +165,9 @@ class Forwarder:
         self.router.move(position)
 
     async def _step(self) -> None:
-        """Read a range and carry it over."""
-        engine, router = self._engine, self.router
-        source, dest = engine.catalog.by_id[router.source_id], engine.catalog.by_id[router.dest_id]
+        """Read a range and copy it."""
+        router, by_id = self.router, self._logs.catalog.by_id
+        source, dest = by_id[router.source_id], by_id[router.dest_id]
         query = ReadQuery(
             from_seq=router.position,
             limit=self._batch_limit,
@@ -165,7 +176,7 @@ class Forwarder:
             skip_corrupt=True,
             routing=True,
         )
-        found = await engine.routers.windows.read(source, query)
+        found = await self._forwarding.windows.read(source, query)
         await self._harden(source, dest, found.next_from_seq)
         records = found.records
         if found.tombstone is not None:
@@ -178,7 +189,7 @@ class Forwarder:
             records = records[len(before) :]
             if not await self._copy(source, dest, before, found.hops or {}, corrupt[0] - 1):
                 return
-            lost = [seq for seq in corrupt if not records or seq < records[0].seq]  # up to the next that is not
+            lost = [seq for seq in corrupt if not records or seq < records[0].seq]  # up to the next intact record
             corrupt = corrupt[len(lost) :]
             await self._lose(dest, lost[-1], "corrupt")
         await self._copy(source, dest, records, found.hops or {}, found.next_from_seq)
@@ -189,41 +200,41 @@ class Forwarder:
         await self._rest()
 
     async def _rest(self) -> None:
-        """Let the others have their turn: what was in memory all along has not let the loop go on."""
-        engine = self._engine
-        before = engine.clock.monotonic_ns()
+        """Yield to the loop: reads from memory did not. Then decide how much to copy next."""
+        logs = self._logs
+        before = logs.clock.monotonic_ns()
         await asyncio.sleep(0)
-        # Other routers have had their turns in it, too.
-        share = (engine.clock.monotonic_ns() - before) // (_NS_A_RECORD * max(1, engine.routers.running))
-        most = min(MOST_RECORDS, engine.options.wal_queue_frames // _OF_QUEUE)
+        # Other routers have used part of that time.
+        share = (logs.clock.monotonic_ns() - before) // (_NS_A_RECORD * max(1, self._forwarding.running))
+        most = min(MOST_RECORDS, logs.options.wal_queue_frames // _OF_QUEUE)
         self._batch_limit = max(MIN_BATCH_RECORDS, min(share, most))
 
     async def _harden(self, source: Topic, dest: Topic, seq: int) -> None:
-        """In a chain, nothing is passed on before it is synced, also where the class of its topic asks for no sync.
+        """In a chain, sync records of the source before copying them on, also where their topic asks for no sync.
 
-        Copies that a power loss takes from the source are made again, as other records. Were they passed on before,
-        dest would have them twice. In one shard dest loses what follows them, too; and what clients have appended to
-        the source is not made again.
+        If the source is itself a dest, copies that it loses in a power loss are made again, as new records. Had they
+        been copied on before, dest would have them twice. Within one shard dest loses the later copies as well. Records
+        that clients appended are not made again.
         """
-        engine, durability = self._engine, source.config.durability
+        logs, durability = self._logs, source.config.durability
         synced = durability is Durability.FSYNC or source.log.ephemeral or source.log.shard == dest.log.shard
-        if synced or seq <= self._hard_seq or source.topic_id not in engine.catalog.routes.into:
+        if synced or seq <= self._hard_seq or source.topic_id not in logs.catalog.routes.into:
             return
         head = source.log.head
-        await engine.submit_unit(engine.shards[source.log.shard], 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
+        await logs.submit_unit(logs.shards[source.log.shard], 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
         self._hard_seq = head
 
     async def _write_cursor(self, dest: Topic) -> None:
         self._writing = True
         try:
-            await persist(self._engine, dest, self.router)
+            await persist(self._logs, dest, self.router)
         finally:
             self._writing = False
 
     async def _lose(self, dest: Topic, source_seq: int, why: str) -> None:
         self._writing = True
         try:
-            await lose(self._engine, dest, self.router, source_seq)
+            await lose(self._logs, self._forwarding.appender.reservations, dest, self.router, source_seq)
         finally:
             self._writing = False
         _log.warning("router_lost_records", router=self.router.name, up_to=source_seq, reason=why)
@@ -232,7 +243,7 @@ class Forwarder:
     async def _copy(
         self, source: Topic, dest: Topic, records: Sequence[StoredRecord], hops: dict[int, int], upto: int
     ) -> bool:
-        """Carry these over; everything up to `upto` has been examined. False: what is left has to be read again."""
+        """Copy these records; everything up to `upto` has been examined. False: the rest has to be read again."""
         router = self.router
         delays = source.config.type is TopicType.QUEUE
         keeps = dest.config.type is TopicType.QUEUE
@@ -254,9 +265,9 @@ class Forwarder:
                 raise
             except StorageError as error:
                 if isinstance(error, TopicFull | RecordTooLarge) and count > 1:
-                    most = 1  # somebody else was faster, or the caps have changed: what comes first is looked at alone
+                    most = 1  # another writer was faster, or the caps have changed: try the first record alone
                     continue
-                if self._engine.shards[dest.log.shard].log.failed is not None:
+                if self._logs.shards[dest.log.shard].log.failed is not None:
                     raise
                 backoff_s = await self._pause(error, backoff_s)
                 if source.log.marks.trim_floor > copies.seqs[0]:
@@ -267,21 +278,21 @@ class Forwarder:
         return not len(copies)
 
     async def _write(self, dest: Topic, copies: Copies, source_seq: int) -> None:
-        router, tracer = self.router, self._engine.tracer
+        router, tracer = self.router, self._forwarding.tracer()
         records = copies.records if tracer is not None else ()
         self._writing = True
         try:
             with moving(tracer, "forward", router.definition.source, dest.name, records, router=router.name):
-                await CopyWrite(self._engine, dest, router, copies, source_seq).run()
+                await CopyWrite(self._forwarding.appender, dest, router, copies, source_seq).run()
         finally:
             self._writing = False
         self._moved(source_seq)
 
 
 def _consumed_to(source: Topic, found: ReadResult) -> int:
-    """The last seq that consumers of the source have had taken away before this read came to it.
+    """The last seq that was reclaimed, because all consumers of the source had read it, before this read reached it.
 
-    To readers that is silent, as they asked for it. Whoever reads dest did not.
+    For readers of the source that is no loss, as the topic is set up so. For readers of dest it is.
     """
     first = found.records[0].seq if found.records else found.next_from_seq + 1
     return min(source.log.marks.trim_floor, first) - 1

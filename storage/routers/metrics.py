@@ -1,14 +1,13 @@
-"""What the engine counts about routers. See `storage.metrics`."""
+"""Metrics of routers. See `storage.metrics`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from storage.log.logs import Logs
 from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, Sample
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
-    from storage.routers.values import RouterState
+from storage.routers.routers import Routers
+from storage.routers.values import RouterState
 
 #: Of each router: (metric, field of RouterState).
 _FIGURES: Final = (
@@ -19,15 +18,15 @@ _FIGURES: Final = (
 )
 
 
-def collect_routers(engine: Engine) -> list[Family]:
-    """Families about routers; none before the engine is ready."""
-    if not engine.ready:
+def collect_routers(logs: Logs, routers: Routers) -> list[Family]:
+    """Metric families of routers; none before the engine is ready."""
+    if not logs.ready:
         return []
-    states: list[RouterState] = engine.routers.page(limit=MAX_TOPIC_SERIES)
+    states: list[RouterState] = routers.page(limit=MAX_TOPIC_SERIES)
     labels = [(("router", state.name),) for state in states]
     blocked = [int(state.blocked is not None) for state in states]
     return [
-        METRICS.whole("topics_routers", len(engine.catalog.routes.by_name)),
+        METRICS.whole("topics_routers", len(logs.catalog.routes.by_name)),
         METRICS.family("topics_router_blocked", map(Sample, labels, blocked)),
         *(
             METRICS.family(name, map(Sample, labels, [int(getattr(state, field)) for state in states]))

@@ -1,4 +1,4 @@
-"""Routers of an engine: every operation, and the life of the forwarders behind them.
+"""The routers of an engine: all operations, and the lifetime of their forwarders.
 
 All methods belong to the loop that started the engine.
 
@@ -10,75 +10,77 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import structlog
 
 from storage.errors import RouterNotFound, StorageError
+from storage.log.append import Appender
+from storage.reads.reader import Reader
 from storage.routers.admin import RouterAdmin, check_router_name
-from storage.routers.forwarder import Forwarder
+from storage.routers.forwarder import Forwarder, Forwarding
 from storage.routers.values import RouterState
 from storage.routers.waiting import Waited, caught_up, lags
 from storage.routers.windows import Windows
 from storage.state.catalog import Catalog
 from storage.state.log import Log
 from storage.state.routers.router import Definition, Router
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
+from storage.topics.admin import TopicAdmin
+from storage.tracing import Tracer
 
 _log = structlog.get_logger("storage")
 
 PERSIST_INTERVAL_S = 1.0
-#: A router that has not caught up for so long, and is so many seqs further behind than then, is named in the log.
+#: A router that has not caught up for this long, and has fallen this many seqs further behind, is logged.
 BEHIND_AFTER_MS, BEHIND_BY = 60_000, 10_000
 
 
 class Routers:
     """See the module."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._admin = RouterAdmin(engine)
+    def __init__(
+        self, appender: Appender, reader: Reader, topics: TopicAdmin, tracer: Callable[[], Tracer | None]
+    ) -> None:
+        """`tracer` as of `Forwarding`."""
+        self._logs = logs = appender.logs
+        self._admin = RouterAdmin(logs, topics)
         self._forwarders: dict[int, Forwarder] = {}
         self._stopped = False
-        #: How many have something to carry just now.
-        self.running = 0
-        self.windows = Windows(engine)
+        self.windows = Windows(logs, reader)
+        self.forwarding = Forwarding(appender, self.windows, tracer)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def adopt(self, catalog: Catalog) -> None:
-        """This is the state from here on."""
+        """Use this catalog from now on."""
         catalog.routes.on_drop = self._dropped
-        self._engine.publisher.on_routed = self._on_commit
+        self._logs.publisher.on_routed = self._on_commit
 
     def start(self) -> None:
-        """After recovery: forwarding goes on where it had come to."""
-        for router in list(self._engine.catalog.routes.by_id.values()):
+        """After recovery: forwarding continues from the cursors."""
+        for router in list(self._logs.catalog.routes.by_id.values()):
             self._kick(router)
-        self._engine.supervisor.start("routers", PERSIST_INTERVAL_S, self._persist)
+        self._logs.runtime.supervisor.start("routers", PERSIST_INTERVAL_S, self._persist)
 
     async def stop(self) -> None:
-        """Nothing is forwarded any more, and the log knows how far each router has come."""
+        """Stop forwarding and write the cursors."""
         self._stopped = True
         for forwarder in list(self._forwarders.values()):
             await forwarder.stop()
         await self.windows.stop()
-        if self._engine.ready:
+        if self._logs.ready:
             await self._persist()
 
     def _kick(self, router: Router) -> None:
         forwarder = self._forwarders.get(router.router_id)
         if forwarder is None or forwarder.router is not router:
-            forwarder = self._forwarders[router.router_id] = Forwarder(self._engine, router)
+            forwarder = self._forwarders[router.router_id] = Forwarder(self.forwarding, router)
         if not self._stopped:
             forwarder.kick()
 
     def _on_commit(self, log: Log) -> None:
-        """Something of this log was committed: what leads out of it goes on; what it had refused is tried again."""
-        routes = self._engine.catalog.routes
-        if not routes.by_id or not self._engine.ready:
+        """Something of this log was committed: wake routers out of it, and routers into it that were refused."""
+        routes = self._logs.catalog.routes
+        if not routes.by_id or not self._logs.ready:
             return
         for router in routes.out_of.get(log.topic_id, ()):
             self._kick(router)
@@ -92,11 +94,11 @@ class Routers:
         router.give_up_waiters()
         forwarder = self._forwarders.pop(router.router_id, None)
         if forwarder is not None:
-            forwarder.retry()  # it sees that it is not wanted any more
+            forwarder.retry()  # it finds that its router is gone
 
     async def _persist(self) -> None:
-        """Tell the logs of cursors that have moved where nothing was copied."""
-        if not self.running:
+        """Write cursors that have moved without a copy."""
+        if not self.forwarding.running:
             self.windows.forget()
         self._report_lag()
         for forwarder in list(self._forwarders.values()):
@@ -107,11 +109,11 @@ class Routers:
                     _log.warning("router_cursor_not_written", router=forwarder.router.name, error=str(error))
 
     def _report_lag(self) -> None:
-        now_ms = self._engine.monotonic_ms()
+        now_ms = self._logs.monotonic_ms()
         for forwarder in self._forwarders.values():
             router = forwarder.router
             lag = self._lag(router)
-            if not lag or router.blocked is not None:  # that one is named already
+            if not lag or router.blocked is not None:  # a blocked router was logged already
                 forwarder.behind = None
             elif forwarder.behind is None:
                 forwarder.behind = (now_ms, lag)
@@ -121,17 +123,17 @@ class Routers:
                 forwarder.behind = (now_ms, lag)
 
     def _lag(self, router: Router) -> int:
-        source = self._engine.catalog.by_id.get(router.source_id)
+        source = self._logs.catalog.by_id.get(router.source_id)
         return max(0, source.log.head - router.position) if source is not None else 0
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
     async def put(self, name: str, definition: Definition) -> tuple[RouterState, bool]:
-        """Make the router, or replace what it does; True when made. Durable on return. A cancelled call goes on.
+        """Create the router or change its definition; True when created. Durable on return. A cancelled call continues.
 
         Raises InvalidRequest, TopicNotFound, TopicIncompatible, RouterCycle, LimitReached, Unavailable.
         """
-        self._engine.check_open()
+        self._logs.check_open()
         return await asyncio.shield(asyncio.ensure_future(self._put(name, definition)))
 
     async def _put(self, name: str, definition: Definition) -> tuple[RouterState, bool]:
@@ -140,9 +142,9 @@ class Routers:
         return self.state_of(router), created
 
     async def change(self, name: str, changed: Callable[[Definition], Definition]) -> RouterState:
-        """Give the router the definition that `changed` makes of the one it has. Durable on return. A cancelled call
-        goes on. Raises RouterNotFound, and as `changed` and `put`."""
-        self._engine.check_open()
+        """Change the router's definition by a function of the present one. Durable on return. A cancelled call
+        continues. Raises RouterNotFound, and as `changed` and `put`."""
+        self._logs.check_open()
         return await asyncio.shield(asyncio.ensure_future(self._change(name, changed)))
 
     async def _change(self, name: str, changed: Callable[[Definition], Definition]) -> RouterState:
@@ -151,14 +153,14 @@ class Routers:
         return self.state_of(router)
 
     async def delete(self, name: str) -> bool:
-        """Delete the router; False when there is none. Durable on return. A cancelled call goes on."""
-        self._engine.check_open()
+        """Delete the router; False when there is none. Durable on return. A cancelled call continues."""
+        self._logs.check_open()
         return await asyncio.shield(asyncio.ensure_future(self._admin.delete(name)))
 
     def state(self, name: str) -> RouterState:
         """Raises InvalidRequest, RouterNotFound."""
         check_router_name(name)
-        router = self._engine.catalog.routes.by_name.get(name)
+        router = self._logs.catalog.routes.by_name.get(name)
         if router is None:
             raise RouterNotFound(name)
         return self.state_of(router)
@@ -178,20 +180,20 @@ class Routers:
     def page(
         self, prefix: str = "", after: str = "", limit: int = 100, *, source: str | None = None, dest: str | None = None
     ) -> list[RouterState]:
-        """Routers by name, bytewise; names behind `after`."""
+        """Routers in bytewise order of their names, those after `after`."""
         found = (
             router
-            for router in self._engine.catalog.routes.named(prefix, after)
+            for router in self._logs.catalog.routes.named(prefix, after)
             if source in (None, router.definition.source) and dest in (None, router.definition.dest)
         )
         return [self.state_of(router) for router in islice(found, limit)]
 
     async def caught_up(self, topic: str) -> Waited | None:
-        """Wait, at most 1 s, until what the sources of routers into a topic hold now is there; None: there are none.
+        """Wait, at most 1 s, until a topic has what the sources of its routers hold now; None: it has no routers.
 
-        Watches begin with this, too. A topic that is not there has none.
+        Watches begin with this as well. A missing topic has no routers.
         """
-        catalog = self._engine.catalog
+        catalog = self._logs.catalog
         found = catalog.topics.get(topic)
         if found is None or found.topic_id not in catalog.routes.into:
             return None
@@ -199,6 +201,6 @@ class Routers:
 
     def lags(self, topic: str) -> bool:
         """Whether `caught_up` would wait."""
-        catalog = self._engine.catalog
+        catalog = self._logs.catalog
         found = catalog.topics.get(topic)
         return found is not None and found.topic_id in catalog.routes.into and lags(catalog, found.topic_id)

@@ -1,4 +1,4 @@
-"""What is told of a router."""
+"""The state of a router, as operations return it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from storage.state.routers.router import Definition
 
 
 class RouterState(msgspec.Struct, kw_only=True):
-    """A router as it is now. `lag`: seqs of the source that are still to be examined. `forwarded_total`: copies, ever.
+    """A router now. `lag`: seqs of the source still to be examined. `forwarded_total`: copies ever made.
 
-    `blocked`: code of the error that keeps it from going on. `lost` counts loss ranges that it wrote to dest since the
-    start, `hop_limited` records that had come too far.
+    `blocked`: code of the error that stops it. `lost`: loss ranges that it has written to dest since the start.
+    `hop_limited`: records that it has not copied because they had passed too many routers.
     """
 
     name: str

@@ -1,6 +1,7 @@
-"""Whoever reads a topic that routers lead into gets what was there before the read began.
+"""Lets a read of a topic wait for the routers into it, so that it finds what the sources held when it began.
 
-Chains too: first the routers into a router's source, then the router itself. Blocked ones are named, not waited for.
+This follows chains: first the routers into a router's source, then the router itself. Blocked routers are named in the
+answer and not waited for.
 
 Source: docs/reference/api.md#routers.
 """
@@ -26,7 +27,7 @@ class Waited(NamedTuple):
 
 
 def upstream(catalog: Catalog, topic_id: int) -> list[Router]:
-    """All routers on paths into a topic, the nearest first; each once, in circles too."""
+    """All routers on paths into a topic, nearest first. Each appears once, also in cycles."""
     found: dict[int, Router] = {}
     seen = {topic_id}
     queue = deque([topic_id])
@@ -49,7 +50,7 @@ def _behind(catalog: Catalog, routers: Iterable[Router]) -> bool:
 
 
 async def caught_up(catalog: Catalog, topic_id: int) -> Waited:
-    """Wait until every router into the topic that is not blocked has passed the heads of now; at most 1 s."""
+    """Wait, at most 1 s, until every router into the topic that is not blocked has passed the present heads."""
     routers = upstream(catalog, topic_id)
     begin = asyncio.get_running_loop().time()
     if _behind(catalog, routers):
@@ -69,7 +70,7 @@ def _head(catalog: Catalog, router: Router) -> int:
 
 
 async def _pass(catalog: Catalog, topic_id: int, heads: dict[int, int], seen: set[int], hops: int) -> None:
-    """From further away than `hops` nothing can come."""
+    """Records from more than `hops` routers away cannot arrive."""
     for router in list(catalog.routes.into.get(topic_id, ())):
         if router.router_id in seen:
             continue
@@ -77,7 +78,7 @@ async def _pass(catalog: Catalog, topic_id: int, heads: dict[int, int], seen: se
         target = heads.get(router.source_id, 0)
         if hops > 1 and router.source_id in catalog.routes.into:
             await _pass(catalog, router.source_id, heads, seen, hops - 1)
-            target = _head(catalog, router)  # the copies that were waited for are below it
+            target = _head(catalog, router)  # the copies that were waited for are below this seq
         await _reach(router, target)
 
 

@@ -1,8 +1,8 @@
-"""Records of a source as all filtered routers out of it see them: read once, matched once a tag, for all of them.
+"""Reads a source once for all filtered routers out of it, and matches each tag once.
 
-Each of twenty routers would read every record to find its twentieth. Instead whoever comes first reads a window of the
-source without a filter, and the others find their records in it by tag. A router that is elsewhere has a window of its
-own; those that have caught up are all at the head again.
+Without this, each of twenty routers would read every record to find its twentieth. The first router reads a window of
+the source without a filter, and the others find their records in it by tag. A router that is further behind has a
+window of its own; routers that have caught up meet at the head again.
 
 Source: docs/reference/api.md#routers.
 """
@@ -15,23 +15,21 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Final, overload
+from typing import Final, overload
 
 import kernel
 from kernel import Body
 from storage.format.binary import is_binary
-from storage.reads.reader import ROUTING_SCAN_RECORDS
+from storage.log.logs import Logs
+from storage.reads.reader import ROUTING_SCAN_RECORDS, Reader
 from storage.records.frame_records import FrameRecords, Records, parts_of
 from storage.records.values import ReadQuery, ReadResult, StoredRecord, TagMatch
 from storage.state.catalog import Topic
 
-if TYPE_CHECKING:
-    from storage.engine import Engine
-
-#: Of one window; and of windows that are kept, over all sources: those that fell behind have their own.
+#: Bytes of one window, and most windows over all sources: routers that fell behind have their own.
 WINDOW_BYTES: Final = 2 << 20
 MAX_WINDOWS: Final = 8
-#: A window is what the source held when it was read, and no longer used than this: what is deleted is soon not copied.
+#: A window shows the source as it was when it was read. It is not used for longer, so that deletions soon show.
 MAX_AGE_NS: Final = 1_000_000_000
 
 
@@ -63,7 +61,7 @@ class Picked(Records):
 
 
 class Window:
-    """What was read of a source behind `from_seq`, with nothing lost or damaged in it: in columns, grouped by tag."""
+    """Records of a source after `from_seq`, none lost or damaged, in columns and grouped by tag."""
 
     __slots__ = (
         "_by_tag",
@@ -82,7 +80,7 @@ class Window:
     def __init__(
         self, from_seq: int, result: ReadResult, live: int, read_ns: int, payloads: array[int] | None = None
     ) -> None:
-        """`payloads`: bytes that every seq of it counts for, where they are known."""
+        """`payloads`: payload bytes of every seq, if they are known."""
         self.from_seq = from_seq
         self.live = live
         self.read_ns = read_ns
@@ -122,11 +120,11 @@ class Window:
 
     @property
     def next_from_seq(self) -> int:
-        """The last seq that was looked at."""
+        """The last seq that was examined."""
         return self._result.next_from_seq
 
     def matching(self, match: TagMatch) -> list[int]:
-        """The numbers of those that a filter lets through, ascending."""
+        """The numbers of the records that match a filter, ascending."""
         found = self._matched.get(match)
         if found is None:
             if not match.prefix:
@@ -138,7 +136,7 @@ class Window:
         return found
 
     def result(self, query: ReadQuery) -> ReadResult:
-        """What this read of the source gives, if it begins in here."""
+        """The result of a read of the source that begins in this window."""
         assert query.tag is not None
         numbers: Sequence[int] = self.matching(query.tag)
         if numbers and self.seqs[numbers[0]] <= query.from_seq:
@@ -160,28 +158,29 @@ class Window:
 
 
 class Windows:
-    """The windows of an engine's sources, those read last."""
+    """The windows of an engine's sources that were read last."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, logs: Logs, reader: Reader) -> None:
+        self._logs = logs
+        self._reader = reader
         self._windows: OrderedDict[tuple[int, int], Window] = OrderedDict()
-        #: Reads under way, by topic_id and where they begin.
+        #: Reads in progress, by topic_id and the seq after which they begin.
         self._reading: dict[tuple[int, int], asyncio.Task[ReadResult]] = {}
-        #: How many were read, ever.
+        #: Windows read since the start.
         self.reads = 0
 
     async def read(self, source: Topic, query: ReadQuery) -> ReadResult:
-        """As `Reader.read` of a router's query. Raises as that does."""
-        if query.tag is None or len(self._engine.catalog.routes.out_of.get(source.topic_id, ())) < 2:
-            return await self._engine.reader.read(source, query)
+        """Like `Reader.read`, for a router's query."""
+        if query.tag is None or len(self._logs.catalog.routes.out_of.get(source.topic_id, ())) < 2:
+            return await self._reader.read(source, query)
         window = self._find(source, query.from_seq)
         if window is None:
             window = await self._read(source, query.from_seq)
-        return await self._engine.reader.read(source, query) if window is None else window.result(query)
+        return await self._reader.read(source, query) if window is None else window.result(query)
 
     def _find(self, source: Topic, from_seq: int) -> Window | None:
-        """The window that `from_seq` is in, if the source still holds what it did."""
-        now_ns = self._engine.clock.monotonic_ns()
+        """The window that contains `from_seq`, if the source still has the same records."""
+        now_ns = self._logs.clock.monotonic_ns()
         for (topic_id, _), window in self._windows.items():
             if topic_id == source.topic_id and window.from_seq <= from_seq < window.next_from_seq:
                 if now_ns - window.read_ns <= MAX_AGE_NS and _live(source, window) == window.live:
@@ -191,19 +190,19 @@ class Windows:
         return None
 
     async def _read(self, source: Topic, from_seq: int) -> Window | None:
-        """None: something is lost or damaged there, which each router has to say to its dest by itself."""
+        """Read a window. None: records are lost or damaged there, and each router has to report that to its dest."""
         key = (source.topic_id, from_seq)
         task = self._reading.get(key)
         if task is None:
-            task = self._reading[key] = self._engine.loop.create_task(self._read_source(source, from_seq))
+            task = self._reading[key] = self._logs.runtime.loop.create_task(self._read_source(source, from_seq))
             task.add_done_callback(lambda task: self._ended(key, task))
-        await asyncio.wait([task])  # whoever goes away does not end it for the others
+        await asyncio.wait([task])  # a cancelled caller does not end it for the others
         return self._find(source, from_seq) if task.result().next_from_seq > from_seq else None
 
     def _ended(self, key: tuple[int, int], task: asyncio.Task[ReadResult]) -> None:
         del self._reading[key]
         if not task.cancelled():
-            task.exception()  # looked at: whoever asked may have gone
+            task.exception()  # retrieve it: the caller may have gone
 
     async def _read_source(self, source: Topic, from_seq: int) -> ReadResult:
         self.reads += 1
@@ -214,13 +213,13 @@ class Windows:
             skip_corrupt=True,
             routing=True,
         )
-        result = await self._engine.reader.read(source, query)
+        result = await self._reader.read(source, query)
         lost = result.tombstone is not None or result.corrupt_seqs or source.log.marks.trim_floor > from_seq + 1
         if not lost and result.next_from_seq > from_seq:
             log = source.log
             in_tail = log.held.flushed <= from_seq
             payloads = log.tail.payloads(from_seq + 1, result.next_from_seq + 1) if in_tail else None
-            window = Window(from_seq, result, 0, self._engine.clock.monotonic_ns(), payloads)
+            window = Window(from_seq, result, 0, self._logs.clock.monotonic_ns(), payloads)
             window.live = _live(source, window)
             self._windows[source.topic_id, from_seq] = window
             while len(self._windows) > MAX_WINDOWS:
@@ -228,11 +227,11 @@ class Windows:
         return result
 
     def forget(self) -> None:
-        """Nobody has anything to carry: what was read is let go of."""
+        """No router has anything to copy: release the windows."""
         self._windows.clear()
 
     async def stop(self) -> None:
-        """No read is under way any more."""
+        """Cancel reads; on return none is in progress."""
         reading = [*self._reading.values()]
         for task in reading:
             task.cancel()
@@ -248,7 +247,7 @@ def _framed(records: Sequence[StoredRecord]) -> FrameRecords:
 
 
 def _live(source: Topic, window: Window) -> int:
-    """How many records of the window's range the source holds now: none comes back, so as many are the same ones."""
+    """How many records of the window's range the source has now. None comes back, so an equal number means the same."""
     log = source.log
     first = max(window.from_seq + 1, log.marks.live_floor)
     if log.marks.trim_floor > window.from_seq + 1:

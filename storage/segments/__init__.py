@@ -1,1 +1,6 @@
-"""Segments: the records of a log once they have left the write-ahead log. docs/reference/format.md gives the bytes."""
+"""Segments: files that hold the records of a log after the write-ahead log was trimmed.
+
+`Segments` is what the background parts share, `SegmentStore` opens segments for reading, `SegmentWorker` runs the
+rounds of flushing and housekeeping, `Relocator` moves segments to the cold tier. The bytes are in
+docs/reference/format.md.
+"""

@@ -1,18 +1,17 @@
-"""What recovery makes of segment files: cut to what the manifest and the marks say, .idx rebuilt, the rest swept.
+"""Brings segment files into the state that the manifest and the marks say: cuts, rebuilds .idx, sweeps the rest.
 
     found                                              verdict
-    .data or .idx longer than marked                   cut: written, never marked; it is flushed again from the log
-    .zdata of another length than was said             SegmentCorrupt: it was synced before it was named
+    .data or .idx longer than marked                   cut: the rest was never marked, and is flushed again
+    .zdata of another length than in the manifest      SegmentCorrupt: it was synced before it was named
     .data missing or shorter than marked               SegmentCorrupt: it was synced before the mark
     .idx missing, shorter than marked, or damaged      the entries that fail their check are made anew from .data
     a frame needed for that is not valid               SegmentCorrupt: two things are damaged at once
     files of no segment in the manifest                unlinked
 
-Every step can be cut short by a crash and taken again. `sweep` comes first: it makes the names durable that a process
-killed before its own sync left behind, so that nothing is appended to a file whose name may vanish. An OSError passes
-as it is, since it says nothing of the bytes; SegmentBroken tells that the .idx made anew could not be written, and the
-one there was is still in place.
-Blocking.
+Every step may be interrupted by a crash and repeated. `sweep` comes first. It makes durable the names of files whose
+process was killed before it synced the folder, so that nothing is appended to a file whose name may vanish. An OSError
+passes through, since it says nothing about the bytes. SegmentBroken means that a new .idx could not be written, and the
+old one is still in place. Blocking.
 
 Source: docs/reference/format.md#segments, docs/reference/guarantees.md#recovery.
 """
@@ -42,8 +41,8 @@ _CHUNK_BYTES = 1 << 20
 def reconcile_active(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> int:
     """Make the files of the segment that is still appended to hold [first_seq, end_seq) and nothing else.
 
-    Returns the bytes of .data. `end_seq` is what the last mark says. After a power cut [first_seq, end_seq) is there;
-    a cut that a killed process made and had not synced may have come undone, and is then made by the next call.
+    Returns the bytes of .data. `end_seq` is that of the last mark. After a power loss [first_seq, end_seq) is there. A
+    truncation that was not synced may have been undone, and the next call repeats it.
     Raises SegmentCorrupt, OSError, SegmentBroken.
     """
     count = end_seq - id.first_seq
@@ -53,7 +52,7 @@ def reconcile_active(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> 
     entries = _read_idx(fs, names.path(root, id, names.IDX), count)
     whole = len(entries) == count * ENTRY_SIZE
     if not whole or idx_entry.damaged(entries):
-        # The last entry tells where .data ends; without it only a last record at end_seq - 1 proves that all is there.
+        # The last entry says where .data ends. Without it, only a record at end_seq - 1 proves that nothing is missing.
         last = entries[-ENTRY_SIZE:] if whole else b""
         data_bytes = None if not last or idx_entry.damaged(last) else idx_entry.unpack(last, 0).end
         entries = _rebuild(fs, root, id, end_seq, entries, data_bytes)
@@ -66,13 +65,14 @@ def reconcile_active(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> 
 def reconcile_sealed(
     fs: FileSystem, root: str, id: SegmentId, end_seq: int, data_bytes: int, packed_bytes: int = 0
 ) -> None:
-    """The same for a sealed one, by size alone: two stats when nothing is wrong. Raises as `reconcile_active`.
+    """The same for a sealed segment, by file sizes alone: two stats when nothing is wrong. Raises as
+    `reconcile_active`.
 
-    `data_bytes` is from the manifest, and so is `packed_bytes`, the length of .zdata where there is one. Damage inside
-    the files is found by whoever reads them.
+    `data_bytes` and `packed_bytes`, the length of .zdata if there is one, come from the manifest. Damage inside the
+    files is found by reads.
     """
     if end_seq == id.first_seq:
-        _make_empty(fs, root, id)  # sealed before anything came into it: it may never have had files
+        _make_empty(fs, root, id)  # sealed while empty: it may never have had files
         return
     idx_bytes = (end_seq - id.first_seq) * ENTRY_SIZE
     data_path, idx_path = names.records_path(root, id), names.path(root, id, names.IDX)
@@ -91,20 +91,20 @@ def reconcile_sealed(
 
 
 def rebuild_idx(fs: FileSystem, root: str, id: SegmentId, end_seq: int, data_bytes: int) -> None:
-    """Put a whole .idx in place: entries that pass their check are kept, the others come from the frames of .data (and,
-    of a packed segment, its delete bytes).
+    """Write a complete .idx: valid entries are kept, the others are made from the frames of .data (and the delete bytes
+    of a packed segment).
 
-    Deleted frames become deleted entries. Raises SegmentCorrupt, having changed nothing, when .data does not give them.
+    Deleted frames become deleted entries. Raises SegmentCorrupt, and changes nothing, when .data does not have them.
     """
     idx = _read_idx(fs, names.path(root, id, names.IDX), end_seq - id.first_seq)
     _rebuild(fs, root, id, end_seq, idx, data_bytes)
 
 
 def sweep(fs: FileSystem, root: str, topic_id: int, keep: Collection[SegmentId]) -> list[str]:
-    """Unlink the segment files of a log that belong to none of `keep`, and unfinished ones; their names. Of the two
-    files that a segment's records can be in, the one that it has not belongs to none.
+    """Unlink the segment files of a log that belong to none of `keep`, and unfinished files; returns their names. A
+    .data beside a packed segment, and a .zdata beside a plain one, belong to none.
 
-    Files of other names stay: they are nobody's to remove. Durable on return. Raises OSError.
+    Files with other names stay. Durable on return. Raises OSError.
     """
     folder = names.folder(root, topic_id)
     try:
@@ -124,13 +124,13 @@ def sweep(fs: FileSystem, root: str, topic_id: int, keep: Collection[SegmentId])
         if parsed and (unfinished or name not in idx):
             fs.unlink(layout.join(folder, name))
             gone.append(name)
-    # Also when nothing was found: a process killed after an unlink may owe this sync.
+    # Also when nothing was found: a process may have been killed between an unlink and this sync.
     fs.sync_dir(folder)
     return gone
 
 
 def _make_empty(fs: FileSystem, root: str, id: SegmentId) -> None:
-    """Nothing is marked: whatever the files hold goes, and missing ones are made."""
+    """Nothing is marked: empty both files, and make missing ones."""
     folder = make_folder(fs, root, id.topic_id)
     for ext in (names.DATA, names.IDX):
         path = names.path(root, id, ext)
@@ -180,7 +180,7 @@ def _read_idx(fs: FileSystem, path: str, count: int) -> bytes:
 
 
 def _rebuild(fs: FileSystem, root: str, id: SegmentId, end_seq: int, idx: bytes, data_bytes: int | None) -> bytes:
-    """Write the .idx of [first_seq, end_seq) anew, keeping the valid entries of `idx`; returns its bytes."""
+    """Write a new .idx for [first_seq, end_seq) that keeps the valid entries of `idx`; returns its bytes."""
     path = names.records_path(root, id)
     try:
         file = fs.open(path, write=False)
@@ -204,7 +204,7 @@ class _Repair:
     def __init__(self, path: str, file: Readable, id: SegmentId, end_seq: int, idx: bytes) -> None:
         self._path = path
         self._file = file
-        #: Of a packed segment one a seq, and then they are not in the frames.
+        #: The delete bytes of a packed segment, one for each seq: its frames have none.
         self._delete_bytes = file.delete_bytes() if isinstance(file, PackedData) else b""
         self._id = id
         self._count = end_seq - id.first_seq
@@ -213,7 +213,7 @@ class _Repair:
         self._known = {index: idx_entry.unpack(idx, index) for index in range(self._count) if index not in missing}
 
     def entries(self, data_bytes: int | None) -> list[Entry]:
-        """All of them, from the frames below `data_bytes`; None: as far as they go."""
+        """All entries, from the frames below `data_bytes` (None: as far as there are frames)."""
         made: list[Entry] = []
         for known, group in groupby(range(self._count), self._known.__contains__):
             if known:
@@ -226,12 +226,12 @@ class _Repair:
         return made
 
     def _from_frames(self, indexes: list[int], before: Entry, stop: int | None) -> Iterator[Entry]:
-        """Entries for a run of indexes, from the frames in .data[before.end:stop], all of which they must take."""
+        """Entries for consecutive indexes, from the frames in .data[before.end:stop], which must all belong to them."""
         offset, ts = before.end, before.ts
         frames = iter_frames(self._path, self._file, offset, self._file.size() if stop is None else stop)
         frame: SegmentFrame | None = None
         for index in indexes:
-            # Asked for one at a time: what lies behind the last seq may be a torn write that nobody was promised.
+            # Read one at a time: after the last seq there may be a torn write, which was never acknowledged.
             frame = frame or self._next(frames, offset, index, indexes[-1])
             if frame is None or frame.seq != self._id.first_seq + index:
                 yield Entry(offset, 0, ts, 0)
@@ -258,9 +258,9 @@ class _Repair:
 
 
 def iter_frames(path: str, file: Readable, start: int, stop: int) -> Iterator[SegmentFrame]:
-    """The frames that lie one behind the other in [start, stop) of a .data file, each verified as it is asked for.
+    """The adjacent frames in [start, stop) of a .data file, each verified when it is taken from the iterator.
 
-    Raises SegmentCorrupt at one that is not valid or passes `stop`. At most _CHUNK_BYTES or one frame are in memory.
+    Raises SegmentCorrupt at a frame that is invalid or ends after `stop`. Holds at most _CHUNK_BYTES, or one frame.
     """
     buffer, base = b"", start
     at = start

@@ -1,4 +1,4 @@
-"""The one place that opens a segment's records for reading, whatever file they are in."""
+"""Opens a segment's records for reading, whether they are in a .data or packed in a .zdata. Nothing else does."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from storage.segments.packed import BlockCache, PackedData
 
 
 def open_data(fs: FileSystem, root: str, id: SegmentId) -> Readable:
-    """The .data of a hot segment, or what reads as that. Raises FileNotFoundError, SegmentShort, OSError."""
+    """The .data of a hot segment, or an object that reads like it. Raises FileNotFoundError, SegmentShort, OSError."""
     path = names.records_path(root, id)
     return read_as_data(fs.open(path, write=False), path, id)
 
 
 def read_as_data(file: File, path: str, id: SegmentId, cache: BlockCache | None = None) -> Readable:
-    """The same of a file that is open; it is closed when that fails."""
+    """The same for a file that is already open. Closes the file on failure."""
     if not id.packed:
         return file
     try:

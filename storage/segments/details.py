@@ -1,9 +1,9 @@
-"""Sizes and times of the records in segments that floors are moving through: a bounded cache.
+"""A bounded cache of the sizes and times of records in segments that a floor (of a cap or a ttl) moves through.
 
-A floor moves through one segment of a log at a time, so few are needed; whoever will move it loads them beforehand,
-off the loop. All who need the same segment wait for one load of it. What comes out of a log with a cap or a ttl is
-known, and is kept as long as there is room; where there was none, a floor has the segments ahead of it loaded before
-any write needs them. Those of a log with an eviction under way stay, however many there are.
+A floor moves through one segment of a log at a time, so few segments need details. They are loaded on the I/O pool
+before the floor moves, and everybody who needs the same segment waits for one load. When a log has a cap or a ttl, the
+details of flushed records are kept as long as there is room. Otherwise the segments ahead of a floor are loaded before
+a write needs them. While an eviction is in progress in a log, its details stay.
 
 Source: docs/reference/format.md#segments.
 """
@@ -16,37 +16,35 @@ from array import array
 from collections import OrderedDict
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import structlog
 
 from storage.errors import RecordCorrupt, SegmentUnreadable
 from storage.segments.io import SegmentGone, look_into, look_into_here
+from storage.segments.segments import Segments
 from storage.state.log import Log
 from storage.state.manifest import COLD, Details, Segment, Times
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
 
 _log = structlog.get_logger("storage")
 
 #: Memory for details: 4 bytes a record, and 12 for each time that differs from the one before.
 MAX_BYTES = 24_000_000
-#: Of it so much at most, in so many segments, for those known as they came out of the log, when they came.
+#: Most memory, and most segments, for details that are kept from the flush.
 REMEMBERED_BYTES, REMEMBERED_SEGMENTS = MAX_BYTES * 2 // 3, 1024
-#: A floor has this many segments ahead of it loaded, as far as they begin within this many records: a load takes some
-#: ten milliseconds beside a full load of writes, which go through several segments in that time.
+#: This many segments ahead of a floor are loaded, if they begin within this many records. A load takes some ten
+#: milliseconds on a busy broker, and in that time writes may evict several segments.
 AHEAD_SEGMENTS, AHEAD_RECORDS = 8, 60_000
 _LOOKS_A_SEGMENT = 32
-#: So many of them at a time: reads use the same threads.
+#: Loads ahead at a time: reads use the same threads.
 _LOADS_AHEAD = 2
 
 
 class DetailsCache:
-    """Loads details, and lets go of those least recently asked for."""
+    """Loads details, and drops those that floors will need last."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self._logs = segments.logs
         self._cache: OrderedDict[Segment, Log] = OrderedDict()
         #: More than half of the memory is taken: floors look no further ahead than the next segment.
         self._crowded = False
@@ -54,16 +52,16 @@ class DetailsCache:
         self._loads: dict[Segment, asyncio.Task[None]] = {}
 
     async def load(self, log: Log, segment: Segment | None) -> None:
-        """Have the details of a segment (None: of none). Raises RecordCorrupt, SegmentUnreadable."""
+        """Load the details of a segment (None: nothing). Raises RecordCorrupt, SegmentUnreadable."""
         if segment is None or segment.details is not None:
             return
         # A caller that goes away does not stop the load: others may wait for it.
         await asyncio.shield(self._loads.get(segment) or self._begin(log, segment))
 
     def remember(self, log: Log, segment: Segment) -> None:
-        """The first records come into this segment: what is known of them in the log is kept from there on, if a floor
-        will move through it and there is room, and nobody has to read it back."""
-        topic = self._engine.catalog.by_id.get(log.topic_id)
+        """The first records are about to be flushed into this segment: keep their details, if a floor will need them
+        and there is room, so that nobody has to read them back."""
+        topic = self._logs.catalog.by_id.get(log.topic_id)
         if topic is None or segment.count or segment.details is not None:
             return
         config = topic.config
@@ -76,7 +74,7 @@ class DetailsCache:
             self._cache[segment] = log
 
     def look_ahead(self, log: Log, seq: int) -> None:
-        """A floor is at `seq`: have the segments loaded that it comes to next. Looks some times in each segment."""
+        """A floor is at `seq`: load the segments that it comes to next. Checks only a few times in each segment."""
         held = log.held
         if seq < held.look_ahead_from or (within := held.manifest.containing(seq)) is None:
             return
@@ -87,14 +85,16 @@ class DetailsCache:
                 self._begin(log, segment)
 
     def _begin(self, log: Log, segment: Segment) -> asyncio.Task[None]:
-        task = self._loads[segment] = self._engine.loop.create_task(self._load(log, segment), name="storage-details")
+        task = self._loads[segment] = self._logs.runtime.loop.create_task(
+            self._load(log, segment), name="storage-details"
+        )
         task.add_done_callback(lambda done: self._ended(segment, done))
         return task
 
     def _ended(self, segment: Segment, task: asyncio.Task[None]) -> None:
         del self._loads[segment]
         if not task.cancelled():
-            task.exception()  # looked at: of what was loaded ahead nobody waits
+            task.exception()  # retrieve it: nobody may be waiting for a load ahead
 
     async def close(self) -> None:
         """No load is under way any more."""
@@ -104,9 +104,9 @@ class DetailsCache:
         await asyncio.gather(*loads, return_exceptions=True)
 
     async def load_to_evict(self, log: Log, segment: Segment | None) -> None:
-        """The same for a cap that must be kept: of a segment that will not be readable again they are assumed, for as
-        long as it is there. So damage in the oldest records keeps nobody from writing. Raises SegmentUnreadable where
-        waiting may help: without memory or descriptors, or without the cold store."""
+        """The same for a cap. When a segment is damaged for good, its details are assumed, so that damage in the oldest
+        records does not block writes. Raises SegmentUnreadable when waiting may help: when memory, descriptors or
+        the cold store are not available."""
         try:
             await self.load(log, segment)
         except (RecordCorrupt, SegmentUnreadable) as error:
@@ -118,18 +118,16 @@ class DetailsCache:
                 _log.error("segment_sizes_assumed", topic_id=log.topic_id, error=error.message)
 
     async def _load(self, log: Log, segment: Segment) -> None:
-        with suppress(SegmentGone):  # the segment has gone: who asked looks again
+        with suppress(SegmentGone):  # the segment is gone: the caller looks again
             await self._read(log, segment)
 
     async def _read(self, log: Log, segment: Segment) -> None:
-        engine, details = self._engine, None
+        logs, store, details = self._logs, self._segments.store, None
         if segment.tier == COLD:
-            # Writes wait for this (caps): what is kept here must do, so that none of them waits for the cold store.
-            details = await look_into_here(
-                engine.logs, log, segment, engine.store.cached_details, log.topic_id, segment
-            )
+            # Writes wait for this (caps), so local files are used: no write may wait for the cold store.
+            details = await look_into_here(logs, log, segment, store.cached_details, log.topic_id, segment)
         if details is None:
-            details = await look_into(engine.logs, log, segment, engine.store.details, log.topic_id, segment)
+            details = await look_into(logs, log, segment, store.details, log.topic_id, segment)
         if segment.details is None and len(details.payloads) == segment.count:
             segment.details = details
             self._cache[segment] = log
@@ -141,8 +139,8 @@ class DetailsCache:
         return size
 
     def _drop_gone(self) -> None:
-        """Forget segments without details, and those that no floor comes to any more."""
-        catalog = self._engine.catalog
+        """Forget segments without details, and those that no floor will reach."""
+        catalog = self._logs.catalog
         for segment, log in list(self._cache.items()):
             if segment.details is None or catalog.log(log.topic_id) is not log or (segment.sealed and not segment.live):
                 del self._cache[segment]
@@ -150,7 +148,7 @@ class DetailsCache:
     def _shrink(self) -> None:
         self._drop_gone()
         size = self._size_bytes()
-        # What floors come to later goes before what they are in, which would be loaded again at once.
+        # First drop segments that floors reach later: one that a floor is in would be loaded again at once.
         for in_use in (False, True):
             for segment, log in list(self._cache.items()):
                 if size <= MAX_BYTES or len(self._cache) <= 1:
@@ -165,5 +163,5 @@ class DetailsCache:
 
 
 def _says_eio(error: SegmentUnreadable) -> bool:
-    """Whether the disk itself could not read, rather than somebody lack what it takes to ask."""
+    """Whether the disk failed, rather than memory or descriptors being short."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EIO

@@ -1,12 +1,12 @@
-"""The files of sealed segments for those who fetch them whole, without what was deleted.
+"""Serves whole files of sealed segments to clients, without deleted records.
 
-`.data` is sent as it lies on disk, frames unverified: they carry their checksums, and one damaged record must not keep
-the others from a reader. The frame of a record that is withheld (`segments_view`), or that the files flag as deleted,
-goes out with node, tag and data zeroed, the delete byte set and the checksum made anew: of the old one a short text
-could be guessed, and a reader that verifies before it drops goes on. Lengths stay, so that offsets hold.
+`.data` is sent as it is on disk, with unverified frames: they have checksums, and one damaged record must not keep the
+others from a client. If a record is withheld (see `view`) or flagged as deleted, its frame is sent with node, tag and
+data zeroed, the delete byte set and a new checksum: a short text could be guessed from the old one, and a client that
+verifies every frame can continue. Lengths do not change, so offsets stay valid.
 
-Files are opened for each read and closed behind it: whoever walks through a whole topic must not push out of
-`OpenSegments` what readers of records use, nor keep descriptors for as long as a slow client takes.
+Files are opened for each read and closed after it. A client that fetches a whole topic must not displace from
+`OpenSegments` what readers of records use, nor keep descriptors open for as long as it takes.
 
 Source: docs/reference/api.md#segments.
 """
@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from operator import add
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from storage.format import idx_entry
 from storage.format.blocks import all_equal
@@ -25,6 +25,7 @@ from storage.format.checksum import checksum
 from storage.format.idx_entry import DELETED, ENTRY_SIZE, Entries
 from storage.format.segment_frame import APPEND, HEADER_SIZE, OVERHEAD
 from storage.format.segment_frame import DELETED as DELETE_BYTE
+from storage.log.logs import Logs
 from storage.platform.filesystem import File, Readable
 from storage.segments import names
 from storage.segments.data_file import open_data
@@ -38,37 +39,39 @@ from storage.segments.view import SegmentNotFound, sealed, withheld
 from storage.state.catalog import Topic
 from storage.state.manifest import COLD, Segment
 
-if TYPE_CHECKING:
-    from storage.engine import Engine
-
-#: Entries looked at in one go.
+#: Entries read at a time.
 _STRIDE = 2048
 _FLAGS_AT = 16
 _DELETED = bytes((DELETE_BYTE,))
 _IS_DELETED = bytes(1 if flags & DELETED else 0 for flags in range(256))
 
 
-class SegmentDownload:
-    """One file of a sealed segment: `size` bytes named by `etag`. `open_download` makes it; nothing is kept open."""
+class Opened(Protocol):
+    """The parts of an engine that a download uses. Recovery is over."""
 
-    def __init__(self, engine: Engine, topic: Topic, segment: Segment) -> None:
-        self._engine = engine
+    logs: Logs
+    store: SegmentStore
+
+
+class SegmentDownload:
+    """One file of a sealed segment: `size` bytes named by `etag`. `open_download` makes it; it keeps nothing open."""
+
+    def __init__(self, logs: Logs, store: SegmentStore, topic: Topic, segment: Segment) -> None:
+        self._logs = logs
+        self._store = store
         self._topic = topic
         self._segment = segment
         self.id = id_of(topic.log.topic_id, segment)
         self.etag = f"{self.id.topic_id}.{self.id.first_seq}.{self.id.gen}"
         self.size = 0
-        #: Of .idx all there is, so that it stays what the etag says.
+        #: The whole .idx, so that it stays what the etag names.
         self._content: bytes | None = None
 
     async def open(self, ext: str) -> None:
         """Find out size and etag. Raises SegmentGone, RecordCorrupt, SegmentUnreadable."""
-        engine, log, segment = self._engine, self._topic.log, self._segment
-        logs, store = engine.logs, engine.store
+        logs, store, log, segment = self._logs, self._store, self._topic.log, self._segment
         if ext == DATA:
-            self.size = await look_into_here(
-                engine.logs, log, segment, data_size, engine.store, self.id, segment.end_seq
-            )
+            self.size = await look_into_here(logs, log, segment, data_size, store, self.id, segment.end_seq)
             return
         hidden = withheld(log, segment)
         content: bytes = await look_into_here(logs, log, segment, read_idx, store, self.id, segment.end_seq, hidden)
@@ -77,22 +80,22 @@ class SegmentDownload:
         self.etag += f".{content[_FLAGS_AT::ENTRY_SIZE].translate(_IS_DELETED).count(1)}"
 
     async def read(self, begin: int, end: int) -> bytes:
-        """The bytes [begin, end) of the file, without what is deleted by now.
+        """The bytes [begin, end) of the file, without records that are deleted by now.
 
         Raises SegmentNotFound when the segment was dropped or rewritten since, RecordCorrupt, SegmentUnreadable.
         """
         if self._content is not None:
             return self._content[begin:end]
-        engine, log, segment = self._engine, self._topic.log, self._segment
+        log, segment = self._topic.log, self._segment
         while self.current():
             cold, hidden = segment.tier == COLD, withheld(log, segment)
             try:
                 return await look_into(
-                    engine.logs,
+                    self._logs,
                     log,
                     segment,
                     read_data,
-                    engine.store,
+                    self._store,
                     self.id,
                     cold,
                     segment.end_seq,
@@ -101,7 +104,7 @@ class SegmentDownload:
                     end,
                 )
             except SegmentGone:
-                continue  # or moved: then it is read where it is now
+                continue  # it may have moved: read it from its new place
         raise SegmentNotFound(
             f"Segment {self.id.first_seq} of {self._topic.name} went, or was rewritten, while it was being read.",
             reason="gone",
@@ -112,24 +115,24 @@ class SegmentDownload:
         """Whether the manifest still names these files."""
         segment = self._segment
         return (
-            self._engine.catalog.by_id.get(self.id.topic_id) is self._topic
+            self._logs.catalog.by_id.get(self.id.topic_id) is self._topic
             and self._topic.log.held.manifest.named(self.id.first_seq) is segment
             and segment.gen == self.id.gen
         )
 
 
-async def open_download(engine: Engine, name: str, first_seq: int, ext: str) -> SegmentDownload:
+async def open_download(engine: Opened, name: str, first_seq: int, ext: str) -> SegmentDownload:
     """A file (DATA or IDX) of the sealed segment that begins with `first_seq`.
 
     Raises TopicNotFound, SegmentNotFound (detail.reason: active, absent), RecordCorrupt, SegmentUnreadable.
     """
     while True:
-        topic = engine.topic(name)
-        download = SegmentDownload(engine, topic, sealed(topic, first_seq))
+        topic = engine.logs.topic(name)
+        download = SegmentDownload(engine.logs, engine.store, topic, sealed(topic, first_seq))
         try:
             await download.open(ext)
         except SegmentGone:
-            continue  # the manifest says what there is now
+            continue  # look at the manifest again
         return download
 
 
@@ -137,13 +140,13 @@ async def open_download(engine: Engine, name: str, first_seq: int, ext: str) -> 
 
 
 def data_size(store: SegmentStore, id: SegmentId, end_seq: int) -> int:
-    """Bytes of .data: what its last entry ends with."""
+    """Bytes of .data: the end of its last entry."""
     last = end_seq - id.first_seq - 1
     return idx_entry.unpack(_read_entries(store, id, last, 1), 0).end
 
 
 def read_idx(store: SegmentStore, id: SegmentId, end_seq: int, hidden: int) -> bytes:
-    """All of .idx, every entry verified, with bit 2 set for the records whose bit is set in `hidden`."""
+    """The whole .idx, every entry verified, with bit 2 set for the records whose bit is set in `hidden`."""
     content = _read_entries(store, id, 0, end_seq - id.first_seq)
     # An entry without a record counts as dead here, and stays as it is.
     missing = hidden & ~idx_entry.dead_bits(content)
@@ -188,7 +191,7 @@ def _data_of(store: SegmentStore, id: SegmentId, cold: bool) -> Generator[Readab
 
 
 def read_data(store: SegmentStore, id: SegmentId, cold: bool, end_seq: int, hidden: int, begin: int, end: int) -> bytes:
-    """The bytes [begin, end) of .data. Frames whose bit is set in `hidden`, or that are flagged, as by `blank`."""
+    """The bytes [begin, end) of .data. Frames with a bit in `hidden`, or flagged as deleted, are blanked (`blank`)."""
     data_path, idx_path = names.records_path(store.root, id), names.path(store.root, id, IDX)
     with _data_of(store, id, cold) as data, _opened(store, idx_path) as idx:
         files = SegmentFiles(id, (data_path, idx_path), data, idx)
@@ -209,10 +212,10 @@ def read_data(store: SegmentStore, id: SegmentId, cold: bool, end_seq: int, hidd
 
 
 def _to_blank(files: SegmentFiles, count: int, hidden: int, content: bytes, begin: int) -> Generator[tuple[int, int]]:
-    """(offset, size) in .data of the frames with a byte in `content`, which begins at `begin`, that must not leave."""
+    """(offset, size) in .data of the frames to blank of those in `content`, which begins at `begin`."""
     end = begin + len(content)
     number, high = 0, count
-    while number < high:  # the first entry that ends behind `begin`
+    while number < high:  # the first entry that ends after `begin`
         middle = (number + high) // 2
         if files.entry(middle).end > begin:
             high = middle
@@ -226,7 +229,7 @@ def _to_blank(files: SegmentFiles, count: int, hidden: int, content: bytes, begi
         is_last, entries = within < len(entries), entries.between(0, within)
         gone = hidden >> number & ((1 << len(entries)) - 1)
         marks = _delete_bytes(entries, content, begin)
-        if len(marks) < len(entries):  # that of the last frame, which goes on behind the content
+        if len(marks) < len(entries):  # the last frame continues after the content
             last = entries[-1]
             known = last.flags & DELETED or gone >> len(marks)
             marks += _DELETED if known else files.read_data(last.end - 1, last.end)
@@ -240,8 +243,8 @@ def _to_blank(files: SegmentFiles, count: int, hidden: int, content: bytes, begi
 
 
 def _delete_bytes(entries: Entries, content: bytes, begin: int) -> bytes:
-    """The delete byte of the frame of each, where no record is any byte; that of the last one may not be there. The
-    first of them ends behind `begin`."""
+    """The delete byte of each frame (any byte where there is no record); that of the last one may be missing. The first
+    frame ends after `begin`."""
     first, size = entries.offsets[0], entries.lens[0]
     if all_equal(entries.lens) and entries.offsets[-1] - first == size * (len(entries) - 1):
         if not size:
@@ -252,6 +255,6 @@ def _delete_bytes(entries: Entries, content: bytes, begin: int) -> bytes:
 
 
 def blank(header: bytes, size: int) -> bytes:
-    """A deleted frame of `size` bytes with nothing in it, valid: all that is kept is the header. Pure."""
+    """A valid deleted frame of `size` bytes with the same header and no content. Pure."""
     body = header + bytes(size - OVERHEAD)
     return body + checksum(APPEND + body[4:]).to_bytes(8, "little") + _DELETED

@@ -1,9 +1,9 @@
-"""What goes wrong with segment files. Neither is an OSError: those pass through as they are.
+"""Errors of segment files. None of them is an OSError; those pass through unchanged.
 
 SegmentError
   SegmentCorrupt     bytes that were durable are missing or are not what was written: file, offset, what
-    SegmentShort     a file ends before the segment does: everything behind is missing as well
-  SegmentBroken      a write or sync failed earlier: the files may not be used for writing again
+    SegmentShort     a file ends before the segment does: everything after that point is missing as well
+  SegmentBroken      a write or sync failed earlier: nothing may be written to these files again
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class SegmentCorrupt(SegmentError):
 
 
 class SegmentShort(SegmentCorrupt):
-    """A file ends, at `offset`, before the segment does. What would lie behind is missing, to the segment's end."""
+    """A file ends at `offset`, before the segment does. The rest of the segment is missing."""
 
 
 class SegmentBroken(SegmentError):
     """A write or sync of the segment failed before; its files must never be synced again.
 
-    What was marked durable stays readable; the caller goes on in a new generation written from that and the WAL.
+    What was marked durable stays readable. The caller continues in a new generation, written from that and the WAL.
     """

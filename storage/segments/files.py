@@ -1,8 +1,8 @@
-"""What all writers of segment files do alike: make files and folders durable, finish writes, tell failures apart.
+"""What all writers of segment files need: making files and folders durable, finishing writes, telling errors apart.
 
-An OSError of a file being written that means "no space" passes as it is: nothing of the write counts, and it may be
-tried again. Any other, and any failed sync whatever its errno, raises SegmentBroken: what the file's pages hold is
-unknown from then on, so that it must never be synced again (docs/reference/guarantees.md#crash-points-of-a-write).
+When a write fails for want of space, the OSError passes through: nothing of the write counts, and it may be repeated.
+Any other error, and any failed sync, raises SegmentBroken: from then on nobody knows what the file's pages hold, and
+the file must never be synced again (docs/reference/guarantees.md#crash-points-of-a-write).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def make_folder(fs: FileSystem, root: str, topic_id: int) -> str:
-    """The folder of a log, durable with all above it. Raises OSError."""
-    # A folder that is there already may owe its entry to a process killed before it synced the parent.
+    """Make the folder of a log and all above it; durable on return. Raises OSError."""
+    # A folder that exists may have been made by a process that was killed before it synced the parent.
     for parent, path in (
         (root, names.topics_folder(root)),
         (names.topics_folder(root), names.folder(root, topic_id)),
@@ -34,10 +34,10 @@ def make_folder(fs: FileSystem, root: str, topic_id: int) -> str:
 
 
 def create_files(fs: FileSystem, root: str, id: SegmentId) -> tuple[File, File]:
-    """A new .data (or .zdata) and a new .idx, empty, open, their names not yet durable. Raises OSError, and leaves
-    neither then.
+    """A new .data (or .zdata) and a new .idx, empty and open. Their names are not durable yet. Raises OSError, and then
+    neither exists.
 
-    EEXIST: one of them is there. Only the caller knows whether the manifest names it or a failure left it.
+    EEXIST: one of them exists. Only the caller knows whether the manifest names it or a failure left it.
     """
     with contextlib.ExitStack() as made:
         opened: list[File] = []
@@ -51,7 +51,7 @@ def create_files(fs: FileSystem, root: str, id: SegmentId) -> tuple[File, File]:
 
 
 def discard(fs: FileSystem, file: File, path: str) -> None:
-    """Close and unlink a file that has not become part of anything. A failure leaves it for the sweep."""
+    """Close and unlink an unfinished file. If that fails, a later sweep removes it."""
     with contextlib.suppress(OSError):
         file.close()
     with contextlib.suppress(OSError):
@@ -60,7 +60,7 @@ def discard(fs: FileSystem, file: File, path: str) -> None:
 
 @contextlib.contextmanager
 def writing(path: str) -> Generator[None]:
-    """Around writes and truncations of a file: see above for what it raises."""
+    """Translates errors of writes and truncations of a file, as the module says."""
     try:
         yield
     except OSError as error:
@@ -76,7 +76,7 @@ def write_all(file: File, path: str, data: Buffer, offset: int) -> None:
 
 
 def datasync(file: File, path: str) -> None:
-    """Have what was written before survive anything. Raises SegmentBroken."""
+    """Sync the file. Raises SegmentBroken."""
     try:
         file.datasync()
     except OSError as error:
@@ -84,9 +84,9 @@ def datasync(file: File, path: str) -> None:
 
 
 def replace_file(fs: FileSystem, path: str, data: bytes) -> None:
-    """Put a file in place as a whole: the old or the new one is found after a crash. Raises OSError, SegmentBroken."""
+    """Replace a file as a whole: after a crash the old or the new one is there. Raises OSError, SegmentBroken."""
     temporary = path + layout.TMP_SUFFIX
-    # A new inode: the pages of one left by an earlier try may have failed to be written.
+    # Use a new inode: pages of one that an earlier attempt left may have failed to be written.
     with contextlib.suppress(FileNotFoundError):
         fs.unlink(temporary)
     file = fs.open(temporary, create=True, exclusive=True)
@@ -102,7 +102,7 @@ def replace_file(fs: FileSystem, path: str, data: bytes) -> None:
 
 
 def remove_folder(fs: FileSystem, root: str, topic_id: int) -> None:
-    """Everything of a deleted log. Durable on return; may be repeated. Raises OSError."""
+    """Remove all files of a deleted log. Durable on return; may be repeated. Raises OSError."""
     folder = names.folder(root, topic_id)
     with contextlib.suppress(FileNotFoundError):
         for name in fs.listdir(folder):

@@ -1,11 +1,11 @@
 """Marks records of a segment as deleted, in place.
 
-In .data (of a packed segment among the delete bytes in its .zdata) one byte a record is overwritten and synced, then
-in .idx bytes 16-19 of its entry, and synced. A crash in between leaves records that are deleted in .data and not yet in
-.idx: the Delete frame does not count as flushed before `flip` has returned, so it is replayed and flips again. The
-other way round never happens.
+First one byte of each record is overwritten in .data (in a packed segment: among the delete bytes of its .zdata), and
+the file is synced. Then bytes 16-19 of each entry are overwritten in .idx, and that is synced. A crash in between
+leaves records that are deleted in .data and not yet in .idx. The Delete frame does not count as flushed before `flip`
+has returned, so it is replayed and flips them again. The opposite never happens.
 
-The .data of a cold segment cannot be changed: there `flip_idx` puts a new .idx in place, which alone decides (§8).
+The .data of a cold segment cannot be changed. `flip_idx` replaces its .idx, which alone says what is deleted.
 
 Source: docs/reference/format.md#segments.
 """
@@ -31,12 +31,12 @@ _TAIL_AT = 16
 
 
 def flip(fs: FileSystem, root: str, id: SegmentId, indexes: Sequence[int]) -> None:
-    """Delete the records of the seqs first_seq + index; on return that survives anything. Doing it again is harmless.
+    """Delete the records of the seqs first_seq + index; durable on return. Repeating it changes nothing.
 
-    Indexes that have no record are left alone.
+    Indexes without a record are ignored.
 
-    SegmentCorrupt: an entry is damaged or its frame is not there; nothing was changed.
-    OSError: the disk is full (copy-on-write file systems); it may be tried again.
+    SegmentCorrupt: an entry is damaged or its frame is missing; nothing was changed.
+    OSError: the disk is full (copy-on-write file systems); the call may be repeated.
     SegmentBroken: a write or sync failed: the segment must be rewritten, its files never synced again (nor through
     the ActiveSegment that has them open).
     """
@@ -65,8 +65,8 @@ def flip(fs: FileSystem, root: str, id: SegmentId, indexes: Sequence[int]) -> No
                 raise SegmentCorrupt(data_path, data_bytes, f"seq {id.first_seq + index} should end at {entry.end}")
             delete_bytes.append(HEADER_SIZE + index if id.packed else entry.end - 1)
             tails.append((index * ENTRY_SIZE + _TAIL_AT, tail))
-        # Also what is flipped already is written again: it may have come from a process killed before it synced, or
-        # from a sync that failed, and then nothing but a new write brings it to the disk.
+        # Bytes that are flipped already are written again. A process that was killed before its sync may have written
+        # them, or a sync may have failed, and then only a new write brings them to the disk.
         for offset in delete_bytes:
             write_all(data, data_path, _DELETE_BYTE, offset)
         datasync(data, data_path)
@@ -76,10 +76,10 @@ def flip(fs: FileSystem, root: str, id: SegmentId, indexes: Sequence[int]) -> No
 
 
 def flip_idx(fs: FileSystem, root: str, id: SegmentId, indexes: Sequence[int]) -> None:
-    """The same for a cold segment, in .idx alone: the old one or the new one is found after a crash.
+    """The same for a cold segment, in .idx alone. After a crash the old or the new .idx is in place.
 
     SegmentCorrupt: an entry is damaged; nothing was changed. OSError, SegmentBroken: the new file could not be
-    written, and the one there was is still in place: it may be tried again.
+    written, and the old one is still in place; the call may be repeated.
     """
     if not indexes:
         return

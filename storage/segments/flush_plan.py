@@ -1,4 +1,4 @@
-"""Which records go from a log's tail into its active segment next. Pure. `copying` moves their bytes.
+"""Decides which records go from a log's tail into its active segment next. Pure. `copying` moves their bytes.
 
 Shared by the flusher of a running engine and by a start that changes the number of shards.
 
@@ -23,12 +23,12 @@ from storage.segments.writer import MAX_JUMP
 from storage.state.log import Log
 from storage.state.manifest import UNKNOWN, Segment, opened
 
-#: Most bytes of one log moved in one go: what a turn holds in memory.
+#: Most bytes of one log that are moved in one step, and held in memory for it.
 _FLUSH_BYTES = 8 << 20
 
 
 class Plan(NamedTuple):
-    """What goes into a log's active segment: seqs from `first_seq` to `last_seq`, and the rows of those that live."""
+    """What goes into a log's active segment: the seqs from `first_seq` to `last_seq`, and their entries of the tail."""
 
     segment: Segment
     columns: SliceColumns
@@ -42,12 +42,12 @@ class Plan(NamedTuple):
         return self.columns.end_seq - 1
 
     def copy(self, log: Log, root: str, dead: int) -> Copy:
-        """The same for whoever does it."""
+        """The plan as a job for `copying`, which needs no log. `dead`: a bit for each seq that is deleted."""
         return Copy(root, id_of(log.topic_id, self.segment), self.segment.end_seq, self.columns, dead)
 
 
 def plan_flush(log: Log, options: Options) -> Plan | None:
-    """The next records for the active segment; None when there are none, or none that it has room for."""
+    """The next records for the active segment; None when there are none or it has no room for any."""
     segment = log.held.manifest.active
     begin = log.oldest_unflushed()
     if segment is None or begin is None:
@@ -57,14 +57,13 @@ def plan_flush(log: Log, options: Options) -> Plan | None:
 
 
 def last_words(log: Log, plan: Plan, data_bytes: int, options: Options) -> list[control.Control]:
-    """What is said of a turn whose records are in the files, .data having so many bytes now, when the segment takes no
-    more behind them: the mark, that it is sealed, and the next one where there are records for that. Nothing: it takes
-    more.
+    """The frames that end a segment after the records of a plan were copied: the mark, `sealed`, and `opened` for the
+    next segment if there are records for it. Empty when the segment takes more. `data_bytes`: length of .data now.
     """
     segment, end_seq = plan.segment, plan.last_seq + 1
     begin = log.tail.first_live(max(end_seq, log.marks.live_floor), log.head + 1)
     if begin is not None and log.tail.oldest_lsn(begin) is None:
-        begin = None  # they are in memory only
+        begin = None  # the next records are in memory only
     full = end_seq - segment.first_seq >= options.segment_max_events or data_bytes >= options.segment_max_bytes
     if not full and (begin is None or _next_records(log, segment, begin, end_seq, data_bytes, options) is not None):
         return []
@@ -82,7 +81,7 @@ def last_words(log: Log, plan: Plan, data_bytes: int, options: Options) -> list[
 def _next_records(
     log: Log, segment: Segment, begin: int, end_seq: int, data_bytes: int, options: Options
 ) -> SliceColumns | None:
-    """What of the rows from `begin` on fits into a segment that ends at `end_seq`, so full. None: nothing."""
+    """The entries from `begin` on that fit into a segment that ends at `end_seq`; None when none does."""
     limit = segment.first_seq + options.segment_max_events
     columns = log.tail.slice_columns(begin, min(log.head + 1, max(limit, begin + 1)))
     room_bytes = min(_FLUSH_BYTES, options.segment_max_bytes - data_bytes)
@@ -95,10 +94,10 @@ def _next_records(
 
 
 def _fitting(columns: SliceColumns, end_seq: int, room_bytes: int) -> int:
-    """How many rows, from the front, are in the log, end below `end_seq`, follow one another and fit."""
+    """How many entries from the front are in the log, end below `end_seq`, are close enough to one another, and fit."""
     count = columns.lsns.index(0) if 0 in columns.lsns else len(columns.seqs)
     if count and columns.end_seq > end_seq:
-        count = min(count, len(columns.seqs) - 1)  # no other can: it begins below
+        count = min(count, len(columns.seqs) - 1)  # only the last entry can reach beyond
     if count and columns.end_seq - columns.seqs[0] >= len(columns.sizes) + MAX_JUMP:
         count = min(count, _until_jump(columns))
     if total(columns.sizes) > room_bytes:
@@ -108,7 +107,7 @@ def _fitting(columns: SliceColumns, end_seq: int, room_bytes: int) -> int:
 
 
 def _until_jump(columns: SliceColumns) -> int:
-    """How many rows there are before the first that does not follow closely enough."""
+    """How many entries there are before the first gap of MAX_JUMP seqs or more."""
     for index in range(1, len(columns.seqs)):
         if columns.seqs[index] - (columns.seqs[index - 1] + columns.counts[index - 1]) >= MAX_JUMP:
             return index

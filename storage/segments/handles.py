@@ -1,8 +1,8 @@
-"""Open files of segments: at most so many, the least used closed first, never one that somebody reads from.
+"""Keeps a bounded number of segment files open. The least recently used ones are closed first, never one in use.
 
-Several I/O threads read at once and no lock is held while they do: a lease counts the users of a segment's files, and
-files that are to be closed (evicted, or their segment gone) are closed by the last of them. Of cold segments .data is
-not here: `cold` gives something that is read in its place.
+Several I/O threads read at once, and no lock is held while they do. A lease counts the users of a segment's files.
+Files to be closed (evicted, or of a removed segment) are closed by their last user. For cold segments, whose .data is
+not local, `cold` gives an object to read instead.
 
 Source: docs/reference/format.md#segments, docs/reference/format.md#cold-tier.
 """
@@ -28,18 +28,18 @@ from storage.segments.names import SegmentId
 from storage.segments.packed import BlockCache
 
 _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
-#: More is not asked for before the file is known to have it: `pread` allocates what it is asked for.
+#: A larger read first checks that the file has as much, because `pread` allocates what it is asked for.
 _UNCHECKED_BYTES = 1 << 20
-#: Blocks of packed segments that stay uncompressed, of all that are open.
+#: Memory for uncompressed blocks of all open packed segments.
 _BLOCKS_BYTES = 16 << 20
 
 
-#: Gives the .data of a segment that has none in its folder. Asks nothing by itself.
+#: Gives the .data of a segment that has none in its folder. Does not ask the store yet.
 OpenCold: TypeAlias = Callable[[SegmentId], Readable]
 
 
 class SegmentFiles:
-    """The open .data and .idx of one segment, and its .tag once that was needed. Valid within a lease.
+    """The open .data and .idx of one segment, and its .tag once it was needed. Valid within a lease.
 
     Entry numbers count from 0. Raises SegmentCorrupt where the files do not hold what is asked for
     (SegmentShort where they end before it), and OSError.
@@ -48,7 +48,7 @@ class SegmentFiles:
     __slots__ = ("_data", "_idx", "_tag_file", "data_path", "id", "idx_path", "retired", "tags", "users")
 
     def __init__(self, id: SegmentId, paths: tuple[str, str], data: Readable, idx: File) -> None:
-        """`OpenSegments` makes them; `users` and `retired` are its own, under its lock."""
+        """Made by `OpenSegments`, which alone uses `users` and `retired`, under its lock."""
         self.id = id
         self.data_path, self.idx_path = paths
         self._data = data
@@ -87,7 +87,7 @@ class SegmentFiles:
             raise self.damaged_entry(number) from None
 
     def damaged_entry(self, number: int) -> SegmentCorrupt:
-        """What to raise for an entry that fails its check."""
+        """The error for an entry that fails its check."""
         return SegmentCorrupt(self.idx_path, self.entry_offset(number), "the index entry fails its check")
 
     def entry_offset(self, number: int) -> int:
@@ -107,7 +107,7 @@ class SegmentFiles:
         return data
 
     def keep_tags(self, tags: TagFile, file: File) -> None:
-        """Have the sidecar, whose `pread` is that of `file`, for all leases to come. Once only."""
+        """Use this sidecar, which reads from `file`, for all later leases. To be called once."""
         self.tags, self._tag_file = tags, file
 
     def close(self) -> None:
@@ -118,14 +118,14 @@ class SegmentFiles:
 
 
 class OpenSegments:
-    """The least recently used order of open segments. Every method may be called from any thread.
+    """A cache of open segments, least recently used first out. Every method may be called from any thread.
 
-    Over `max_open` the oldest are closed, or retired when they are in use. When the system has no descriptor left, the
-    oldest that nobody uses are closed until it has; when there are none, the OSError passes through.
+    Above `max_open` the oldest are closed, or retired while they are in use. When the system has no descriptor left,
+    the oldest unused ones are closed until it has; if there are none, the OSError passes through.
     """
 
     def __init__(self, fs: FileSystem, root: str, max_open: int, cold: OpenCold | None = None) -> None:
-        """`cold`: for segments whose .data may be elsewhere; as long as it is here too, it is read here."""
+        """`cold`: for segments whose .data may be in the cold store. A local .data is preferred."""
         self._fs = fs
         self._root = root
         self._cold = cold
@@ -141,7 +141,7 @@ class OpenSegments:
 
     @contextmanager
     def lease(self, id: SegmentId) -> Generator[SegmentFiles]:
-        """The segment's files, which stay open until the lease ends. FileNotFoundError when one is not there."""
+        """The segment's files, which stay open until the lease ends. Raises FileNotFoundError when one is missing."""
         files = self._acquire(id)
         try:
             yield files
@@ -166,7 +166,7 @@ class OpenSegments:
             else:
                 files = made
                 files.users = 1
-                # Forgotten while it was being opened, it must not be kept: nobody would ever forget it again.
+                # It was forgotten while it was being opened. If it were kept, nothing would ever close it.
                 files.retired = self._closed or forgotten != self._forgotten
                 if not files.retired:
                     self._open[id] = files
@@ -210,7 +210,7 @@ class OpenSegments:
         return read_as_data(file, path, id, self._blocks)
 
     def open_file(self, path: str) -> File:
-        """Open for reading, closing idle segments while descriptors lack."""
+        """Open for reading. Closes unused segments while the system has no descriptor left."""
         while True:
             try:
                 return self._fs.open(path, write=False)
@@ -229,11 +229,11 @@ class OpenSegments:
         return True
 
     def forget(self, id: SegmentId) -> None:
-        """Close the segment's files, or let the last of those who are reading do it."""
+        """Close the segment's files, or let their last reader close them."""
         self._retire([id])
 
     def close(self) -> None:
-        """Forget all, and keep nothing open from now on."""
+        """Close everything, and keep nothing open from now on."""
         with self._lock:
             self._closed = True
             ids = list(self._open)

@@ -1,15 +1,16 @@
-"""What happens to segments once they are there: flags, drops, rewriting, removal of deleted logs' folders.
+"""Maintains existing segments: flags deleted records, drops, rewrites and packs segments, removes deleted logs.
 
-Nothing is unlinked, flagged or overwritten before the frame that justifies it is synced: every action here begins
-with a barrier or a synced frame, and each can be cut short by a crash and taken again.
+Nothing is unlinked, flagged or overwritten before the frame that justifies it is synced. Every action here begins with
+a barrier or a synced frame, and may be interrupted by a crash and repeated.
 
 Source: docs/reference/format.md#segments.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import structlog
 
@@ -23,36 +24,51 @@ from storage.platform.slices import in_slices
 from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentBroken, SegmentCorrupt, SegmentError
 from storage.segments.files import remove_folder
+from storage.segments.flusher import Flusher
 from storage.segments.names import SegmentId
 from storage.segments.packed import is_worth_packing
 from storage.segments.rewrite import Rewritten, remove, rewrite_anew
+from storage.segments.segments import Segments
 from storage.segments.store import id_of
 from storage.state.catalog import Topic
 from storage.state.log import Log
 from storage.state.manifest import COLD, HOT, Segment
 from storage.state.state_table import CODEC, PRODUCER
 
-if TYPE_CHECKING:
-    from storage.engine import Engine
-
 _log = structlog.get_logger("storage")
 
-#: So long a round goes on packing: the log is flushed again no sooner than it ends.
+#: Time for packing in one round: the next flush waits for the end of the round.
 _PACK_MS = 250
-#: So long nothing is packed after that has failed, for want of room say.
+#: After packing has failed, for example for want of space, nothing is packed for this long.
 _PACK_AGAIN_MS = 60_000
-#: Of records that fail their check so many are named in the log.
+#: Most damaged records that one log event names.
 _SEQS_LOGGED = 20
+
+
+class ColdObjects(Protocol):
+    """The part that keeps the cold tier in step with the manifests: `storage.segments.tiering.relocator`."""
+
+    #: Deleted logs whose objects are still to be removed.
+    deleted: set[int]
+
+    def index_changed(self, id: SegmentId) -> None: ...
+
+    def take_deleted(self, topic_id: int) -> bool: ...
 
 
 class Housekeeping:
     """One round at a time, one action a segment at a time."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._retired: list[SegmentId] = []
-        #: Segments that somebody is at, the relocator included: one action a segment at a time.
-        self.busy: set[Segment] = set()
+    def __init__(
+        self, segments: Segments, flusher: Flusher, objects: ColdObjects, allow_packing: Callable[[], None]
+    ) -> None:
+        """`allow_packing` is called on the I/O pool before the first segment is packed."""
+        self._segments = segments
+        self._logs = segments.logs
+        self._runtime = segments.logs.runtime
+        self._flusher = flusher
+        self._objects = objects
+        self._allow_packing = allow_packing
         #: Counters for the metrics: segments dropped, rewritten, records flagged.
         self.dropped = 0
         self.rewritten = 0
@@ -65,47 +81,42 @@ class Housekeeping:
         self._pack_until_ms = 0
         self._no_packing_before_ms = 0
 
-    def retire(self, id: SegmentId) -> None:
-        """These files are in no manifest any more: remove them."""
-        self._retired.append(id)
-
     async def work(self) -> None:
-        """See the module. Raises StorageError, OSError, SegmentError; what was not done is tried again."""
-        engine = self._engine
-        self._pack_until_ms = engine.monotonic_ms() + _PACK_MS
-        async for topic in in_slices(list(engine.catalog.topics.values()), engine.clock):
+        """One round. Raises StorageError, OSError, SegmentError; the next round tries again."""
+        logs = self._logs
+        self._pack_until_ms = logs.monotonic_ms() + _PACK_MS
+        async for topic in in_slices(list(logs.catalog.topics.values()), logs.clock):
             least = self._pack_bytes(topic)
             for log in topic.logs:
                 due = [segment for segment in log.held.manifest.segments if wants_care(log, segment, least)]
-                if due and engine.shards[log.shard].log.failed is None:
+                if due and logs.shards[log.shard].log.failed is None:
                     for segment in due:
-                        if not engine.segment_worker.pausing and self._has_waited(log, segment):
+                        if not self._segments.pausing and self._has_waited(log, segment):
                             await self._keep(topic, log, segment)
         await self._remove_retired()
         await self._remove_folders()
 
     def _has_waited(self, log: Log, segment: Segment) -> bool:
-        """Whether it is time. A queue that is worked off leaves nothing to be flagged: the segment goes as a whole.
+        """Whether it is time to flag or rewrite. Segments of a queue are soon dropped as a whole: waiting saves work.
 
-        Until then the Delete frames pin the log, which a full disk does not wait for.
+        Until then the Delete frames keep the log from being trimmed. A full disk does not wait.
         """
-        engine = self._engine
-        if (segment.sealed and not segment.live) or engine.shards[log.shard].log.full:
+        if (segment.sealed and not segment.live) or self._logs.shards[log.shard].log.full:
             return True
-        now = engine.now_ms()
+        now = self._logs.now_ms()
         if segment.worn_since_ms is None:
             segment.worn_since_ms = now
-        return now - segment.worn_since_ms >= engine.options.flag_age_ms
+        return now - segment.worn_since_ms >= self._logs.options.flag_age_ms
 
     def _pack_bytes(self, topic: Topic) -> int:
-        """From so many bytes on its segments are to be packed now; 0: none is."""
-        now = self._engine.monotonic_ms()
-        return self._engine.options.segment_pack_bytes if packs(topic) and now >= self._no_packing_before_ms else 0
+        """The least size of a segment to be packed now, in bytes; 0: none is packed."""
+        now = self._logs.monotonic_ms()
+        return self._logs.options.segment_pack_bytes if packs(topic) and now >= self._no_packing_before_ms else 0
 
     async def _keep(self, topic: Topic, log: Log, segment: Segment) -> None:
-        if segment in self.busy or self._engine.backups.pins.holds(id_of(log.topic_id, segment)):
-            return  # its turn comes with a later round
-        self.busy.add(segment)
+        if segment in self._segments.busy or self._segments.pins.holds(id_of(log.topic_id, segment)):
+            return  # a later round comes back to it
+        self._segments.busy.add(segment)
         acted = True
         try:
             if segment.sealed and not segment.live:
@@ -117,92 +128,82 @@ class Housekeeping:
             elif segment.flips:
                 await self._flip(log, segment)
             else:
-                acted = False  # there was no time left for it: it goes first the next time
+                acted = False  # no time was left: the next round begins with it
         finally:
-            self.busy.discard(segment)
+            self._segments.busy.discard(segment)
             if acted:
                 segment.worn_since_ms = None
 
     def _may_pack(self, log: Log) -> bool:
         """Whether there is room and time. The next round of flushing waits for this one."""
-        engine = self._engine
-        return not engine.shards[log.shard].log.full and engine.monotonic_ms() < self._pack_until_ms
+        return not self._logs.shards[log.shard].log.full and self._logs.monotonic_ms() < self._pack_until_ms
 
     async def _pack(self, log: Log, segment: Segment) -> None:
-        """Nothing is lost when that fails: the segment stays as it is."""
-        engine, id = self._engine, id_of(log.topic_id, segment)
+        """Pack a segment. If that fails, the segment stays unchanged."""
+        runtime, id = self._runtime, id_of(log.topic_id, segment)
         try:
-            if not await engine.run_io(_is_worth_packing, engine.fs, engine.path, id):
+            if not await runtime.run_io(_is_worth_packing, runtime.fs, runtime.path, id):
                 segment.unpackable = True
                 return
             await self._rewrite(log, segment, packed=True)
         except (OSError, SegmentError) as error:
-            segment.unpackable = isinstance(error, SegmentCorrupt)  # who reads its records is told
-            self._no_packing_before_ms = engine.monotonic_ms() + _PACK_AGAIN_MS
+            segment.unpackable = isinstance(error, SegmentCorrupt)  # reads of its records report the damage
+            self._no_packing_before_ms = self._logs.monotonic_ms() + _PACK_AGAIN_MS
             _log.warning("not_packed", topic_id=log.topic_id, first_seq=id.first_seq, error=str(error))
 
     async def _still_after_counting(self, log: Log, segment: Segment) -> bool:
-        """Seqs without a frame, as a rewrite leaves them, are no reason for the next one."""
+        """Whether it needs a rewrite also when only seqs with a frame count: a rewrite leaves seqs without one."""
         if segment.framed is None:
-            store, id = self._engine.store, id_of(log.topic_id, segment)
-            segment.framed = await self._engine.run_io(store.reader.frames, id, segment.end_seq)
+            store, id = self._segments.store, id_of(log.topic_id, segment)
+            segment.framed = await self._runtime.run_io(store.reader.frames, id, segment.end_seq)
         return needs_rewrite(log, segment)
 
     async def _barrier(self, log: Log) -> None:
-        """What has been applied is durable on return."""
-        shard = self._engine.shards[log.shard]
-        await self._engine.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
+        """Wait until everything applied so far is durable."""
+        shard = self._logs.shards[log.shard]
+        await self._logs.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
 
     async def _submit(self, log: Log, value: control.Control) -> None:
-        engine = self._engine
-        await engine.submit_controls(log, encode_controls([value], log.topic_id, engine.now_ms()), frees=True)
+        encoded = encode_controls([value], log.topic_id, self._logs.now_ms())
+        await self._logs.submit_controls(log, encoded, frees=True)
 
     async def _drop(self, log: Log, segment: Segment) -> None:
-        """All of it is dead: by floors and deletions that lie before this frame in the same log."""
+        """Drop a segment whose records are all dead, by floors and deletions that precede this frame in the log."""
         await self._submit(log, segment.frame("dropped"))
-        self.forget(log, segment)
+        self._segments.removed(id_of(log.topic_id, segment), segment.tier)
         self.dropped += 1
 
-    def forget(self, log: Log, segment: Segment) -> None:
-        """It was dropped: nobody looks into its files any more, and they go."""
-        id = id_of(log.topic_id, segment)
-        self._engine.store.forget(id)
-        self._retired.append(id)
-        self._engine.relocator.gone(id, segment.tier)
-
     async def _flip(self, log: Log, segment: Segment) -> None:
-        engine = self._engine
         bits = segment.begin_flips()
         done = False
         try:
             await self._barrier(log)
             indexes = list(set_bits(bits))
-            await engine.run_io(engine.store.flag, log.topic_id, segment, indexes)
+            await self._runtime.run_io(self._segments.store.flag, log.topic_id, segment, indexes)
             self.flagged += len(indexes)
             done = True
             if segment.tier == COLD:
-                engine.relocator.index_changed(id_of(log.topic_id, segment))
+                self._objects.index_changed(id_of(log.topic_id, segment))
         except SegmentBroken as error:
             _log.error("segment_broken", topic_id=log.topic_id, error=str(error))
         finally:
             segment.end_flips(done=done)
-        if not done and segment.tier == HOT:  # of a cold one the file that could not be synced is gone already
+        if not done and segment.tier == HOT:  # the file of a cold one that could not be synced is removed already
             packed = bool(segment.packed_bytes)
             renewed = (
-                self._rewrite(log, segment, packed=packed) if segment.sealed else engine.flusher.renew(log, segment)
+                self._rewrite(log, segment, packed=packed) if segment.sealed else self._flusher.renew(log, segment)
             )
             await renewed
 
     async def _rewrite(self, log: Log, segment: Segment, *, packed: bool) -> None:
-        """Only what lives is copied into the next generation; what is deleted meanwhile is flagged there."""
-        engine = self._engine
+        """Copy the live records into the next generation. Records deleted meanwhile are flagged there."""
         old = id_of(log.topic_id, segment)
         segment.begin_flips()
         done = False
         try:
             bits = segment.dead | ((1 << max(0, log.marks.live_floor - segment.first_seq)) - 1)
             await self._barrier(log)
-            made: Rewritten = await engine.run_io(self._copy, old, segment.end_seq, bits, packed)
+            made: Rewritten = await self._runtime.run_io(self._copy, old, segment.end_seq, bits, packed)
             await self._submit(
                 log,
                 segment.frame("rewritten", gen=made.id.gen, data_bytes=made.data_bytes, packed_bytes=made.packed_bytes),
@@ -212,9 +213,7 @@ class Housekeeping:
             done = True
         finally:
             segment.end_flips(done=done)
-        self._engine.store.forget(old)
-        self._retired.append(old)
-        self._engine.relocator.gone(old, HOT)
+        self._segments.removed(old, HOT)
         self.rewritten += not packed
         self.packed += packed
         self.packed_from_bytes += made.data_bytes if packed else 0
@@ -225,28 +224,27 @@ class Housekeeping:
 
     def _copy(self, id: SegmentId, end_seq: int, dead_bits: int, packed: bool) -> Rewritten:
         """Blocking."""
-        engine = self._engine
         if packed:
-            engine.allow_packing()
-        return rewrite_anew(engine.fs, engine.path, id, end_seq, dead_bits, packed=packed)
+            self._allow_packing()
+        return rewrite_anew(self._runtime.fs, self._runtime.path, id, end_seq, dead_bits, packed=packed)
 
     async def _remove_retired(self) -> None:
-        engine = self._engine
-        for id in [id for id in self._retired if not engine.backups.pins.holds(id)]:
-            await engine.run_io(remove, engine.fs, engine.path, id)
-            self._retired.remove(id)
+        runtime, retired = self._runtime, self._segments.retired
+        for id in [id for id in retired if not self._segments.pins.holds(id)]:
+            await runtime.run_io(remove, runtime.fs, runtime.path, id)
+            retired.remove(id)
 
     async def _remove_folders(self) -> None:
-        engine = self._engine
-        for topic_id in engine.catalog.pending_deletes - engine.relocator.deleted - engine.backups.pins.topics():
-            engine.flusher.forget(topic_id)
-            await engine.run_io(remove_folder, engine.fs, engine.path, topic_id)
-            if not engine.relocator.take_deleted(topic_id):
-                engine.catalog.pending_deletes.discard(topic_id)
+        runtime, pending = self._runtime, self._logs.catalog.pending_deletes
+        for topic_id in pending - self._objects.deleted - self._segments.pins.topics():
+            self._flusher.forget(topic_id)
+            await runtime.run_io(remove_folder, runtime.fs, runtime.path, topic_id)
+            if not self._objects.take_deleted(topic_id):
+                pending.discard(topic_id)
 
 
 def wants_care(log: Log, segment: Segment, pack_bytes: int) -> bool:
-    """Whether there may be something to do about it. Asked of every segment there is, every second."""
+    """Whether there may be something to do. Called for every segment, every second."""
     return (
         segment.flips != 0
         or (segment.sealed and (not segment.live or needs_rewrite(log, segment)))
@@ -255,7 +253,7 @@ def wants_care(log: Log, segment: Segment, pack_bytes: int) -> bool:
 
 
 def packs(topic: Topic) -> bool:
-    """Whether segments of a topic are packed: it says how batches are compressed, or its producers compress them."""
+    """Whether segments of a topic are packed: its settings ask for compression, or its producers compress."""
     asked = topic.config.compression_type
     if asked is CompressionType.PRODUCER:
         states = topic.log.states
@@ -282,11 +280,11 @@ def _is_worth_packing(fs: FileSystem, root: str, id: SegmentId) -> bool:
 
 
 def needs_rewrite(log: Log, segment: Segment) -> bool:
-    """Whether less than half of it lives. Cold ones stay as they are: to rewrite one, all of it would be fetched."""
+    """Whether less than half of its records are live. Cold segments are not rewritten: that would fetch all of it."""
     framed = segment.count if segment.framed is None else segment.framed
     return segment.sealed and segment.tier == HOT and segment.live * 2 < framed - _evicted(log, segment)
 
 
 def _evicted(log: Log, segment: Segment) -> int:
-    """Seqs of it that lie below the floor: they do not make it worth rewriting, they go with all of it."""
+    """Its seqs below the floor. They do not make a rewrite worthwhile: they go when the segment is dropped."""
     return min(segment.count, max(0, log.marks.live_floor - segment.first_seq))

@@ -1,6 +1,6 @@
-"""Looks into segments on behalf of requests: hot ones on the I/O pool, cold ones on the pool that may wait for them.
+"""Runs reads of segments for requests: of hot ones on the I/O pool, of cold ones on a pool of their own.
 
-So the cold store, however slow, delays nobody but those who asked for what is there.
+A slow cold store therefore delays only requests for cold records.
 
 Source: docs/reference/format.md#segments, docs/reference/format.md#cold-tier.
 """
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 class SegmentGone(Exception):
-    """The segment was dropped, rewritten or moved since the manifest was looked at: it says where to look now."""
+    """The segment was dropped, rewritten or moved since the caller read the manifest, which has its new state."""
 
 
 async def look_into(logs: Logs, log: Log, segment: Segment, job: Callable[..., Any], *arguments: Any) -> Any:
     """Run a blocking job that reads this segment.
 
-    Raises SegmentGone; RecordCorrupt, with file and offset in its detail, which is SegmentIncomplete when a file is
-    missing or too short; SegmentUnreadable, which names the segment, when disk or cold store give nothing. The detail
-    of each has the topic and the seqs of the segment.
+    Raises SegmentGone; RecordCorrupt, with file and offset in its detail (SegmentIncomplete when a file is missing or
+    too short); SegmentUnreadable, which names the segment, when the disk or the cold store fails. The detail of each
+    error has the topic and the seqs of the segment.
     """
     return await _translated(logs, log, segment, segment.tier == COLD, job, *arguments)
 
 
 async def look_into_here(logs: Logs, log: Log, segment: Segment, job: Callable[..., Any], *args: Any) -> Any:
-    """The same for a job that needs nothing but what is kept here of a cold segment."""
+    """The same for a job that needs only local files, also of a cold segment."""
     return await _translated(logs, log, segment, False, job, *args)
 
 
@@ -63,7 +63,7 @@ async def _translated(
 
 
 def said_by(error: OSError) -> str:
-    """What the system says of a call that failed."""
+    """The operating system's text for a failed call."""
     return f"{error.strerror} (errno {error.errno})"
 
 
@@ -89,7 +89,7 @@ def _unreadable(logs: Logs, log: Log, segment: Segment, why: str) -> SegmentUnre
 
 
 def _which(logs: Logs, log: Log, segment: Segment) -> dict[str, Any]:
-    """Whose records these are: `from_seq` to `to_seq`, both included."""
+    """Detail of an error: the topic, and the seqs `from_seq` to `to_seq`, both included."""
     topic = logs.catalog.by_id.get(log.topic_id)
     named = {} if topic is None else {"topic": topic.name}
     return {**named, "from_seq": segment.first_seq, "to_seq": segment.end_seq - 1}

@@ -1,41 +1,41 @@
-"""What the engine counts about segments. See `storage.metrics`."""
+"""Metrics of segments and of the workers that look after them. See `storage.metrics`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from storage.metric_table import METRICS, Family
+from storage.segments.flusher import Flusher
+from storage.segments.housekeeping import Housekeeping
+from storage.segments.segment_worker import SegmentWorker
+from storage.segments.segments import Segments
+from storage.segments.tiering.relocator import Relocator
 from storage.state.manifest import COLD
 
-if TYPE_CHECKING:
-    from storage.engine import Engine
 
-
-def collect_segments(engine: Engine) -> list[Family]:
-    """Families about segments and the workers that look after them; none before the engine is ready."""
-    if not engine.ready:
+def collect_segments(
+    segments: Segments, worker: SegmentWorker, flusher: Flusher, housekeeping: Housekeeping, relocator: Relocator
+) -> list[Family]:
+    """Metric families; none before the engine is ready."""
+    if not segments.logs.ready:
         return []
-    values = [*_flushing(engine), *_keeping(engine), *_states(engine)]
+    values = [*_flushing(flusher, worker), *_keeping(segments, housekeeping, relocator), *_states(segments)]
     return [METRICS.whole(name, value) for name, value in values]
 
 
-def _flushing(engine: Engine) -> list[tuple[str, float]]:
-    flusher = engine.flusher
+def _flushing(flusher: Flusher, worker: SegmentWorker) -> list[tuple[str, float]]:
     return [
         ("topics_segments_opened", flusher.opened),
         ("topics_segments_sealed", flusher.sealed),
         ("topics_segments_broken", flusher.broken),
         ("topics_flushed_records", flusher.records),
         ("topics_flushed_bytes", flusher.bytes),
-        ("topics_checkpoints", engine.segment_worker.rounds),
-        ("topics_checkpoint_seconds", engine.segment_worker.last_seconds),
+        ("topics_checkpoints", worker.rounds),
+        ("topics_checkpoint_seconds", worker.last_seconds),
         ("topics_flush_failures", flusher.failures),
     ]
 
 
-def _keeping(engine: Engine) -> list[tuple[str, float]]:
-    housekeeping, relocator, reclaim = engine.housekeeping, engine.relocator, engine.reclaim
-    cold, backups = engine.store.cold, engine.backups
+def _keeping(segments: Segments, housekeeping: Housekeeping, relocator: Relocator) -> list[tuple[str, float]]:
+    cold = segments.store.cold
     return [
         ("topics_segments_dropped", housekeeping.dropped),
         ("topics_segments_rewritten", housekeeping.rewritten),
@@ -46,19 +46,15 @@ def _keeping(engine: Engine) -> list[tuple[str, float]]:
         ("topics_flagged_records", housekeeping.flagged),
         ("topics_segments_relocated", relocator.relocated),
         ("topics_segments_relocated_bytes", relocator.relocated_bytes),
-        ("topics_consumed_records", reclaim.records),
-        ("topics_consumed_failures", reclaim.failures),
         ("topics_cold_segments_removed", relocator.removed),
         ("topics_cold_reads", cold.reads if cold else 0),
         ("topics_cold_errors", cold.errors if cold else 0),
-        ("topics_backups", backups.taken),
-        ("topics_backups_failed", backups.failed),
-        ("topics_backup_newest_ms", backups.newest_ms),
     ]
 
 
-def _states(engine: Engine) -> list[tuple[str, float]]:
-    logs = [topic.log for topic in engine.catalog.topics.values()]
+def _states(segments: Segments) -> list[tuple[str, float]]:
+    catalog = segments.logs.catalog
+    logs = [topic.log for topic in catalog.topics.values()]
     cold = packed = data_bytes = stored_bytes = 0
     for log in logs:
         for segment in log.held.manifest.segments:
@@ -75,7 +71,7 @@ def _states(engine: Engine) -> list[tuple[str, float]]:
         ("topics_segments_packed", packed),
         ("topics_segments_bytes", data_bytes),
         ("topics_segments_stored_bytes", stored_bytes),
-        ("topics_segments_open", engine.store.reader.open_segments),
+        ("topics_segments_open", segments.store.reader.open_segments),
         ("topics_unflushed_records", unflushed),
-        ("topics_pending_deletes", len(engine.catalog.pending_deletes)),
+        ("topics_pending_deletes", len(catalog.pending_deletes)),
     ]

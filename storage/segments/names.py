@@ -1,4 +1,4 @@
-"""Names of segment files below a data directory, and nothing else.
+"""Names of segment files below a data directory.
 
 topics/<topic_id, 16 hex>/seg-<first_seq, 20 digits>[.<gen, decimal, absent for 0>].data|.zdata|.idx|.tag|.len
 
@@ -17,7 +17,7 @@ DATA = "data"
 IDX = "idx"
 TAG = "tag"
 LEN = "len"
-#: In the place of .data where a segment is packed.
+#: Takes the place of .data in a packed segment.
 PACKED = "zdata"
 TOPICS = "topics"
 
@@ -26,9 +26,9 @@ _FOLDER = re.compile(r"[0-9a-f]{16}")
 
 
 class SegmentId(NamedTuple):
-    """Names a segment for good: what is rewritten gets the next generation.
+    """Identifies the files of a segment. A rewritten segment gets the next generation, so no id is used twice.
 
-    `packed`: its records are in a .zdata here. It goes with the generation, as long as that is in the hot tier.
+    `packed`: its records are in a .zdata. That does not change for a generation, as long as it is in the hot tier.
     """
 
     topic_id: int
@@ -38,12 +38,12 @@ class SegmentId(NamedTuple):
 
     @property
     def plain(self) -> SegmentId:
-        """What the segment is called where its records are as they are in a .data."""
+        """The id under which the records are in a plain .data, as in the cold store and in backups."""
         return self._replace(packed=False) if self.packed else self
 
     @property
     def records_ext(self) -> str:
-        """Ending of the file that its records are in."""
+        """The extension of the file with its records."""
         return PACKED if self.packed else DATA
 
 
@@ -52,7 +52,7 @@ def topics_folder(root: str) -> str:
 
 
 def folder(root: str, topic_id: int) -> str:
-    """Where the segments of a log are."""
+    """The folder with the segments of a log."""
     return layout.join(root, TOPICS, f"{topic_id:016x}")
 
 
@@ -79,12 +79,12 @@ def path(root: str, id: SegmentId, ext: str) -> str:
 
 
 def records_path(root: str, id: SegmentId) -> str:
-    """The file that the segment's records are in: `data_file.open_data` reads it."""
+    """The file with the segment's records; `data_file.open_data` reads it."""
     return path(root, id, id.records_ext)
 
 
 def id_of_path(path: str) -> SegmentId | None:
-    """The segment whose file this is, by its name and that of its folder; None: it is no segment's."""
+    """The segment that a file belongs to, by the names of file and folder; None when it is not a segment file."""
     folder, _, name = path.rpartition("/")
     parsed = parse_name(name)
     topic_id = folder.rpartition("/")[2]
@@ -94,7 +94,7 @@ def id_of_path(path: str) -> SegmentId | None:
 
 
 def parse_name(name: str) -> tuple[int, int, str] | None:
-    """(first_seq, gen, ext) of a segment file's name; None for any other, one spelled differently included."""
+    """(first_seq, gen, ext) of a segment file's name; None for any other name, also for another spelling."""
     match = _NAME.fullmatch(name)
     return (int(match[1]), int(match[2] or 0), match[3]) if match else None
 

@@ -1,10 +1,10 @@
 """Reads and writes the .zdata of a packed segment. Blocking.
 
-Whoever reads sees the bytes of .data, but that every delete byte in them is 0x00: the .idx says which records are
-deleted, as it does for a cold segment.
+A reader sees the bytes of .data, except that every delete byte is 0x00: the .idx says which records are deleted, as
+for a cold segment.
 
-A block that fails its check is read as zeros. Frames that lie in it fail theirs then, so damage costs the records that
-it is in and no others, and each of them is told of where it is asked for. Without a sound header and table nothing of
+A block that fails its check is read as zeros, so the frames in it fail their checks too. Damage therefore costs only
+the records in that block, and each of them is reported when it is read. Without a valid header and table nothing of
 the file can be read.
 
 Source: docs/reference/format.md.
@@ -32,18 +32,18 @@ _zstd: Any = cramjam.zstd  # pyright: ignore
 _LEVEL = 1
 _DELETED = bytes((DELETED,))
 _DIGITS = bytes(b"01"[value == DELETED] for value in range(256))
-#: A frame of zstd says which window it needs, and gets it. None made here asks for more.
+#: Largest window that a zstd frame may ask for. Frames written here never ask for more.
 _MAX_WINDOW = 1 << 20
-#: For a file that one reader goes through: the blocks that one record can lie in, and the next one.
+#: Cache for a file that one reader goes through: the blocks that one record can span, and the next one.
 _CACHED_BYTES = 4 * BLOCK_BYTES
-#: So many blocks of a .data are compressed to see what packing it would save.
+#: This many blocks of a .data are compressed to estimate what packing would save.
 _SAMPLES = 4
-#: It has to save a fifth of them.
+#: Packing has to save at least a fifth.
 _WORTH = 0.8
 
 
 class BlockCache:
-    """Blocks uncompressed last, at most `max_bytes`: the one not used for longest goes first. For any thread."""
+    """The blocks uncompressed last, at most `max_bytes`; the least recently used goes first. For any thread."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -77,14 +77,14 @@ _numbers = itertools.count()
 
 
 class PackedData:
-    """The .data that a file stands for, read as an open file is. From any thread."""
+    """Reads a .zdata as if it were an open .data. From any thread."""
 
     def __init__(self, file: File, path: str, id: SegmentId, cache: BlockCache | None = None) -> None:
-        """Checks header and table. Raises SegmentShort, OSError; the file stays the caller's then."""
+        """Checks header and table. Raises SegmentShort, OSError; then the caller still owns the file."""
         self._file, self._path = file, path
         self._cache = cache or BlockCache(_CACHED_BYTES)
         self._number = next(_numbers)
-        #: What is wrong with the blocks that were found damaged, by number.
+        #: By block number: what is wrong with blocks that were found damaged.
         self.damage: dict[int, str] = {}
         try:
             size = file.size()
@@ -107,16 +107,16 @@ class PackedData:
         begin, stop = offset - first * BLOCK_BYTES, end - last * BLOCK_BYTES
         if first == last:
             return self._block(first)[begin:stop]
-        # Whoever goes on from there, or comes from there, wants the blocks at both ends again, and no other.
+        # The next read, forward or backward, wants the blocks at both ends again, and no others.
         inner = (self._load(number) for number in range(first + 1, last))
         return b"".join([self._block(first)[begin:], *inner, self._block(last)[:stop]])
 
     def size(self) -> int:
-        """Of .data."""
+        """Bytes of .data."""
         return self.header.data_bytes
 
     def delete_bytes(self) -> bytes:
-        """One a seq. Raises SegmentCorrupt, OSError."""
+        """One byte for each seq. Raises SegmentCorrupt, OSError."""
         found = self._file.pread(self.header.seqs, HEADER_SIZE)
         if found.count(LIVE) + found.count(DELETED) != self.header.seqs:
             number = next((number for number, each in enumerate(found) if each not in (LIVE, DELETED)), len(found))
@@ -129,7 +129,7 @@ class PackedData:
         return int(found[::-1].translate(_DIGITS), 2) if DELETED in found else 0
 
     def is_deleted(self, number: int) -> bool:
-        """What the delete byte of a seq says right now. Raises OSError."""
+        """Whether the delete byte of a seq is set now. Raises OSError."""
         return self._file.pread(1, HEADER_SIZE + number) == _DELETED
 
     def block_offset(self, number: int) -> int:
@@ -162,7 +162,7 @@ class PackedData:
 
 
 def _unpacked(stored: bytes, size: int, at: int) -> bytes:
-    """Never into more memory than `size`, whatever the block says of itself. Raises PackedDamaged."""
+    """Uncompress a block into at most `size` bytes, whatever its header says. Raises PackedDamaged."""
     if len(stored) == size:
         return stored
     if _window(stored) > _MAX_WINDOW:
@@ -178,8 +178,8 @@ def _unpacked(stored: bytes, size: int, at: int) -> bytes:
 
 
 def _window(stored: bytes) -> int:
-    """What the header of a frame of zstd asks for, bytes; anything that is not one is for the decoder to refuse."""
-    if len(stored) < 6 or stored[4] & 0x20:  # a single segment: no larger than its content, which is bounded
+    """The window in bytes that a zstd frame header asks for. The decoder refuses anything that is no zstd frame."""
+    if len(stored) < 6 or stored[4] & 0x20:  # a single-segment frame: no larger than its content, which is bounded
         return 0
     return (8 + (stored[5] & 7)) << (7 + (stored[5] >> 3))
 
@@ -204,7 +204,7 @@ class PackedWriter:
         del self._pending[:whole]
 
     def finish(self) -> None:
-        """There is no more: `add` was given as many bytes as the header says."""
+        """Write the last block. `add` was given as many bytes as the header says."""
         if self._pending:
             self._put(bytes(self._pending))
         self._write(packed_file.encode_table(self._header, self._entries))
@@ -221,7 +221,7 @@ class PackedWriter:
 
 
 def is_worth_packing(file: Readable) -> bool:
-    """Whether a .data would get clearly smaller, by a few of its blocks. Raises OSError."""
+    """Whether packing a .data would save enough, estimated from a few of its blocks. Raises OSError."""
     blocks = -(-file.size() // BLOCK_BYTES)
     before = after = 0
     for number in {blocks * sample // _SAMPLES for sample in range(_SAMPLES)}:

@@ -1,4 +1,4 @@
-"""How many bytes each record of a segment counts for.
+"""Measures the payload bytes of the records of a segment.
 
 Source: docs/reference/format.md#segments, docs/reference/format.md#evictwatermark.
 """
@@ -24,8 +24,8 @@ _LENGTHS_AT = HEADER_SIZE - _LENGTHS.size
 def payloads(files: SegmentFiles, entries: Columns) -> array[int]:
     """Bytes of data and meta, as they were sent, of every record; 0 where there is none.
 
-    Frames are not verified. A length in one that cannot be is taken for the most that fits: the sizes of the other
-    records are wanted all the same, and whoever reads this one is told.
+    Frames are not verified. An impossible length in a frame is replaced by the largest that fits, so that one damaged
+    record does not hide the sizes of the others. Reading that record raises the error.
     """
     found = array("I", bytes(4 * len(entries.lens)))
     for chunk in chunks(files, entries, [number for number, size in enumerate(entries.lens) if size]):

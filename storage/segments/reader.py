@@ -1,8 +1,8 @@
-"""Reads segments: slices of records, sizes, tags, times. Blocking, for I/O threads, several at once.
+"""Reads segments: slices of records, sizes, tags, times. Blocking; any number of I/O threads may read at once.
 
-What a caller names must have been marked: nothing at or behind `end_seq` is looked at. Segments that were dropped or
-rewritten since the caller looked at the manifest raise FileNotFoundError; reads under way finish on the old files.
-Index entries are verified here, frames by the caller, who knows what to do about a damaged one.
+Callers ask only for what is marked: nothing at or after `end_seq` is read. If a segment was dropped or rewritten since
+the caller read the manifest, FileNotFoundError is raised; reads in progress finish on the old files. Index entries are
+verified here. Frames are verified by the caller, who decides what to do about a damaged one.
 
 Source: docs/reference/format.md#segments.
 """
@@ -24,18 +24,18 @@ from storage.segments.payloads import payloads
 from storage.segments.tags import TagSidecars
 
 _FLAGS_AT = 16
-#: Where all that was asked for are holes, so many entries are looked at in one go.
+#: Where no requested seq has a record, this many entries are read at a time.
 _HOLE_STRIDE = 4096
-#: From one in so many on, entries are verified by going through all of them rather than one by one.
+#: If at least one entry in this many is wanted, all of them are verified in one pass instead of one by one.
 _SPARSE = 8
 
 
 class SegmentSlice(NamedTuple):
     """Records as they lie in a segment.
 
-    `entries` are those of seq `first_seq` and the ones behind it; seqs between the one asked for and `first_seq` have
-    no record. An entry with len 0 has none either, and one with the bit DELETED is deleted; the frame of any other is
-    data[entry.offset - base : entry.end - base], unverified. Go on at first_seq + len(entries).
+    `entries` begins with the entry of seq `first_seq`; seqs between the requested one and `first_seq` have no record.
+    An entry with len 0 has no record either, and one with the bit DELETED is deleted. The frame of any other is
+    data[entry.offset - base : entry.end - base], unverified. The next slice begins at first_seq + len(entries).
     """
 
     first_seq: int
@@ -45,20 +45,20 @@ class SegmentSlice(NamedTuple):
 
 
 class Details(NamedTuple):
-    """Of each seq of a segment: bytes of data and meta as sent (0: no record), and time in ms."""
+    """For each seq of a segment: bytes of data and meta as sent (0: no record), and time in ms."""
 
     payloads: array[int]
     stamps: array[int]
 
 
 class SegmentReader:
-    """All reading of segments goes through here. Every method may be called from any thread, several at once.
+    """Every read of a segment goes through this class. Every method may be called from any number of threads.
 
-    `id` names the segment; `end_seq` says how far it reaches: [id.first_seq, end_seq). Raises SegmentCorrupt (file,
+    `id` identifies the segment, which covers the seqs [id.first_seq, end_seq). Raises SegmentCorrupt (file,
     offset, what) for an index entry that fails its check and for files that are shorter than `end_seq` says,
-    FileNotFoundError for a segment that is not there, other OSErrors as they come.
+    FileNotFoundError for a missing segment, and other OSErrors unchanged.
 
-    With `cold` for cold segments: what needs their .data then takes as long as that takes, and raises what that raises.
+    With `cold` it reads cold segments: calls that need their .data wait for the cold store and raise its errors.
     """
 
     def __init__(self, fs: FileSystem, root: str, max_open: int, cold: OpenCold | None = None) -> None:
@@ -71,10 +71,10 @@ class SegmentReader:
         return len(self._open)
 
     def read(self, id: SegmentId, end_seq: int, first_seq: int, max_records: int, max_bytes: int) -> SegmentSlice:
-        """Up to `max_records` seqs from `first_seq` on, and their frames: at most `max_bytes`, but one at least.
+        """Up to `max_records` seqs from `first_seq` on, and their frames: at most `max_bytes`, but at least one.
 
-        Seqs without a record are left out at the beginning and cost no bytes elsewhere. Without any record from
-        `first_seq` on, first_seq of the slice is `end_seq`. One read of .idx and one of .data, but for long gaps.
+        Leading seqs without a record are skipped, others take no bytes. If no record follows, first_seq of the slice is
+        `end_seq`. This takes one read of .idx and one of .data, more only for long gaps.
         """
         begin, end = first_seq - id.first_seq, end_seq - id.first_seq
         if not 0 <= begin < end or max_records < 1:
@@ -97,8 +97,8 @@ class SegmentReader:
     def sizes(self, id: SegmentId, end_seq: int) -> Details:
         """Payload and time of every record, deleted ones included.
 
-        A damaged frame is not an error here, since what is kept is counted by it, but by the reads of the record: a
-        length that cannot be is taken for the most that would fit.
+        A damaged frame is no error here, because the totals of the log depend on the result; reading that record raises
+        one. An impossible length is replaced by the largest that fits.
         """
         with self._open.lease(id) as files:
             entries = columns(files, end_seq - id.first_seq)
@@ -107,10 +107,10 @@ class SegmentReader:
     def tagged(self, id: SegmentId, end_seq: int, match: TagMatch) -> list[int]:
         """Seqs of the live records whose tag matches, ascending. For sealed segments.
 
-        Makes the .tag sidecar where there is none (one that cannot be written is no error). On a segment that is still
-        written to the answer is right, but the sidecar is made anew whenever it has grown.
-        Raises SegmentCorrupt when the frame of a live record with a tag fails its check while the sidecar is made:
-        whether it matches cannot be told.
+        Makes the .tag sidecar if it is missing (not being able to write it is no error). For an active segment the
+        answer is correct too, but the sidecar is made again whenever the segment has grown.
+        Raises SegmentCorrupt when the frame of a live record with a tag fails its check while the sidecar is made,
+        because nobody can tell whether it matches.
         """
         count = end_seq - id.first_seq
         with self._open.lease(id) as files:
@@ -120,8 +120,8 @@ class SegmentReader:
             return [id.first_seq + number for number in _live_with_tag(files, numbers)]
 
     def dead_bits(self, id: SegmentId, end_seq: int) -> int:
-        """A bitset: bit i is set when the record first_seq + i is deleted or there is none. Verified for those alone:
-        a damaged entry must not hide a record, and that of a live one is found by whoever reads it.
+        """A bitset: bit i is set when the record first_seq + i is deleted or missing. Only such entries are verified:
+        a damaged entry must not hide a record, and reading a live record finds the damage of its entry.
         """
         count = end_seq - id.first_seq
         with self._open.lease(id) as files:
@@ -148,7 +148,7 @@ class SegmentReader:
             return files.entries(0, end_seq - id.first_seq).stamps
 
     def stamps_edge(self, id: SegmentId, end_seq: int) -> tuple[int, int]:
-        """Times in ms of the first and the last entry. One without a record has that of the record before it, or 0."""
+        """Times in ms of the first and last entry. An entry without a record has the time of the one before, or 0."""
         with self._open.lease(id) as files:
             return files.entry(0).ts, files.entry(end_seq - id.first_seq - 1).ts
 
@@ -159,11 +159,11 @@ class SegmentReader:
             return id.first_seq + bisect_left(range(count), ts, key=lambda number: files.entry(number).ts)
 
     def forget(self, id: SegmentId) -> None:
-        """The segment goes, or has gone: close its files. Reads under way finish on them."""
+        """The segment is removed: close its files. Reads in progress finish on them."""
         self._open.forget(id)
 
     def close(self) -> None:
-        """Close all files; those in use when their readers have finished."""
+        """Close all files; those in use are closed when their readers have finished."""
         self._open.close()
 
 
@@ -172,7 +172,7 @@ def _leading_holes(entries: Entries) -> int:
 
 
 def _live_with_tag(files: SegmentFiles, numbers: list[int]) -> list[int]:
-    """Those of the ascending entry numbers whose entries say live and tagged. (One without a record has no flag.)"""
+    """The entry numbers, ascending, whose entries are live and tagged. (An entry without a record has no flag.)"""
     if not numbers:
         return []
     first, width = numbers[0], numbers[-1] - numbers[0] + 1

@@ -1,8 +1,8 @@
-"""Copies what lives of a segment to its next generation, and removes a segment's files.
+"""Copies the live records of a segment to its next generation, and removes a segment's files.
 
-Nothing is believed of the new files before the caller's Segment{rewritten} frame names them; a crash before that
-leaves files that the sweep removes. The old files stay as they are: their readers finish, and `remove` comes after the
-frame. An active segment whose sync failed goes on the same way: its marked prefix, in the next generation.
+The new files do not count before the caller's Segment{rewritten} frame names them; a crash before that leaves files
+that a sweep removes. The old files stay unchanged until `remove`, which is called after the frame, and their readers
+finish. An active segment whose sync failed continues in the same way: its marked part is copied to a new generation.
 
 Source: docs/reference/guarantees.md#crash-points-of-a-write, docs/reference/format.md#segments.
 """
@@ -48,10 +48,10 @@ class Rewritten(NamedTuple):
 def rewrite(
     fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead_bits: int, *, packed: bool = False
 ) -> Rewritten:
-    """Write the records of [first_seq, end_seq) that live to generation gen + 1, packed or not, durable on return.
+    """Write the live records of [first_seq, end_seq) to generation gen + 1, packed or not; durable on return.
 
-    Dead is whose bit (seq - first_seq) is set, or who is deleted in .idx: they become entries without a record.
-    Deletions that come meanwhile are for `flips.flip` on the new files, before they are named.
+    A record is dead when its bit (seq - first_seq) is set or .idx says that it is deleted. Dead records become entries
+    without a record. Records deleted meanwhile are flagged in the new files (`flips.flip`) before these are named.
 
     SegmentCorrupt: the old .idx is damaged or .data too short. SegmentBroken, OSError: the new files could not be
     written. Whatever is raised, no new file is left, unless removing it failed too (FileExistsError the next time).
@@ -69,7 +69,7 @@ def rewrite(
     damaged_seqs: list[int] = []
     with contextlib.closing(open_data(fs, root, id)) as old:
         with contextlib.suppress(FileNotFoundError):
-            # Left by an attempt that wanted it the other way round. It must not lie beside what counts.
+            # An attempt to pack (or not to pack) it may have left this. It must not lie beside the file that counts.
             fs.unlink(names.records_path(root, new._replace(packed=not packed)))
         data, idx = create_files(fs, root, new)
         try:
@@ -96,7 +96,7 @@ def rewrite(
 
 
 class _PlainWriter:
-    """Writes a .data as `PackedWriter` writes a .zdata."""
+    """Writes a .data through the same calls as `PackedWriter` writes a .zdata."""
 
     def __init__(self, file: File, path: str) -> None:
         self._file, self._path = file, path
@@ -107,13 +107,13 @@ class _PlainWriter:
         self.size += len(data)
 
     def finish(self) -> None:
-        """There is nothing behind the records."""
+        """A .data ends with its records."""
 
 
 def rewrite_anew(
     fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead_bits: int, *, packed: bool = False
 ) -> Rewritten:
-    """`rewrite`, also where an earlier attempt could not remove what it had begun, which no manifest names."""
+    """`rewrite`, also when an earlier attempt has left files behind, which no manifest names."""
     try:
         return rewrite(fs, root, id, end_seq, dead_bits, packed=packed)
     except FileExistsError:
@@ -122,21 +122,21 @@ def rewrite_anew(
 
 
 def remove(fs: FileSystem, root: str, id: SegmentId) -> None:
-    """Unlink the files of a segment, durably; those that are missing are fine. Raises OSError.
+    """Unlink the files of a segment; durable on return. Missing files are fine. Raises OSError.
 
-    Only once the frame that says so is synced.
+    To be called only once the frame that removes the segment is synced.
     """
-    # .tag and .len last: their makers look for .idx when they are done.
+    # .tag and .len last: those who write them check afterwards that .idx still exists.
     for ext in (names.DATA, names.PACKED, names.IDX, names.TAG, names.LEN):
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(names.path(root, id, ext))
-    # Also when there was nothing: a process killed after the unlinks may owe this sync.
+    # Also when nothing was there: a process may have been killed between the unlinks and this sync.
     with contextlib.suppress(FileNotFoundError):
         fs.sync_dir(names.folder(root, id.topic_id))
 
 
 def _read_idx(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> bytes:
-    """All of it, each entry sound and its frame behind the one before."""
+    """The whole .idx, with every entry valid and every frame adjacent to the one before."""
     path = names.path(root, id, names.IDX)
     file = fs.open(path, write=False)
     with contextlib.closing(file):
@@ -157,7 +157,7 @@ def _read_idx(fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> bytes:
 
 
 def _groups(entries: Entries, dead: int) -> Iterator[tuple[int, int]]:
-    """(first, behind the last) of records that live and lie one behind the other, about _CHUNK_BYTES at a time."""
+    """(first, end) of ranges of live, adjacent records, about _CHUNK_BYTES each."""
     ends = list(map(add, entries.offsets, entries.lens))
     for first, end in _ranges(dead, len(entries)):
         while first < end:

@@ -1,6 +1,6 @@
-"""The worker that looks after segments: flushing, reclaiming, then housekeeping, one at a time and none twice.
+"""Runs the background work on segments in rounds: flushing, reclaiming, then housekeeping, never two at once.
 
-A round that was begun ends, also when the worker is stopped: threads of its own are at the files.
+A round in progress always runs to its end, also when the worker is stopped, because threads are using the files.
 """
 
 from __future__ import annotations
@@ -8,26 +8,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
 
 from storage.errors import StorageError
 from storage.segments.errors import SegmentError
 from storage.segments.flusher import Flusher
 from storage.segments.housekeeping import Housekeeping
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
+from storage.segments.segments import Segments
 
 
 class SegmentWorker:
     """See the module."""
 
     def __init__(
-        self, engine: Engine, flusher: Flusher, reclaim: Callable[[], Awaitable[None]], housekeeping: Housekeeping
+        self,
+        segments: Segments,
+        flusher: Flusher,
+        reclaim: Callable[[], Awaitable[None]],
+        align: Callable[[], Awaitable[None]],
+        housekeeping: Housekeeping,
     ) -> None:
-        self._engine = engine
+        """`reclaim` and `align` are called in each round: what they give back, housekeeping finds."""
+        self._segments = segments
+        self._logs = segments.logs
         self._flusher = flusher
         self._reclaim = reclaim
+        self._align = align
         self._housekeeping = housekeeping
         self._round: asyncio.Task[None] | None = None
         #: Rounds of flushing since the start, and how long the last one took.
@@ -37,7 +42,7 @@ class SegmentWorker:
         self._going.set()
 
     async def tick(self) -> None:
-        """One round. Raises what it could not do; it is tried again."""
+        """One round. Raises the error of a step that failed; the next round tries it again."""
         await self._run(everything=False)
 
     async def flush_all(self) -> None:
@@ -53,42 +58,44 @@ class SegmentWorker:
         await asyncio.shield(self._round)
 
     async def _work(self, everything: bool) -> None:
-        begin = self._engine.clock.monotonic_ns()
+        begin = self._logs.clock.monotonic_ns()
         await (self._flusher.flush_all() if everything else self._flusher.work())
         self.rounds += 1
-        self.last_seconds = (self._engine.clock.monotonic_ns() - begin) / 1e9
+        self.last_seconds = (self._logs.clock.monotonic_ns() - begin) / 1e9
         await self._reclaim()
-        # On a full disk what gives space back cannot wait.
-        full = any(shard.log.full for shard in self._engine.shards)
+        # On a full disk, steps that free space cannot wait.
+        full = any(shard.log.full for shard in self._logs.shards)
         if not full:
-            await self._engine.admin.align_all()
-        if everything or full or not self._engine.load_shedding.puts_off("housekeeping"):
+            await self._align()
+        if everything or full or not self._logs.runtime.load_shedding.puts_off("housekeeping"):
             await self._housekeeping.work()
 
     @property
     def pausing(self) -> bool:
-        """Whether somebody waits for the round to end; it does so at its next step."""
-        return not self._going.is_set()
+        """Whether somebody waits for the round to end. It ends at its next step."""
+        return self._segments.pausing
 
     @asynccontextmanager
     async def paused(self) -> AsyncGenerator[None]:
-        """Meanwhile no round is under way, and none begins."""
+        """Within this, no round is in progress and none begins."""
+        self._segments.pausing = True
         self._going.clear()
         try:
             await self.wait_idle()
             yield
         finally:
+            self._segments.pausing = False
             self._going.set()
 
     async def wait_idle(self) -> None:
-        """No round is under way any more."""
+        """Wait until no round is in progress."""
         while self._round is not None and not self._round.done():
             await asyncio.wait([self._round])
 
     async def stop(self, *, ready: bool) -> None:
-        """Wait for the round under way, flush what a next start would take long for, close the files."""
+        """Wait for the round in progress, flush what would make the next start slow, close the files."""
         await self.wait_idle()
         if ready:
-            with suppress(StorageError, SegmentError, OSError):  # it is in the log all the same
+            with suppress(StorageError, SegmentError, OSError):  # the records are still in the log
                 await self._flusher.finish()
         await self._flusher.close()

@@ -1,8 +1,8 @@
-"""The segments of an engine's logs: opened for reading once, asked by seq.
+"""Reads the segments of an engine's logs by seq, hot and cold ones. Files stay open between reads.
 
-Everything here is blocking and may be called from several threads. What is wrong with the files is raised as
-`segment.errors` say, what is wrong with the cold store as `cold.store` says. Which segments are cold their `tier` says,
-and no other is ever asked for in the cold store: calls about hot ones never wait for it.
+Everything here blocks and may be called from several threads. Errors of files are those of `segments.errors`, errors of
+the cold store those of `segments.tiering.store`. Only segments whose `tier` is cold are read from the cold store, so
+reads of hot ones never wait for it.
 
 Source: docs/reference/format.md#segments.
 """
@@ -30,12 +30,12 @@ from storage.state.manifest import COLD, Details, Segment, Times
 
 _WALK_RECORDS = 4096
 _WALK_BYTES = 4 << 20
-#: From so many records of one segment on, all are measured at once.
+#: From this many records of one segment on, all of its records are measured at once.
 _MANY = 256
 
 
 def id_of(topic_id: int, segment: Segment) -> SegmentId:
-    """What the segment's files are called."""
+    """The id that names the segment's files."""
     return SegmentId(topic_id, segment.first_seq, segment.gen, bool(segment.packed_bytes))
 
 
@@ -59,7 +59,7 @@ class SegmentStore:
         self._cold_reader = SegmentReader(fs, root, max_open, cold.data if cold else None)
 
     def reader_of(self, segment: Segment) -> SegmentReader:
-        """Who reads it as things are now."""
+        """The reader for the tier that the segment is in now."""
         return self._cold_reader if segment.tier == COLD else self.reader
 
     def forget(self, id: SegmentId) -> None:
@@ -84,7 +84,7 @@ class SegmentStore:
         return Details(found.payloads, Times(found.stamps))
 
     def cached_details(self, topic_id: int, segment: Segment) -> Details | None:
-        """Those of a cold segment from what is kept of it here; None where the cold store must be asked."""
+        """The details of a cold segment from its local files; None when they need the cold store."""
         id = id_of(topic_id, segment)
         payloads = read_lengths(self.fs, self.root, id, segment.count, segment.data_bytes)
         return None if payloads is None else Details(payloads, Times(self._cold_reader.stamps(id, segment.end_seq)))
@@ -110,7 +110,7 @@ class SegmentStore:
         return self.reader_of(segment).tagged(id_of(topic_id, segment), segment.end_seq, match)
 
     def _walk(self, id: SegmentId, end_seq: int, match: TagMatch) -> list[int]:
-        """Seqs whose tag matches, without a sidecar: every tag is looked at."""
+        """Seqs whose tag matches, without a sidecar, by reading every tag."""
         found: list[int] = []
         seq = id.first_seq
         while seq < end_seq:

@@ -1,9 +1,9 @@
-"""The .tag sidecar in use: loaded at first use, made from .data where it is missing, damaged or of something else.
+"""The .tag sidecar: loaded at first use, and made from .data when it is missing, damaged or out of date.
 
-A sidecar is derived, so nothing depends on its being written: where it cannot be, the search is answered from memory
-and the next one makes it again. It counts the bytes of .data it was made of; a segment that has grown since does not
-take it for its own. Crash behaviour: written under another name, synced, renamed, the folder synced; what a crash
-leaves under the other name is unlinked by the next maker, or swept.
+A sidecar is derived data. If it cannot be written, the search is answered from memory and the next search makes it
+again. It records how many bytes of .data it was made from, so a sidecar of a segment that has grown since is not used.
+It is written under a temporary name, synced, renamed, and the folder is synced. If a crash leaves the temporary file,
+the next writer or a sweep removes it.
 
 Source: docs/reference/format.md#segments.
 """
@@ -30,20 +30,20 @@ _LOCKS = 16
 
 
 class TagSidecars:
-    """Finds, or makes, the sidecar of an open segment. Every method may be called from any thread."""
+    """Finds or makes the sidecar of an open segment. Every method may be called from any thread."""
 
     def __init__(self, fs: FileSystem, root: str, segments: OpenSegments) -> None:
         self._fs = fs
         self._root = root
         self._segments = segments
-        # One maker at a time for a segment: others that want its tags would only do the same work. Readers take none.
+        # One thread at a time makes the sidecar of a segment; others would do the same work. Readers take no lock.
         self._locks = tuple(threading.Lock() for _ in range(_LOCKS))
         self._counting = threading.Lock()
-        #: How many sidecars were made that could not be written.
+        #: Sidecars that were made but could not be written.
         self.unwritten = 0
 
     def of(self, files: SegmentFiles, count: int) -> TagFile:
-        """Tags of the first `count` records and no others, valid within the caller's lease.
+        """Tags of exactly the first `count` records, valid within the caller's lease.
 
         Raises SegmentCorrupt when a live record with a tag, or an index entry, fails its check, and OSError.
         """
@@ -54,7 +54,7 @@ class TagSidecars:
             if files.tags is not None:
                 if _fits(files.tags, files.id, data_bytes):
                     return files.tags
-                # The segment has grown. Others may be using the old sidecar: it stays until they have finished.
+                # The segment has grown. Others may still use the old sidecar, which stays until they have finished.
                 self._segments.forget(files.id)
             path = names.path(self._root, files.id, names.TAG)
             tags = self._load(files, path, data_bytes)
@@ -70,7 +70,7 @@ class TagSidecars:
             return tags or TagFile.open(content)
 
     def _load(self, files: SegmentFiles, path: str, data_bytes: int) -> TagFile | None:
-        """The sidecar on disk, if it is readable, sound, and of this segment as it is now."""
+        """The sidecar on disk, if it can be read, is valid and belongs to this state of the segment."""
         try:
             file = self._segments.open_file(path)
         except FileNotFoundError:
@@ -85,7 +85,7 @@ class TagSidecars:
             files.keep_tags(tags, file)
             found = True
         except (TagFileDamaged, TagFileUnsupported, OSError):
-            return None  # what it said is in .data
+            return None  # it is made anew from .data
         finally:
             if not found:
                 file.close()
@@ -94,7 +94,7 @@ class TagSidecars:
     def _write(self, id: SegmentId, path: str, content: bytes) -> None:
         replace_file(self._fs, path, content)
         if not self._fs.exists(names.path(self._root, id, names.IDX)):
-            # The segment was removed meanwhile: its .idx goes before its .tag, so one of the two sees the other.
+            # The segment was removed meanwhile: .idx goes before .tag, so either this or the remover sees it.
             self._fs.unlink(path)
 
 
@@ -103,14 +103,14 @@ def _fits(tags: TagFile, id: SegmentId, data_bytes: int) -> bool:
 
 
 def _pairs(files: SegmentFiles, count: int) -> Iterator[tuple[bytes, int]]:
-    """(tag, seq) of the live records among the first `count`. Deleted ones never come back; theirs are left out."""
+    """(tag, seq) of the live records among the first `count`. Deleted ones are left out: they never come back."""
     entries = columns(files, count)
     offsets, lens, first_seq = entries.offsets, entries.lens, files.id.first_seq
     wanted = [number for number, flags in enumerate(entries.flags) if flags & (HAS_TAG | DELETED) == HAS_TAG]
     for numbers, data, base in chunks(files, entries, wanted):
         for number in numbers:
             at = offsets[number] - base
-            # A tag that is not what was written would hide its record from every search: better say so.
+            # A damaged tag would hide its record from every search, so it is an error.
             seq, end = first_seq + number, at + lens[number]
             frames, _, reason = kernel.scan(
                 data, Kind.SEGMENT, at, min(end, len(data)), topic_id=files.id.topic_id, first_seq=seq

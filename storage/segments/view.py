@@ -1,30 +1,25 @@
-"""What a log's segments hold, as those who fetch whole files need to know it. Pure.
+"""Describes a log's segments for clients that fetch whole files. Pure.
 
-A record is *withheld* when somebody asked for its deletion: by tag or seq (a bit of the segment's `dead`, whether or
-not the files are flagged by now), or with everything below a seq (the floor of that cause; nothing is flagged for
-it). What a cap or ttl has taken is not withheld: readers drop what lies below `earliest_seq`.
+A record is *withheld* when a client has deleted it: by tag or seq (a bit of the segment's `dead`, whether or not the
+files are flagged yet), or with everything below a seq (the floor of that cause; nothing is flagged for it). Records
+that a cap or ttl has removed are not withheld: readers drop what lies below `earliest_seq`.
 
 Source: docs/reference/api.md#segments.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from storage.errors import RequestError
 from storage.log.position import position
-from storage.log.shard_log import ShardLog
+from storage.log.writer import ShardLog
 from storage.records.values import LossCause
 from storage.state.catalog import Topic
 from storage.state.log import Log
 from storage.state.manifest import Segment
 
-if TYPE_CHECKING:
-    from storage.engine import Engine
-
-#: Of the frames in .data and the entries in .idx (docs/reference/format.md).
+#: The version of frames in .data and entries in .idx (docs/reference/format.md).
 FILE_FORMAT = 1
 
 
@@ -45,7 +40,8 @@ class LossView(msgspec.Struct, frozen=True, kw_only=True, rename={"from_seq": "f
 class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
     """Seqs first_seq <= seq < end_seq, in files of `generation`. Sizes are bytes of .data, times ms.
 
-    `records` have a frame and are not withheld; `live` of these lie above all floors. Only a sealed one is given out.
+    `records` counts those that have a frame and are not withheld, `live` those of them above all floors. Only sealed
+    segments can be fetched.
     """
 
     first_seq: int
@@ -62,7 +58,7 @@ class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TailView(msgspec.Struct, frozen=True, kw_only=True):
-    """Seqs first_seq <= seq < end_seq that are in no segment: for `Engine.read`."""
+    """Seqs first_seq <= seq < end_seq that are in no segment; `Engine.read` has them."""
 
     first_seq: int
     end_seq: int
@@ -83,19 +79,19 @@ class SegmentsView(msgspec.Struct, frozen=True, kw_only=True):
     tail: TailView
 
 
-def view_of(engine: Engine, topic: Topic) -> SegmentsView:
-    """The segments of a topic's log now."""
+def view_of(topic: Topic, cluster_id: str, shard: ShardLog) -> SegmentsView:
+    """The segments of a topic's log now. `shard`: the one that its log is in."""
     log = topic.log
     return SegmentsView(
-        cluster_id=engine.cluster_id,
+        cluster_id=cluster_id,
         topic_id=log.topic_id,
         epoch=log.epoch,
         earliest_seq=log.earliest_seq,
         evict_floor=log.marks.evict_floor,
         head_seq=log.head,
-        durable_seq=durable_seq(log, synced_lsn(engine.shards[log.shard].log)),
+        durable_seq=durable_seq(log, synced_lsn(shard)),
         loss=[LossView(from_seq=begin, to_seq=end, cause=cause) for begin, end, cause in log.marks.loss],
-        # One that was opened and never written to is none yet: it may even have no files.
+        # A segment that was opened and never written to may have no files yet.
         segments=[_view(log, segment) for segment in log.held.manifest.segments if segment.count],
         tail=TailView(first_seq=log.held.flushed + 1, end_seq=log.head + 1),
     )
@@ -117,7 +113,7 @@ def _view(log: Log, segment: Segment) -> SegmentView:
 
 
 def withheld(log: Log, segment: Segment) -> int:
-    """A bitset: bit i is set when the record first_seq + i has no frame or must not leave any more."""
+    """A bitset: bit i is set when the record first_seq + i has no frame or is withheld."""
     below = log.marks.floors.get(LossCause.DELETE, 1) - segment.first_seq
     return segment.dead | ((1 << min(segment.count, below)) - 1) if below > 0 else segment.dead
 
@@ -141,8 +137,8 @@ def sealed(topic: Topic, first_seq: int) -> Segment:
 
 
 def durable_seq(log: Log, synced: int) -> int:
-    """The last seq that survives anything, when the log's shard is durable below the place `synced`."""
-    # What is in segments was synced before it was marked, and what is below the floor is not there to be lost.
+    """The last seq that survives a crash, when the log's shard is durable below the LSN `synced`."""
+    # Records in segments were synced before they were marked, and below the floor there is nothing to lose.
     first = max(log.held.flushed + 1, log.marks.live_floor)
     last = min(log.head, log.durable_head) if log.ephemeral else log.head
     low, high = first, last + 1
@@ -159,10 +155,10 @@ def durable_seq(log: Log, synced: int) -> int:
 
 
 def synced_lsn(log: ShardLog) -> int:
-    """Everything of the shard below this place is durable. A sync never ends inside a batch.
+    """Everything of the shard below this LSN is durable. A sync never ends inside a batch.
 
-    The writer's thread moves on meanwhile. Read amid a change of files this may be too high, but only for places in
-    the new file, where nothing that has been published can be yet: the old one was synced before.
+    The writer's thread continues meanwhile. During a change of files the result may be too high, but only for LSNs in
+    the new file, where nothing published can be yet: the old file was synced before.
     """
     while True:
         active = log._active  # pyright: ignore[reportPrivateUsage]

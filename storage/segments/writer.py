@@ -1,8 +1,8 @@
-"""The active segment of a log: where records go when they leave the write-ahead log. Blocking; one thread at a time.
+"""The active segment of a log, to which flushed records are appended. Blocking; one thread at a time.
 
-What a crash leaves: .data is synced before a byte of .idx is written, .idx before `append` returns, and none of it
-counts before the caller's CheckpointMark is synced. So whatever the mark covers is whole in both files, and whatever
-else is there lies behind it, for `check.reconcile_active` to cut off.
+.data is synced before a byte of .idx is written, and .idx before `append` returns. Nothing counts before the caller's
+CheckpointMark is synced. After a crash both files therefore hold everything that the mark covers, and anything after
+that is cut off by `check.reconcile_active`.
 
 Source: docs/reference/format.md#segments.
 """
@@ -23,7 +23,7 @@ from storage.segments.errors import SegmentBroken, SegmentCorrupt
 from storage.segments.files import create_files, datasync, discard, make_folder, write_all, writing
 from storage.segments.names import SegmentId
 
-#: A jump of more seqs than this starts a new segment, so that an entry a seq stays cheap.
+#: A gap of more seqs than this starts a new segment, because every seq takes an index entry.
 MAX_JUMP = 1024
 
 
@@ -53,7 +53,7 @@ class ActiveSegment:
 
     def __init__(self, root: str, id: SegmentId, data: File, idx: File) -> None:
         self.id = id
-        #: The segment covers [first_seq, end_seq) in .data bytes [0, data_bytes); what follows does not count.
+        #: The segment covers the seqs [first_seq, end_seq) in .data bytes [0, data_bytes); later bytes do not count.
         self.end_seq = id.first_seq
         self.data_bytes = 0
         #: After a failed write or sync: nothing may be appended, and the files must never be synced again.
@@ -67,10 +67,10 @@ class ActiveSegment:
 
     @classmethod
     def create(cls, fs: FileSystem, root: str, id: SegmentId) -> ActiveSegment:
-        """Make both files, empty, and the folders above them; all of them are durable on return.
+        """Make both files, empty, and the folders above them; durable on return.
 
-        Raises OSError; then no file of it is left, unless removing it failed too. EEXIST: the segment is there. Only
-        the caller knows whether the manifest names it or an earlier failure left it (`check.sweep`).
+        Raises OSError; then none of its files is left, unless removing it failed too. EEXIST: a file exists. Only the
+        caller knows whether the manifest names it or an earlier failure left it (`check.sweep`).
         """
         folder = make_folder(fs, root, id.topic_id)
         data, idx = create_files(fs, root, id)
@@ -85,8 +85,7 @@ class ActiveSegment:
 
     @classmethod
     def open(cls, fs: FileSystem, root: str, id: SegmentId, end_seq: int) -> ActiveSegment:
-        """Go on with a segment that `check.reconcile_active` has settled for the same end_seq. Raises
-        SegmentCorrupt."""
+        """Open a segment that `check.reconcile_active` has cut to the same end_seq. Raises SegmentCorrupt."""
         with contextlib.ExitStack() as opened:
             data = fs.open(names.path(root, id, names.DATA))
             opened.callback(data.close)
@@ -107,7 +106,7 @@ class ActiveSegment:
             self.end_seq, self.data_bytes, self._last_ts = end_seq, entry.end, entry.ts
         if (size := self._data.size()) < self.data_bytes:
             raise SegmentCorrupt(self._data_path, size, f"{self.data_bytes} bytes were marked")
-        self._ragged = True  # nobody has looked at what lies behind the end
+        self._ragged = True  # there may be bytes after the end
 
     def append(self, parts: Iterable[Frames]) -> None:
         """Add records from the log: on return both files are synced as far as end_seq, which is behind the last one.
@@ -152,12 +151,12 @@ class ActiveSegment:
         return (self.end_seq - self.id.first_seq) * ENTRY_SIZE
 
     def close(self) -> None:
-        """Close the files; what `append` returned from needs no sync."""
+        """Close the files. Everything appended is already synced."""
         self._data.close()
         self._idx.close()
 
     def _truncate_torn(self) -> None:
-        """Cut what a failed append left behind the end: a shorter one now would leave some of it there."""
+        """Cut off what a failed append left after the end: a shorter append would leave some of it."""
         if not self._ragged:
             return
         for file, path, end in (

@@ -12,17 +12,16 @@ Source: docs/reference/format.md#snapshots.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from storage.log.encode import EncodedUnit
+from storage.log.logs import Logs
 from storage.log.position import position, split
 from storage.log.submission import Unit
 from storage.platform import layout
+from storage.segments.pins import Pins
 from storage.snapshot import contents as snapshot
 from storage.snapshot import file as snapshot_file
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
 
 SLICE_NS = 2_000_000
 
@@ -34,16 +33,25 @@ class Snapshotter:
     """
 
     def __init__(
-        self, engine: Engine, retained: list[tuple[int, list[int]]], next_number: int, sections: dict[int, bytes]
+        self,
+        logs: Logs,
+        pins: Pins,
+        wal_directory: Callable[[int], str],
+        retained: list[tuple[int, list[int]]],
+        next_number: int,
+        sections: dict[int, bytes],
     ) -> None:
-        self._engine = engine
+        self._logs = logs
+        self._runtime = logs.runtime
+        self._pins = pins
+        self._wal_directory = wal_directory
         self._retained = retained
         self._next_number = next_number
         self._saved = sections
         #: Logs that the WAL had to keep something of when that was last asked.
-        self._needing = {id for id, topic in engine.catalog.by_id.items() if topic.log.wal_needed_from() is not None}
+        self._needing = {id for id, topic in logs.catalog.by_id.items() if topic.log.wal_needed_from() is not None}
         self._running = asyncio.Lock()
-        self._last_ns = engine.clock.monotonic_ns()
+        self._last_ns = logs.clock.monotonic_ns()
         self._last_wal_bytes = 0
         self._last_commits = 0
         #: Snapshots taken, WAL files deleted, seconds the last one took.
@@ -53,25 +61,25 @@ class Snapshotter:
 
     async def tick(self) -> None:
         """Take a snapshot when it is due: by time, by WAL bytes, and while a full disk waits for space."""
-        engine = self._engine
-        elapsed_ms = (engine.clock.monotonic_ns() - self._last_ns) // 1_000_000
-        grown = sum(shard.log.stats.bytes for shard in engine.shards) - self._last_wal_bytes
-        changed = engine.publisher.commits != self._last_commits
-        full = any(shard.log.full for shard in engine.shards)
-        timely = elapsed_ms >= engine.options.snapshot_interval_ms and (changed or len(self._retained) < 2)
-        if timely or grown >= engine.options.snapshot_wal_bytes or (full and self._trimmable()):
+        logs = self._logs
+        elapsed_ms = (logs.clock.monotonic_ns() - self._last_ns) // 1_000_000
+        grown = sum(shard.log.stats.bytes for shard in logs.shards) - self._last_wal_bytes
+        changed = logs.publisher.commits != self._last_commits
+        full = any(shard.log.full for shard in logs.shards)
+        timely = elapsed_ms >= logs.options.snapshot_interval_ms and (changed or len(self._retained) < 2)
+        if timely or grown >= logs.options.snapshot_wal_bytes or (full and self._trimmable()):
             await self.take()
 
     def _trimmable(self) -> bool:
         """Whether one or two more snapshots would free a WAL file."""
-        oldest = self._retained[0][1] if len(self._retained) >= 2 else [0] * len(self._engine.shards)
+        oldest = self._retained[0][1] if len(self._retained) >= 2 else [0] * len(self._logs.shards)
         return any(
             split(now)[0] > max(1, split(then)[0])
             for now, then in zip(self.redo_lsns(self._stopped()), oldest, strict=True)
         )
 
     def _stopped(self) -> frozenset[int]:
-        return frozenset(shard.index for shard in self._engine.shards if shard.log.failed is not None)
+        return frozenset(shard.index for shard in self._logs.shards if shard.log.failed is not None)
 
     def redo_lsns(self, stopped: frozenset[int]) -> list[int]:
         """Per shard the lowest place that a replay has to begin at.
@@ -79,14 +87,14 @@ class Snapshotter:
         A log begins to need its WAL with a commit, and no other way: of those that were not touched since they needed
         nothing, none is looked at.
         """
-        engine = self._engine
-        lsns = [shard.applied_lsn for shard in engine.shards]
-        touched = engine.publisher.touched
+        logs = self._logs
+        lsns = [shard.applied_lsn for shard in logs.shards]
+        touched = logs.publisher.touched
         asked: set[int] = self._needing | touched
         self._needing: set[int] = set()
         touched.clear()
         for topic_id in asked:
-            log = engine.catalog.log(topic_id)
+            log = logs.catalog.log(topic_id)
             needed = None if log is None else log.wal_needed_from()
             if log is not None and needed is not None:
                 self._needing.add(topic_id)
@@ -101,9 +109,9 @@ class Snapshotter:
         Its number, and where the replay of each shard begins.
         """
         async with self._running:
-            begin = self._engine.clock.monotonic_ns()
-            commits = self._engine.publisher.commits
-            wal_bytes = sum(shard.log.stats.bytes for shard in self._engine.shards)
+            begin = self._logs.clock.monotonic_ns()
+            commits = self._logs.publisher.commits
+            wal_bytes = sum(shard.log.stats.bytes for shard in self._logs.shards)
             # Looked at once: a shard that stops from here on fails the whole snapshot, at its barrier.
             stopped = self._stopped()
             redo = self.redo_lsns(stopped)
@@ -111,13 +119,13 @@ class Snapshotter:
             await self._sync_shards(stopped)
             number = self._next_number
             self._next_number += 1
-            await self._engine.run_io(
-                snapshot_file.write, self._engine.fs, self._engine.path, number, snapshot.encode(body)
+            await self._runtime.run_io(
+                snapshot_file.write, self._runtime.fs, self._runtime.path, number, snapshot.encode(body)
             )
             self._retained.append((number, redo))
             self._saved = sections
-            await self._engine.run_io(self._trim)
-            self._last_ns = self._engine.clock.monotonic_ns()
+            await self._runtime.run_io(self._trim)
+            self._last_ns = self._logs.clock.monotonic_ns()
             self._last_wal_bytes, self._last_commits = wal_bytes, commits
             self.taken += 1
             self.last_seconds = (self._last_ns - begin) / 1e9
@@ -126,30 +134,30 @@ class Snapshotter:
     async def _capture(
         self, redo: list[int], stopped: frozenset[int], *, clean: bool
     ) -> tuple[snapshot.Body, dict[int, bytes]]:
-        engine = self._engine
-        now_ms = engine.now_ms()
+        logs = self._logs
+        now_ms = logs.now_ms()
         sections: dict[int, bytes] = {}
-        slice_begin = engine.clock.monotonic_ns()
-        for topic in list(engine.catalog.by_id.values()):  # a partition may be made, and count for nothing yet
-            while topic.log.ephemeral and (changing := engine.changing.get(topic.topic_id)) is not None:
+        slice_begin = logs.clock.monotonic_ns()
+        for topic in list(logs.catalog.by_id.values()):  # a partition may be made, and count for nothing yet
+            while topic.log.ephemeral and (changing := logs.changing.get(topic.topic_id)) is not None:
                 await asyncio.wait([changing])  # half written out it is neither what it was nor what it will be
-            if topic.provisional or engine.catalog.by_id.get(topic.topic_id) is not topic:
+            if topic.provisional or logs.catalog.by_id.get(topic.topic_id) is not topic:
                 continue
             if topic.log.shard in stopped:
                 if topic.topic_id in self._saved:
                     sections[topic.topic_id] = self._saved[topic.topic_id]
             else:
-                routers = engine.catalog.routes.into.get(topic.topic_id, ())
+                routers = logs.catalog.routes.into.get(topic.topic_id, ())
                 sections[topic.topic_id] = snapshot.capture(topic, now_ms, routers, clean=clean)
-            if engine.clock.monotonic_ns() - slice_begin > SLICE_NS:
+            if logs.clock.monotonic_ns() - slice_begin > SLICE_NS:
                 await asyncio.sleep(0)
-                slice_begin = engine.clock.monotonic_ns()
-        states = self._saved.get(0, b"") if 0 in stopped else snapshot.capture_states(engine.catalog.states)
+                slice_begin = logs.clock.monotonic_ns()
+        states = self._saved.get(0, b"") if 0 in stopped else snapshot.capture_states(logs.catalog.states)
         body = snapshot.Body(
             created_ms=now_ms,
-            shards=len(engine.shards),
-            next_topic_id=engine.catalog.next_topic_id,
-            pending_deletes=sorted(engine.catalog.pending_deletes),
+            shards=len(logs.shards),
+            next_topic_id=logs.catalog.next_topic_id,
+            pending_deletes=sorted(logs.catalog.pending_deletes),
             clean=clean,
             redo_from=[split(lsn) for lsn in redo],
             sections=list(sections.values()),
@@ -159,30 +167,30 @@ class Snapshotter:
 
     async def _sync_shards(self, stopped: frozenset[int]) -> None:
         """Everything written so far becomes durable; a stopped shard's part is the section before."""
-        for shard in self._engine.shards:
+        for shard in self._logs.shards:
             if shard.index not in stopped:
-                await self._engine.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
+                await self._logs.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
 
     # -- on the I/O pool ---------------------------------------------------------------------------------------------
 
     def _trim(self) -> None:
-        engine = self._engine
-        directory = layout.meta_dir(engine.path)
+        fs, root = self._runtime.fs, self._runtime.path
+        directory = layout.meta_dir(root)
         del self._retained[:-2]
-        if len(self._retained) < 2 or engine.backups.pins.holds_log():
+        if len(self._retained) < 2 or self._pins.holds_log():
             return
-        for number in layout.snapshot_numbers(engine.fs.listdir(directory)):
+        for number in layout.snapshot_numbers(fs.listdir(directory)):
             if number < self._retained[0][0]:  # also one that a crash before this left over, or that was damaged
-                engine.fs.unlink(layout.join(directory, layout.snapshot_name(number)))
-        engine.fs.sync_dir(directory)
-        for shard in engine.shards:
+                fs.unlink(layout.join(directory, layout.snapshot_name(number)))
+        fs.sync_dir(directory)
+        for shard in self._logs.shards:
             keep_from = min(split(redo[shard.index])[0] for _, redo in self._retained)
-            wal = engine.wal_directory(shard.index)
-            for number in layout.wal_numbers(engine.fs.listdir(wal)):
+            wal = self._wal_directory(shard.index)
+            for number in layout.wal_numbers(fs.listdir(wal)):
                 if number >= keep_from:
                     break
-                engine.wal_files.forget(shard.index, number)
-                engine.fs.unlink(layout.join(wal, layout.wal_name(number)))
+                self._logs.wal_files.forget(shard.index, number)
+                fs.unlink(layout.join(wal, layout.wal_name(number)))
                 # One by one: a power loss must not bring an earlier name back without the ones behind it.
-                engine.fs.sync_dir(wal)
+                fs.sync_dir(wal)
                 self.trimmed_files += 1

@@ -53,7 +53,7 @@ class Topic:
     __slots__ = (
         "config",
         "last_read_ts",
-        "logs",
+        "log",
         "name",
         "next_partition",
         "others",
@@ -80,7 +80,8 @@ class Topic:
         self.next_partition = 0
         #: In partition 0: where writes with a key in progress go, by the key's digest.
         self.routed: dict[bytes, list[int]] = {}
-        self.logs: list[Log] = []
+        #: Its records; set by `Catalog.add`.
+        self.log: Log
         self.paused = False
         self.provisional = False
         self.last_read_ts: int | None = None
@@ -93,9 +94,9 @@ class Topic:
         return leases_durable(self.config)
 
     @property
-    def log(self) -> Log:
-        """Partition 0."""
-        return self.logs[0]
+    def logs(self) -> tuple[Log, ...]:
+        """The logs of this partition: one."""
+        return (self.log,)
 
 
 class Catalog:
@@ -156,7 +157,7 @@ class Catalog:
     def log(self, topic_id: int) -> Log | None:
         """The live log of that id."""
         topic = self.by_id.get(topic_id)
-        return topic.logs[0] if topic else None
+        return topic.log if topic else None
 
     def apply(self, type_: int, topic_id: int, ts: int, value: Any, lsn: int = 0, node: str = "") -> int | None:
         """Apply a committed control frame at `lsn`. Frames of deleted logs do nothing.
@@ -188,7 +189,7 @@ class Catalog:
         log.set_ephemeral(topic.config.durability is Durability.EPHEMERAL)
         if topic.config.type is TopicType.QUEUE:
             log.queue = LeaseTable(limits_of(topic.config))
-        topic.logs.append(log)
+        topic.log = log
         topic.paused = bool(value.paused)
         if topic.partition:
             self.parts.setdefault(root_id, {})[topic.partition] = topic
@@ -228,8 +229,7 @@ class Catalog:
             del parts[topic.partition]
             if not parts:
                 del self.parts[topic.root_id]
-        for log in topic.logs:
-            log.release()
+        topic.log.release()
         topic.routers_removed = self.routes.forget_topic(topic.topic_id)
         for router in topic.routers_removed:
             self._section_changed(router.dest_id)

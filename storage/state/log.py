@@ -177,13 +177,16 @@ class Log:
     def reserve(self, appended: AppendedRecords) -> int:
         """Add the records to the assigned view; returns the number of their entry for `commit`."""
         entry = self.tail.append(appended)
-        count, size = len(appended.sizes), total(appended.payloads)
+        payloads = appended.payloads
+        count, size = len(payloads), payloads[0] if len(payloads) == 1 else total(payloads)
         self.assigned_head = appended.first_seq + count - 1
         if appended.first_seq < self.assigned_floor:
             count, size = self._above(self.assigned_floor, appended)
         self.assigned_count += count
         self.assigned_bytes += size
-        self._use(size, size if self.ephemeral else 0)
+        self.usage.bytes += size
+        if self.ephemeral:
+            self._use(0, size)
         return entry
 
     def _above(self, floor: int, appended: AppendedRecords | LoneAppends) -> tuple[int, int]:
@@ -196,7 +199,8 @@ class Log:
     def commit(self, appended: AppendedRecords, entry: int, unit_lsn: int, lead: int) -> None:
         """Publish reserved records whose batch is in the WAL at `unit_lsn` (0: in memory only)."""
         self.tail.set_lsn(entry, unit_lsn, lead)
-        count, size = len(appended.sizes), total(appended.payloads)
+        payloads = appended.payloads
+        count, size = len(payloads), payloads[0] if len(payloads) == 1 else total(payloads)
         self.head = appended.first_seq + count - 1
         self.last_ts = self.last_write_ts = appended.ts
         if appended.first_seq < self.marks.live_floor:

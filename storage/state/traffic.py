@@ -17,6 +17,7 @@ class Traffic:
     __slots__ = ("appended", "deleted", "evicted", "read", "reads", "tombstones", "writes")
 
     def __init__(self) -> None:
+        #: Writes that were committed, and their records; counted by `storage.log.publisher`.
         self.writes = 0
         self.appended = 0
         self.reads = 0
@@ -26,11 +27,6 @@ class Traffic:
         #: Live records deleted by a cap, a ttl, ..., by cause.
         self.evicted: dict[str, int] = {}
         self.deleted = 0
-
-    def wrote(self, records: int) -> None:
-        """A write was committed."""
-        self.writes += 1
-        self.appended += records
 
     def answered(self, result: ReadResult) -> None:
         """A read was answered."""

@@ -1,8 +1,13 @@
-"""Making, changing and deleting topics, and deleting records.
+"""Creates, changes and deletes topics and their partitions, and deletes records.
 
 While a topic is being changed or deleted, writes to it wait, so that none falls between two configs.
 
-Source: docs/reference/api.md#topics, docs/reference/guarantees.md#durability-classes.
+New partitions are created ahead of the frame of partition 0 that counts them (its TopicCreate, or its
+ConfigUpdate{partitions}): their TopicCreates are synced first. Until then nobody finds them, so nothing can be written
+to a partition that a crash would undo.
+
+Source: docs/reference/api.md#topics, docs/reference/api.md#partitions, docs/reference/guarantees.md#recovery,
+docs/reference/guarantees.md#durability-classes.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -20,17 +25,20 @@ from storage.errors import (
     InvalidRequest,
     LimitReached,
     StorageError,
+    StorageFailed,
     TopicIncompatible,
     TopicNotEmpty,
     TopicNotFound,
 )
 from storage.format import control
-from storage.log.admission import eviction, over_caps
+from storage.log.append import eviction, over_caps
 from storage.log.encode import EncodedUnit, encode_controls
-from storage.log.pending_losses import announce_losses
+from storage.log.logs import Logs
+from storage.log.reservation import Reservations
 from storage.log.submission import ControlStep, PersistStep, Unit
 from storage.log.validation import check_cleanup, check_topic_name
 from storage.records.values import DeletedRecords, TagMatch
+from storage.segments.details import DetailsCache
 from storage.segments.io import SegmentGone, look_into
 from storage.state.catalog import Topic, leases_durable
 from storage.state.log import Log
@@ -39,56 +47,83 @@ from storage.state.partition_rules import check_partitions
 from storage.state.partition_sets import creation
 from storage.state.queues.frames import lease_frames
 from storage.state.retained import Eviction
-from storage.topics.growth import Growth
-
-if TYPE_CHECKING:
-    from storage.engine import Engine
+from storage.topics.expiry import Expiry
 
 _log = structlog.get_logger("storage")
 
 Result = TypeVar("Result")
 
 
+class TopicQueues(Protocol):
+    """The queues of topics, as changes of topics need them: `storage.queues.queues`."""
+
+    def on_changed(self, topic_id: int) -> None:
+        """A change of the topic has ended."""
+        ...
+
+    async def quiet(self, topic: Topic) -> None:
+        """Wait until nothing that is decided about the queue's jobs is on its way to the log."""
+        ...
+
+    async def commit(self, topic: Topic, values: Sequence[control.Control]) -> None:
+        """Apply control frames of a queue: through its log, or at once when it is ephemeral."""
+        ...
+
+
+class TopicConsumers(Protocol):
+    """The consumers of topics: `storage.consumers.consumers`."""
+
+    async def check_change(self, topic: Topic, config: TopicConfig) -> None:
+        """Raises TopicIncompatible when the consumers of the topic forbid the change."""
+        ...
+
+
 class TopicAdmin:
-    """Operations on whole topics."""
+    """Operations on whole topics. All methods belong to the engine's loop."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.growth = Growth(engine)
+    #: Both are made of this object, so the engine sets them after it.
+    queues: TopicQueues
+    consumers: TopicConsumers
 
-    # -- making ------------------------------------------------------------------------------------------------------
+    def __init__(self, logs: Logs, reservations: Reservations, expiry: Expiry, details: DetailsCache) -> None:
+        self._logs = logs
+        self._reservations = reservations
+        self._expiry = expiry
+        self._details = details
+
+    # -- creating ----------------------------------------------------------------------------------------------------
 
     def check_limit(self) -> None:
         """Raises LimitReached when no further topic may be made."""
-        limit = self._engine.options.max_topics
-        if limit and self._engine.catalog.size >= limit:
+        limit = self._logs.options.max_topics
+        if limit and self._logs.catalog.size >= limit:
             raise LimitReached(f"There are {limit} topics, which is the limit.", limit="max_topics", max=limit)
 
     def provisional(self, name: str, config: TopicConfig) -> tuple[Topic, control.TopicCreate]:
         """A topic that exists for writers from now on and for readers once its TopicCreate is committed."""
-        engine = self._engine
-        topic_id = engine.catalog.claim_topic_id(engine.shard_is_open)
+        catalog = self._logs.catalog
+        topic_id = catalog.claim_topic_id(self._logs.shard_is_open)
         value = creation(name, topic_id, 0, config.partitions, topic_id, config.to_map())
-        topic = engine.catalog.add(topic_id, value)
+        topic = catalog.add(topic_id, value)
         topic.provisional = True
         return topic, value
 
     async def put(self, name: str, config: TopicConfig, *, keep_partitions: bool = False) -> bool:
-        """Make the topic, or replace its config; True when made. Durable on return.
+        """Create the topic or replace its config; True when created. Durable on return.
 
-        `keep_partitions`: of a topic that is there, their number stays, whatever `config` says.
+        `keep_partitions`: an existing topic keeps its number of partitions, whatever `config` says.
         """
         check_topic_name(name)
         config = config.clamped()
         check_cleanup(config)
         while True:
-            topic = self._engine.catalog.topics.get(name)
+            topic = self._logs.catalog.topics.get(name)
             if topic is None:
-                check_partitions(self._engine.catalog, self._engine.options, name, config, None)
+                check_partitions(self._logs.catalog, self._logs.options, name, config, None)
                 if await self._create(name, config):
                     return True
                 continue
-            changing = self._engine.changing.get(topic.topic_id)
+            changing = self._logs.changing.get(topic.topic_id)
             if changing is None:
                 break
             await asyncio.wait([changing])
@@ -96,59 +131,146 @@ class TopicAdmin:
             raise TopicIncompatible(f"{name} is a {topic.config.type}; its type cannot be changed.", field="type")
         if keep_partitions:
             config = msgspec.structs.replace(config, partitions=topic.config.partitions)
-        check_partitions(self._engine.catalog, self._engine.options, name, config, topic)
+        check_partitions(self._logs.catalog, self._logs.options, name, config, topic)
         if any(self._differs(each, config) for each in (topic, *topic.others)):
-            await self._exclusively((topic, *topic.others), self.growth.change(topic, config))
+            await self._exclusively((topic, *topic.others), self._change_all(topic, config))
         return False
 
     async def alter(self, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> None:
-        """Give a topic the config that `changed` makes of the one it has; durable on return.
+        """Replace the config of a topic by what `changed` makes of it; durable on return.
 
-        No other change comes between looking and writing, and a topic that is being deleted is not made again. Raises
-        TopicNotFound, and as `changed` and `put`.
+        No other change comes between reading and writing the config, and a topic that is being deleted is not created
+        again. Raises TopicNotFound, and what `changed` and `put` raise.
         """
         while True:
-            topic = self._engine.topic(name)
-            changing = self._engine.changing.get(topic.topic_id)
+            topic = self._logs.topic(name)
+            changing = self._logs.changing.get(topic.topic_id)
             if changing is None:
-                await self.put(name, changed(topic.config))  # which does not wait before it holds back other changes
+                await self.put(name, changed(topic.config))  # it holds back other changes before it waits for anything
                 return
             await asyncio.wait([changing])
 
     def _differs(self, topic: Topic, config: TopicConfig) -> bool:
-        # Of a stopped shard nobody knows what the next start will find: perhaps a change that is not seen here.
-        stopped = self._engine.shards[topic.log.shard].log.failed is not None
+        # Nobody knows what the next start finds in a stopped shard: perhaps a change that is not seen here.
+        stopped = self._logs.shards[topic.log.shard].log.failed is not None
         return topic.config != config or topic.provisional or stopped
 
     async def _create(self, name: str, config: TopicConfig) -> bool:
-        """False: something has come between, and nothing was made."""
-        engine = self._engine
+        """False: something came between, and nothing was created."""
+        logs = self._logs
         self.check_limit()
         topic, creating = self.provisional(name, config)
-        shard = engine.shards[topic.log.shard]
         try:
-            shard.refuse_when_full()
+            logs.shards[topic.log.shard].refuse_when_full()
         except Exception:
-            engine.catalog.remove(topic)
+            logs.catalog.remove(topic)
             raise
         if config.partitions > 1:
-            return await self._exclusively((topic,), self.growth.create(topic, creating))
-        await asyncio.shield(self.submit_creation(topic, creating))
+            return await self._exclusively((topic,), self._create_all(topic, creating))
+        await asyncio.shield(self._submit_creation(topic, creating))
         return True
 
-    def submit_creation(self, topic: Topic, creating: control.TopicCreate) -> asyncio.Future[int | None]:
-        """The frame that makes partition 0."""
-        engine = self._engine
+    def _submit_creation(self, topic: Topic, creating: control.TopicCreate) -> asyncio.Future[int | None]:
+        """The frames that create one partition."""
+        logs = self._logs
         values: list[control.Control] = [creating]
-        if (reserve := engine.reservations.first(topic, 0)) is not None:
+        if (reserve := self._reservations.first(topic, 0)) is not None:
             values.append(reserve)
-        encoded = encode_controls(values, topic.topic_id, engine.now_ms())
-        return engine.submit_controls(topic.log, encoded, generation=engine.shards[topic.log.shard].generation)
+        encoded = encode_controls(values, topic.topic_id, logs.now_ms())
+        return logs.submit_controls(topic.log, encoded, generation=logs.shards[topic.log.shard].generation)
+
+    # -- several partitions ------------------------------------------------------------------------------------------
+
+    async def _create_partitions(self, root: Topic, config: TopicConfig, first: int) -> list[Topic]:
+        """Partitions `first` and up, as many as `config` says; durable on return, and not found by anybody yet.
+
+        Raises Unavailable; then there are none of them.
+        """
+        logs = self._logs
+        made: list[Topic] = []
+        pending: list[asyncio.Future[int | None]] = []
+        try:
+            for partition in range(first, config.partitions):
+                topic_id = logs.catalog.claim_topic_id(logs.shard_is_open)
+                value = creation(root.title, root.topic_id, partition, config.partitions, topic_id, config.to_map())
+                topic = logs.catalog.add(topic_id, value)
+                topic.provisional = True
+                made.append(topic)
+                logs.shards[topic.log.shard].refuse_when_full()
+                pending.append(self._submit_creation(topic, value))
+            await asyncio.gather(*pending)
+        except StorageError:
+            await asyncio.gather(*pending, return_exceptions=True)
+            await self._discard(made)
+            raise
+        return made
+
+    async def _create_all(self, topic: Topic, creating: control.TopicCreate) -> bool:
+        """All partitions of a topic whose partition 0 is provisional. False: that one has gone, nothing was created."""
+        logs = self._logs
+        made: list[Topic] = []
+        try:
+            made = await self._create_partitions(topic, topic.config, 1)
+            if logs.catalog.by_id.get(topic.topic_id) is not topic:
+                await self._discard(made)  # its shard failed or filled up meanwhile
+                return False
+            await self._submit_creation(topic, creating)
+        except StorageFailed:
+            self._forget_unmade(topic)
+            raise  # partition 0 may be in the log: only the next start knows whether the others count
+        except StorageError:
+            self._forget_unmade(topic)
+            await self._discard(made)
+            raise
+        return True
+
+    def _forget_unmade(self, topic: Topic) -> None:
+        if self._logs.catalog.by_id.get(topic.topic_id) is topic:
+            self._logs.catalog.remove(topic)
+
+    async def _change_all(self, topic: Topic, config: TopicConfig) -> None:
+        """The config of partition 0 counts: what fails for the others is done by the next PUT of the same config, or by
+        the next start."""
+        logs = self._logs
+        for each in (topic, *topic.others):
+            logs.shards[each.log.shard].refuse_when_full()
+            await self.consumers.check_change(each, config)
+        made = await self._create_partitions(topic, config, topic.config.partitions)
+        before = topic.others
+        try:
+            # A router may have come meanwhile.
+            check_partitions(logs.catalog, logs.options, topic.name, config, topic)
+            await self._change(topic, config)
+        except StorageFailed:
+            raise  # as in `_create_all`
+        except StorageError:
+            if topic.config.partitions < config.partitions:
+                await self._discard(made)
+            raise
+        if before:
+            await asyncio.gather(*(self._change(each, config) for each in before))
+
+    async def _discard(self, made: list[Topic]) -> None:
+        """Delete partitions that do not count after all. If the log cannot take that now, the next start does it."""
+        pending: list[asyncio.Future[int | None]] = []
+        for topic in made:
+            if topic.provisional:
+                self._logs.catalog.remove(topic)
+            else:
+                pending.append(self._submit_deletion(topic))
+        await _wait_deleted(pending)
+
+    def _submit_deletion(self, topic: Topic) -> asyncio.Future[int | None]:
+        """The frame that deletes one partition."""
+        encoded = encode_controls([control.TopicDelete(name=topic.title)], topic.topic_id, self._logs.now_ms())
+        return self._logs.submit_controls(topic.log, encoded, frees=True)
+
+    # -- changing ----------------------------------------------------------------------------------------------------
 
     async def _exclusively(self, topics: Sequence[Topic], work: Coroutine[None, None, Result]) -> Result:
-        """Run a change with all writes to the topic held back. It goes on when its caller goes away."""
+        """Run a change while all writes to the topic wait. It goes on when its caller is cancelled."""
         task = asyncio.ensure_future(work)
-        changing = self._engine.changing
+        changing = self._logs.changing
         ids = [topic.topic_id for topic in topics]
         for each in ids:
             changing[each] = task
@@ -156,41 +278,46 @@ class TopicAdmin:
         def on_done(_: object) -> None:
             for each in ids:
                 changing.pop(each, None)
-                self._engine.queues.on_changed(each)
+                self.queues.on_changed(each)
 
         task.add_done_callback(on_done)
         return await asyncio.shield(task)
 
     async def align_all(self) -> None:
-        """Bring partitions whose settings a crash or a full disk has kept as they were to those of partition 0.
+        """Give the config of partition 0 to the partitions that a crash or a full disk left with an older one.
 
-        Where there is no room for that it is tried again, where the shard has stopped the next start does it.
+        Without room for that it is tried again; if the shard has stopped the next start does it.
         """
-        for name in sorted(self._engine.catalog.partitioned):
+        for name in sorted(self._logs.catalog.partitioned):
             try:
                 await self.align(name)
             except StorageError as error:
                 _log.warning("partitions_not_aligned", topic=name, error=str(error))
 
     async def align(self, name: str) -> None:
-        """Give all partitions the settings that partition 0 has, where they differ. Raises Unavailable."""
-        topic = self._engine.topic(name)
+        """Give the config of partition 0 to the partitions of this topic that have another. Raises Unavailable."""
+        topic = self._logs.topic(name)
         behind = [each for each in topic.others if each.config != topic.config]
-        if behind and topic.topic_id not in self._engine.changing:
-            await self._exclusively((topic, *topic.others), self.growth.follow(behind, topic.config))
+        if behind and topic.topic_id not in self._logs.changing:
+            await self._exclusively((topic, *topic.others), self._follow(behind, topic.config))
 
-    async def change(self, topic: Topic, config: TopicConfig, *, paused: bool | None = None) -> None:
-        """The settings of one partition; durable on return. Nobody writes to it meanwhile."""
-        engine, log = self._engine, topic.log
-        shard = engine.shards[log.shard]
+    async def _follow(self, behind: Sequence[Topic], config: TopicConfig) -> None:
+        for each in behind:
+            await self._change(each, config)
+
+    async def _change(self, topic: Topic, config: TopicConfig, *, paused: bool | None = None) -> None:
+        """Replace the config of one partition; durable on return. Nobody writes to it meanwhile."""
+        logs, log = self._logs, topic.log
+        shard = logs.shards[log.shard]
         shard.refuse_when_full()
-        await engine.consumers.check_change(topic, config)
-        if log.topic_id in engine.pending_losses:
-            await announce_losses(engine, log)
+        await self.consumers.check_change(topic, config)
+        if log.topic_id in logs.unannounced_losses:
+            await logs.announce_losses(log)
         leases = await self._leases_to_write(topic, config)
         if topic.config.ttl_ms and topic.config.ttl_ms != config.ttl_ms:
-            # By the old ttl, and in the log in front of the new one: nobody was given it any more, and nobody will be.
-            await engine.expiry.expire_if_possible(topic)
+            # No read gives records that the old ttl has expired. They are evicted ahead of the new ttl in the log, so
+            # that no later read gives them again.
+            await self._expiry.expire_if_possible(topic)
         pending: list[asyncio.Future[int | None]] = []
         if log.ephemeral and config.durability is not Durability.EPHEMERAL:
             pending = self._write_out(log)
@@ -207,52 +334,52 @@ class TopicAdmin:
             *(value for value, _ in leases),
         ]
         nodes = ["", *(node for _, node in leases)]
-        while (over := over_caps(config, log, 0, 0)) is not None:  # what has gone meanwhile makes room as well
+        while (over := over_caps(config, log, 0, 0)) is not None:  # records may have gone during a load
             planned = log.plan_eviction(*over)
             if isinstance(planned, Eviction):
                 values.append(eviction(config, log, planned))
                 nodes.append("")
                 break
-            await engine.segments.load_to_evict(log, planned)
+            await self._details.load_to_evict(log, planned)
         before, after = topic.config.durability, config.durability
         if before is not after and (before is Durability.FSYNC or after is Durability.EPHEMERAL):
-            # Nothing beyond the head was handed out. Of the class that it had a start would know; of the new one it
-            # could not, and would announce a loss.
+            # No seq above the head was assigned. A start knows that of a log of the old class; of the new class it
+            # could not know it, and would announce a loss.
             values.append(control.HeadWatermark(reserved=log.assigned_head))
             nodes.append("")
         if log.ephemeral:
             cursors = self._cursors(topic)
             values += cursors
             nodes += [""] * len(cursors)
-        encoded = encode_controls(values, topic.topic_id, engine.now_ms(), nodes=nodes)
-        pending.append(engine.submit_controls(log, encoded, generation=shard.generation))
+        encoded = encode_controls(values, topic.topic_id, logs.now_ms(), nodes=nodes)
+        pending.append(logs.submit_controls(log, encoded, generation=shard.generation))
         await asyncio.gather(*pending)
-        await engine.expiry.expire_if_possible(topic)  # the config is changed, whatever comes of this
+        await self._expiry.expire_if_possible(topic)  # the config is changed even if this fails
 
     def _cursors(self, topic: Topic) -> list[control.RouterCursor]:
-        """Of routers into a topic that was in memory only: from here on the log says how far they have come."""
+        """The cursors of routers into a topic that was in memory only: from now on its log has them."""
         return [
             control.RouterCursor(router_id=router.router_id, source_seq=router.cursor)
-            for router in self._engine.catalog.routes.into.get(topic.topic_id, ())
+            for router in self._logs.catalog.routes.into.get(topic.topic_id, ())
         ]
 
     async def _leases_to_write(self, topic: Topic, config: TopicConfig) -> list[tuple[control.Lease, str]]:
-        """Leases that were in memory only and are to be durable from now on: all that is known of jobs."""
+        """The leases that were in memory only and are durable from now on."""
         table = topic.log.queue
         if table is None or topic.leases_durable or not leases_durable(config):
             return []
-        await self._engine.queues.queue_of(topic).quiet()
+        await self.queues.quiet(topic)
         return lease_frames(table)
 
     def _write_out(self, log: Log) -> list[asyncio.Future[int | None]]:
         """An ephemeral log becomes durable: what memory holds goes to the WAL, ahead of the config that says so."""
-        engine = self._engine
-        generation = engine.shards[log.shard].generation
+        logs = self._logs
+        generation = logs.shards[log.shard].generation
 
         def submit(encoded: EncodedUnit) -> asyncio.Future[int | None]:
-            return engine.submit_controls(log, encoded, generation=generation)
+            return logs.submit_controls(log, encoded, generation=generation)
 
-        now = engine.now_ms()
+        now = logs.now_ms()
         pending: list[asyncio.Future[int | None]] = []
         if log.marks.floors or log.marks.loss:
             marks = control.EvictWatermark(floors=dict(log.marks.floors), loss=list(log.marks.loss))
@@ -265,7 +392,7 @@ class TopicAdmin:
         if log.tail.dead is not None:
             gone.append(control.Delete(bound_head=log.head, seqs=log.tail.dead_seqs()))
         if (earliest := log.earliest_seq) > log.marks.live_floor:
-            # The newest batch was written, so that its seqs count as used, also when the index knows it no more.
+            # The newest batch was written even if the index has dropped it, so that its seqs count as used.
             gone.append(control.Delete(bound_head=log.head, before_seq=earliest))
         pending += [submit(encode_controls([each], log.topic_id, now)) for each in gone]
         return pending
@@ -273,37 +400,42 @@ class TopicAdmin:
     # -- deleting ----------------------------------------------------------------------------------------------------
 
     async def delete(self, name: str, *, if_empty: bool) -> list[str] | None:
-        """Delete the topic and everything in it; names of the routers that went with it, None when there is no topic.
+        """Delete the topic and everything in it. Durable on return.
 
-        Durable on return.
+        Returns the names of the routers that were deleted with it; None when there is no topic.
         """
         check_topic_name(name)
-        if if_empty and (found := self._engine.catalog.topics.get(name)) is not None:
-            await self._engine.expiry.let_expire((found,))  # it holds nothing that a read would give
+        if if_empty and (found := self._logs.catalog.topics.get(name)) is not None:
+            await self._expiry.let_expire((found,))  # expired records do not count as held
         while True:
-            topic = self._engine.catalog.topics.get(name)
+            topic = self._logs.catalog.topics.get(name)
             if topic is None:
                 return None
-            changing = self._engine.changing.get(topic.topic_id)
+            changing = self._logs.changing.get(topic.topic_id)
             if changing is None:
                 break
             await asyncio.wait([changing])
-        parts = list(self._engine.catalog.parts.get(topic.topic_id, {}).values())
+        parts = list(self._logs.catalog.parts.get(topic.topic_id, {}).values())
         held = topic.log.assigned_count + sum(part.log.assigned_count for part in parts)
         if if_empty and held:
             raise TopicNotEmpty(f"{name} still holds {held} records.", count=held)
-        await self._exclusively((topic, *parts), self.growth.delete_all(self.growth.delete(topic), parts))
+        await self._exclusively((topic, *parts), self._delete_all(self._submit_deletion(topic), parts))
         for each in (topic, *parts):
-            self._engine.reservations.forget(each.topic_id)
+            self._reservations.forget(each.topic_id)
         return sorted(router.name for router in topic.routers_removed)
+
+    async def _delete_all(self, done: asyncio.Future[int | None], parts: list[Topic]) -> None:
+        """`done`: the deletion of partition 0, with which the whole topic is gone."""
+        await done
+        await _wait_deleted([self._submit_deletion(part) for part in parts])
 
     async def _wait_unchanged(self, name: str) -> Topic:
         """The topic, when it is not being changed and its log's queue has room. Raises TopicNotFound, WalSaturated."""
         while True:
-            topic = self._engine.topic(name)
-            shard = self._engine.shards[topic.log.shard]
-            if (changing := self._engine.changing.get(topic.topic_id)) is not None:
-                # What is being written out of memory is decided: a delete that came between would be forgotten.
+            topic = self._logs.topic(name)
+            shard = self._logs.shards[topic.log.shard]
+            if (changing := self._logs.changing.get(topic.topic_id)) is not None:
+                # What a change writes out of memory is decided: a delete that came between would be forgotten.
                 await asyncio.wait([changing])
             elif topic.log.in_memory_only or shard.has_room(1, 0):
                 return topic
@@ -311,48 +443,50 @@ class TopicAdmin:
                 await shard.wait_room(1, 0)
 
     async def _looked_up(self, log: Log, value: control.Delete, encoded: EncodedUnit) -> EncodedUnit:
-        """The unit, with what its Delete wants of the segments: found now, off the loop."""
-        engine, held, last = self._engine, log.held, log.delete_end(value)
+        """The unit with the records of segments that its Delete wants, which are looked up off the loop."""
+        held, last = log.held, log.delete_end(value)
         if value.match is None and value.seqs is None:
             floor = log.marks.live_floor
             while (segment := held.wants(floor, last + 1, floor)) is not None:
-                await engine.segments.load(log, segment)
+                await self._details.load(log, segment)
                 floor = log.marks.live_floor
             return encoded
+        access = held.access
+        assert access is not None  # set with the catalog at recovery
         while True:
             found = Found(held.flushed, [], [])
             gone = False
             for wanted in plan(held, value, log.marks.live_floor, last):
                 try:
-                    job = partial(look_up, engine.store, log.topic_id, wanted, 0, last)
-                    seqs, sizes = await look_into(engine.logs, log, wanted.segment, job)
+                    job = partial(look_up, access, log.topic_id, wanted, 0, last)
+                    seqs, sizes = await look_into(self._logs, log, wanted.segment, job)
                 except SegmentGone:
-                    gone = True  # dropped or rewritten just now: from the beginning
+                    gone = True  # dropped or rewritten meanwhile: start again
                     break
                 found.seqs.extend(seqs)
                 found.sizes.extend(sizes)
             if found.flushed == held.flushed and not gone:
                 break
-        return _knowing(encoded, LookedUp(value, found))
+        return _with_found(encoded, LookedUp(value, found))
 
     async def delete_jobs(self, topic: Topic, request: control.Delete, known: LookedUp | None, *, sync: bool) -> None:
-        """Carry out a Delete{seqs}; as durable on return as the topic, or synced.
+        """Delete jobs by seq; on return as durable as the topic, or synced.
 
-        `known`: the same Delete, with what it wants of segments. Raises Unavailable.
+        `known`: the same Delete with its records of segments looked up. Raises Unavailable.
         """
-        engine, log = self._engine, topic.log
+        logs, log = self._logs, topic.log
         if log.in_memory_only:
-            await engine.queues.commit(topic, [request])
+            await self.queues.commit(topic, [request])
             return
-        encoded, needs_sync = self.deletion(topic, request, known, engine.now_ms(), sync=sync)
+        encoded, needs_sync = self.deletion(topic, request, known, logs.now_ms(), sync=sync)
         if known is None and request.seqs and min(request.seqs) <= log.held.flushed:
             encoded = await self._looked_up(log, request, encoded)
-        shard = engine.shards[log.shard]
+        shard = logs.shards[log.shard]
         while not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
             await shard.wait_room(encoded.frames, len(encoded.payload))
-        if engine.catalog.by_id.get(topic.topic_id) is not topic:
+        if logs.catalog.by_id.get(topic.topic_id) is not topic:
             raise TopicNotFound(topic.name)
-        await asyncio.shield(engine.submit_controls(log, encoded, frees=True, needs_sync=needs_sync))
+        await asyncio.shield(logs.submit_controls(log, encoded, frees=True, needs_sync=needs_sync))
 
     def deletion(
         self,
@@ -363,22 +497,22 @@ class TopicAdmin:
         *,
         sync: bool = False,
     ) -> tuple[EncodedUnit, bool]:
-        """The unit of a Delete{seqs}, and whether it is to be synced."""
+        """The unit of a Delete by seq, and whether it has to be synced."""
         needs_sync = sync or topic.config.durability is Durability.FSYNC
         encoded = encode_controls([request], topic.topic_id, now_ms, durable=needs_sync)
-        return encoded if known is None else _knowing(encoded, known), needs_sync
+        return encoded if known is None else _with_found(encoded, known), needs_sync
 
     async def set_paused(self, topic: Topic, paused: bool) -> None:
-        """A queue hands out nothing while it is paused. Durable on return."""
-        # Of a stopped shard nobody knows what the next start will find: perhaps a change that is not seen here.
-        if topic.paused != paused or self._engine.shards[topic.log.shard].log.failed is not None:
-            await self._exclusively((topic,), self.change(topic, topic.config, paused=paused))
+        """Pause or resume a queue: a paused queue delivers nothing. Durable on return."""
+        # Nobody knows what the next start finds in a stopped shard: perhaps a change that is not seen here.
+        if topic.paused != paused or self._logs.shards[topic.log.shard].log.failed is not None:
+            await self._exclusively((topic,), self._change(topic, topic.config, paused=paused))
 
     async def delete_records(self, name: str, before_seq: int | None, match: TagMatch | None) -> DeletedRecords:
         """Remove records for good and silently; as durable on return as the topic is."""
         if before_seq is None and match is None:
             raise InvalidRequest("Give before_seq or match.", field="before_seq")
-        engine = self._engine
+        logs = self._logs
         topic = await self._wait_unchanged(name)
         log = topic.log
         value = control.Delete(
@@ -388,9 +522,9 @@ class TopicAdmin:
             deleted = log.delete(value)
         else:
             needs_sync = topic.config.durability is Durability.FSYNC
-            encoded = encode_controls([value], log.topic_id, engine.now_ms(), durable=needs_sync)
+            encoded = encode_controls([value], log.topic_id, logs.now_ms(), durable=needs_sync)
             encoded = await self._looked_up(log, value, encoded)
-            done = engine.submit_controls(log, encoded, frees=True, needs_sync=needs_sync)
+            done = logs.submit_controls(log, encoded, frees=True, needs_sync=needs_sync)
             deleted = await asyncio.shield(done) or 0
         return DeletedRecords(
             topic=name,
@@ -402,9 +536,18 @@ class TopicAdmin:
         )
 
 
-def _knowing(encoded: EncodedUnit, known: LookedUp) -> EncodedUnit:
-    """The unit with what its Delete, the first of its frames, wants of segments."""
+def _with_found(encoded: EncodedUnit, known: LookedUp) -> EncodedUnit:
+    """The unit with what was looked up for its Delete, the first of its frames."""
     step, *others = encoded.unit.steps
     assert isinstance(step, ControlStep)
-    knowing = ControlStep(step.type, step.topic_id, step.ts, known, step.node)
-    return EncodedUnit(Unit(encoded.unit.batch, [knowing, *others]), encoded.payload, encoded.frames)
+    first = ControlStep(step.type, step.topic_id, step.ts, known, step.node)
+    return EncodedUnit(Unit(encoded.unit.batch, [first, *others]), encoded.payload, encoded.frames)
+
+
+async def _wait_deleted(pending: list[asyncio.Future[int | None]]) -> None:
+    """Wait for deletions of partitions; the next start repeats those that fail."""
+    for outcome in await asyncio.gather(*pending, return_exceptions=True):
+        if isinstance(outcome, StorageError):
+            _log.warning("partition_not_deleted", error=str(outcome))
+        elif isinstance(outcome, BaseException):
+            raise outcome

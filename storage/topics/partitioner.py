@@ -1,7 +1,7 @@
-"""Writes to a topic as a whole: which of its partitions they go to.
+"""Chooses the partition of a write to a topic.
 
-A write goes to one partition: the one asked for; else the one that knows its idempotency key; else partition 0 if an
-`expected_seq` is to be met; else where the tags of its records belong; else to one after the other.
+In this order: the partition that the write asks for; the one that knows its idempotency key; partition 0 if the write
+has an `expected_seq`; the one that the tags of its records map to; the next one, round robin.
 
 Source: docs/reference/api.md#partitions.
 """
@@ -9,27 +9,45 @@ Source: docs/reference/api.md#partitions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from storage.config import TopicConfig
 from storage.errors import InvalidRequest
+from storage.log.logs import Logs
 from storage.records.partitions import address, partition_of_tags
-from storage.records.values import Appended, NewRecord, PlainRecords
+from storage.records.values import Appended, NewRecord, PlainRecords, TopicState
 from storage.state.catalog import Topic
 from storage.state.keys import key_digest
 
-if TYPE_CHECKING:
-    from storage.engine import Engine
+
+class Topics(Protocol):
+    """The topics of an engine, as writes to them need them: `storage.engine.Engine`."""
+
+    logs: Logs
+
+    async def put_topic(self, name: str, config: TopicConfig | None = None) -> tuple[TopicState, bool]: ...
+
+    async def append(
+        self,
+        name: str,
+        records: Sequence[NewRecord] | PlainRecords,
+        *,
+        node: str | None = None,
+        idempotency_key: str | None = None,
+        idempotency_strict: bool = False,
+        create: bool = True,
+        expected_seq: int | None = None,
+    ) -> Appended: ...
 
 
-def needs_choice(engine: Engine, name: str, partition: int | None, config: TopicConfig | None) -> bool:
-    """Whether `append` here is to be used: the topic has several partitions, or may come to have them, or one is
-    asked for that an ordinary topic has not."""
-    return bool(partition) or name in engine.catalog.partitioned or (config is not None and config.partitions > 1)
+def needs_choice(topics: Topics, name: str, partition: int | None, config: TopicConfig | None) -> bool:
+    """Whether a write needs `append` of this module: the topic has several partitions or may get them, or the write
+    asks for a partition above 0."""
+    return bool(partition) or name in topics.logs.catalog.partitioned or (config is not None and config.partitions > 1)
 
 
 async def append(
-    engine: Engine,
+    topics: Topics,
     name: str,
     records: Sequence[NewRecord] | PlainRecords,
     *,
@@ -41,21 +59,21 @@ async def append(
     config: TopicConfig | None = None,
     expected_seq: int | None = None,
 ) -> Appended:
-    """As `Engine.append`, for any number of partitions; the answer says which.
+    """`Engine.append` for any number of partitions; the answer names the one that was chosen.
 
-    Raises InvalidRequest for a partition that there is not, and for tags that do not belong together.
+    Raises InvalidRequest for a partition that does not exist, and for tags that map to different partitions.
     """
-    topic = engine.catalog.topics.get(name)
+    topic = topics.logs.catalog.topics.get(name)
     created = False
     if topic is None and create and config is not None and config.partitions > 1:
-        _, created = await engine.put_topic(name, config)  # else another write was faster, and its config counts
-    topic = engine.topic(name) if topic is None or topic.provisional else topic
+        _, created = await topics.put_topic(name, config)  # else another write was first, and its config counts
+    topic = topics.logs.topic(name) if topic is None or topic.provisional else topic
     digest = None if idempotency_key is None else key_digest(idempotency_key)
-    chosen = _choose(engine, topic, records, partition, digest, expected_seq)
+    chosen = _choose(topics.logs, topic, records, partition, digest, expected_seq)
     if digest is not None:
         topic.routed.setdefault(digest, []).append(chosen)
     try:
-        done = await engine.append(
+        done = await topics.append(
             address(name, chosen),
             records if isinstance(records, PlainRecords) else list(records),
             node=node,
@@ -76,37 +94,37 @@ async def append(
 
 
 def _choose(
-    engine: Engine,
+    logs: Logs,
     topic: Topic,
     records: Sequence[NewRecord] | PlainRecords,
     partition: int | None,
     digest: bytes | None,
     expected_seq: int | None,
 ) -> int:
-    there = 1 + len(topic.others)
-    if partition is not None and partition >= there:
-        raise InvalidRequest(f"partition: {topic.name} has {there}, counted from 0.", field="partition")
-    if digest is not None and (known := _knowing(engine, topic, digest)) is not None:
+    count = 1 + len(topic.others)
+    if partition is not None and partition >= count:
+        raise InvalidRequest(f"partition: {topic.name} has {count}, counted from 0.", field="partition")
+    if digest is not None and (known := _known_to(logs, topic, digest)) is not None:
         return known
-    if partition is not None or there == 1 or expected_seq is not None:
+    if partition is not None or count == 1 or expected_seq is not None:
         return partition or 0
     tags = () if isinstance(records, PlainRecords) else (record.tag for record in records)
-    by_tag = partition_of_tags(tags, there)
+    by_tag = partition_of_tags(tags, count)
     if by_tag is not None:
         return by_tag
-    chosen = topic.next_partition % there
+    chosen = topic.next_partition % count
     topic.next_partition = chosen + 1
     return chosen
 
 
-def _knowing(engine: Engine, topic: Topic, digest: bytes) -> int | None:
-    """The partition that a write with this key went to, or is on its way to."""
+def _known_to(logs: Logs, topic: Topic, digest: bytes) -> int | None:
+    """The partition that has a write with this key, committed or in flight."""
     if (routed := topic.routed.get(digest)) is not None:
         return routed[0]
-    now_ms, window_ms = engine.now_ms(), topic.config.idempotency_window_ms
+    now_ms, window_ms = logs.now_ms(), topic.config.idempotency_window_ms
     for part in (topic, *topic.others):
         keys = part.log.keys
-        under_way = (part.topic_id, digest) in engine.pending_keys
+        under_way = (part.topic_id, digest) in logs.pending_keys
         if under_way or (keys is not None and keys.find(digest, now_ms, window_ms) is not None):
             return part.partition
     return None

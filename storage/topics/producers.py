@@ -1,8 +1,8 @@
-"""Idempotent producers of an engine: their ids, and what of each log's table a write has to go by.
+"""Idempotent producers of an engine: their ids, and the checks of a write against each log's table of producers.
 
-Ids are handed out of blocks that are reserved in the log first, so that none is handed out twice; they grow with the
-clock besides, so that not even a directory brought back from a backup gives one of those again that were handed out
-since. All methods belong to the loop that started the engine.
+Ids come from blocks that are reserved in the log first, so none is given twice. They also grow with the clock, so that
+a directory restored from a backup does not give ids again that were given after the backup. All methods belong to the
+loop that started the engine.
 
 Source: docs/guides/kafka.md#producing-and-consuming.
 """
@@ -26,20 +26,20 @@ BLOCK = 1000
 
 
 class Producers:
-    """See the module."""
+    """Gives ids to producers, and recognises batches that came before."""
 
     def __init__(self, logs: Logs, states: States) -> None:
         self._logs = logs
         self._states = states
         self._next = self._end = 0
         self._claiming = asyncio.Lock()
-        #: Batches on their way, by topic_id and first seq.
+        #: Batches in flight, by topic_id and first seq.
         self.pending: dict[tuple[int, int], asyncio.Future[int | None]] = {}
 
     # -- ids -----------------------------------------------------------------------------------------------------------
 
     async def claim(self) -> tuple[int, int]:
-        """(producer id, epoch 0), never handed out before, whatever crashed. Raises Unavailable."""
+        """(producer id, epoch 0), never given before, across crashes too. Raises Unavailable."""
         self._logs.check_open()
         async with self._claiming:
             if self._next >= self._end:
@@ -48,7 +48,7 @@ class Producers:
             return self._next - 1, 0
 
     async def bump(self, producer_id: int, epoch: int) -> tuple[int, int]:
-        """(the same id, the next epoch), or where there is none a new id: the producer's sequences begin at 0 again."""
+        """(the same id, the next epoch), or a new id if there is no next epoch: sequences begin at 0 again."""
         if not (0 <= producer_id <= MAX_PRODUCER_ID and 0 <= epoch < MAX_EPOCH - 1):
             return await self.claim()
         self._logs.check_open()
@@ -64,7 +64,7 @@ class Producers:
     # -- batches -------------------------------------------------------------------------------------------------------
 
     def check(self, batch: ProducerBatch) -> None:
-        """Raises InvalidRequest for numbers that no producer has."""
+        """Raises InvalidRequest for numbers out of range."""
         fits = 0 <= batch.producer_id <= MAX_PRODUCER_ID and 0 <= batch.epoch <= MAX_EPOCH
         if not fits or not 0 <= batch.base_sequence <= MAX_SEQUENCE:
             raise InvalidRequest(
@@ -78,8 +78,7 @@ class Producers:
         return log.producers.known(batch, count, self._logs.now_ms(), self._logs.options.producer_id_expiration_ms)
 
     async def answer(self, log: Log, batch: ProducerBatch, count: int) -> Sent | None:
-        """The same, once it is sure: of a batch that is on its way the outcome is waited for, which may be that it has
-        failed."""
+        """The same, after the outcome of a batch in flight, which may fail."""
         while True:
             sent = self.known(log, batch, count)
             pending = None if sent is None else self.pending.get((log.topic_id, sent.first_seq))
@@ -88,7 +87,7 @@ class Producers:
             await asyncio.wait([pending])
 
     def assign(self, log: Log, batch: ProducerBatch, count: int, first_seq: int, ts: int) -> None:
-        """The batch goes on its way. There may be one producer more now, and then one may have to go."""
+        """The batch is in flight. If its producer is new and there are too many, the log forgets one."""
         if log.producers is None:
             log.producers = ProducerTable()
         usage = self._logs.catalog.usage
@@ -99,7 +98,7 @@ class Producers:
         log.producers.assign(batch, count, first_seq, ts)
 
     def expire(self, log: Log) -> None:
-        """Forget those of a log that were idle for too long."""
+        """Forget producers of a log that were idle for too long."""
         if log.producers is None:
             return
         gone = log.producers.expire(self._logs.now_ms(), self._logs.options.producer_id_expiration_ms)

@@ -1,4 +1,4 @@
-"""Values that others keep in an logs, durably (see `storage.state.state_table`).
+"""Values that other parts keep in the log, durably (see `storage.state.state_table`).
 
 Source: docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
@@ -21,7 +21,7 @@ MAX_NAME_BYTES = 1024
 
 
 class States:
-    """The values of an engine that belong to no log, and the writing of those of logs. All methods are the loop's."""
+    """The values that belong to no log, and how the values of logs are written. All methods belong to the loop."""
 
     def __init__(self, logs: Logs) -> None:
         self._logs = logs
@@ -35,7 +35,7 @@ class States:
         return self._logs.catalog.states.table.items(kind)
 
     async def put(self, kind: str, key: str, value: bytes) -> None:
-        """Durable on return; what was put last counts, also where others still wait. A cancelled call goes on.
+        """Durable on return; the last value that was put counts, even while others wait. A cancelled call goes on.
 
         Raises InvalidRequest, LimitReached (detail.limit max_states), Unavailable: of these only StorageFailed leaves
         open which value the next start finds.
@@ -50,13 +50,13 @@ class States:
         await self._write(control.State(kind=kind, key=key, value=value), frees=False)
 
     async def delete(self, kind: str, key: str) -> None:
-        """Durable on return; also where there is none, for one may be on its way. A cancelled call goes on."""
+        """Durable on return; writes even if there is no value, for one may be in flight. A cancelled call goes on."""
         self._logs.check_open()
         check_state(kind, key, b"", 0)
         await self._write(control.State(kind=kind, key=key), frees=True)
 
     async def put_of_log(self, topic: Topic, kind: str, key: str, value: bytes) -> None:
-        """Of a log: it goes with the log. Applied on return, and durable with what is synced next, for nobody is told.
+        """A value of a log, deleted with the log. Applied on return, and durable with the next sync.
 
         Raises InvalidRequest, Unavailable.
         """

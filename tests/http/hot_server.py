@@ -26,7 +26,7 @@ from broker.server.server import BrokerServer
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine, TopicConfig
-from storage.log.coalescer import PendingAppend
+from storage.log.append import PendingAppend
 from storage.metric_table import Sample
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import DATA, options
@@ -157,7 +157,7 @@ class HotServer:
 
     def _count_together(self) -> None:
         """Those of one record go with others that came with them; tried together, then maybe each by itself."""
-        engine, together = self.engine, self.engine.coalescer
+        engine, together = self.engine, self.engine.appender
         try_append_coalesced, attempt = engine.try_append_coalesced, together._attempt  # pyright: ignore[reportPrivateUsage]
         direct: set[Any] = set()
 

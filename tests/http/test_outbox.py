@@ -15,8 +15,8 @@ from broker.api.routes.work import Outbox
 from broker.memory.memory import Memory
 from broker.settings import Settings
 from storage.errors import ShuttingDown
+from storage.queues.lease_queue import ClaimedJob
 from storage.records.values import StoredRecord
-from storage.state.queues.values import ClaimedJob
 from tests.http.test_long_poll import until
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from storage.log.validation import MAX_DELAY_MS
-from storage.queues.checks import MAX_ATTEMPT_KEY_BYTES, MAX_REASON_BYTES
+from storage.queues.queues import MAX_ATTEMPT_KEY_BYTES, MAX_REASON_BYTES
 from tests.http.calls import JSON, refused, refused_field
 from tests.http.queue_calls import queue
 

@@ -165,6 +165,7 @@ async def test_a_failed_sync_stops_the_shard_for_good(
     safe = await content(engine)
     kind = {IoBackend.FD: PosixFile, IoBackend.MMAP: MmapFile, IoBackend.IO_URING: UringFile}[backend]
     with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
         patch.setattr(kind, "datasync", fail)
         if kind is UringFile:
             run = UringFile._run

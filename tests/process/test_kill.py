@@ -45,7 +45,6 @@ SEGMENTS: dict[str, Any] = {
     "segment_max_events": 100,
     "checkpoint_records": 50,
     "checkpoint_interval_ms": 100,
-    "absorb_process_records": 30,
     "max_open_segments": 8,
 }
 SEGMENT_ROUNDS = 30 if SOAK else 3

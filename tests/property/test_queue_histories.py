@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from storage import Durability, Engine, ReadQuery, TopicConfig
 from storage.errors import LeaseLost, StorageError, TopicNotFound
-from storage.state.queues.values import ClaimedJob
+from storage.queues.lease_queue import ClaimedJob
 from tests.support.queue_check import check
 from tests.support.queue_history import (
     Act,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage.engine import Engine
 from storage.log.writer import Shard
 from storage.queues import reading
 from storage.queues.read_ahead import ReadAhead
+from storage.reads.reader import Reader
 from storage.state.catalog import Topic
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import claim_seqs, turns, with_jobs
@@ -25,13 +25,13 @@ async def test_behind_a_pause_nothing_is_given(
     disk = asyncio.Event()
     read = reading.read
 
-    async def read_slowly(core: Engine, topic: Topic, seqs: Sequence[int]) -> reading.Found:
+    async def read_slowly(reader: Reader, topic: Topic, seqs: Sequence[int]) -> reading.Found:
         await disk.wait()
-        return await read(core, topic, seqs)
+        return await read(reader, topic, seqs)
 
     monkeypatch.setattr(reading, "cached", lambda *_: None)
     monkeypatch.setattr(reading, "read", read_slowly)
-    monkeypatch.setattr(ReadAhead, "read", lambda ahead, *asked: read_slowly(engine, *asked))  # pyright: ignore
+    monkeypatch.setattr(ReadAhead, "read", lambda ahead, *asked: read_slowly(engine.reader, *asked))  # pyright: ignore
     claiming = asyncio.create_task(claim_seqs(engine, 2))
     await machine.clock.advance(jitter_ms)
     pausing = asyncio.create_task(engine.queues.pause("q"))

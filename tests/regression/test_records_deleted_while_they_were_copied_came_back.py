@@ -37,7 +37,7 @@ async def test_records_deleted_between_copy_and_mark_stay_deleted(power: bool, m
         marks = any(isinstance(getattr(step, "value", None), control.CheckpointMark) for step in encoded.unit.steps)
         return (meanwhile if marks else submit)(shard, topic_id, encoded, **more)
 
-    monkeypatch.setattr(engine, "submit_unit", watched)
+    monkeypatch.setattr(engine.logs, "submit_unit", watched)
     await engine.flusher.flush_all()
     assert between == 1
     assert await seqs(engine, "t") == []

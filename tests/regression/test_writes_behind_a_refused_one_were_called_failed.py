@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from storage.errors import StorageFull
-from storage.log.shard_log import ShardLog
 from storage.log.submission import Submission, Unit
+from storage.log.writer import ShardLog
 from tests.support.crash_run import SMALL
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import SimDisk
@@ -20,7 +20,8 @@ def _write(generation: int) -> Submission:
 def test_it_is_told_that_nothing_was_stored() -> None:
     disk, settled = SimDisk(), list[Submission]()
     disk.write_file("/wal/x", b"")
-    log = ShardLog(disk, "/wal", 0, SMALL, FakeClock(), settled.extend, lambda job: job())
+    log = ShardLog(disk, "/wal", 0, SMALL, FakeClock(), lambda job: job())
+    log.on_written = settled.extend
     log.open(1)
     disk.capacity_bytes = disk.used_bytes
     log.commit([_write(0)])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from storage import Durability, TopicConfig
-from storage.state.cache import ENTRY_BYTES
+from storage.log.publisher import CACHE_ENTRY_BYTES
 from tests.unit.storage.machine import Machine, data, log_of, record
 
 
 async def test_they_are_in_the_tail_cache_and_leave_it_like_any_other() -> None:
     async with Machine() as machine:
-        room = 300 + 5 * ENTRY_BYTES
+        room = 300 + 5 * CACHE_ENTRY_BYTES
         engine = await machine.start(tail_cache_bytes=room)
         await engine.put_topic("t", TopicConfig(durability=Durability.EPHEMERAL))
         for n in range(20):
@@ -18,5 +18,5 @@ async def test_they_are_in_the_tail_cache_and_leave_it_like_any_other() -> None:
         await engine.put_topic("t", TopicConfig(durability=Durability.DISK))
         kept = log_of(engine, "t").cached
         assert 0 < len(kept) < 10
-        assert sum(len(payload) + ENTRY_BYTES for payload, _ in kept.values()) == engine.cache.bytes <= room
+        assert sum(len(payload) + CACHE_ENTRY_BYTES for payload, _ in kept.values()) == engine.cache.bytes <= room
         assert await data(engine, "t") == list(range(20))

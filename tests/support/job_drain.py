@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from storage import Engine
-from storage.state.queues.values import ClaimedJob, JobState
+from storage.queues.lease_queue import ClaimedJob
+from storage.state.queues.values import JobState
 from tests.support.crash_ledger import Outcome
 from tests.support.crash_view import view
 from tests.support.job_check import listing

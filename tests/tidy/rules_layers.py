@@ -1,8 +1,8 @@
 """The layers of storage: a module imports from its own layer and from those below it, never from above.
 
 The names are those of the packages and modules directly below storage/; what is on one line is one layer, and the
-packages on it do not import one another. An import for type checkers alone does not count where it names the engine:
-parts are still given the engine itself.
+packages on it do not import one another. An import for type checkers alone counts like any other: a part that is given
+the engine says nothing of what it uses.
 """
 
 from __future__ import annotations
@@ -32,24 +32,15 @@ LAYERS: Final = (
 #: In these layers, modules may import one another.
 _LOOSE: Final = (0, len(LAYERS) - 1)
 _LAYER_OF: Final = {name: number for number, line in enumerate(LAYERS) for name in line.split()}
-_ENGINE: Final = "storage.engine"
 
 
-def runtime_imports(source: Source) -> Iterator[tuple[int, str, bool]]:
-    """(line, dotted name of a module, whether for type checkers alone) of what a file imports from storage."""
-
-    def visit(node: ast.AST, typing: bool) -> Iterator[tuple[int, str, bool]]:
-        for child in ast.iter_child_nodes(node):
-            alone = typing or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test))
-            if isinstance(child, ast.ImportFrom) and child.module and within(child.module, "storage"):
-                for alias in child.names:
-                    yield child.lineno, f"{child.module}.{alias.name}", alone
-            elif isinstance(child, ast.Import):
-                for alias in child.names:
-                    yield child.lineno, alias.name, alone
-            yield from visit(child, alone)
-
-    yield from visit(ast.parse(source.text), False)
+def storage_imports(source: Source) -> Iterator[tuple[int, str]]:
+    """(line, dotted name of a module) of what a file imports from storage, for type checkers too."""
+    for node in ast.walk(ast.parse(source.text)):
+        if isinstance(node, ast.ImportFrom) and node.module and within(node.module, "storage"):
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
 
 
 def family(module: str) -> str:
@@ -65,9 +56,9 @@ def layer_problems(source: Source) -> list[str]:
     if own not in _LAYER_OF:
         return [f"{source.path}: {own} has no layer: say in tests/tidy/rules_layers.py what it may import"]
     problems: list[str] = []
-    for line, name, typing in runtime_imports(source):
+    for line, name in storage_imports(source):
         other = family(name)
-        if not within(name, "storage") or other == own or (typing and within(name, _ENGINE)):
+        if not within(name, "storage") or other == own:
             continue
         above = _LAYER_OF.get(other, len(LAYERS)) - _LAYER_OF[own]
         if above > 0 or (above == 0 and _LAYER_OF[own] not in _LOOSE):

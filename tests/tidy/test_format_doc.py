@@ -26,7 +26,7 @@ from storage.state.consumers.section import ConsumerSection
 from storage.state.consumers.values import ConsumerConfig
 from storage.state.manifest import SegmentState
 from storage.state.producer_table import ProducerSection
-from storage.state.queues.job import TABLE
+from storage.state.queues.leases import TABLE
 from storage.state.queues.section import MovesSection, QueueSection
 from storage.state.routers.router import Definition
 from storage.state.routers.section import RouterSection

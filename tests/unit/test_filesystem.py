@@ -170,6 +170,33 @@ def test_a_write_larger_than_one_call_takes_is_written_and_synced(place: Place) 
     assert file.pread(4, 0) == b"\0xyx"
 
 
+@pytest.mark.parametrize("taken", [0, 1, 7, 11])
+def test_a_short_write_is_completed_before_the_sync(
+    tmp_path: Path, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system may write less than it was given: the rest is written, and only then is anything synced."""
+    pwritev, fdatasync = os.pwritev, os.fdatasync
+    steps: list[str] = []
+
+    def short(fd: int, buffers: list[bytes], offset: int) -> int:
+        if "short" in steps:
+            return pwritev(fd, buffers, offset)
+        steps.append("short")
+        return pwritev(fd, [b"".join(buffers)[:taken]], offset)
+
+    def synced(fd: int) -> None:
+        steps.append("sync")
+        fdatasync(fd)
+
+    monkeypatch.setattr(os, "pwritev", short)
+    monkeypatch.setattr(os, "fdatasync", synced)
+    file = PosixFileSystem().open(str(tmp_path / "f"), create=True)
+    file.write_and_sync([b"first", b"second"], 3, lambda: steps.append("between"))
+    assert file.pread(100, 0) == bytes(3) + b"firstsecond"
+    assert steps == ["short", "between", "sync"]
+    file.close()
+
+
 def test_nothing_is_written_and_synced_as_well(place: Place) -> None:
     file = place.fs.open(place.make("f", b"abc"))
     file.write_and_sync([], 1, lambda: None)

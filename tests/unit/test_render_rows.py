@@ -14,9 +14,9 @@ from broker.api import render, render_queues
 from storage.format import segment_frame, wal_frame
 from storage.format.binary import binary_body
 from storage.format.wal_frame import FrameType
+from storage.queues.lease_queue import ClaimedBatch
 from storage.records.frame_records import ChainedRecords, FrameRecords
 from storage.records.values import StoredRecord
-from storage.state.queues.values import ClaimedBatch
 
 TOPIC_ID, TS = 7, 1_700_000_000_000
 ALL = render.Shape()

@@ -19,7 +19,7 @@ ENDS_WITHOUT_CLOSE = """
 import sys
 from storage import BlockingEngine, Durability, Options, TopicConfig
 
-engine = BlockingEngine.open(sys.argv[1], Options(absorb_process_records=1, checkpoint_records=100))
+engine = BlockingEngine.open(sys.argv[1], Options(checkpoint_records=100))
 for durability in ("memory", "disk", "fsync"):
     engine.put_topic(durability, TopicConfig(durability=Durability(durability)))
     engine.append_batch(durability, [b"%d" % number for number in range(1000)])

@@ -32,7 +32,7 @@ from schemas.queues import (
     NackRequest,
 )
 from storage.errors import InvalidRequest
-from storage.queues.claims import Claimed
+from storage.queues.lease_queue import Claimed
 from storage.state.queues.values import Settled
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ Natural = Annotated[int, Meta(ge=0)]
 
 
 if TYPE_CHECKING:
-    from storage.queues.claims import Claimed
+    from storage.queues.lease_queue import Claimed
 
 
 class _Claim(msgspec.Struct, kw_only=True):

@@ -19,7 +19,7 @@ from broker.auth.scopes import READ_WRITE
 from broker.memory.memory import PATIENCE_S, SMALL
 from broker.service import queues
 from storage.errors import StorageError, TopicNotFound
-from storage.state.queues.values import ClaimedJob
+from storage.queues.lease_queue import ClaimedJob
 
 if TYPE_CHECKING:
     from broker.memory.budget import Hold

@@ -27,15 +27,16 @@ from broker.kafka.share.configs import Configs
 from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, Members
 from broker.kafka.share.owners import Owners
 from broker.kafka.share.sessions import Session, Step, judge
-from storage.queues.checks import MAX_JOBS
+from storage.queues.queues import MAX_JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.kafka.call import Peer
     from storage.engine import Engine
+    from storage.queues.lease_queue import ClaimedJob
     from storage.state.catalog import Topic
-    from storage.state.queues.values import ClaimedJob, Settled
+    from storage.state.queues.values import Settled
 
 #: Sessions of all groups together, as in Kafka (group.share.max.share.sessions).
 MAX_SESSIONS: Final = 2000

@@ -20,7 +20,7 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 
-from storage.platform.filesystem import Buffer
+from storage.platform.filesystem import Buffer, write_then_sync
 from storage.platform.posix import PosixFile, PosixFileSystem, open_descriptor
 
 MAP_MAX_BYTES = 256 * 1024
@@ -54,6 +54,9 @@ class MmapFile(PosixFile):
         self._allocated = 0
         self._map: mmap.mmap | None = None
         self._address = 0
+
+    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
+        write_then_sync(self, buffers, offset, between)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         size = sum(map(len, buffers))

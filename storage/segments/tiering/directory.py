@@ -1,19 +1,19 @@
-"""A directory as cold store: a file an object, its path the key below the root.
+"""A directory as cold store: each object is a file, and its key is the path below the root.
 
-Put, each step durable before the next counts on it:
+The steps of a put, each durable before the next:
 
-    1  folders of the key, each entered in its parent by fsync      crash: empty folders, which are no objects
-    2  <key>.tmp written, fsynced                                   crash: a .tmp, which is no object; the next
+    1  make the folders of the key, fsync each parent               crash: empty folders, which are no objects
+    2  write and fsync <key>.tmp                                    crash: a .tmp, which is no object; the next
                                                                     put or delete of the key removes it
-    3  renamed to <key>                                             crash: the object before, or this one, whole
-    4  folder fsynced                                               this one
+    3  rename it to <key>                                           crash: the old object or the new one
+    4  fsync the folder                                             the new object
 
-Delete is unlink and fsync of the folder; a folder that this empties is removed, as far as that goes.
+A delete unlinks the file and fsyncs the folder; an emptied folder is removed if possible.
 
-The root is made when the store is opened and never again: should it be gone later, or the marker in it that the store
-was told to expect (a file system that is no longer mounted; see `marker.py`), every call says unavailable, none says
-that an object is missing. A file system that hangs (NFS) hangs the calls, since the kernel offers no way out: only this
-tier's own threads wait for it.
+The root is made only when the store is opened. If it is gone later, or the marker that the store expects in it (because
+a file system is no longer mounted; see `marker.py`), every call raises ColdUnavailable, and none says that an object is
+missing. A file system that hangs (NFS) blocks the calls, and the kernel offers no way out: only threads of this tier
+wait for it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from storage.segments.tiering.store import (
     is_key,
 )
 
-#: A file beside the objects of a cluster, and none itself.
+#: A file beside the objects of a cluster. It is not an object.
 MARKER = ".topics-cold"
 PIECE_BYTES = 1 << 20
-#: Puts and deletes wait for each other by folder; folders share so many locks.
+#: Puts and deletes in one folder exclude each other. Folders share this many locks.
 LOCKS = 64
 
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
@@ -51,11 +51,11 @@ class DirectoryStore:
     """ColdStore in a directory (storage/segments/tiering/store.py says what each call promises)."""
 
     def __init__(self, fs: FileSystem, root: str) -> None:
-        """Make the root where it is missing, durably. Raises OpenError."""
+        """Make the root if it is missing, durably. Raises OpenError."""
         self._fs = fs
         self._root = os.path.abspath(root)
         self._marker: str | None = None
-        # By folder, not by key: a delete that removes an emptied folder must not meet a put that counts on it.
+        # By folder, not by key: a delete must not remove an emptied folder that a put is about to use.
         self._locks = [threading.Lock() for _ in range(LOCKS)]
         try:
             ensure_dir(fs, self._root)

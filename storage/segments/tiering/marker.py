@@ -1,12 +1,12 @@
-"""Tells the directory that is a data directory's cold store from an empty mount point in its place.
+"""Tells the cold store of a data directory from an empty mount point in its place.
 
-    <cold dir>/<cluster id>/.topics-cold    the cluster id and a newline: here are, or will be, its segments
-    DATA_DIR/meta/cold-store                the same: segments of this data directory are where the first one is
+    <cold dir>/<cluster id>/.topics-cold    the marker: the cluster id and a newline
+    DATA_DIR/meta/cold-store                the note: the same content, says that segments may be in that store
 
-The first is synced before the second is written, and both before the first segment moves: where there is a note, there
-was a marker. A start that finds the note alone is refused: segments would be missing, and others would move to a place
-that is hidden as soon as the right file system is mounted. While a broker runs, a store without its marker is
-unavailable. Object stores are not asked: a start does not wait for them, and nothing mounts them.
+The marker is synced before the note is written, and both before the first segment moves. A note without a marker means
+that the wrong directory is there, and the start is refused: segments would be missing, and others would move to a place
+that is hidden once the right file system is mounted. While a broker runs, a store without its marker is unavailable.
+Object stores have no marker: a start does not wait for them, and they are not mounted.
 
 Source: docs/reference/format.md#cold-tier.
 """
@@ -24,7 +24,7 @@ from storage.segments.tiering.store import ColdUnavailable
 
 
 class Marker:
-    """Of one data directory and the directory it has as cold store. Blocking."""
+    """The marker for one data directory and its cold store, a directory. Blocking."""
 
     def __init__(self, fs: FileSystem, root: str, store: DirectoryStore, cluster_id: str) -> None:
         self._fs = fs
@@ -35,7 +35,7 @@ class Marker:
         self._content = f"{cluster_id}\n".encode()
 
     def check(self) -> None:
-        """At a start; changes nothing. Raises OpenError when the store that was used before is not there; OSError."""
+        """For a start; changes nothing. Raises OpenError when the store that was used before is missing; OSError."""
         if not self._fs.exists(self._note):
             return
         if not self._fs.exists(self._path):
@@ -47,9 +47,9 @@ class Marker:
         self._store.expect(self._path)
 
     def mark_used(self, used: bool) -> None:
-        """Before anything moves: both files are there and durable on return.
+        """Called before anything moves: both files exist and are durable on return.
 
-        `used`: segments are there already, by a version that wrote no marker. Raises ColdError, OSError, SegmentError.
+        `used`: a version that wrote no marker has moved segments there. Raises ColdError, OSError, SegmentError.
         """
         if not self._fs.exists(self._note):
             root = self._store.describe()

@@ -1,16 +1,16 @@
-"""An object store as cold store, through obstore: S3, Google Cloud Storage, Azure Blob Storage, and their like.
+"""An object store as cold store, through obstore: S3, Google Cloud Storage, Azure Blob Storage and compatible ones.
 
-Credentials, region and endpoint come from the environment, by the names each provider gives them (AWS_ACCESS_KEY_ID,
+Credentials, region and endpoint come from the environment, under the names of each provider (AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL; GOOGLE_APPLICATION_CREDENTIALS; AZURE_STORAGE_ACCOUNT_NAME,
-AZURE_STORAGE_ACCOUNT_KEY; or the role of the machine). http is spoken only to an endpoint given as http://.
+AZURE_STORAGE_ACCOUNT_KEY; or the role of the machine). http is used only for an endpoint given as http://.
 
-Time: requests that fail or stall are tried again RETRIES times with growing pauses, and a call is given up after
-`timeout_s`, plus what its bytes may take at BYTES_PER_S; of a listing, each page. An upload in parts then has
-`timeout_s` more to be taken back. What was given up may still happen in the store.
+Time: requests that fail or stall are repeated RETRIES times with growing pauses. A call (of a listing: each page) is
+given up after `timeout_s`, plus the time for its bytes at BYTES_PER_S. An upload in parts then has `timeout_s` more to
+be aborted. A call that was given up may still take effect in the store.
 
-An upload of more than PART_BYTES goes in parts and appears once the last has arrived. One that fails or takes too long
-is taken back. One killed midway, or of a store that does not even answer that, leaves parts that are invisible but paid
-for: set a lifecycle rule on the bucket that drops incomplete uploads.
+An upload of more than PART_BYTES goes in parts and appears when the last has arrived. It is aborted when it fails or
+takes too long. If the process is killed, or the store does not answer, parts remain that are invisible but paid for:
+set a lifecycle rule on the bucket that drops incomplete uploads.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ T = TypeVar("T")
 SCHEMES = ("s3", "gs", "az")
 TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
-#: With pauses that at most double from 0.1 s: what keeps failing is reported within seconds, and as what it is.
+#: With pauses that at most double from 0.1 s, so that a lasting error is reported within seconds.
 RETRIES = 4
-#: The slowest transfer that is waited for.
+#: The slowest transfer that a call waits for.
 BYTES_PER_S = 1 << 20
-#: More than this is uploaded in parts of this size, so many at once: memory an upload takes.
+#: Larger objects are uploaded in parts of this size, this many at once: the memory of an upload.
 PART_BYTES = 8 << 20
 PARTS_AT_ONCE = 4
 
-#: Of an error's text only this is passed on: an HTTP status, what the network did, and a word such as SlowDown.
+#: Only this of an error's text is passed on: an HTTP status, a network error, and a word such as SlowDown.
 _STATUS = re.compile(r"\b(?:status|HTTP status)[^0-9\n]{0,40}([1-5]\d\d)\b|\b([45]\d\d) [A-Z][a-z]+")
 _NETWORK = re.compile(r"HttpError \{\s*kind: ([A-Za-z]{1,20})")
 _CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
@@ -116,7 +116,7 @@ class ObjectStore:
                 except FileNotFoundError:
                     raise
                 except Exception:
-                    # Stores refuse a range that begins behind the end, each in its own words.
+                    # Stores refuse a range that begins after the end, each with another error.
                     if await self._ends_by(key, offset):
                         return b""
                     raise
@@ -131,7 +131,7 @@ class ObjectStore:
                 try:
                     return (await self._remote.head_async(key))["size"]
                 except FileNotFoundError:
-                    # That answer has no text: only another can tell a missing bucket from a missing object.
+                    # That answer has no text: only a second request tells a missing bucket from a missing object.
                     return (await self._remote.get_async(key)).meta["size"]
 
         return self._call(key, head)
@@ -153,7 +153,7 @@ class ObjectStore:
 
         async def pages() -> list[str]:
             found: list[str] = []
-            # An overload of it speaks of a type that is not installed.
+            # One of its overloads names a type that is not installed.
             stream = self._remote.list(prefix or None)  # pyright: ignore[reportUnknownMemberType]
             while True:
                 try:
@@ -197,7 +197,7 @@ class ObjectStore:
 
         def pieces() -> Iterator[bytes]:
             for piece in read():
-                # An upload that ends for want of a piece is taken back, and its parts with it; one cancelled is not.
+                # An upload that lacks a piece is aborted with its parts; a cancelled one is not.
                 if given_up.is_set():
                     raise TimeoutError
                 yield piece
@@ -226,7 +226,7 @@ class ObjectStore:
             raise
 
     def _call(self, key: str, work: Callable[[], Awaitable[T]]) -> T:
-        """What `work` gives, in a loop of this thread's own: so a request can be given up. Raises ColdError."""
+        """Run `work` in an event loop of this thread, so that a request can be given up. Raises ColdError."""
 
         async def run() -> T:
             return await work()
@@ -235,7 +235,7 @@ class ObjectStore:
             return asyncio.run(run())
         except Exception as error:
             failure = self._failure(key, error)
-        # Not within the except: the error itself, with what the store said, must not travel on as the context.
+        # Outside the except: the original error, with the store's text, must not become the context.
         raise failure
 
     def _failure(self, key: str, error: Exception) -> ColdError:
@@ -258,7 +258,7 @@ class ObjectStore:
 
 
 def open_url(url: str, fs: FileSystem, timeout_s: float = TIMEOUT_S) -> ObjectStore:
-    """The store at s3://bucket/prefix, gs:// or az://. Asks it nothing. Raises ValueError, or OpenError."""
+    """The store at s3://bucket/prefix, gs:// or az://. Makes no request. Raises ValueError, or OpenError."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -266,7 +266,7 @@ def open_url(url: str, fs: FileSystem, timeout_s: float = TIMEOUT_S) -> ObjectSt
     if parts.scheme not in SCHEMES or not parts.netloc or timeout_s <= 0:
         raise ValueError(f"a cold store's address is {', '.join(f'{name}://bucket/prefix' for name in SCHEMES)}")
     if "@" in parts.netloc or parts.query or parts.fragment:
-        # Not shown: it may well be a credential.
+        # The address is not shown: it may contain a credential.
         raise ValueError("a cold store's address has no user, query or fragment; credentials go into the environment")
     prefix = check_prefix(parts.path.strip("/"))
     try:
@@ -294,9 +294,9 @@ def _remote(scheme: str, bucket: str, prefix: str | None, timeout_s: float) -> R
     options: ClientConfig = {
         "allow_http": True,
         "connect_timeout": _duration(min(timeout_s / 2, CONNECT_TIMEOUT_S)),
-        # A connection that stands still is given up in time for another try.
+        # A stalled connection is given up in time for another attempt.
         "read_timeout": _duration(timeout_s / 2),
-        # Slow is not stalled: how long all of it may take, the calls say.
+        # Slow is not stalled: each call has its own limit.
         "timeout": "1day",
     }
     retries: RetryConfig = {"max_retries": RETRIES}
@@ -312,7 +312,7 @@ def _duration(seconds: float) -> str:
 
 
 def _pieces(source: Readable, size: int) -> Iterator[bytes]:
-    """A local file's bytes. Raises OSError, also when it is shorter than it was: a part must not pass for the whole."""
+    """A local file's bytes. Raises OSError, also when the file has become shorter: a part is never put."""
     offset = 0
     while offset < size:
         piece = source.pread(min(PART_BYTES, size - offset), offset)

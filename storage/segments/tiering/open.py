@@ -17,10 +17,10 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def open_store(location: str, fs: FileSystem, *, timeout_s: float = TIMEOUT_S) -> ColdStore:
-    """The store at a path (made where missing) or a URL (asked nothing yet; `timeout_s`: see object_store.py).
+    """The store at a path (made if missing) or a URL (without a request yet; `timeout_s`: see object_store.py).
 
-    Raises ValueError for a location that is none, OpenError when the directory cannot be made, when the extra `cold`
-    is not installed, or when the environment has not what the store needs.
+    Raises ValueError for an invalid location, OpenError when the directory cannot be made, the extra `cold` is not
+    installed, or the environment lacks what the store needs.
     """
     scheme = _SCHEME.match(location)
     if scheme is None:
@@ -28,7 +28,7 @@ def open_store(location: str, fs: FileSystem, *, timeout_s: float = TIMEOUT_S) -
             raise ValueError("TOPICS_COLD_DIR is empty")
         return DirectoryStore(fs, location)
     if scheme[1].lower() not in SCHEMES:
-        # Of the location only the scheme is shown: the rest may hold a credential.
+        # Only the scheme is shown: the rest may contain a credential.
         raise ValueError(
             f"TOPICS_COLD_DIR is a path or a URL of {', '.join(f'{name}://' for name in SCHEMES)}; "
             f"{scheme[1]}:// is not known"
@@ -42,7 +42,7 @@ def open_store(location: str, fs: FileSystem, *, timeout_s: float = TIMEOUT_S) -
 def open_tier(store: ColdStore | None, options: Options, fs: FileSystem, path: str, cluster_id: str) -> ColdTier | None:
     """The cold tier of the data directory at `path`, in `store` or where the options say; None: it has none.
 
-    Raises OpenError, also when a directory is there that is not the one this data directory's segments went to.
+    Raises OpenError, also when the directory is not the one that segments of this data directory were moved to.
     """
     if store is None and options.cold_dir:
         try:

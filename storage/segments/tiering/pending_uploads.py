@@ -1,4 +1,4 @@
-"""What is to be done in the cold store for one log, and how it is found again after a start.
+"""The work to be done in the cold store for one log, and how it is found again after a start.
 
 Source: docs/reference/format.md#cold-tier.
 """
@@ -17,18 +17,18 @@ _log = structlog.get_logger("storage")
 
 
 class PendingUploads:
-    """The relocator's, on the loop."""
+    """Of one log. Belongs to the relocator, on the loop."""
 
     __slots__ = ("attempted", "garbage", "indexes", "topic_file")
 
     def __init__(self) -> None:
-        #: Whether topic.json is not as the manifest is.
+        #: Whether topic.json is out of date.
         self.topic_file = False
-        #: .idx objects that may be older than the file here; True: look first.
+        #: .idx objects that may be out of date; True: compare before putting.
         self.indexes: dict[SegmentId, bool] = {}
-        #: Segments that are in no manifest any more.
+        #: Segments whose objects are to be removed.
         self.garbage: set[SegmentId] = set()
-        #: Hot segments of which an upload was begun.
+        #: Hot segments whose upload was begun.
         self.attempted: set[SegmentId] = set()
 
     def __bool__(self) -> bool:
@@ -36,7 +36,7 @@ class PendingUploads:
 
 
 def pending_for(log: Log, there: set[str]) -> PendingUploads | None:
-    """What an earlier process may owe for a log of which the store has objects of these names; None: nothing."""
+    """The unfinished work for a log that has objects of these names in the store; None: there is none."""
     named = {id_of(log.topic_id, segment): segment for segment in log.held.manifest.segments if segment.tier == COLD}
     if not named and not there:
         return None
@@ -49,7 +49,7 @@ def pending_for(log: Log, there: set[str]) -> PendingUploads | None:
     for id, segment in named.items():
         if names.data_name(id.first_seq, id.gen) not in there:
             _log.error("cold_segment_missing", topic_id=id.topic_id, first_seq=id.first_seq, gen=id.gen)
-        # Flags there may be behind only where something was deleted.
+        # Flags in the store can be out of date only if something was deleted.
         if segment.dead or names.idx_name(id.first_seq, id.gen) not in there:
             pending.indexes[id] = True
     return pending

@@ -1,4 +1,4 @@
-"""What moves a segment to the cold tier, and what the tier says of a log. Blocking, for the cold pool; or pure.
+"""The steps that move a segment to the cold tier, and the content of topic.json. Blocking, on the cold pool, or pure.
 
 Source: docs/reference/format.md#cold-tier.
 """
@@ -25,16 +25,16 @@ from storage.state.log import Log
 from storage.state.manifest import COLD, Segment
 from storage.state.watermarks import LossRange
 
-#: Read back and compared at a time.
+#: Bytes read back and compared at a time.
 _PIECE_BYTES = 4 << 20
 
 _log = structlog.get_logger("storage")
 
 
 class TopicFile(msgspec.Struct, frozen=True, kw_only=True):
-    """topic.json: which of a log's objects count, for those who read the tier without a broker.
+    """topic.json: names the objects of a log that count, for readers of the tier without a broker.
 
-    Records with seq < end_seq are in these segments, or gone; later ones are not all here. `topic`: the topic_id of
+    Records with seq < end_seq are in these segments, or gone; of later ones some are missing. `topic`: the topic_id of
     partition 0, which no other topic of that name has had.
     """
 
@@ -51,7 +51,7 @@ class TopicFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def topic_file(cluster_id: str, topic: Topic, log: Log) -> bytes:
-    """The content of a log's topic.json as things are now. Pure."""
+    """The present content of a log's topic.json. Pure."""
     named: list[dict[str, int]] = []
     end_seq, behind_hot = 1, False
     for segment in log.held.manifest.segments:
@@ -88,10 +88,10 @@ def beyond_retention(segments: Sequence[Segment], keep: int, keep_bytes: int) ->
 
 
 def copy(store: SegmentStore, cold: ColdTier, topic_id: int, segment: Segment, go_on: Callable[[], None]) -> None:
-    """Put .data and .idx, and read them back; what stays here instead of .data is made first.
+    """Put .data and .idx and read them back, after writing the files that stay instead of .data.
 
-    The files must not change meanwhile. `go_on` raises what ends it early. Raises ColdUnavailable (it may be tried
-    again), SegmentError, OSError.
+    The files must not change meanwhile. `go_on` is called between steps and may raise to end it early. Raises
+    ColdUnavailable (it may be repeated), SegmentError, OSError.
     """
     id = id_of(topic_id, segment)
     with contextlib.closing(open_data(store.fs, store.root, id)) as data:
@@ -100,8 +100,8 @@ def copy(store: SegmentStore, cold: ColdTier, topic_id: int, segment: Segment, g
             raise SegmentCorrupt(path, size, f"the file has {size} bytes, not {segment.data_bytes}")
     store.keep_sizes(topic_id, segment, store.details(topic_id, segment))
     try:
-        store.tagged(topic_id, segment, TagMatch(b"\0"))  # makes .tag where there is none
-    except SegmentCorrupt as error:  # a damaged record stays one wherever it is; searches by tag will say so
+        store.tagged(topic_id, segment, TagMatch(b"\0"))  # makes .tag if it is missing
+    except SegmentCorrupt as error:  # a damaged record stays damaged in the store; searches by tag report it
         _log.warning("segment_without_tags", file=error.file, offset=error.offset, error=error.what)
     with contextlib.ExitStack() as opened:
         sources: dict[str, Readable] = {
@@ -118,7 +118,7 @@ def copy(store: SegmentStore, cold: ColdTier, topic_id: int, segment: Segment, g
 
 
 def _compare(file: Readable, store: ColdStore, key: str, go_on: Callable[[], None]) -> None:
-    """Raises ColdUnavailable when the object is not what the file is."""
+    """Raises ColdUnavailable when object and file differ."""
     try:
         same = store.size(key) == file.size() and _same_bytes(file, store, key, go_on)
     except ColdMissing as error:
@@ -138,7 +138,7 @@ def _same_bytes(file: Readable, store: ColdStore, key: str, go_on: Callable[[], 
 
 
 def put_idx(fs: FileSystem, root: str, cold: ColdTier, id: SegmentId, *, compare: bool) -> None:
-    """Put the whole .idx anew; with `compare` only when the object is another. Raises ColdUnavailable, OSError."""
+    """Put the whole .idx again; with `compare` only if the object differs. Raises ColdUnavailable, OSError."""
     with contextlib.closing(fs.open(names.path(root, id, names.IDX), write=False)) as file:
         content = file.pread(file.size(), 0)
     key = cold.key(id, names.IDX)
@@ -159,13 +159,13 @@ def remove_hot_data(fs: FileSystem, root: str, id: SegmentId) -> None:
 
 
 def remove_objects(cold: ColdTier, id: SegmentId) -> None:
-    """A segment that no manifest names any more. May be repeated. Raises ColdUnavailable."""
+    """Remove the objects of a segment that no manifest names. May be repeated. Raises ColdUnavailable."""
     for ext in (names.DATA, names.IDX):
         cold.store.delete(cold.key(id, ext))
 
 
 def remove_log(cold: ColdTier, topic_id: int) -> None:
-    """Everything of a deleted log, what names the rest first. May be repeated. Raises ColdUnavailable."""
+    """Remove all objects of a deleted log, topic.json first. May be repeated. Raises ColdUnavailable."""
     cold.store.delete(cold.topic_key(topic_id))
     for key in cold.store.list(cold.log_folder(topic_id)):
         cold.store.delete(key)

@@ -1,19 +1,19 @@
-"""The worker that moves segments to the cold tier, and keeps there what the manifests say and nothing else.
+"""Moves segments to the cold tier, and keeps the cold store in step with the manifests.
 
-Of one segment, each step durable before the next:
+The steps for one segment, each durable before the next:
 
-    1  .len and .tag, which stay here         crash: derived files more
-    2  .data and .idx put, read back          crash: objects that nobody names: put again, or removed by `_take_stock`
-    3  Segment{tier: cold}                    from here on reads go there, but for those that find .data here
-    4  .data here unlinked                    crash before: the next start does it
-    5  topic.json                             crash before: the next start's first round does it
+    1  write .len and .tag, which stay local  crash: there are derived files more
+    2  put .data and .idx, read them back     crash: objects that no manifest names: put again, or removed later
+    3  Segment{tier: cold}                    from here on reads use the store, unless they find a local .data
+    4  unlink the local .data                 crash before: the next start does it
+    5  put topic.json                         crash before: the first round after the next start does it
 
-While a segment is being copied it is claimed (`Housekeeping.busy`), since its files must not change. A deletion in a
-cold segment changes the .idx here; the one there follows (`index_changed`). A drop, or a topic's deletion, comes here
-once its frame is synced (`gone`, `take_deleted`). What was not done when the process ended is found again by comparing
-a listing of the store with the manifests, and deleted topics by `pending_deletes`.
+While a segment is being copied it is in `Segments.busy`, because its files must not change. A deletion in a cold
+segment changes the local .idx, and the object follows (`index_changed`). Dropped segments and deleted topics are
+reported once their frame is synced (`gone`, `take_deleted`). After a start, unfinished work is found by comparing a
+listing of the store with the manifests, and with `pending_deletes` for deleted topics.
 
-Everything is done by one worker, one thing after the other: so nothing that is removed can be an upload under way.
+One worker does everything, one thing at a time, so nothing that is removed can be an upload in progress.
 
 Source: docs/reference/format.md#cold-tier.
 """
@@ -21,7 +21,7 @@ Source: docs/reference/format.md#cold-tier.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -30,6 +30,7 @@ from storage.log.encode import encode_controls
 from storage.segments.errors import SegmentError
 from storage.segments.housekeeping import needs_rewrite
 from storage.segments.names import SegmentId
+from storage.segments.segments import Segments
 from storage.segments.store import id_of
 from storage.segments.tiering import relocation
 from storage.segments.tiering.pending_uploads import PendingUploads, pending_for
@@ -39,22 +40,22 @@ from storage.state.catalog import Topic
 from storage.state.log import Log
 from storage.state.manifest import COLD, HOT, Segment
 
-if TYPE_CHECKING:
-    from storage.engine import Engine
-
 _log = structlog.get_logger("storage")
 
-#: Logs that may fail in one round before the store is taken to be out of order, and left alone until the next.
+#: After this many logs failed in one round, the store is left alone until the next round.
 _MAX_TROUBLE = 3
-#: Topics looked at before others get their turn on the loop.
+#: Topics examined before other work gets the loop.
 _SLICE = 1000
 
 
 class Relocator:
-    """One round at a time. Without a cold tier nothing is ever done."""
+    """One round at a time. Does nothing without a cold tier."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self._logs = segments.logs
+        self._runtime = segments.logs.runtime
+        segments.on_removed = self.gone
         self._round: asyncio.Task[None] | None = None
         self._stopping = False
         #: Logs that have objects in the store; None until it has been listed.
@@ -62,19 +63,21 @@ class Relocator:
         self._pending: dict[int, PendingUploads] = {}
         self._leftover: list[SegmentId] = []
         self._troubled: set[int] = set()
-        #: Deleted logs whose folder here is gone, and whose objects are still to be removed.
+        #: Deleted logs whose local folder is gone and whose objects are still to be removed.
         self.deleted: set[int] = set()
         #: Counters for the metrics: segments moved and their bytes, objects of segments removed.
         self.relocated = 0
         self.relocated_bytes = 0
         self.removed = 0
 
-    # -- what others tell, on the loop -----------------------------------------------------------------------------
+    # -- called by other parts, on the loop --------------------------------------------------------------------------
 
     def gone(self, id: SegmentId, tier: str) -> None:
-        """By a synced frame this segment is in no manifest any more."""
+        """A synced frame has taken this segment out of its manifest."""
         pending = self._pending.get(id.topic_id)
-        if self._engine.store.cold is not None and (tier == COLD or (pending is not None and id in pending.attempted)):
+        if self._segments.store.cold is not None and (
+            tier == COLD or (pending is not None and id in pending.attempted)
+        ):
             pending = self._owes(id.topic_id)
             pending.garbage.add(id)
             pending.attempted.discard(id)
@@ -86,8 +89,8 @@ class Relocator:
         self._owes(id.topic_id).indexes[id] = False
 
     def take_deleted(self, topic_id: int) -> bool:
-        """The folder of a deleted log is gone. True: its objects are removed too, and then it is forgotten."""
-        if self._engine.store.cold is None or (self._present is not None and topic_id not in self._present):
+        """The local folder of a deleted log is gone. True: it has objects, and is forgotten when they are removed."""
+        if self._segments.store.cold is None or (self._present is not None and topic_id not in self._present):
             return False
         self.deleted.add(topic_id)
         return True
@@ -98,38 +101,38 @@ class Relocator:
     # -- rounds ----------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """One round, which goes on when its caller goes away. Raises what could not be done; it is tried again."""
-        if self._engine.load_shedding.puts_off("relocator"):
+        """One round; it continues when its caller is cancelled. Raises an error; the next round tries again."""
+        if self._runtime.load_shedding.puts_off("relocator"):
             return
         await self.wait_idle()
         self._round = asyncio.ensure_future(self.work())
         await asyncio.shield(self._round)
 
     def begin_stop(self) -> None:
-        """Begin nothing more: the round under way ends at its next step."""
+        """Begin nothing more: the round in progress ends at its next step."""
         self._stopping = True
 
     async def wait_idle(self) -> None:
-        """No round is under way any more."""
+        """Wait until no round is in progress."""
         while self._round is not None and not self._round.done():
             await asyncio.wait([self._round])
         if self._round is not None and not self._round.cancelled():
-            self._round.exception()  # whoever waited for the round was told
+            self._round.exception()  # the caller of `tick` gets it
 
     async def work(self) -> None:
-        """See the module."""
-        cold = self._engine.store.cold
+        """One round: see the module."""
+        cold = self._segments.store.cold
         if cold is None:
             return
         if self._present is None:
             if cold.mark_used is not None:
-                await self._run(cold.mark_used, any(_has_cold(topic) for topic in self._engine.catalog.topics.values()))
+                await self._run(cold.mark_used, any(_has_cold(topic) for topic in self._logs.catalog.topics.values()))
             self._present = await self._take_stock(cold)
         await self._remove_hot_data()
         await self._remove_logs(cold)
         failure: Exception | None = None
         trouble = 0
-        # Those that failed go last, lest they keep all others from their turn.
+        # Logs that failed go last, so that they do not block the others.
         for topic in sorted(await self._due(), key=lambda topic: topic.topic_id in self._troubled):
             if self._stopping or trouble >= _MAX_TROUBLE:
                 break
@@ -146,7 +149,7 @@ class Relocator:
     async def _due(self) -> list[Topic]:
         """Topics for which there is something to do."""
         found: list[Topic] = []
-        for number, topic in enumerate(list(self._engine.catalog.topics.values()), 1):
+        for number, topic in enumerate(list(self._logs.catalog.topics.values()), 1):
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
             logs = () if topic.provisional else topic.logs
@@ -155,11 +158,11 @@ class Relocator:
         return found
 
     async def _run(self, job: Any, *arguments: Any, **options: Any) -> Any:
-        """On the cold pool; a request that failed is counted."""
+        """Run a job on the cold pool, and count it if it fails."""
         try:
-            return await self._engine.run_cold(lambda: job(*arguments, **options))
+            return await self._runtime.run_cold(lambda: job(*arguments, **options))
         except ColdError:
-            cold = self._engine.store.cold
+            cold = self._segments.store.cold
             assert cold is not None
             cold.count_error()
             raise
@@ -169,9 +172,8 @@ class Relocator:
             raise ShuttingDown()
 
     async def _look_after(self, cold: ColdTier, topic: Topic) -> None:
-        engine = self._engine
         for log in topic.logs:
-            if engine.shards[log.shard].log.failed is not None:
+            if self._logs.shards[log.shard].log.failed is not None:
                 continue
             while not self._stopping and (segment := self._next(log)) is not None:
                 if not await self._relocate(cold, log, segment):
@@ -182,68 +184,68 @@ class Relocator:
                 await self._pay(cold, topic, log, pending)
 
     def _next(self, log: Log) -> Segment | None:
-        """The oldest segment that is to move. Those in front of it have: so the tier has no holes."""
-        options, housekeeping = self._engine.options, self._engine.housekeeping
+        """The oldest segment that is to move now. All older ones have moved, so the cold tier has no gaps."""
+        options, shared = self._logs.options, self._segments
         segments = log.held.manifest.segments
         if len(segments) <= options.hot_retain_segments and not options.hot_retain_bytes:
             return None
         for segment in relocation.beyond_retention(segments, options.hot_retain_segments, options.hot_retain_bytes):
             if segment.tier == HOT and segment.live:
-                pinned = self._engine.backups.pins.holds(id_of(log.topic_id, segment))
-                waits = pinned or segment in housekeeping.busy or needs_rewrite(log, segment)
+                pinned = shared.pins.holds(id_of(log.topic_id, segment))
+                waits = pinned or segment in shared.busy or needs_rewrite(log, segment)
                 return None if waits else segment
         return None
 
     async def _relocate(self, cold: ColdTier, log: Log, segment: Segment) -> bool:
-        """Steps 1 to 4; whether the segment has moved."""
-        engine, id = self._engine, id_of(log.topic_id, segment)
-        engine.housekeeping.busy.add(segment)
+        """Steps 1 to 4. Returns whether the segment has moved."""
+        shared, id = self._segments, id_of(log.topic_id, segment)
+        shared.busy.add(segment)
         try:
             pending = self._owes(log.topic_id)
             pending.attempted.add(id)
             assert self._present is not None
             self._present.add(log.topic_id)
-            await self._run(relocation.copy, engine.store, cold, log.topic_id, segment, self._go_on)
+            await self._run(relocation.copy, shared.store, cold, log.topic_id, segment, self._go_on)
             self._go_on()
-            if not self._names(id, HOT) or engine.backups.pins.holds(id):
-                return False  # the topic was deleted; or this has to wait, and is put again
-            frame = encode_controls([segment.frame("tier", tier=COLD)], log.topic_id, engine.now_ms())
-            await engine.submit_controls(log, frame, frees=True)
+            if not self._names(id, HOT) or shared.pins.holds(id):
+                return False  # the topic was deleted, or the segment is pinned and is put again later
+            frame = encode_controls([segment.frame("tier", tier=COLD)], log.topic_id, self._logs.now_ms())
+            await self._logs.submit_controls(log, frame, frees=True)
             if not self._names(id, COLD):
                 return False
             pending.attempted.discard(id)
             pending.topic_file = True
             self._leftover.append(id)
         finally:
-            engine.housekeeping.busy.discard(segment)
+            shared.busy.discard(segment)
         self.relocated += 1
         self.relocated_bytes += segment.data_bytes
         await self._remove_hot_data()
         return True
 
     def _names(self, id: SegmentId, tier: str) -> bool:
-        """Whether the log is there, and its manifest has this segment in that tier."""
-        log = self._engine.catalog.log(id.topic_id)
+        """Whether the log exists and its manifest has this segment in that tier."""
+        log = self._logs.catalog.log(id.topic_id)
         segment = log.held.manifest.named(id.first_seq) if log is not None else None
         return segment is not None and (segment.gen, segment.tier) == (id.gen, tier)
 
     async def _remove_hot_data(self) -> None:
-        engine = self._engine
+        runtime = self._runtime
         while self._leftover:
             id = self._leftover[0]
-            await engine.run_cold(relocation.remove_hot_data, engine.fs, engine.path, id)
+            await runtime.run_cold(relocation.remove_hot_data, runtime.fs, runtime.path, id)
             self._leftover.pop(0)
-            engine.store.forget(id)  # whoever opened it until now must not keep its bytes from being freed
+            self._segments.store.forget(id)  # close it, so that its space is freed
 
-    # -- the store as the manifests are ------------------------------------------------------------------------------
+    # -- keeping the store in step -----------------------------------------------------------------------------------
 
     async def _pay(self, cold: ColdTier, topic: Topic, log: Log, pending: PendingUploads) -> None:
-        engine = self._engine
+        runtime = self._runtime
         for id in list(pending.indexes):
             compare = pending.indexes.pop(id)
             if self._names(id, COLD):
                 try:
-                    await self._run(relocation.put_idx, engine.fs, engine.path, cold, id, compare=compare)
+                    await self._run(relocation.put_idx, runtime.fs, runtime.path, cold, id, compare=compare)
                 except BaseException:
                     if self._names(id, COLD):
                         pending.indexes.setdefault(id, compare)
@@ -277,24 +279,24 @@ class Relocator:
             self._present.discard(topic_id)
             self._pending.pop(topic_id, None)
             self._troubled.discard(topic_id)
-            self._engine.catalog.pending_deletes.discard(topic_id)
+            self._logs.catalog.pending_deletes.discard(topic_id)
             self.deleted.discard(topic_id)
 
     async def _take_stock(self, cold: ColdTier) -> set[int]:
-        """What an earlier process owes the store, from what is in it. The ids of the logs that have objects."""
+        """Find unfinished work of an earlier process by a listing. Returns the ids of logs that have objects."""
         found: dict[int, set[str]] = {}
         for key in await self._run(cold.store.list, cold.folder):
             parsed = cold.parse(key)
             if parsed is not None:
                 found.setdefault(parsed[0], set()).add(parsed[1])
-        engine = self._engine
-        for topic in engine.catalog.topics.values():
+        catalog = self._logs.catalog
+        for topic in catalog.topics.values():
             for log in topic.logs:
                 pending = pending_for(log, found.get(log.topic_id, set()))
                 if pending is not None:
                     self._pending[log.topic_id] = pending
-        for topic_id in found.keys() - engine.catalog.by_id.keys() - engine.catalog.pending_deletes:
-            _log.warning("unknown_folder_in_cold_tier", folder=cold.log_folder(topic_id))  # not ours to remove
+        for topic_id in found.keys() - catalog.by_id.keys() - catalog.pending_deletes:
+            _log.warning("unknown_folder_in_cold_tier", folder=cold.log_folder(topic_id))  # unknown, so not removed
         return set(found)
 
 

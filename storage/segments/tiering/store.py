@@ -1,16 +1,16 @@
-"""What the cold tier asks of a store, its errors, and which keys there are.
+"""The interface of a cold store, its errors, and the form of its keys.
 
-A store keeps objects: bytes under a key, put whole, never changed but by another put. Keys are relative, as
+A store holds objects: bytes under a key, put as a whole and changed only by another put. Keys are relative, such as
 `<cluster id>/topics/<16 hex>/seg-<first seq>.data`: parts of letters, digits and `._-` joined by `/`.
 
-Calls block, some for minutes: they are made from a pool of their own, never from the event loop's thread, and from
-several threads at once. Two puts of one key at once leave either object whole. A key that is none is ValueError.
+Calls block, some for minutes. They come from a pool of their own, never from the event loop, and from several threads
+at once. Of two simultaneous puts of one key, either object is there as a whole. An invalid key is a ValueError.
 
 ColdError
   ColdMissing        there is no such object; nothing else is wrong
-  ColdUnavailable    anything else: retrying later is sensible; a put or delete may or may not have happened
+  ColdUnavailable    anything else: retry later; a put or delete may or may not have happened
 
-Their text never holds what the store was opened with or has answered, for that may be a credential.
+Their text never contains what the store was opened with or has answered: that may be a credential.
 
 Source: docs/reference/format.md#cold-tier.
 """
@@ -24,7 +24,7 @@ from storage.errors import StorageError
 from storage.platform.filesystem import Readable
 
 MAX_KEY_CHARS = 512
-#: Files of this ending are unfinished puts of the store that is a directory: no object may look like one.
+#: The directory store gives unfinished puts this ending, so no object may have it.
 TMP_SUFFIX = ".tmp"
 
 _KEY = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*")
@@ -59,27 +59,27 @@ class ColdStore(Protocol):
     def put(self, key: str, path: str) -> None:
         """Copy a local file, whole. The file must not change meanwhile.
 
-        On return the object survives anything. Until then, and after any failure or crash, readers find what was
-        there before (an object or none), or the new object whole.
+        Durable on return. Until then, and after any failure or crash, readers find what was there before (an object or
+        none) or the complete new object.
         """
         ...
 
     def put_from(self, key: str, source: Readable) -> None:
-        """As `put`, of what is read. The caller closes the source."""
+        """Like `put`, from an open source, which the caller closes."""
         ...
 
     def put_bytes(self, key: str, data: bytes) -> None:
-        """As `put`, from memory."""
+        """Like `put`, from memory."""
         ...
 
     def get(self, key: str) -> bytes:
-        """The object, whole. Raises ColdMissing."""
+        """The whole object. Raises ColdMissing."""
         ...
 
     def get_range(self, key: str, offset: int, size: int) -> bytes:
         """Up to `size` bytes from `offset`; shorter only where the object ends. Raises ColdMissing.
 
-        `size` 0 gives b"" without asking, also for an object that is not there.
+        `size` 0 gives b"" without a request, also for a missing object.
         """
         ...
 
@@ -88,20 +88,20 @@ class ColdStore(Protocol):
         ...
 
     def delete(self, key: str) -> None:
-        """Remove the object; one that is not there is fine. On return it stays away whatever happens."""
+        """Remove the object; a missing one is fine. Durable on return."""
         ...
 
     def list(self, prefix: str) -> list[str]:
-        """Keys of all objects below the folder `prefix` ("" = all there are), sorted; [] when there is none."""
+        """Keys of all objects below the folder `prefix` ("" = all), sorted."""
         ...
 
     def describe(self) -> str:
-        """Where this store is, for people. Holds no credential."""
+        """Where this store is, for people. Contains no credential."""
         ...
 
 
 def check_key(key: str) -> str:
-    """The key itself. Raises ValueError when it is none."""
+    """The key itself. Raises ValueError when it is invalid."""
     if len(key) > MAX_KEY_CHARS or not _KEY.fullmatch(key) or key.endswith(TMP_SUFFIX):
         raise ValueError(f"{key[:MAX_KEY_CHARS]!r} is not a key of the cold store")
     if not {".", ".."}.isdisjoint(key.split("/")):
@@ -110,18 +110,18 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix itself: "" or a folder's key, without a / at its end. Raises ValueError when it is neither."""
+    """The prefix itself: "" or a folder's key, without a / at its end. Raises ValueError otherwise."""
     return prefix and check_key(prefix)
 
 
 def check_range(offset: int, size: int) -> None:
-    """Raises ValueError for what no range can be."""
+    """Raises ValueError for an impossible range."""
     if offset < 0 or size < 0:
         raise ValueError(f"a range of {size} bytes at {offset} cannot be")
 
 
 def is_key(text: str) -> bool:
-    """Whether what was found under this name is an object of ours: no unfinished put, nothing somebody else left."""
+    """Whether a file of this name is an object, and not an unfinished put or a foreign file."""
     try:
         check_key(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The cold store as the segments of one cluster see it: keys of their objects, and .data that is read like a file.
+"""The cold store for the segments of one cluster: the keys of their objects, and .data that reads like a file.
 
     <cluster id>/topics/<topic_id, 16 hex>/seg-….data|.idx      named as in the hot tier
     <cluster id>/topics/<topic_id, 16 hex>/topic.json           names the segments that count
@@ -22,14 +22,14 @@ _BELOW = re.compile(r"([0-9a-f]{16})/([^/]+)")
 
 
 class ColdTier:
-    """Every method may be called from any thread; what asks the store only from those that may wait for it."""
+    """Every method may be called from any thread; those that use the store only from the cold pool."""
 
     def __init__(self, store: ColdStore, cluster_id: str, mark_used: Callable[[bool], None] | None = None) -> None:
-        """`mark_used` is to be called before anything moves there: see `Marker.settle`."""
+        """`mark_used` must be called before anything moves there: see `Marker.mark_used`."""
         self.store = store
         self.cluster_id = cluster_id
         self.mark_used = mark_used
-        #: Key of the folder that all logs are in.
+        #: Key of the folder with all logs.
         self.folder = f"{cluster_id}/{names.TOPICS}"
         self._counting = threading.Lock()
         #: Counters for the metrics: reads of .data, and requests of any kind that failed.
@@ -54,11 +54,11 @@ class ColdTier:
         return (int(match[1], 16), match[2]) if match else None
 
     def data(self, id: SegmentId) -> ColdData:
-        """The segment's .data. Asks nothing yet."""
+        """The segment's .data, without a request yet."""
         return ColdData(self, self.key(id, names.DATA))
 
     def count_error(self) -> None:
-        """A request has failed."""
+        """Count a failed request."""
         with self._counting:
             self.errors += 1
 
@@ -74,7 +74,7 @@ class ColdTier:
 
 
 class ColdData:
-    """An object that is read like an open file: what a segment's reader needs of one. Objects never change."""
+    """An object that reads like an open file, as far as a segment reader needs. Objects never change."""
 
     def __init__(self, tier: ColdTier, key: str) -> None:
         self._tier = tier
@@ -96,4 +96,4 @@ class ColdData:
         return self._size
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from storage.format.control import Lease
-from storage.state.queues.job import DELAYED, LEASED, READY, Attempt, LeaseEntry
-from storage.state.queues.leases import LeaseTable
+from storage.state.queues.leases import DELAYED, LEASED, READY, Attempt, LeaseEntry, LeaseTable
 
 #: Jobs in one frame of `lease_frames`.
 _FRAME_JOBS = 10_000

@@ -1,29 +1,449 @@
-"""The jobs of one queue that have been touched: holders, deadlines, order. Pure: no I/O, no clock.
+"""The jobs of one queue: who holds them, until when, and in which order they become ready. Pure: no I/O, no clock.
 
-A job that nobody has claimed yet and that is not delayed needs nothing here: it is a live record of the log from
-`taken` on. Every other job has a `Job` or is part of a `Grant`. There are two kinds of change. `apply` takes a Lease
-frame, on the live path and in recovery. A decision that is not committed yet (CLAIMING, HELD, `busy`) is undone by
-`put_back` when its frame fails. Every operation costs O(log jobs) for each job.
+A job that was never claimed and that is not delayed needs nothing here: it is a live record of the log from `taken` on.
+Every other job has a `Job`, or is part of a `LeaseBatch`, never both.
+
+event      from                     to
+claimed    ready                    leased
+extended   leased                   leased, another deadline
+released   leased                   ready, delayed (ready_at > 0), or dead (delivered too often)
+expired    leased                   as released
+dead       dead, leased (rejected)  dead, its move is open
+Delete     any                      done: gone from here
+(time)     delayed, at ready_at     ready
+
+There are two kinds of change. `apply` takes a Lease frame, on the live path and in recovery. A decision that is not
+committed yet (CLAIMING, HELD, `busy`) is undone by `put_back` when its frame fails. Every operation costs O(log jobs)
+for each job.
 
 Source: docs/reference/api.md#queues, docs/reference/format.md#lease.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop, heappush
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import repeat
+from typing import Any, Protocol, TypeAlias
 
 from storage.format.control import Lease
-from storage.state.queues.job import CLAIMING, DEAD, DELAYED, HELD, LEASED, READY, Attempt, Job, LeaseEntry
-from storage.state.queues.job_table import JobTable
-from storage.state.queues.lease_batch import LeaseBatch, uniform_columns
 from storage.state.queues.policy import Limits
+from storage.state.queues.values import JobState
+
+#: A heap with this many more entries than jobs is rebuilt.
+_SLACK = 1024
+#: Live records examined at a time when looking for one that was never claimed.
+_STRIDE = 256
+
+# The published states, then two for decisions that are not committed yet.
+READY, LEASED, DELAYED, DEAD, CLAIMING, HELD = range(6)
+SHOWN = (JobState.READY, JobState.LEASED, JobState.DELAYED, JobState.DEAD, JobState.LEASED, JobState.READY)
+#: For each event, the states it may occur in and the state it leads to (a release with a wait: delayed; after too many
+#: deliveries: dead).
+TABLE: dict[str, tuple[frozenset[int], int]] = {
+    "claimed": (frozenset({READY, CLAIMING}), LEASED),
+    "extended": (frozenset({LEASED}), LEASED),
+    "released": (frozenset({LEASED, DEAD}), READY),
+    "expired": (frozenset({LEASED}), READY),
+    "dead": (frozenset({READY, HELD, DEAD, LEASED}), DEAD),
+}
+
+LeaseEntry: TypeAlias = tuple[int, int, int, int, int, int]
+"""[seq, lease_id, deadline, deliveries, ready_at, forgiven], as in a Lease frame."""
 
 
-class LeaseTable(JobTable):
-    """See the module."""
+class Holder(Protocol):
+    """Wants to know when a lease of its own has ended, for whatever reason."""
 
-    __slots__ = ()
+    def lease_ended(self, seq: int) -> None: ...
+
+
+class Attempt:
+    """The jobs given to one claim with an attempt_key: (seq, lease_id), and how many are still leased."""
+
+    __slots__ = ("jobs", "key", "node", "remaining")
+
+    def __init__(self, node: str, key: str, jobs: list[tuple[int, int]]) -> None:
+        self.node = node
+        self.key = key
+        self.jobs = jobs
+        self.remaining = len(jobs)
+
+
+class Job:
+    """One job. `deliveries` - `forgiven` counts against its limit; `size`: payload bytes, -1 unknown."""
+
+    __slots__ = (
+        "attempt",
+        "busy",
+        "deadline",
+        "deliveries",
+        "forgiven",
+        "gone",
+        "holder",
+        "lease_id",
+        "node",
+        "ready_at",
+        "reason",
+        "seq",
+        "size",
+        "state",
+    )
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
+        self.state = READY
+        self.lease_id = 0
+        self.deadline = 0
+        self.deliveries = 0
+        self.forgiven = 0
+        self.ready_at = 0
+        self.node = ""
+        self.size = -1
+        #: A frame about this lease is in flight: until it completes, the job neither expires nor changes its holder.
+        self.busy = False
+        #: Its record is lost or deleted; only the lease remains.
+        self.gone = False
+        self.attempt: Attempt | None = None
+        self.holder: Holder | None = None
+        self.reason: str | None = None
+
+    def entry(self) -> LeaseEntry:
+        return (self.seq, self.lease_id, self.deadline, self.deliveries, self.ready_at, self.forgiven)
+
+
+#: Seqs, lease_ids, and the common deadline.
+Columns: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+class LeaseBatch:
+    """Jobs with these ascending seqs, each delivered once: CLAIMING, or LEASED to `node`.
+
+    `busy` as in Job. `sizes`: payload bytes of each, if known.
+    """
+
+    __slots__ = ("attempt", "busy", "deadline", "holder", "lease_ids", "node", "separate", "seqs", "sizes", "state")
+
+    def __init__(self, seqs: tuple[int, ...]) -> None:
+        self.seqs = seqs
+        self.state = CLAIMING
+        self.lease_ids: tuple[int, ...] = ()
+        self.deadline = 0
+        self.node = ""
+        self.busy = False
+        self.sizes: Sequence[int] | None = None
+        self.attempt: Attempt | None = None
+        self.holder: Holder | None = None
+        #: Its jobs, after it was taken apart: from then on they have the state.
+        self.separate: list[Job] | None = None
+
+    def jobs(self) -> list[Job]:
+        """Its jobs as Job objects, created by every call."""
+        return [*map(self.job_at, range(len(self.seqs)))]
+
+    def job_at(self, index: int) -> Job:
+        """One of `jobs`."""
+        job = Job(self.seqs[index])
+        job.state, job.busy = self.state, self.busy
+        if self.state != CLAIMING:
+            job.lease_id, job.deadline, job.node = self.lease_ids[index], self.deadline, self.node
+            job.deliveries = 1
+            job.attempt, job.holder = self.attempt, self.holder
+        if self.sizes is not None:
+            job.size = self.sizes[index]
+        return job
+
+
+class LeaseEntries(list[LeaseEntry]):
+    """The result of `lease_entries`, with its columns, so that `apply` need not parse it again. Never changed."""
+
+    __slots__ = ("columns",)
+
+    columns: Columns
+
+
+def lease_entries(seqs: tuple[int, ...], lease_ids: tuple[int, ...], deadline: int) -> LeaseEntries:
+    """The entries of a Lease frame for the jobs of a batch, ascending, claimed together for the first time.
+
+    Raises ValueError unless there is a lease_id for each.
+    """
+    if len(seqs) != len(lease_ids):
+        raise ValueError(f"{len(lease_ids)} lease_ids for {len(seqs)} jobs")
+    made = LeaseEntries(zip(seqs, lease_ids, repeat(deadline), repeat(1), repeat(0), repeat(0), strict=False))
+    made.columns = seqs, lease_ids, deadline
+    return made
+
+
+def uniform_columns(jobs: Sequence[LeaseEntry]) -> Columns | None:
+    """The columns of entries that `lease_entries` could have made, ascending; None for others."""
+    if not jobs:
+        return None
+    seqs, lease_ids, deadlines, deliveries, ready_ats, forgiven = zip(*jobs, strict=True)
+    count = len(seqs)
+    same = (
+        deliveries.count(1) == count
+        and forgiven.count(0) == count
+        and ready_ats.count(0) == count
+        and deadlines.count(deadlines[0]) == count
+    )
+    if not same or not ascending(seqs):
+        return None
+    return seqs, lease_ids, deadlines[0]
+
+
+def ascending(seqs: Sequence[int]) -> bool:
+    """Whether each is larger than the one before."""
+    return [*seqs] == sorted({*seqs})
+
+
+class LeaseTable:
+    """The jobs of one queue by state. See the module.
+
+    Heaps contain what comes next (given back, due, expiring, lowest seq). Outdated entries stay in them until they
+    reach the top, and are skipped then: nothing is searched for in the middle.
+    """
+
+    __slots__ = (
+        "_back",
+        "_due",
+        "_ends",
+        "_firsts",
+        "_low",
+        "attempts",
+        "batches",
+        "counts",
+        "dead_lettered",
+        "dying",
+        "gone",
+        "jobs",
+        "limits",
+        "lost",
+        "taken",
+    )
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.jobs: dict[int, Job] = {}
+        #: By the seq of each of their jobs.
+        self.batches: dict[int, LeaseBatch] = {}
+        #: Live records from here on without a Job or a LeaseBatch are ready and were never claimed.
+        self.taken = 0
+        self.attempts: dict[tuple[str, str], Attempt] = {}
+        #: Number of jobs by state.
+        self.counts = [0] * 6
+        #: Among them, jobs whose record no longer exists: all are leased or being claimed.
+        self.gone = 0
+        #: Totals: jobs moved to the dead letter topic; jobs lost to cap or ttl.
+        self.dead_lettered = 0
+        self.lost = 0
+        #: Dead jobs whose move has not begun.
+        self.dying: set[int] = set()
+        # Heaps of seqs, or (time, seq); outdated entries are skipped when they reach the top. A batch is entered by its
+        # first seq.
+        self._back: list[int] = []
+        self._due: list[tuple[int, int]] = []
+        self._ends: list[tuple[int, int]] = []
+        self._low: list[int] = []
+        self._firsts: list[int] = []
+
+    # -- figures -----------------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Jobs leased, or about to be."""
+        return self.counts[LEASED] + self.counts[CLAIMING]
+
+    def ready(self, live: int) -> int:
+        """Jobs that can be claimed now, of `live` records."""
+        return live - (len(self.jobs) + len(self.batches) - self.counts[READY] - self.gone)
+
+    @property
+    def touched(self) -> bool:
+        """Whether anything is known of any job."""
+        return bool(self.jobs or self.batches)
+
+    def knows_any(self, seqs: Iterable[int]) -> bool:
+        """Whether anything is known of one of these jobs."""
+        jobs, batches = self.jobs, self.batches
+        return bool((jobs and not jobs.keys().isdisjoint(seqs)) or (batches and not batches.keys().isdisjoint(seqs)))
+
+    def everything(self) -> Iterator[Job]:
+        """All jobs that were touched, for reading only: those of a batch are copies."""
+        yield from self.jobs.values()
+        for seq, batch in self.batches.items():
+            if seq == batch.seqs[0]:
+                yield from batch.jobs()
+
+    def first_back(self) -> int | None:
+        """The lowest ready seq of a job with a Job."""
+        back = self._back
+        while back and not self._is_ready(back[0]):
+            heappop(back)
+        return back[0] if back else None
+
+    def first_fresh(self, live_seqs: Callable[[int, int], Sequence[int]]) -> int | None:
+        """The lowest live seq of which nothing is known. Seqs below it are not examined again."""
+        while seqs := live_seqs(self.taken, _STRIDE):
+            for seq in seqs:
+                self.taken = seq
+                if not self.knows_any((seq,)):
+                    return seq
+            self.taken += 1
+        return None
+
+    def look(self, seq: int) -> Job | None:
+        """What is known of a job, for reading only: one of a batch is a copy."""
+        batch = self.batches.get(seq)
+        return self.jobs.get(seq) if batch is None else batch.job_at(bisect_left(batch.seqs, seq))
+
+    def _is_ready(self, seq: int) -> bool:
+        job = self.jobs.get(seq)
+        return job is not None and job.state == READY
+
+    def next_change(self) -> int | None:
+        """When time alone causes the next change: the end of a delay, or the expiry of a lease. None: never."""
+        due, ends, jobs = self._due, self._ends, self.jobs
+        while due and not ((job := jobs.get(due[0][1])) and job.state == DELAYED and job.ready_at == due[0][0]):
+            heappop(due)
+        while ends and self._running_out(*ends[0]) is None:
+            heappop(ends)
+        if not ends:
+            return due[0][0] if due else None
+        ended = ends[0][0] + 1  # at the deadline it is still held
+        return min(due[0][0], ended) if due else ended
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether a delay or a lease may have ended by now. False is certain."""
+        due, ends = self._due, self._ends
+        return bool((due and due[0][0] <= now_ms) or (ends and ends[0][0] < now_ms))
+
+    def _running_out(self, deadline: int, seq: int) -> Job | LeaseBatch | None:
+        """The jobs leased until then by this heap entry, if it is still valid and only time decides about them."""
+        held = self.jobs.get(seq) or self.batches.get(seq)
+        if held is None or held.state != LEASED or held.busy or held.deadline != deadline:
+            return None
+        return held
+
+    # -- batches -------------------------------------------------------------------------------------------------------
+
+    def add_batch(self, seqs: tuple[int, ...]) -> LeaseBatch:
+        """A batch of jobs of which nothing is known so far: they are being claimed."""
+        batch = LeaseBatch(seqs)
+        self.batches.update(dict.fromkeys(seqs, batch))
+        heappush(self._firsts, seqs[0])
+        self.counts[CLAIMING] += len(seqs)
+        return batch
+
+    def take_apart(self, batch: LeaseBatch) -> list[Job]:
+        """Turn the batch into single jobs. Nothing else changes."""
+        if batch.separate is not None:
+            return batch.separate
+        separate = batch.separate = batch.jobs()
+        for job in separate:
+            del self.batches[job.seq]
+            self.jobs[job.seq] = job
+            heappush(self._low, job.seq)
+            if job.state == LEASED and not job.busy:
+                heappush(self._ends, (job.deadline, job.seq))
+        return separate
+
+    def lease_of(self, seq: int) -> int:
+        """The token of the job's lease; 0: it is not leased. Takes nothing apart."""
+        job = self.jobs.get(seq)
+        if job is not None:
+            return job.lease_id
+        batch = self.batches.get(seq)
+        return batch.lease_ids[bisect_left(batch.seqs, seq)] if batch is not None and batch.lease_ids else 0
+
+    def _end_batch(self, batch: LeaseBatch) -> None:
+        """End the leases of all its jobs, like `_end_lease` of each."""
+        batch.busy = False
+        if batch.attempt is not None:
+            attempt, batch.attempt = batch.attempt, None
+            self._attempt_lost(attempt, len(batch.seqs))
+        if batch.holder is not None:
+            holder, batch.holder = batch.holder, None
+            for seq in batch.seqs:
+                holder.lease_ended(seq)
+
+    # -- for those who move them ---------------------------------------------------------------------------------------
+
+    def find(self, seq: int) -> Job | None:
+        """The job as a Job, if anything is known of it: something is about to happen to it alone."""
+        job = self.jobs.get(seq)
+        if job is None and (batch := self.batches.get(seq)) is not None:
+            self.take_apart(batch)
+            job = self.jobs[seq]
+        return job
+
+    def _job(self, seq: int) -> Job:
+        job = self.find(seq)
+        if job is None:
+            job = self.jobs[seq] = Job(seq)
+            heappush(self._low, seq)
+            self.counts[READY] += 1
+        return job
+
+    def _to(self, job: Job, state: int) -> None:
+        self.counts[job.state] -= 1
+        self.counts[state] += 1
+        job.state = state
+
+    def _end_lease(self, job: Job) -> None:
+        job.lease_id = job.deadline = 0
+        job.busy = False
+        if job.attempt is not None:
+            attempt, job.attempt = job.attempt, None
+            self._attempt_lost(attempt, 1)
+        if job.holder is not None:
+            holder, job.holder = job.holder, None
+            holder.lease_ended(job.seq)
+
+    def _attempt_lost(self, attempt: Attempt, count: int) -> None:
+        attempt.remaining -= count
+        if not attempt.remaining and self.attempts.get((attempt.node, attempt.key)) is attempt:
+            del self.attempts[attempt.node, attempt.key]
+
+    def _drop(self, job: Job) -> None:
+        self.counts[job.state] -= 1
+        self.gone -= job.gone
+        self.dying.discard(job.seq)
+        del self.jobs[job.seq]
+
+    def _trim(self) -> None:
+        jobs, limit = self.jobs, 2 * (len(self.jobs) + len(self.batches)) + _SLACK
+        if len(self._low) > limit:
+            self._low = _heap(jobs)
+        if len(self._firsts) > limit:
+            self._firsts = _heap(self._each_first())
+        if len(self._ends) > limit:
+            ends = [(job.deadline, seq) for seq, job in jobs.items() if job.state == LEASED]
+            ends += [
+                (self.batches[seq].deadline, seq) for seq in self._each_first() if self.batches[seq].state == LEASED
+            ]
+            self._ends = _heap(ends)
+        if len(self._due) > limit:
+            self._due = _heap((job.ready_at, seq) for seq, job in jobs.items() if job.state == DELAYED)
+        if len(self._back) > limit:
+            self._back = _heap(seq for seq, job in jobs.items() if job.state == READY)
+
+    def _each_first(self) -> list[int]:
+        return [seq for seq, batch in self.batches.items() if seq == batch.seqs[0]]
+
+    def _requeue(self, job: Job) -> None:
+        """Put an unheld job where its fields say: dead, delayed or ready."""
+        if job.gone:
+            self._drop(job)
+        elif self.limits.exhausted(job.deliveries, job.forgiven):
+            self._to(job, DEAD)
+            self.dying.add(job.seq)
+        elif job.ready_at:
+            self._to(job, DELAYED)
+            heappush(self._due, (job.ready_at, job.seq))
+        else:
+            self._to(job, READY)
+            heappush(self._back, job.seq)
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
@@ -41,12 +461,15 @@ class LeaseTable(JobTable):
 
     def take_batch(self, count: int, live_seqs: Callable[[int, int], Sequence[int]]) -> LeaseBatch | None:
         """Up to `count` jobs like `take`, if all that come next were never touched; None: use `take`."""
-        if self.first_back() is not None:
+        if self._back and self.first_back() is not None:
             return None
+        jobs, batches = self.jobs, self.batches
         found: list[int] = []
         while len(found) < count and (seqs := live_seqs(self.taken, count - len(found))):
             self.taken = seqs[-1] + 1
-            found += [seq for seq in seqs if not self.knows_any((seq,))] if self.knows_any(seqs) else seqs
+            if (jobs and not jobs.keys().isdisjoint(seqs)) or (batches and not batches.keys().isdisjoint(seqs)):
+                seqs = [seq for seq in seqs if seq not in jobs and seq not in batches]
+            found += seqs
         return self.add_batch(tuple(found)) if found else None
 
     def take(self, count: int, live_seqs: Callable[[int, int], Sequence[int]], below: int | None = None) -> list[Job]:
@@ -157,8 +580,10 @@ class LeaseTable(JobTable):
     def held_batch(self, seqs: Sequence[int], lease_ids: Sequence[int], node: str, now_ms: int) -> LeaseBatch | None:
         """The batch of exactly these jobs if `node` holds all of them now, under these tokens (none: any), and
         nothing about them is in flight. None: check each of them."""
-        batch = self.whole(seqs)
-        if batch is None or batch.state != LEASED or batch.busy or batch.node != node or now_ms > batch.deadline:
+        batch = self.batches.get(seqs[0]) if seqs else None
+        if batch is None or batch.seqs != tuple(seqs):
+            return None
+        if batch.state != LEASED or batch.busy or batch.node != node or now_ms > batch.deadline:
             return None
         return batch if not lease_ids or batch.lease_ids == tuple(lease_ids) else None
 
@@ -176,7 +601,17 @@ class LeaseTable(JobTable):
         """Apply a Lease frame; repeating it changes nothing."""
         match value.event:
             case "claimed":
-                self._claimed(value, node)
+                jobs = value.jobs
+                columns = jobs.columns if isinstance(jobs, LeaseEntries) else uniform_columns(jobs)
+                if columns is not None:
+                    seqs, lease_ids, deadline = columns
+                    batch = self.batches.get(seqs[0])
+                    if (batch is None or batch.seqs != seqs) and not self.knows_any(seqs):
+                        batch = self.add_batch(seqs)
+                    if batch is not None and batch.seqs == seqs:
+                        self.lease_batch(batch, lease_ids, deadline, node, value.attempt_key)
+                        return
+                self._claimed_each(value, node)
             case "extended":
                 for seq, _, deadline, *_ in value.jobs:
                     job = self.find(seq)
@@ -200,17 +635,10 @@ class LeaseTable(JobTable):
                 pass  # acked: the Delete decides
         self._trim()
 
-    def _claimed(self, value: Lease, node: str) -> None:
-        columns = uniform_columns(value.jobs) if value.jobs else None
-        if columns is not None:
-            seqs, lease_ids, deadline = columns
-            batch = self.whole(seqs)
-            if batch is None and not self.knows_any(seqs):
-                batch = self.add_batch(seqs)
-            if batch is not None:
-                self.lease_batch(batch, lease_ids, deadline, node, value.attempt_key)
-                return
-        attempt = self._attempt(node, value.attempt_key, [(entry[0], entry[1]) for entry in value.jobs])
+    def _claimed_each(self, value: Lease, node: str) -> None:
+        attempt = None
+        if value.attempt_key is not None:
+            attempt = self._attempt(node, value.attempt_key, [(entry[0], entry[1]) for entry in value.jobs])
         ends, counts = self._ends, self.counts
         for seq, lease_id, deadline, deliveries, _, forgiven in value.jobs:
             job = self.find(seq)
@@ -236,9 +664,12 @@ class LeaseTable(JobTable):
         self.counts[LEASED] += len(batch.seqs)
         batch.state = LEASED
         batch.lease_ids, batch.deadline, batch.node = lease_ids, deadline, node
-        batch.attempt = self._attempt(node, attempt_key, zip(batch.seqs, lease_ids, strict=True))
+        batch.attempt = None
+        if attempt_key is not None:
+            batch.attempt = self._attempt(node, attempt_key, zip(batch.seqs, lease_ids, strict=True))
         heappush(self._ends, (deadline, batch.seqs[0]))
-        self._trim()
+        if len(self._ends) + len(self._firsts) + len(self._low) + len(self._due) + len(self._back) > _SLACK:
+            self._trim()
 
     def _lease_anew(self, held: Job | LeaseBatch, *, same: bool) -> None:
         """The leased jobs are about to be leased. The `same` lease again (from a frame that states the present)
@@ -252,9 +683,7 @@ class LeaseTable(JobTable):
             self._end_lease(held)
         held.holder, held.busy = holder, busy
 
-    def _attempt(self, node: str, key: str | None, jobs: Iterable[tuple[int, int]]) -> Attempt | None:
-        if key is None:
-            return None
+    def _attempt(self, node: str, key: str, jobs: Iterable[tuple[int, int]]) -> Attempt:
         attempt = self.attempts[node, key] = Attempt(node, key, [*jobs])
         return attempt
 
@@ -278,10 +707,12 @@ class LeaseTable(JobTable):
 
     def forget_deleted(self, seqs: Sequence[int]) -> None:
         """These jobs are done: their Delete is committed."""
-        batch = self.whole(seqs)
-        if batch is not None and batch.state == LEASED:
+        batch = self.batches.get(seqs[0]) if seqs else None
+        if batch is not None and batch.state == LEASED and batch.seqs == tuple(seqs):
             self._end_batch(batch)
-            self._drop_batch(batch)
+            self.counts[LEASED] -= len(batch.seqs)
+            for seq in batch.seqs:
+                del self.batches[seq]
             return
         for seq in seqs:
             job = self.find(seq)
@@ -362,3 +793,9 @@ class LeaseTable(JobTable):
             heappush(self._ends, (job.deadline, job.seq))
         else:
             self._requeue(job)
+
+
+def _heap(items: Iterable[Any]) -> list[Any]:
+    heap = list(items)
+    heapify(heap)
+    return heap

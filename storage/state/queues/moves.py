@@ -5,7 +5,7 @@
    remembered there (`Moves.came`).
 3. Delete at the source, synced: the move is no longer open, and dest may forget it.
 
-Whoever finds an open move after a crash looks whether the copy came, and goes on from there.
+After a crash, an open move continues with step 2 or 3, depending on whether the copy is there.
 
 Source: docs/reference/api.md#queues.
 """

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from storage.state.queues.job import Attempt, Job
-from storage.state.queues.leases import LeaseTable
+from storage.state.queues.leases import Attempt, Job, LeaseTable
 from storage.state.queues.moves import Move, Moves
 
 

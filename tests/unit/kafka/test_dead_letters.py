@@ -118,7 +118,7 @@ async def produced(engine: Engine, records: list[Any]) -> None:
     keys, values, headers, stamps = map(list, zip(*records, strict=True))
     stored = to_stored(keys, values, headers, stamps)
     no: Any = {"key": None, "strict": False, "create": False, "config": None, "expected_seq": None}
-    await Write(engine, "q", stored, node="till", **no).run()
+    await Write(engine.appender, "q", stored, node="till", **no).run()
 
 
 async def records_of(engine: Engine, name: str) -> list[StoredRecord]:

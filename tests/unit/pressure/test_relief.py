@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.log.commit_window import CommitWindow
+from storage.log.writer import CommitWindow
 from storage.platform.load_shedding import MAX_DEFER_NS, LoadShedding
 from tests.support.fake_clock import FakeClock
 

@@ -8,8 +8,8 @@ from typing import Any
 from storage.format import control, wal_frame
 from storage.log.encode import encode_controls
 from storage.log.reader import FrameStream
-from storage.log.shard_log import ShardLog
 from storage.log.submission import Submission, Unit
+from storage.log.writer import ShardLog
 from storage.records.batches import AppendedRecords
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import SimDisk
@@ -36,7 +36,8 @@ class ShardRig:
         if not self.disk.is_dir(DIRECTORY):
             self.disk.mkdir(DIRECTORY)
             self.disk.sync_dir("/")
-        self.log = ShardLog(self.disk, DIRECTORY, 0, self.options, self.clock, self._settle, self._spawn)
+        self.log = ShardLog(self.disk, DIRECTORY, 0, self.options, self.clock, self._spawn)
+        self.log.on_written = self._settle
         self._seq = 0
 
     def _settle(self, group: list[Submission]) -> None:

@@ -82,7 +82,7 @@ KINDS = ("empty", "uniform", "short", "varied")
 
 def new_scan(query: ReadQuery, max_scan: int = 10**6, *, made: type[Scan] = Scan, **config: Any) -> Scan:
     topic = Topic("t", TOPIC_ID, TopicConfig(**config))
-    topic.logs.append(Log(TOPIC_ID, shard=0, epoch=1, usage=Usage()))
+    topic.log = Log(TOPIC_ID, shard=0, epoch=1, usage=Usage())
     return made(topic, query, NOW, max_scan)
 
 

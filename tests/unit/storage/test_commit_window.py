@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from storage.log.commit_window import GROUPS_A_COUNT, GROUPS_A_LOOK, GROUPS_A_TRIAL, GROUPS_TO_COUNT, CommitWindow
+from storage.log.writer import GROUPS_A_COUNT, GROUPS_A_LOOK, GROUPS_A_TRIAL, GROUPS_TO_COUNT, CommitWindow
 
 US = 1000
 

@@ -18,7 +18,7 @@ from storage.errors import (
     StorageFull,
     TopicFull,
 )
-from storage.log.append import AppendCallback
+from storage.log.append import Write
 from storage.records.values import Appended, PlainRecords
 from tests.unit.storage.machine import Machine, data, log_of, outcome, raw, record, records, seqs, sized
 
@@ -289,8 +289,8 @@ async def test_trouble_with_one_answer_leaves_the_others_theirs(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await machine.start()
-    await engine.put_topic("t", FSYNC)
-    await engine.put_topic("other", FSYNC)
+    for name in ("t", "other"):
+        await engine.put_topic(name, TopicConfig(durability=Durability.DISK))  # of an fsync topic nothing is reserved
     look_ahead = engine.reservations.look_ahead
 
     def broken(topic: Any) -> None:
@@ -307,8 +307,9 @@ async def test_trouble_with_one_answer_leaves_the_others_theirs(
     assert engine.shards[0].queued_frames == 0
 
 
-def test_an_outcome_is_never_done_before_it_is_told() -> None:
-    assert AppendCallback.done(AppendCallback(None, Told())) is False  # pyright: ignore[reportArgumentType]
+async def test_a_write_is_never_done_before_it_is_told(machine: Machine) -> None:
+    engine = await machine.start()
+    assert Write(engine.appender, "t", plain(1)).done() is False
 
 
 async def test_after_a_restart_a_key_written_this_way_is_known(machine: Machine) -> None:

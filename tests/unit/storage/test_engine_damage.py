@@ -10,7 +10,7 @@ import pytest
 
 from storage import Durability, Engine, ReadQuery, TagMatch, TopicConfig, TopicType
 from storage.errors import LogUnreadable, RecordCorrupt, SegmentIncomplete, SegmentUnreadable, Unreadable
-from storage.queues.dispatcher import CORRUPT_WAIT_MS
+from storage.queues.lease_queue import CORRUPT_WAIT_MS
 from storage.reads.scan import MAX_CORRUPT
 from storage.segments.names import SegmentId
 from storage.state.routers.router import Definition, Start
@@ -319,7 +319,7 @@ async def test_one_claim_passes_all_of_a_segment_with_few_reads(machine: Machine
 
 
 async def test_a_claim_gives_up_on_a_log_that_gives_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.queues.dispatcher.MOST_FAILURES", 3)
+    monkeypatch.setattr("storage.queues.lease_queue.MOST_FAILURES", 3)
     engine = await written(machine, TopicConfig(type=TopicType.QUEUE), absorbed=0)
     machine.disk.fail("pread", f"{WAL}/*", sticky=True)
     assert isinstance(await outcome(engine.queues.claim("t", "n", max=1)), LogUnreadable)

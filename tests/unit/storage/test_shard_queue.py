@@ -21,21 +21,18 @@ class Queue:
 
     def __init__(self, **changes: Any) -> None:
         self.rig = ShardRig(**changes).open()
-        self.told: list[Submission] = []
         self.failures = 0
         self.shard = Shard(
-            0, self.rig.log, self.rig.options, self.rig.clock, self._settled, self._failed, threaded=False
+            0,
+            self.rig.log,
+            self.rig.options,
+            self.rig.clock,
+            lambda *_: None,
+            lambda _: None,
+            self._failed,
+            threaded=False,
         )
-        self.rig.log._on_written = self.shard.post
         self.shard.start()
-
-    def _settled(self, shard: Shard, each: Submission) -> None:
-        self.told.append(each)
-        assert each.done is not None
-        if each.error is None:
-            each.done.set_result(None)
-        else:
-            each.done.set_exception(each.error)
 
     def _failed(self, shard: Shard) -> None:
         self.failures += 1
@@ -115,7 +112,7 @@ async def test_everything_below_the_first_that_is_unsettled_is_applied_and_no_mo
         post(group)
         places.append(split(queue.shard.applied_lsn)[1])
 
-    queue.rig.log._on_written = watch
+    queue.rig.log.on_written = watch
     queue.submit(100, topic_id=1, sync=True)
     _, last = queue.submit(100, topic_id=2)
     await last

@@ -14,7 +14,7 @@ import pytest
 from storage import Discard, Durability, Engine, TopicConfig
 from storage.config import TopicType
 from storage.errors import RecordCorrupt, ShuttingDown, StorageError, StorageFailed
-from storage.log.coalescer import MAX_COALESCED
+from storage.log.append import MAX_COALESCED
 from storage.records.values import Appended, PlainRecords
 from tests.support.spec_control import APPEND
 from tests.support.spec_wal import decode_wal_file

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from storage.log.files import UNFILLED_FROM, WalFiles
-from storage.log.stats import WalStats
+from storage.log.writer import WalStats
 from tests.support.sim_disk import Loss, SimDisk
 
 SIZE = 4096

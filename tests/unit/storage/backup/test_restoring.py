@@ -184,7 +184,7 @@ async def test_nobody_starts_where_a_restore_is_under_way_or_was_cut_short(rig: 
     rig.disk.open(f"{TARGET}/RESTORING", create=True).close()
     with pytest.raises(OpenError, match="has not come to its end"):
         await rig.opened()
-    with pytest.raises(BackupRefused, match="empty it, and restore again"):
+    with pytest.raises(BackupRefused, match="empty the directory and restore again"):
         rig.restore()
 
 

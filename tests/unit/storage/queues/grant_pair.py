@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from storage.format.control import Lease
 from storage.state.queues import leases
-from storage.state.queues.job import DEAD, LEASED, Job
-from storage.state.queues.lease_batch import LeaseBatch
-from storage.state.queues.leases import LeaseTable
+from storage.state.queues.leases import DEAD, LEASED, Job, LeaseBatch, LeaseTable
 from storage.state.queues.policy import Limits
 from storage.state.queues.section import capture, restore
 
@@ -57,6 +56,7 @@ class Side:
     def apply(self, value: Lease, node: str = "") -> None:
         with pytest.MonkeyPatch.context() as patch:
             if not self.together:
+                value = msgspec.structs.replace(value, jobs=[*value.jobs])  # without the columns of a batch
                 patch.setattr(leases, "uniform_columns", lambda jobs: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
             self.table.apply(value, node)
 

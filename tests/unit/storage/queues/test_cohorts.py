@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from storage.errors import StorageError
-from storage.queues.claims import Claimed
+from storage.queues.lease_queue import Claimed
 from storage.state.queues.values import JobState
 from tests.support.spec_control import LEASE
 from tests.support.spec_decoder import read_files

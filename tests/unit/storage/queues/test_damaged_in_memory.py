@@ -18,6 +18,6 @@ async def test_it_is_passed_over_and_the_others_are_given(machine: Machine, leas
     (span,) = log.tail.slices(2, 3)
     data, offset = log.cached[span.batch_seq]
     log.cached[span.batch_seq] = (bytes(len(data)), offset)
-    assert reading.cached(engine, engine.topic("q"), [2]) is None
+    assert reading.cached(engine.topic("q"), [2], engine.now_ms(), reading.MAX_BYTES) is None
     assert await claim_seqs(engine, 3) == [1, 3]
     assert await claim_seqs(engine) == []

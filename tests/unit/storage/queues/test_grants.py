@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storage.format.control import Lease
-from storage.state.queues.lease_batch import LeaseBatch, lease_entries, uniform_columns
-from storage.state.queues.leases import LeaseTable
+from storage.state.queues.leases import LeaseBatch, LeaseTable, lease_entries, uniform_columns
 from storage.state.queues.policy import Limits
 from tests.unit.storage.queues.grant_pair import Holding, Pair, Side
 
@@ -84,7 +83,7 @@ def test_leases_that_are_given_again_are_those_of_the_second_claim_alone() -> No
     table, grant = leased_grant("first")
     holder = grant.holder = Holding()
     table.apply(Lease(event="claimed", jobs=lease_entries((1, 2, 3), (21, 22, 23), 900), attempt_key="second"), "m")
-    assert table.whole((1, 2, 3)) is grant
+    assert {id(table.batches[seq]) for seq in (1, 2, 3)} == {id(grant)}
     assert ([*table.attempts], holder.ended) == ([("m", "second")], [1, 2, 3])
     assert table.expired(501) == []
     assert table.held_batch((1, 2, 3), (11, 12, 13), "m", 500) is None

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage.engine import Engine
 from storage.errors import StorageError
 from storage.queues import read_ahead, reading
+from storage.reads.reader import Reader
 from storage.state.catalog import Topic
 from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine, outcome
@@ -116,11 +116,11 @@ async def test_a_claim_gets_others_when_its_jobs_are_deleted_while_they_are_read
     engine = await with_jobs(machine, 4)
     read, deleted = reading.read, list[int]()
 
-    async def read_late(engine: Engine, topic: Topic, seqs: Sequence[int]) -> reading.Found:
+    async def read_late(reader: Reader, topic: Topic, seqs: Sequence[int]) -> reading.Found:
         if not deleted:
             deleted.extend(seqs)
             await engine.admin.delete_records("q", seqs[-1] + 1, None)
-        return await read(engine, topic, seqs)
+        return await read(reader, topic, seqs)
 
     monkeypatch.setattr(reading, "cached", lambda *_: None)
     monkeypatch.setattr(reading, "read", read_late)

@@ -155,7 +155,7 @@ async def test_a_router_that_could_not_be_written_leaves_no_topics(
             raise StorageFull
         return submit(log, encoded, **more)
 
-    monkeypatch.setattr(engine, "submit_controls", refuse_routers)
+    monkeypatch.setattr(engine.logs, "submit_controls", refuse_routers)
     with pytest.raises(StorageFull):
         await route(engine)
     assert names(engine) == []

@@ -221,8 +221,8 @@ async def test_routers_together_take_as_much_of_the_loop_as_others(
     for name in "ab":
         await engine.put_topic(name, FSYNC)
     await route(engine)
-    engine.routers.running = others + 1
-    forwarder = Forwarder(engine, engine.catalog.routes.by_name["r"])
+    engine.routers.forwarding.running = others + 1
+    forwarder = Forwarder(engine.routers.forwarding, engine.catalog.routes.by_name["r"])
     ticks = iter((0, turn_ms * 1_000_000))
     monkeypatch.setattr(machine.clock, "monotonic_ns", lambda: next(ticks))
     await forwarder._rest()
@@ -234,4 +234,4 @@ async def test_those_that_have_nothing_to_carry_do_not_count(machine: Machine) -
     engine = await routed(machine)
     await add(engine, 1, 2)
     assert await datas(engine) == ["1", "2"]
-    assert engine.routers.running == 0
+    assert engine.routers.forwarding.running == 0

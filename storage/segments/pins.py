@@ -1,7 +1,7 @@
-"""What a backup keeps from being removed or changed while it is copied. In memory: whatever ends it, ends them.
+"""Files that a backup in progress keeps from being removed or changed. In memory: they end with the process.
 
-Asked on the loop and on the I/O pool. A full disk takes precedence: when one fills up meanwhile, all pins are let go,
-and the backup fails (`intact`), because nothing that it would still copy can be trusted to be as it was.
+Used on the loop and on the I/O pool. A full disk takes precedence: when one fills up during the backup, all pins are
+released, and the backup fails (`intact`), because the files that it has not copied yet may have changed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from storage.segments.names import SegmentId
 
 
 class Pins:
-    """Of one engine, and at most one backup. `full` tells whether a disk is."""
+    """The pins of one engine, which has at most one backup at a time. `full`: whether a disk is full."""
 
     def __init__(self, full: Callable[[], bool]) -> None:
         self._full = full
@@ -38,7 +38,7 @@ class Pins:
         self._log = False
 
     def end(self) -> None:
-        """Whatever is pinned is let go."""
+        """Release everything."""
         self._log = False
         self._segments.clear()
 
@@ -51,11 +51,11 @@ class Pins:
         return bool(self._segments) and id in self._segments and not self._is_broken()
 
     def topics(self) -> set[int]:
-        """Logs of which a segment is held."""
+        """The topic_ids of logs with a pinned segment."""
         return set() if not self._segments or self._is_broken() else {id.topic_id for id in self._segments}
 
     def intact(self) -> bool:
-        """Whether everything pinned was there all the time."""
+        """Whether all pins were respected all the time."""
         return not self._is_broken()
 
     def _is_broken(self) -> bool:

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from storage.state.cache import ENTRY_BYTES, TailCache
+from storage.log.publisher import CACHE_ENTRY_BYTES, TailCache
 from storage.state.log import Log
 from storage.state.usage import Usage
 
@@ -17,29 +17,29 @@ def log() -> Log:
 
 
 def test_it_holds_what_fits(log: Log) -> None:
-    cache = TailCache(30 + 2 * ENTRY_BYTES)
+    cache = TailCache(30 + 2 * CACHE_ENTRY_BYTES)
     cache.add(log, 1, b"x" * 10, 0)
     cache.add(log, 4, b"y" * 20, 7)
-    assert (cache.bytes, log.cached) == (30 + 2 * ENTRY_BYTES, {1: (b"x" * 10, 0), 4: (b"y" * 20, 7)})
+    assert (cache.bytes, log.cached) == (30 + 2 * CACHE_ENTRY_BYTES, {1: (b"x" * 10, 0), 4: (b"y" * 20, 7)})
 
 
 def test_one_byte_more_takes_the_oldest_out(log: Log) -> None:
-    cache = TailCache(30 + 3 * ENTRY_BYTES)
+    cache = TailCache(30 + 3 * CACHE_ENTRY_BYTES)
     for seq, size in ((1, 10), (2, 10), (3, 11)):
         cache.add(log, seq, b"x" * size, 0)
-    assert (cache.bytes, list(log.cached)) == (21 + 2 * ENTRY_BYTES, [2, 3])
+    assert (cache.bytes, list(log.cached)) == (21 + 2 * CACHE_ENTRY_BYTES, [2, 3])
 
 
 def test_the_oldest_of_any_log_goes_first(log: Log) -> None:
     other = Log(2, shard=0, epoch=2, usage=Usage())
-    cache = TailCache(20 + 2 * ENTRY_BYTES)
+    cache = TailCache(20 + 2 * CACHE_ENTRY_BYTES)
     cache.add(log, 1, b"x" * 10, 0)
     cache.add(other, 1, b"x" * 10, 0)
     cache.add(other, 2, b"x" * 10, 0)
     assert (list(log.cached), list(other.cached)) == ([], [1, 2])
 
 
-@pytest.mark.parametrize("limit", [0, 9 + ENTRY_BYTES])
+@pytest.mark.parametrize("limit", [0, 9 + CACHE_ENTRY_BYTES])
 def test_a_batch_larger_than_all_of_it_does_not_stay(log: Log, limit: int) -> None:
     cache = TailCache(limit)
     cache.add(log, 1, b"x" * 10, 0)
@@ -47,11 +47,11 @@ def test_a_batch_larger_than_all_of_it_does_not_stay(log: Log, limit: int) -> No
 
 
 def test_a_batch_that_was_evicted_meanwhile_is_let_go_quietly(log: Log) -> None:
-    cache = TailCache(15 + ENTRY_BYTES)
+    cache = TailCache(15 + CACHE_ENTRY_BYTES)
     cache.add(log, 1, b"x" * 10, 0)
     del log.cached[1]
     cache.add(log, 2, b"x" * 10, 0)
-    assert (cache.bytes, list(log.cached)) == (10 + ENTRY_BYTES, [2])
+    assert (cache.bytes, list(log.cached)) == (10 + CACHE_ENTRY_BYTES, [2])
 
 
 def test_small_batches_are_counted_with_what_they_take_beside_their_bytes(log: Log) -> None:
