@@ -80,7 +80,8 @@ $(VENV)/.created:
 	@$(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
-$(VENV)/.run: $(VENV)/.created pyproject.toml $(LOCK)
+# The compiled kernel is built where there are a C compiler and Python's headers.
+$(VENV)/.run: $(VENV)/.created pyproject.toml setup.py $(wildcard kernel/src/*.[ch]) $(LOCK)
 	@echo "Installing what is needed to run: about 100 MB, once ..."
 	@$(INSTALL) setuptools
 	@$(INSTALL) --no-build-isolation -e '.[kafka]'

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 import uvloop
 
+import kernel
 from broker import VERSION, log_events
 from broker.api.app import build_app
 from broker.kafka.start import Entrance, entrance
@@ -50,6 +51,8 @@ def main() -> int:
         log_events.configure(settings.log_level, settings.log_format)
         for warning in warnings:
             _log.warning("setting_ignored", reason=warning)
+        if not kernel.COMPILED:
+            _log.info("kernel_in_python", reason=kernel.REASON)
         tracing = start_tracing(settings)
         bound_heaps()
         sys.setswitchinterval(SWITCH_INTERVAL_S)

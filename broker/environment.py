@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from typing import Final
 
 PREFIX: Final = "TOPICS_"
-#: Of the client and of what it starts, of the tests.
-_OTHERS: Final = re.compile(r"(URL|TOKEN|NODE|BACKUP_DIR|JOB_\w+|TEST_\w+)")
+#: Of the client and of what it starts, of the kernel, of the tests.
+_OTHERS: Final = re.compile(r"(KERNEL|URL|TOKEN|NODE|BACKUP_DIR|JOB_\w+|TEST_\w+)")
 #: What Kubernetes tells every container of a service whose name begins with topics.
 _SERVICE_LINK: Final = re.compile(r"(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 

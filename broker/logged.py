@@ -18,6 +18,11 @@ LOGGED: Final = (
         "Correct it, or rename it.",
     ),
     Event(
+        "kernel_in_python", "info", "reason",
+        "The compiled kernel is not there or not wanted: frames are worked on by Python, which is slower.",
+        "Install with a C compiler and Python's headers at hand. `reason` says what was missing.",
+    ),
+    Event(
         "listening", "info", "url docs data_dir version",
         "The port is open; recovery begins, and readiness is 503 until `ready`.", _NONE,
     ),

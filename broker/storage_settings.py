@@ -118,10 +118,6 @@ class StorageSettings(BaseSettings):
         _OPTIONS.checkpoint_age_ms,
         description="A topic with a record this old in the log is moved; so is one that holds up an old log file.",
     )
-    absorb_process_records: Count = Field(
-        _OPTIONS.absorb_process_records,
-        description="From so many records of a topic at once on, a process of its own moves them; 0 = never.",
-    )
     cold_dir: str = Field(
         _OPTIONS.cold_dir, description="Where older segments move to: a path, or s3://, gs://, az://; empty = nowhere."
     )
@@ -138,10 +134,6 @@ class StorageSettings(BaseSettings):
         _OPTIONS.hot_retain_bytes, description="Most bytes of these, a topic; 0 = however many they have."
     )
     recovery: Recovery = Field(_OPTIONS.recovery, description="What to do about a damaged log: refuse or salvage.")
-    recovery_processes: Annotated[int, Field(ge=0, le=64)] = Field(
-        _OPTIONS.recovery_processes,
-        description="Processes that read a large log at the start; 0 = one a cpu, at most 8; 1 = none of their own.",
-    )
     trust_page_cache: bool = Field(
         _OPTIONS.trust_page_cache, description="false on volumes that can be detached without a flush."
     )

@@ -323,12 +323,14 @@ class RecordsDeleted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The process answers. `cluster_id` may be missing while it starts."""
+    """The process answers. `cluster_id` may be missing while it starts. `kernel` is compiled or python; older brokers
+    do not say it."""
 
     status: str
     version: str
     uptime_ms: int
     cluster_id: str | None = None
+    kernel: str | None = None
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):

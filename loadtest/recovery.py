@@ -63,14 +63,13 @@ class Outcome(msgspec.Struct, kw_only=True):
     rounds: list[Opened]
 
 
-def options(shards: int, processes: int = 0) -> Options:
-    """As by default, but without snapshots and segments. `processes`: Options.recovery_processes."""
+def options(shards: int) -> Options:
+    """As by default, but without snapshots and segments."""
     return Options(
         wal_shards=shards,
         snapshot_interval_ms=_NEVER,
         snapshot_wal_bytes=_NEVER,
         checkpoint_interval_ms=_NEVER,
-        recovery_processes=processes,
     )
 
 
@@ -96,10 +95,10 @@ async def write(folder: str, given: argparse.Namespace) -> None:
     os._exit(0)
 
 
-async def start(folder: str, shards: int, processes: int) -> None:
+async def start(folder: str, shards: int) -> None:
     """Open the directory, say how it went, end at once."""
     begin, cpu = time.perf_counter(), _cpu_s()
-    engine = Engine(folder, options(shards, processes))
+    engine = Engine(folder, options(shards))
     await engine.start()
     ready_s, report = time.perf_counter() - begin, engine.report
     found = Opened(
@@ -131,9 +130,7 @@ def drop_cached(folder: Path) -> None:
 
 
 def _child(given: argparse.Namespace, role: str, folder: Path) -> str:
-    told = {
-        name: getattr(given, name) for name in ("records", "bytes", "batch", "topics", "shards", "keys", "processes")
-    }
+    told = {name: getattr(given, name) for name in ("records", "bytes", "batch", "topics", "shards", "keys")}
     command = [sys.executable, "-m", "loadtest.recovery", f"--{role}", str(folder), "--told", json.dumps(told)]
     done = subprocess.run(
         command,
@@ -190,7 +187,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", type=int, default=100, help="records a write")
     add("--topics", type=int, default=8)
     add("--shards", type=int, default=0, help="0 = as the engine chooses")
-    add("--processes", type=int, default=0, help="that read the log; 0 = as the engine chooses, 1 = none of their own")
     add("--keys", action="store_true", help="give each write an idempotency key")
     add("--rounds", type=int, default=5)
     add("--cold", action="store_true", help="have the page cache forget the log before each start")
@@ -210,7 +206,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.write:
         uvloop.run(write(given.write, given))
     elif given.start:
-        uvloop.run(start(given.start, given.shards, given.processes))
+        uvloop.run(start(given.start, given.shards))
     outcome = measure(given)
     if given.json:
         print(msgspec.json.encode(outcome).decode())

@@ -46,7 +46,7 @@ from broker.wiring import Broker
 from storage import Engine
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-OURS: Final = tuple(f"{ROOT / name}/" for name in ("broker", "storage", "schemas"))
+OURS: Final = tuple(f"{ROOT / name}/" for name in ("broker", "storage", "schemas", "kernel"))
 WARM: Final = 40
 TRIES: Final = 25
 #: Behind an answer, what the broker does yet for its request comes within so long.

@@ -17,6 +17,8 @@ class HealthAnswer(AnswerModel):
     version: str
     uptime_ms: int
     cluster_id: str | None
+    kernel: Literal["compiled", "python"]
+    """What checks, copies and renders frames: compiled code, or Python where that was not built."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -26,6 +28,7 @@ class HealthAnswer(AnswerModel):
                     "version": "0.1.0",
                     "uptime_ms": 60_000,
                     "cluster_id": "9f0c2a64d1e84c0f8a5b1c7d3e2f4a6b",
+                    "kernel": "compiled",
                 }
             ]
         },

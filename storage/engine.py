@@ -87,7 +87,6 @@ from storage.recovery.resharding import clean_up, is_due, recorded_shards, resha
 from storage.recovery.start import announce_losses, end_leases_with_this_process, return_reservations
 from storage.routers.metrics import collect_routers
 from storage.routers.routers import Routers
-from storage.segments.copier import Copier
 from storage.segments.details import DetailsCache
 from storage.segments.flusher import Flusher
 from storage.segments.housekeeping import Housekeeping
@@ -183,8 +182,7 @@ class Engine:
         self.shared_segments = segments = Segments(logs)
         self.segments = DetailsCache(segments)
         self.relocator = Relocator(segments)
-        copier = Copier(self.runtime, lambda: self.lock_descriptor)
-        self.flusher = Flusher(segments, self.segments, copier, self.wal_directory)
+        self.flusher = Flusher(segments, self.segments)
         self.housekeeping = Housekeeping(segments, self.flusher, self.relocator, self.allow_packing)
         self.segment_worker = SegmentWorker(
             segments, self.flusher, self.reclaim.tick, lambda: self.admin.align_all(), self.housekeeping
@@ -369,14 +367,12 @@ class Engine:
     def forked(self) -> None:
         """This is a forked process: the engine is the parent's, and its directory must not be held here."""
         self.logs.ready, self.logs.closing = False, True
-        self.flusher.copying.forked()
         if self._lock is not None:
             self._lock.release()
 
     async def _release(self) -> None:
         self.logs.ready = False
         await self.relocator.wait_idle()
-        await self.flusher.copying.close()  # whatever came before: the lock is held as long as it lives
         for shard in self.shards:
             try:
                 await shard.stop()
@@ -448,11 +444,6 @@ class Engine:
         return self.logs.failed_shards
 
     # -- for the parts -------------------------------------------------------------------------------------------------
-
-    @property
-    def lock_descriptor(self) -> int | None:
-        """By which a process of our own holds the directory too; None where none may be at its files."""
-        return None if not self.runtime.has_threads or self._lock is None else self._lock.descriptor()
 
     def wal_directory(self, shard: int) -> str:
         return self._directories[shard]

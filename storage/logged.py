@@ -72,16 +72,6 @@ LOGGED: Final = (
         "See why the log takes no writes: `error` says it.",
     ),
     Event(
-        "scan_process_not_started", "warning", "error",
-        "A process that reads the log at the start could not be made; this one reads instead, which takes longer.",
-        "Look at the limits on processes and memory.",
-    ),
-    Event(
-        "scan_process_died", "warning", "file pid units",
-        "A process that reads the log at the start has ended early; this one reads on from there.",
-        "Look for the kernel's out-of-memory killer.",
-    ),
-    Event(
         "shards_changed", "info", "before after records_moved",
         "`TOPICS_WAL_SHARDS` has another value; the directory is laid out anew.", _NONE,
     ),
@@ -182,15 +172,6 @@ LOGGED: Final = (
         "damaged_records_copied", "error", "topic_id seqs",
         "Records that fail their check were in a segment that was written anew; they are as damaged as they were.",
         "[Damaged file](#damaged-file).",
-    ),
-    Event(
-        "copy_process_died", "warning", "retry_in_ms pid error",
-        "The process that moves records to segments is gone; the broker does it itself, and starts another later.",
-        "When it repeats: look for the kernel's out-of-memory killer.",
-    ),
-    Event(
-        "copy_process_not_started", "warning", "retry_in_ms error",
-        "It could not be started; the broker does the work itself.", "Look at the limits on processes and memory.",
     ),
     Event(
         "segment_without_tags", "warning", "file offset error",

@@ -178,22 +178,6 @@ METRICS: Final = MetricTable(
         former="topics_absorb_failures",
     ),
     Metric(
-        "topics_flush_process_copies", COUNTER, "flushes", "Flushes whose copies a separate process made.",
-        former="topics_absorb_process_turns",
-    ),
-    Metric(
-        "topics_flush_process_starts", COUNTER, "starts", "Starts of that process.",
-        former="topics_absorb_process_starts",
-    ),
-    Metric(
-        "topics_flush_process_deaths", COUNTER, "deaths", "How often it died, or could not be started.",
-        former="topics_absorb_process_deaths",
-    ),
-    Metric(
-        "topics_flush_process_running", GAUGE, "0 or 1", "1 while there is a process that copies.",
-        former="topics_absorb_process_running",
-    ),
-    Metric(
         "topics_unflushed_records", GAUGE, "seqs", "Seqs that are in the log and in no segment.",
         former="topics_unabsorbed_records",
     ),

@@ -89,8 +89,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_age_ms: int = 60_000
     """A log is flushed when it has so many records, batches or bytes from its oldest live record in the WAL on, one so
     old, or holds up a file. One whose records go when they are consumed is flushed sooner (see `flusher`)."""
-    absorb_process_records: int = 1000
-    """From so many records in one go on, a process of its own copies them; 0 = never."""
     flag_age_ms: int = 0
     """Deletions wait so long to be flagged in a segment's files: if all of it is deleted by then, it just goes.
     A broker waits 10 s unless told otherwise; an engine by itself does not, so that nothing waits when it is closed."""
@@ -104,6 +102,4 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     hot_retain_bytes: int = 0
     """So many newest sealed segments of a log stay, and no more bytes of them than that (0 = however many)."""
     recovery: Recovery = Recovery.REFUSE
-    recovery_processes: int = 0
-    """Processes that read a large log ahead of its replay; 0 = one a cpu, at most 8; 1 = none, it is read in place."""
     trust_page_cache: bool = True

@@ -90,7 +90,7 @@ class StoppedDirectory:
     def __init__(self, fs: FileSystem, root: str, cold_dir: str = "") -> None:
         self._overlay = OverlayFileSystem(fs)
         # One process: others would not see the overlay.
-        options = Options(recovery_processes=1, cold_dir=cold_dir)
+        options = Options(cold_dir=cold_dir)
         self._engine = Engine(root, options, fs=self._overlay, threaded=False)
         # The engine's own recovery, and none of what follows it: no writers, no workers.
         self._recovered: Recovered = self._engine._recover()  # pyright: ignore[reportPrivateUsage]

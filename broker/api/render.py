@@ -1,25 +1,20 @@
-"""Records and jobs as JSON, by slicing: `data` and `meta` go out as the bytes they came in.
+"""Records and jobs as JSON: `data` and `meta` go out as the bytes they came in.
 
 Source: docs/architecture.md#one-append-from-the-socket-to-the-disk.
 """
 
 from __future__ import annotations
 
-import re
-import struct
-from base64 import b64encode
-from collections.abc import Awaitable, Callable, Sequence
-from itertools import chain
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
 
-from broker.api.render_columns import job_objects, record_objects
-from storage.format.binary import MARK, as_json, is_binary
+import kernel
+from kernel import RowShape
 from storage.queues.lease_queue import ClaimedBatch, ClaimedJob
-from storage.records.contiguous import ContiguousRecords, parts_of
+from storage.records.frame_records import FrameRecords, parts_of
 from storage.records.partitions import split
 from storage.records.values import ReadResult, StoredRecord
 from storage.segments.view import SegmentsView
@@ -33,31 +28,7 @@ if TYPE_CHECKING:
 #: Of large answers so much is rendered without letting others run: about a millisecond.
 SLICE_BYTES: Final = 256 * 1024
 
-DUE_KEY = b',"deliver_at":'
-#: How a stored body ends that says when it is due. Nothing else can end so: what stands before the last brace of a
-#: body is a whole value of data or meta.
-_DUE = re.compile(rb',"deliver_at":\d+}\Z')
-_DUE_BYTES = len(DUE_KEY) + 21
-
-
-#: Further keys of records that came from Kafka clients, which are theirs alone.
-CT_KEY, H_KEY = b',"ct":', b',"h":'
-_STAMPED = re.compile(rb',"ct":-?\d+}\Z')
-
-_JOB = b'{"$seq":%d,"lease_id":"lease_%016x","deadline":%d,"$ts":%d%b,"deliveries":%d,%b'
-#: From so many jobs on it is quicker to write them all by one template.
-_UNIFORM_PAYS = 4
 _LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
-
-
-class _Body(msgspec.Struct):
-    """A stored body taken apart; further keys in it are not for readers."""
-
-    data: Raw
-    meta: Raw | UnsetType = UNSET
-
-
-_body = msgspec.json.Decoder(_Body)
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,29 +40,27 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     #: The stored body as well, where it is not what is shown.
     stored: bool = False
 
-
-_WHOLE = Shape()
+    @property
+    def row(self) -> int:
+        """As the kernel takes it."""
+        given = {
+            RowShape.TAGS: self.tags,
+            RowShape.META: self.meta,
+            RowShape.DATA: self.data,
+            RowShape.STORED: self.stored,
+        }
+        return sum(flag for flag, wanted in given.items() if wanted)
 
 
 def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
     """The records as JSON objects, separated by commas."""
-    if shape.meta and shape.data and not shape.stored:
-        parts = parts_of(found)
-        if len(parts) == 1:
-            return _part(parts[0], shape)
-        return b",".join([_part(part, shape) for part in parts])
-    names = Names(shape.tags)
+    row = shape.row
     return b",".join(
         [
-            b'{"$seq":%d,"$ts":%d%b%b%b}'
-            % (
-                seq,
-                ts,
-                names[node, tag] if node or tag else b"",
-                _stored(body) if shape.stored else b"",
-                _parts(body, shape),
-            )
-            for seq, ts, node, tag, body in found
+            kernel.render_rows(part.buffer, part.columns, row)
+            if isinstance(part, FrameRecords)
+            else kernel.render_records(part, row)
+            for part in parts_of(found)
         ]
     )
 
@@ -104,80 +73,9 @@ async def records_in_slices(
     texts: list[bytes] = []
     for part in parts_of(found):
         for at in range(0, len(part), each):
-            end = min(len(part), at + each)
             await acquire(SLICE_BYTES)
-            texts.append(records(part.between(at, end) if isinstance(part, ContiguousRecords) else part[at:end], shape))
+            texts.append(records(part[at : at + each], shape))
     return b",".join(texts)
-
-
-def _part(found: Sequence[StoredRecord], shape: Shape) -> bytes:
-    """The same of one of the sequences that they are made of, as stored where nothing in it is to be left out."""
-    text = record_objects(found) if isinstance(found, ContiguousRecords) else None
-    if text is not None:
-        return text
-    text = b",".join(_whole(found, shape))
-    if not to_be_shown(text):
-        return text
-    return b",".join(_whole([record._replace(body=shown(record.body)) for record in found], shape))
-
-
-def _whole(found: Sequence[StoredRecord], shape: Shape) -> list[bytes]:
-    names = Names(shape.tags)
-    return [
-        b'{"$seq":%d,"$ts":%d%b,%b' % (seq, ts, names[node, tag] if node or tag else b"", body[1:])
-        for seq, ts, node, tag, body in found
-    ]
-
-
-def to_be_shown(text: bytes) -> bool:
-    """Whether `shown` may have something to do for one of the bodies in this text."""
-    return DUE_KEY in text or MARK in text or CT_KEY in text or H_KEY in text
-
-
-def shown(body: bytes) -> bytes:
-    """A stored body as readers see it: raw bytes in Base64, and without what is nobody's to see: the time from which on
-    it may be handed out as a job, and what a Kafka client sent with it but data and meta."""
-    if is_binary(body):
-        return as_json(body)
-    if H_KEY in body:
-        parts = _body.decode(body)
-        meta = b"" if parts.meta is UNSET else b',"meta":%b' % parts.meta
-        return b'{"data":%b%b}' % (parts.data, meta)
-    if CT_KEY in body:
-        body = _STAMPED.sub(b"}", body)
-    return _DUE.sub(b"}", body) if DUE_KEY in body[-_DUE_BYTES:] else body
-
-
-def _parts(body: bytes, shape: Shape) -> bytes:
-    parts = _body.decode(as_json(body))
-    out = b',"data":' + parts.data if shape.data else b""
-    if shape.meta and parts.meta is not UNSET:
-        out += b',"meta":' + bytes(parts.meta)
-    return out
-
-
-def _stored(body: bytes) -> bytes:
-    """Whatever is in it besides data and meta, be it a space."""
-    said = b"{%b}" % _parts(body, _WHOLE)[1:]
-    return b"" if said == body else b',"$stored":"%b"' % b64encode(body)
-
-
-class Names(dict[tuple[bytes, bytes], bytes]):
-    """`,"$node":…` and `,"$tag":…` for a pair of them; an answer holds few different ones."""
-
-    def __init__(self, tags: bool) -> None:
-        super().__init__()
-        self._tags = tags
-
-    def __missing__(self, key: tuple[bytes, bytes]) -> bytes:
-        node, tag = key
-        text = b""
-        if node:
-            text = b',"$node":' + quoted(node.decode())
-        if tag and self._tags:
-            text += b',"$tag":' + quoted(tag.decode())
-        self[key] = text
-        return text
 
 
 #: A JSON string.
@@ -264,61 +162,28 @@ def claimed(claim: Claimed, started: float) -> bytes:
 
 def jobs(found: Sequence[ClaimedJob]) -> bytes:
     """The jobs as JSON objects, separated by commas."""
-    text = None
-    if len(found) >= _UNIFORM_PAYS:
-        text = _batch_objects(found) if isinstance(found, ClaimedBatch) else None
-        if text is not None:
-            return text
-        text = _uniform_objects(found)
-    names = Names(tags=True)
-    if text is None:
-        text = b",".join(
-            [
-                _JOB % (seq, lease_id, deadline, ts, names[node, tag] if node or tag else b"", deliveries, body[1:])
-                for (seq, ts, node, tag, body), lease_id, deadline, deliveries in found
-            ]
-        )
-    if not to_be_shown(text):
-        return text
-    return b",".join([_job(job, names) for job in found])
+    if isinstance(found, ClaimedBatch):
+        return b",".join([*_batch_objects(found)])
+    if not found:
+        return b""
+    records, lease_ids, deadlines, deliveries = zip(*found, strict=True)
+    return kernel.render_jobs(records, lease_ids, deadlines, deliveries)
 
 
-def _batch_objects(found: ClaimedBatch) -> bytes | None:
-    """The same, of jobs whose records lie one behind the other; None of others."""
-    texts: list[bytes] = []
+def _batch_objects(found: ClaimedBatch) -> Iterator[bytes]:
     at = 0
     for part in parts_of(found.records):
         lease_ids = found.lease_ids[at : at + len(part)]
-        text = job_objects(part, lease_ids, found.deadline) if isinstance(part, ContiguousRecords) else None
-        if text is None:
-            return None
-        texts.append(text)
+        if isinstance(part, FrameRecords):
+            yield kernel.render_job_rows(part.buffer, part.columns, lease_ids, found.deadline, 1)
+        else:
+            yield kernel.render_jobs(part, lease_ids, found.deadline, 1)
         at += len(part)
-    return b",".join(texts)
-
-
-def _uniform_objects(found: Sequence[ClaimedJob]) -> bytes | None:
-    """The same, of jobs that differ in little, in one go; None of others."""
-    records, lease_ids, deadlines, deliveries = zip(*found, strict=True)
-    seqs, stamps, nodes, tags, bodies = zip(*records, strict=True)
-    if any(nodes) or any(tags) or len({*deadlines}) > 1 or len({*deliveries}) > 1:
-        return None
-    one = b'{"$seq":%%d,"lease_id":"lease_%%b","deadline":%d,"$ts":%%d,"deliveries":%d,%%b,'
-    count = len(found)
-    tokens = struct.pack(f">{count}Q", *lease_ids).hex(",", 8).encode().split(b",")
-    parts = chain.from_iterable(zip(seqs, tokens, stamps, [body[1:] for body in bodies], strict=True))
-    return ((one % (deadlines[0], deliveries[0])) * count)[:-1] % (*parts,)
-
-
-def _job(job: ClaimedJob, names: Names) -> bytes:
-    (seq, ts, node, tag, body), lease_id, deadline, deliveries = job
-    labels = names[node, tag] if node or tag else b""
-    return _JOB % (seq, lease_id, deadline, ts, labels, deliveries, shown(body)[1:])
 
 
 def job_event(topic: bytes, job: ClaimedJob) -> bytes:
     """A job as an event of a stream; `topic` is the name as JSON."""
-    text = _job(job, Names(tags=True))
+    text = jobs([job])
     if b"\n" in text or b"\r" in text:  # between tokens, where a space is as good; a line of an event ends there
         text = text.translate(_LINE_BREAKS)
     return b'event: job\nid: %d\ndata: {"topic":%b,%b\n\n' % (job.record.seq, topic, text[1:])

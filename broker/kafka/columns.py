@@ -19,7 +19,7 @@ from broker.kafka.mapping import BINARY_CT, FURTHER, TWO_KEYS, Headers, to_kafka
 from broker.kafka.records.writing import Columns
 from storage.format.binary import OPENING
 from storage.format.record import DATA
-from storage.records.contiguous import ContiguousRecords, parts_of
+from storage.records.frame_records import FrameRecords, parts_of
 from storage.records.values import StoredRecord
 
 _PACK_LEN: Final = Struct(">I").pack
@@ -58,9 +58,12 @@ def columns_of(records: Sequence[StoredRecord]) -> tuple[Sequence[int], Columns]
 
 def _part(records: Sequence[StoredRecord]) -> tuple[Sequence[int], Columns]:
     keys: Sequence[bytes | None] | None = None
-    if isinstance(records, ContiguousRecords):
-        seqs: Sequence[int] = records.seqs
-        bodies, stamps, noded = [*records.bodies()], records.stamps(), False
+    if isinstance(records, FrameRecords):
+        columns = records.columns
+        seqs: Sequence[int] = columns.seqs
+        bodies, stamps, noded = records.bodies(), columns.stamps, any(columns.node_lens)
+        if any(columns.tag_lens):
+            keys = [tag or None for tag in records.tags()]
     else:
         seqs, stamps, nodes, tags, bodies = zip(*records, strict=True)
         noded = any(nodes)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _MISSING = f"{PREFIX}KAFKA_PORT needs the extra kafka: pip install 'topics-broker[kafka]'."
-_OURS = ("broker", "schemas", "storage")
+_OURS = ("broker", "kernel", "schemas", "storage")
 
 
 class Entrance:

@@ -12,7 +12,7 @@ from typing import Any, overload
 
 import structlog
 
-from storage.records.contiguous import data_of
+from storage.records.frame_records import data_of
 from storage.records.values import StoredRecord, Tombstone
 from storage.state.consumers.values import ConsumerRead
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from xxhash import xxh3_64_digest as checksum_bytes  # big-endian: files want it reversed
-from xxhash import xxh3_64_intdigest as checksum
 from xxhash import xxh3_128_digest as digest128
+
+from kernel import checksum
 
 __all__ = ["checksum", "checksum_bytes", "digest128"]

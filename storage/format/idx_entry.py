@@ -17,26 +17,22 @@ Source: docs/reference/format.md#segments.
 from __future__ import annotations
 
 import struct
-import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, overload
 
-from storage.format.blocks import field, split_block
+import kernel
 from storage.format.checksum import checksum_bytes
 
 ENTRY_SIZE = 20
 HAS_TAG = 1
 HAS_NODE = 2
 DELETED = 4
-#: .data files are no longer than an offset and a len can say.
-MAX_DATA_BYTES = (1 << 32) - 1
 
 _FIELDS = struct.Struct("<IIQB")  # 17 bytes: what the sum covers
 _FLAGS_AT = 16
 _SUM_BYTES = slice(7, 4, -1)  # of a big-endian digest: its low 24 bits, little-endian
-_PADDING = b"\0\0\0"
 
 # Translations of one byte of an entry to a binary digit.
 _IS_ZERO = b"1" + b"0" * 255
@@ -118,18 +114,6 @@ def pack(offset: int, len: int, ts: int, flags: int) -> bytes:
     return fields + checksum_bytes(fields)[_SUM_BYTES]
 
 
-def build(offsets: Iterable[int], lens: Iterable[int], stamps: Iterable[int], flags: Iterable[int]) -> bytes:
-    """Many entries, column by column; as many as the shortest column has."""
-    fields = list(map(_FIELDS.pack, offsets, lens, stamps, flags))
-    if not fields:
-        return b""
-    out = bytearray(_PADDING.join(fields)) + _PADDING
-    digests = b"".join(map(checksum_bytes, fields))
-    for byte in range(3):
-        out[17 + byte :: ENTRY_SIZE] = digests[7 - byte :: 8]
-    return bytes(out)
-
-
 def unpack(buffer: bytes | memoryview, index: int) -> Entry:
     """Entry `index` of the buffer. Raises IdxDamaged."""
     at = index * ENTRY_SIZE
@@ -141,30 +125,24 @@ def unpack(buffer: bytes | memoryview, index: int) -> Entry:
 
 def damaged(buffer: bytes | memoryview) -> list[int]:
     """Indexes of the entries that fail their check, ascending. An entry cut short at the end is not looked at."""
-    whole = memoryview(buffer)[: len(buffer) // ENTRY_SIZE * ENTRY_SIZE]
-    digests = b"".join(map(checksum_bytes, split_block(whole, ENTRY_SIZE, "17s3x")))
-    found: set[int] = set()
-    for byte in range(3):
-        stored, right = bytes(whole[17 + byte :: ENTRY_SIZE]), digests[7 - byte :: 8]
-        if stored != right:
-            found.update(index for index, value in enumerate(stored) if value != right[index])
-    return sorted(found)
+    first, count = kernel.parse_index(buffer).damaged, len(buffer) // ENTRY_SIZE
+    return [] if first < 0 else [index for index in range(first, count) if not _is_sound(buffer, index)]
+
+
+def _is_sound(buffer: bytes | memoryview, index: int) -> bool:
+    try:
+        unpack(buffer, index)
+    except IdxDamaged:
+        return False
+    return True
 
 
 def parse(buffer: bytes | memoryview) -> Entries:
     """Every entry of the buffer. Raises IdxDamaged naming the first one that is cut short or fails its check."""
-    if bad := damaged(buffer):
-        raise IdxDamaged(bad[0])
-    if len(buffer) % ENTRY_SIZE:
-        raise IdxDamaged(len(buffer) // ENTRY_SIZE)
-    content, count = bytes(buffer), len(buffer) // ENTRY_SIZE
-    offsets, lens, stamps = array("I"), array("I"), array("Q")
-    if count:
-        for column, at in ((offsets, 0), (lens, 4), (stamps, 8)):
-            column.frombytes(field(content, at, ENTRY_SIZE, count, column.itemsize))
-            if sys.byteorder == "big":
-                column.byteswap()
-    return Entries(offsets, lens, stamps, content[_FLAGS_AT::ENTRY_SIZE])
+    offsets, lens, stamps, flags, index = kernel.parse_index(buffer)
+    if index >= 0:
+        raise IdxDamaged(index)
+    return Entries(offsets, lens, stamps, flags)
 
 
 def deleted_tail(buffer: bytes | memoryview, index: int) -> bytes:

@@ -69,27 +69,6 @@ def are_data_alone(bodies: Sequence[bytes]) -> bool:
     return not any(all_bodies.rfind(each) >= 0 for each in _NOT_ALONE)  # four times as fast as from the front
 
 
-class FurtherKeys:
-    """Where in `data`, which holds many records, a key other than the first may be: none of those before it has one."""
-
-    __slots__ = ("_data", "_found", "_nearest")
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._found = [-1 if data.rfind(key) >= 0 else len(data) for key in FURTHER]
-        self._nearest = -1
-
-    def next_from(self, at: int) -> int:
-        """Offset, `at` or later, of the next one; the end of the data when there is none."""
-        if self._nearest < at:
-            for index, key in enumerate(FURTHER):
-                if self._found[index] < at:
-                    found_at = self._data.find(key, at)
-                    self._found[index] = found_at if found_at >= 0 else len(self._data)
-            self._nearest = min(self._found)
-        return self._nearest
-
-
 def delivered_at(data: bytes, begin: int, end: int) -> int:
     """Before which time, ms since the epoch, the object at data[begin:end] is not to be handed out as a job; 0: any.
 

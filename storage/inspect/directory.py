@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+import kernel
 from storage.format.wal_frame import FrameType
-from storage.log.reader import Chunk, FrameStream, frame_data, frame_node, frame_size, frame_tag
+from storage.log.reader import Chunk, FrameStream
 from storage.platform import layout
 from storage.platform.filesystem import File, FileSystem, Readable
 from storage.segments import names as segment_names
@@ -94,20 +95,10 @@ def type_name(type_: int) -> str:
 
 def chunk_entries(chunk: Chunk) -> Iterator[Entry]:
     """The frames of a chunk."""
-    for raw in chunk.frames:
-        start, type_, flags, topic_id, seq, ts, *_ = raw
-        yield Entry(
-            chunk.base + start,
-            type_,
-            flags,
-            topic_id,
-            seq,
-            ts,
-            frame_node(raw, chunk.bytes),
-            frame_tag(raw, chunk.bytes),
-            frame_data(raw, chunk.bytes),
-            frame_size(raw),
-        )
+    parts = zip(*(kernel.cut(chunk.bytes, chunk.frames, part) for part in kernel.Part), strict=True)
+    for row, (node, tag, data) in zip(chunk.frames, parts, strict=True):
+        offset, topic_id, seq, ts, size, _, _, _, type_, flags, *_ = row
+        yield Entry(chunk.base + offset, type_, flags, topic_id, seq, ts, node, tag, data, size)
 
 
 def entries(stream: FrameStream) -> Iterator[Entry]:

@@ -40,7 +40,6 @@ from storage.format import control
 from storage.format.blocks import largest, total
 from storage.log.contents import Contents, encoded, hash_of, measured
 from storage.log.encode import WriteHeader, assemble, encode_controls
-from storage.log.framing import Frames
 from storage.log.logs import Logs
 from storage.log.reservation import Reservations
 from storage.log.submission import Outcome, Submission
@@ -665,7 +664,7 @@ class Write:
         )
         return self.submission
 
-    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, AppendedRecords]:
+    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes, AppendedRecords]:
         return encoded(self.records, head, self.payloads, more=more, apart=self.apart)
 
 

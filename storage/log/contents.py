@@ -1,78 +1,154 @@
 """What a write carries, in whichever shape its caller has it: checked and measured, hashed, made into frames. Pure.
 
-Records one by one, records that are data alone, or bodies made already: the first are the general case, the others
-are there because most of what is written is like that, and can be worked off by columns.
+Source: docs/reference/format.md#frames, docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
+from struct import Struct
+from typing import Any, TypeAlias
 
-from storage.log.encode import (
-    WriteHeader,
-    columns_hash,
-    encode_appends,
-    encode_plain,
-    payload_hash,
-    plain_hash,
-    stored_hash,
-)
-from storage.log.encode_bodies import encode_bodies
-from storage.log.framing import Frames
+import kernel
+from kernel import Body
+from storage.format.binary import is_binary
+from storage.format.checksum import digest128
+from storage.format.record import split_body
+from storage.format.wal_frame import HOP_SHIFT
+from storage.log.encode import DURABLE, WriteHeader
 from storage.log.validation import check_delays, check_plain, check_records, check_stored, fit, is_plain
 from storage.options import Options
+from storage.platform.filesystem import Buffer
 from storage.records.batches import AppendedRecords
 from storage.records.record_columns import RecordColumns, columns_of
 from storage.records.values import NewRecord, PlainBinary, PlainRecords, StoredBodies
 
 Contents: TypeAlias = Sequence[NewRecord] | PlainRecords | RecordColumns | StoredBodies
+#: What `StoredBodies.binary` says, as a kernel.Body.
+_STORED = bytes([Body.STORED_JSON] + [Body.STORED_BINARY] * 255)
+_length = Struct("<I").pack
 
 
 def measured(contents: Contents, options: Options, now_ms: Callable[[], int]) -> tuple[Contents, array[int], str]:
-    """The records in the shape that is quickest from here on, what each counts for, the delay field used ('' = none).
+    """The records as they are encoded, what each counts for, the delay field used ('' = none).
 
     Raises InvalidRequest, BatchTooLarge, RecordTooLarge.
     """
     if isinstance(contents, StoredBodies):
         check_stored(contents, options)
         return contents, contents.payloads, ""
-    if not isinstance(contents, PlainRecords):
-        assert not isinstance(contents, RecordColumns)  # made here
-        if not is_plain(contents):
-            columns = columns_of(contents)
-            if columns is not None and fit(columns, options):
-                return columns, columns.payloads, ""
-            return contents, check_records(contents, options), check_delays(contents, now_ms())
+    if isinstance(contents, PlainRecords):
+        return contents, check_plain(contents, options), ""
+    assert not isinstance(contents, RecordColumns)  # made here
+    if is_plain(contents):
         contents = PlainRecords([record.data for record in contents])
-    return contents, check_plain(contents, options), ""
+        return contents, check_plain(contents, options), ""
+    columns = columns_of(contents)
+    if columns is None or not fit(columns, options):
+        check_records(contents, options)  # it says which record, and why
+    assert columns is not None
+    delayed = columns.delays is not None or columns.deliver_ats is not None
+    return columns, columns.payloads, check_delays(contents, now_ms()) if delayed else ""
 
 
 def hash_of(contents: Contents, payloads: array[int], node: str | None) -> bytes:
-    """What tells two payloads under one idempotency key apart."""
-    if isinstance(contents, PlainRecords):
-        return plain_hash(contents, payloads, node.encode() if node else b"")
-    if isinstance(contents, RecordColumns):
-        return columns_hash(contents, node.encode() if node else b"")
+    """What tells two payloads under one idempotency key apart: over node, tag, data and meta of each, as sent.
+
+    Of bodies made already: of JSON the data alone, of raw bytes the whole map.
+    """
+    default = node.encode() if node else b""
+    nodes: Sequence[Buffer] | None = None
+    tags: Sequence[Buffer] | None = None
+    metas: Sequence[Buffer] | None = None
     if isinstance(contents, StoredBodies):
-        return stored_hash(contents, node.encode() if node else b"")
-    return payload_hash(contents, node)
+        datas: Sequence[Any] = [body if is_binary(body) else bytes(split_body(body).data) for body in contents.bodies]
+        tags = contents.tags
+    elif isinstance(contents, PlainRecords):
+        datas = contents
+    else:
+        columns = contents if isinstance(contents, RecordColumns) else columns_of(contents)
+        assert columns is not None
+        datas, tags = columns.datas, columns.tags
+        if columns.nodes is not None:
+            nodes = [each or default for each in columns.nodes]
+        if columns.metas is not None:
+            metas = [b"" if meta is None else meta for meta in columns.metas]  # type: ignore[misc]
+    parts = (*_fields(nodes, default), *_fields(tags), *_fields(datas), *_fields(metas))
+    return digest128(b"".join(chain.from_iterable(zip(*parts, strict=False))))
+
+
+def _fields(column: Sequence[Buffer] | None, default: bytes = b"") -> tuple[Iterable[Buffer], Iterable[Buffer]]:
+    """The lengths, as they are hashed, and the fields: of each record `default` where there is no column."""
+    if column is None:
+        return repeat(_length(len(default))), repeat(default)
+    return map(_length, map(len, column)), column
 
 
 def encoded(
     contents: Contents, head: WriteHeader, payloads: array[int], *, more: bool, apart: bool = False
-) -> tuple[Frames, AppendedRecords]:
+) -> tuple[bytes, AppendedRecords]:
     """The Append frames, and what the index needs. `more`: a frame of the same batch follows the last one.
 
     `apart`: each is a unit of its own; of plain records only.
     """
-    if isinstance(contents, PlainRecords):
-        binary = isinstance(contents, PlainBinary)
-        return encode_plain(contents, payloads, head, more=more, binary=binary, apart=apart)
-    if isinstance(contents, RecordColumns):
-        node, nodes = contents.nodes_with(head.node)
-        return encode_bodies(contents.stored(), head._replace(node=node), more=more, nodes=nodes)
     if isinstance(contents, StoredBodies):
-        return encode_bodies(contents, head, more=more)
-    return encode_appends(contents, head, payloads, more=more)
+        return encode_stored(contents, head, more=more)
+    header = _header(head)
+    if isinstance(contents, PlainRecords):
+        body = Body.BINARY if isinstance(contents, PlainBinary) else Body.JSON
+        datas: Any = contents
+        frames, sizes = kernel.encode_appends(datas, None, None, header, body=body, more=more, apart=apart)
+        return frames, AppendedRecords(head.first_seq, head.ts, sizes, payloads, [])
+    columns = contents if isinstance(contents, RecordColumns) else columns_of(contents)
+    assert columns is not None
+    deliver_ats, metas = columns.due(head.ts), columns.metas
+    datas = columns.datas
+    frames, sizes = kernel.encode_appends(
+        datas,
+        metas,  # pyright: ignore[reportArgumentType]
+        columns.tags,
+        header,
+        nodes=columns.nodes,
+        deliver_ats=deliver_ats,
+        bodies=columns.bodies,
+        more=more,
+    )
+    delayed = [(seq, at) for seq, at in enumerate(deliver_ats, head.first_seq) if at] if deliver_ats else ()
+    tagged = _tagged(columns.tags, head.first_seq)
+    return frames, AppendedRecords(head.first_seq, head.ts, sizes, payloads, tagged, delayed or ())
+
+
+def encode_stored(
+    stored: StoredBodies,
+    head: WriteHeader,
+    *,
+    more: bool,
+    hops: int = 0,
+    nodes: Sequence[bytes] | None = None,
+    delayed: Sequence[tuple[int, int]] = (),
+) -> tuple[bytes, AppendedRecords]:
+    """The same of bodies made already. `hops`: how often routers have copied each of them. `nodes`: of each; None: all
+    are from that of `head`. `delayed`: what the index needs of delays in the bodies."""
+    frames, sizes = kernel.encode_appends(
+        stored.bodies,
+        None,
+        stored.tags,
+        _header(head, hops),
+        nodes=nodes,
+        body=Body.STORED_JSON,
+        bodies=None if stored.binary is None else stored.binary.translate(_STORED),
+        more=more,
+    )
+    tagged = _tagged(stored.tags, head.first_seq)
+    return frames, AppendedRecords(head.first_seq, head.ts, sizes, stored.payloads, tagged, [*delayed] or ())
+
+
+def _header(head: WriteHeader, hops: int = 0) -> kernel.Header:
+    flags = (DURABLE if head.durable else 0) | hops << HOP_SHIFT
+    return kernel.Header(head.topic_id, head.first_seq, head.ts, head.node, flags)
+
+
+def _tagged(tags: Sequence[bytes] | None, first_seq: int) -> list[tuple[bytes, int]]:
+    return [] if tags is None else [(tag, seq) for seq, tag in enumerate(tags, first_seq) if tag]

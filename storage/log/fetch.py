@@ -29,9 +29,6 @@ class WalFileGone(Exception):
         self.offset = offset
         self.seq = seq
 
-    def __reduce__(self) -> tuple[type[WalFileGone], tuple[int, int, int]]:
-        return type(self), (self.file, self.offset, self.seq)
-
 
 class WalReader:
     """Blocking; may be used by several threads at once."""

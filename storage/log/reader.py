@@ -9,14 +9,16 @@ Source: docs/reference/format.md#frames, docs/reference/guarantees.md#recovery.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias, TypeVar
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import msgspec
 
+import kernel
+from kernel import Columns
 from storage.format import control
-from storage.format.checksum import checksum
-from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, LENGTH, OVERHEAD, FrameType
+from storage.format.wal_frame import HEADER, LENGTH, OVERHEAD, FrameType
 from storage.platform.filesystem import File
 
 CHUNK_BYTES = 4 << 20
@@ -25,61 +27,13 @@ READ_BYTES = 1 << 20
 _SYNC_POINT_SIGNATURE = struct.pack("<BBQQ", FrameType.SYNC_POINT, 0, 0, 0)
 _SYNC_POINT_MAX = 256
 
-T = TypeVar("T")
-
-
-# A verified frame by reference: (start, type, flags, topic_id, seq, ts, node_len, tag_len, data_len); `start` is its
-# place in the chunk's bytes, not in the file. A plain tuple: recovery makes one for every frame there is.
-RawFrame: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
-
-
-def frame_size(frame: RawFrame) -> int:
-    """Bytes the whole frame takes in the file."""
-    return OVERHEAD + frame[6] + frame[7] + frame[8]
-
-
-def frame_node(frame: RawFrame, chunk: bytes) -> bytes:
-    begin = frame[0] + HEADER_SIZE
-    return chunk[begin : begin + frame[6]]
-
-
-def frame_tag(frame: RawFrame, chunk: bytes) -> bytes:
-    begin = frame[0] + HEADER_SIZE + frame[6]
-    return chunk[begin : begin + frame[7]]
-
-
-def frame_data(frame: RawFrame, chunk: bytes) -> bytes:
-    begin = frame[0] + HEADER_SIZE + frame[6] + frame[7]
-    return chunk[begin : begin + frame[8]]
-
 
 class Chunk(NamedTuple):
-    """Consecutive frames and the bytes they lie in; `base` is the file offset of bytes[0]."""
+    """Consecutive verified frames and the bytes they lie in; `base` is the file offset of bytes[0]."""
 
     base: int
     bytes: bytes
-    frames: list[RawFrame]
-
-
-def parse(data: bytes, start: int) -> tuple[list[RawFrame], int, str]:
-    """Verified frames from `start`; where they end; and why: '' (end of data), short, zero, length or checksum."""
-    frames: list[RawFrame] = []
-    add = frames.append
-    unpack, unpack_sum, view = HEADER.unpack_from, CHECKSUM.unpack_from, memoryview(data)
-    at, size = start, len(data)
-    while True:
-        if size - at < OVERHEAD:
-            return frames, at, "short" if at < size else ""
-        length, type_, flags, topic_id, seq, ts, node_len, tag_len, data_len = unpack(data, at)
-        if length != FIXED_LEN + node_len + tag_len + data_len:
-            return frames, at, "zero" if length == 0 else "length"
-        end = at + length - 4
-        if end + 8 > size:
-            return frames, at, "short"
-        if checksum(view[at + 4 : end]) != unpack_sum(data, end)[0]:
-            return frames, at, "checksum"
-        add((at, type_, flags, topic_id, seq, ts, node_len, tag_len, data_len))
-        at = end + 8
+    frames: Columns
 
 
 class FrameStream:
@@ -99,11 +53,6 @@ class FrameStream:
 
     def chunks(self) -> Iterator[Chunk]:
         """Chunks with at least one frame each."""
-        for base, data, frames in self.read(lambda data, _: parse(data, 0)):
-            yield Chunk(base, data, frames)
-
-    def read(self, parser: Callable[[bytes, int], tuple[list[T], int, str]]) -> Iterator[tuple[int, bytes, list[T]]]:
-        """(base, bytes, what `parser` makes of them); it is given bytes and base and answers as `parse` does."""
         pending = b""
         fetched = self.end  # file offset up to which bytes are in `pending`
         want = self._chunk_bytes
@@ -117,10 +66,10 @@ class FrameStream:
             base = fetched - len(pending)
             data = pending + more if pending else more
             fetched += len(more)
-            found, at, reason = parser(data, base)
+            frames, at, reason = kernel.scan(data)
             self.end = base + at
-            if found:
-                yield base, data, found
+            if frames:
+                yield Chunk(base, data, frames)
             if reason not in ("", "short"):
                 self.reason = reason
                 return
@@ -133,6 +82,17 @@ class FrameStream:
                     self.reason = "overrun"
                     return
                 want = max(want, next_size - len(pending))
+
+    def chunks_ahead(self) -> Iterator[Chunk]:
+        """The same, each read and verified in a thread while the one before is worked on. `end` and `reason` hold
+        once it is exhausted, and no earlier.
+        """
+        chunks = self.chunks()
+        with ThreadPoolExecutor(1, thread_name_prefix="storage-scan") as pool:
+            coming = pool.submit(next, chunks, None)
+            while (chunk := coming.result()) is not None:
+                coming = pool.submit(next, chunks, None)
+                yield chunk
 
 
 def find_sync_point(file: File, number: int, start: int) -> control.SyncPoint | None:
@@ -165,11 +125,11 @@ def find_sync_point(file: File, number: int, start: int) -> control.SyncPoint | 
 
 
 def _sync_point_at(data: bytes, at: int, base: int, number: int) -> control.SyncPoint | None:
-    frames, _, _ = parse(data[at : at + _SYNC_POINT_MAX], 0)
+    frames = kernel.scan(data, start=at, stop=min(len(data), at + _SYNC_POINT_MAX), max_frames=1).columns
     if not frames:
         return None
     try:
-        point = control.decode_control(FrameType.SYNC_POINT, frame_data(frames[0], data[at : at + _SYNC_POINT_MAX]))
+        point = control.decode_control(FrameType.SYNC_POINT, kernel.cut(data, frames, kernel.Part.BODY)[0])
     except msgspec.DecodeError:
         return None
     return point if point.file == number and point.at == base + at else None

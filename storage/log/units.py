@@ -5,24 +5,26 @@ Source: docs/reference/format.md#frames, docs/reference/guarantees.md#recovery.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+import kernel
+from kernel import Columns, GroupKind, Part
+from kernel.columns import FLAGS_AT, ROW, ROW_SIZE
 from storage.format import control
 from storage.format.control import Batch, SyncPoint
-from storage.format.record import PLAIN_OVERHEAD, delivered_at, payload_size
-from storage.format.wal_frame import HEADER_SIZE, MORE, OVERHEAD, FrameType
-from storage.log.frame_groups import FrameGroup, FrameGroupParser, LoneGroup
+from storage.format.wal_frame import HEADER_SIZE, MORE, FrameFlag, FrameType
 from storage.log.position import MAX_OFFSET
-from storage.log.reader import FrameStream, RawFrame, frame_data, frame_node, frame_size, frame_tag
+from storage.log.reader import Chunk, FrameStream
 from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, Step, Unit
 from storage.records.batches import AppendedRecords, LoneAppends
 
-_APPEND = int(FrameType.APPEND)
+Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
+_TAGGED = bytes(flags for flags in range(256) if flags & FrameFlag.HAS_TAG)
 
 
 class ScannedUnit(NamedTuple):
@@ -41,14 +43,11 @@ class BadUnit(ValueError):
         super().__init__(message)
         self.offset = offset
 
-    def __reduce__(self) -> tuple[type[BadUnit], tuple[str, int]]:
-        return BadUnit, (str(self), self.offset)
-
 
 class _Builder:
     """The unit whose last frame has not come yet."""
 
-    __slots__ = ("appended", "batch", "body_offset", "frames", "next_seq_of_batch", "offset", "size", "steps")
+    __slots__ = ("appended", "batch", "body_offset", "frames", "offset", "size", "steps")
 
     def __init__(self) -> None:
         self.frames = 0
@@ -61,84 +60,51 @@ class _Builder:
         self.batch: Batch | None = None
         self.steps: list[Step] = []
         self.appended: AppendedRecords | None = None
-        self.next_seq_of_batch = 0
 
-    def append(self, frame: RawFrame, chunk: bytes, base: int) -> None:
-        start, _, _, topic_id, seq, ts, node_len, tag_len, data_len = frame
-        appended = self.appended
+    def add(self, topic_id: int, offset: int, end: int, found: AppendedRecords) -> None:
+        """Append frames that lie one behind the other from `offset` to `end` of the file."""
+        last, count = self.appended, len(found.sizes)
         if (
-            appended is None
-            or seq != self.next_seq_of_batch
-            or appended.ts != ts
+            last is None
+            or found.first_seq != last.last_seq + 1
+            or last.ts != found.ts
             or self.steps[-1].topic_id != topic_id
         ):
-            appended = self.appended = AppendedRecords(seq, ts, array("I"), array("I"), [])
-            self.steps.append(AppendStep(topic_id, appended, base + start - self.offset))
-            self.next_seq_of_batch = seq
-        begin = start + HEADER_SIZE + node_len + tag_len
-        appended.sizes.append(begin - start + data_len + 8)
-        try:
-            appended.payloads.append(payload_size(chunk, begin, begin + data_len))
-        except (msgspec.DecodeError, OverflowError) as error:
-            raise BadUnit("an Append frame does not hold a record", base + start) from error
-        if tag_len:
-            appended.tagged.append((frame_tag(frame, chunk), seq))
-        deliver_at = delivered_at(chunk, begin, begin + data_len)
-        if deliver_at:
-            self._delay(appended, seq, deliver_at)
-        self.next_seq_of_batch += 1
-
-    def _delay(self, appended: AppendedRecords, seq: int, deliver_at: int) -> None:
-        if isinstance(appended.delayed, list):
-            appended.delayed.append((seq, deliver_at))
-            return
-        self.appended = appended._replace(delayed=[(seq, deliver_at)])
-        step = self.steps[-1]
-        assert isinstance(step, AppendStep)
-        self.steps[-1] = step._replace(appended=self.appended)
-
-    def extend(self, found: FrameGroup, base: int) -> None:
-        overhead = OVERHEAD + found.node_len
-        first, count = found.data_lens[0], len(found.data_lens)
-        if found.data_lens.count(first) == count:
-            sizes, payloads = array("I", [first + overhead]) * count, array("I", [first - PLAIN_OVERHEAD]) * count
+            self.appended = found
+            self.steps.append(AppendStep(topic_id, found, offset - self.offset))
         else:
-            sizes = array("I", [size + overhead for size in found.data_lens])
-            payloads = array("I", [size - PLAIN_OVERHEAD for size in found.data_lens])
-        appended = self.appended
-        if (
-            appended is None
-            or found.first_seq != self.next_seq_of_batch
-            or appended.ts != found.ts
-            or self.steps[-1].topic_id != found.topic_id
-        ):
-            self.appended = AppendedRecords(found.first_seq, found.ts, sizes, payloads, [])
-            self.steps.append(AppendStep(found.topic_id, self.appended, base + found.start - self.offset))
-        else:
-            appended.sizes.extend(sizes)
-            appended.payloads.extend(payloads)
-        self.next_seq_of_batch = found.first_seq + len(sizes)
-        self.frames += len(sizes)
-        self.size += found.end - found.start
+            last.sizes.extend(found.sizes)
+            last.payloads.extend(found.payloads)
+            last.tagged.extend(found.tagged)
+            if found.delayed:
+                self.appended = last._replace(delayed=[*last.delayed, *found.delayed])
+                self.steps[-1] = AppendStep(topic_id, self.appended, self.steps[-1].offset)  # type: ignore[union-attr]
+        self.frames += count
+        self.size += end - offset
 
-    def control(self, frame: RawFrame, chunk: bytes) -> None:
+    def control(self, type_: int, topic_id: int, ts: int, node: bytes, data: bytes) -> None:
         self.appended = None
-        value: Any = control.decode_control(frame[1], frame_data(frame, chunk))
+        value: Any = control.decode_control(type_, data)
         if isinstance(value, Batch):
             self.batch = value
             self.size = 0
             return
-        node = frame_node(frame, chunk).decode() if frame[6] else ""
-        self.steps.append(ControlStep(frame[1], frame[3], frame[5], value, node))
+        self.steps.append(ControlStep(type_, topic_id, ts, value, node.decode()))
 
 
-class Scan(ABC):
-    """Units of one file. After `units()`: `end` = end of the last whole unit, `loose_frames` = valid frames behind it,
-    `reason` as FrameStream's, `sync_point` = the newest seen, `last_ts` and `max_topic_id` over all frames.
+class UnitScan:
+    """Units of one file.
+
+    Frames that stand alone are units of their own. From the offset `group_from` on those of a log that follow one
+    another may come as one unit; then their order is kept within each log only. `ahead`: the file is read and verified
+    in a thread, a piece ahead.
+
+    After `units()`: `end` = end of the last whole unit, `loose_frames` = valid frames behind it, `reason` as
+    FrameStream's, `sync_point` = the newest seen, `last_ts` and `max_topic_id` over all frames.
     """
 
-    def __init__(self, start: int) -> None:
-        self.end = start
+    def __init__(self, stream: FrameStream, number: int, group_from: int = MAX_OFFSET, *, ahead: bool = False) -> None:
+        self.end = stream.end
         self.frames = 0
         self.loose_frames = 0
         self.loose_end = 0
@@ -147,60 +113,37 @@ class Scan(ABC):
         self.sync_point: SyncPoint | None = None
         self.last_ts = 0
         self.max_topic_id = 0
+        self._stream = stream
+        self._ahead = ahead
+        self._group_from = group_from
+        self._number = number
+        self._builder = _Builder()
 
-    @abstractmethod
     def units(self) -> Iterator[ScannedUnit]:
         """Raises BadUnit, control.UnknownFrameType, OSError."""
-
-    def findings(self) -> dict[str, Any]:
-        """All that is public here but the units."""
-        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
-
-    def take(self, findings: dict[str, Any]) -> None:
-        """Take over what another scan found."""
-        vars(self).update(findings)
-
-
-class UnitScan(Scan):
-    """Scans here and now.
-
-    Frames that stand alone are units of their own. From the offset `group_from` on those of a log that follow one
-    another may come as one unit; then their order is kept within each log only.
-    """
-
-    def __init__(self, stream: FrameStream, number: int, group_from: int = MAX_OFFSET) -> None:
-        super().__init__(stream.end)
-        self._stream = stream
-        self._parser = FrameGroupParser(group_from)
-        self._number = number
-
-    def units(self) -> Iterator[ScannedUnit]:
-        builder = _Builder()
-        for base, data, items in self._stream.read(self._parser.parse):
-            for frame in items:
-                if isinstance(frame, FrameGroup):
-                    self.max_topic_id = max(self.max_topic_id, frame.topic_id)
-                    builder.extend(frame, base)
-                    if frame.ends:
-                        yield self._finish(builder, frame.ts, base + frame.end)
+        builder, inside, unpack = self._builder, False, ROW.unpack_from
+        for chunk in self._stream.chunks_ahead() if self._ahead else self._stream.chunks():
+            base, table = chunk.base, chunk.frames.rows
+            for first, end, kind in kernel.groups(chunk.frames, inside):
+                if kind == GroupKind.ALONE:
+                    yield from self._alone(chunk, chunk.frames.between(first, end))
                     continue
-                if isinstance(frame, LoneGroup):
-                    yield from self._lone(frame, base)
-                    continue
+                row = unpack(table, first * ROW_SIZE)
+                last = row if end == first + 1 else unpack(table, (end - 1) * ROW_SIZE)
+                begins, ends = base + row[0], base + last[0] + last[4]
                 if builder.frames == 0:
-                    builder.begin(base + frame[0])
-                builder.frames += 1
-                if frame[1] == _APPEND:
-                    builder.append(frame, data, base)
+                    builder.begin(begins)
+                if row[1] > self.max_topic_id:
+                    self.max_topic_id = row[1]
+                if kind == GroupKind.BATCHED:
+                    builder.add(row[1], begins, ends, _appended(chunk, chunk.frames.between(first, end), row))
                 else:
-                    self._control(builder, frame, data, base)
-                if frame[3] > self.max_topic_id:
-                    self.max_topic_id = frame[3]
-                builder.size += frame_size(frame)
-                if not frame[2] & MORE:
-                    yield self._finish(builder, frame[5], base + frame[0] + frame_size(frame))
-                elif builder.frames == 1 and builder.batch is None:
-                    raise BadUnit("a batch does not begin with a Batch frame", base + frame[0])
+                    self._control(chunk, row)
+                if not last[9] & MORE:
+                    yield self._finish(row[3], ends)
+                elif builder.batch is None:
+                    raise BadUnit("a batch does not begin with a Batch frame", builder.offset)
+            inside = bool(table[-ROW_SIZE + FLAGS_AT] & MORE)
         self.loose_frames = builder.frames
         self.loose_steps = builder.steps if builder.frames else []
         if builder.frames and builder.batch is not None:
@@ -209,26 +152,71 @@ class UnitScan(Scan):
         self.frames += builder.frames
         self.reason = self._stream.reason or ("batch" if builder.frames else "")
 
-    def _lone(self, group: LoneGroup, base: int) -> Iterator[ScannedUnit]:
-        begin, self.end = base + group.start, base + group.end
-        for topic_id, first_seq, stamps, starts, sizes, payloads in group.logs:
+    def _alone(self, chunk: Chunk, frames: Columns) -> Iterator[ScannedUnit]:
+        """Append frames that stand alone: together as far as they may be, and are data alone."""
+        payloads, delayed, bad = kernel.measure(chunk.bytes, frames)
+        tag_lens = frames.tag_lens
+        apart = {number for number, _ in delayed}
+        if any(tag_lens):
+            apart.update(number for number, size in enumerate(tag_lens) if size)
+        apart.update(range(bisect_left(frames.offsets, self._group_from - chunk.base)))
+        if bad >= 0:
+            apart.add(bad)
+        due, begin = dict(delayed), 0
+        for number in sorted(apart):
+            yield from self._merged(chunk, frames, payloads, begin, number)
+            offset, topic_id, seq, ts, size, *_ = frames.row(number)
+            if number == bad:
+                raise BadUnit("an Append frame does not hold a record", chunk.base + offset)
+            self._builder.begin(chunk.base + offset)
+            tagged = [(_tag(chunk, frames, number), seq)] if tag_lens[number] else []
+            late = [(seq, due[number])] if number in due else ()
+            found = AppendedRecords(seq, ts, array("I", [size]), payloads[number : number + 1], tagged, late)
+            self._builder.add(topic_id, chunk.base + offset, chunk.base + offset + size, found)
+            self.max_topic_id = max(self.max_topic_id, topic_id)
+            yield self._finish(ts, chunk.base + offset + size)
+            begin = number + 1
+        yield from self._merged(chunk, frames, payloads, begin, len(frames))
+
+    def _merged(
+        self, chunk: Chunk, frames: Columns, payloads: array[int], begin: int, end: int
+    ) -> Iterator[ScannedUnit]:
+        """Those of these numbers, those of each log as one unit."""
+        if begin == end:
+            return
+        some = frames.between(begin, end)
+        logs: Iterable[tuple[Columns, array[int]]] = ((some, payloads[begin:end]),)
+        if len(found := kernel.by_topic(some)) > 1:
+            logs = ((each, kernel.measure(chunk.bytes, each).payloads) for each in found)
+        start, self.end = chunk.base + some.row(0)[0], chunk.base + some.end
+        for each, of_each in logs:
+            _, topic_id, first_seq, *_ = each.row(0)
+            stamps, begin_at = each.stamps, start - chunk.base
+            offsets = array("Q", [offset - begin_at for offset in each.offsets]) if begin_at else each.offsets
             self.max_topic_id = max(self.max_topic_id, topic_id)
             self.last_ts = max(self.last_ts, stamps[-1])
-            self.frames += len(sizes)
-            offsets = array("Q", [start - group.start for start in starts])
-            lone = LoneAppends(first_seq, array("Q", stamps), offsets, array("I", sizes), array("I", payloads))
-            yield ScannedUnit(begin, self.end, Unit(None, [LoneAppendsStep(topic_id, lone)]), len(sizes))
+            self.frames += len(stamps)
+            lone = LoneAppends(first_seq, stamps, offsets, each.sizes, of_each)
+            yield ScannedUnit(start, self.end, Unit(None, [LoneAppendsStep(topic_id, lone)]), len(stamps))
 
-    def _control(self, builder: _Builder, frame: RawFrame, data: bytes, base: int) -> None:
+    def _control(self, chunk: Chunk, row: Row) -> None:
+        at, topic_id, _, ts, size, data_len, node_len, tag_len, type_, *_ = row
+        node_at, offset, builder = at + HEADER_SIZE, chunk.base + at, self._builder
+        data_at = node_at + node_len + tag_len
+        node, data = chunk.bytes[node_at : node_at + node_len], chunk.bytes[data_at : data_at + data_len]
         try:
-            builder.control(frame, data)
+            builder.control(type_, topic_id, ts, node, data)
         except msgspec.DecodeError as error:
-            raise BadUnit(f"a control frame of type {frame[1]} does not decode: {error}", base + frame[0]) from error
-        if frame[1] == FrameType.BATCH:
-            builder.size = -frame_size(frame)  # `bytes` counts what follows the Batch frame
-            builder.body_offset = base + frame[0] + frame_size(frame)
+            raise BadUnit(f"a control frame of type {type_} does not decode: {error}", offset) from error
+        builder.frames += 1
+        if type_ == FrameType.BATCH:
+            builder.size = 0  # `bytes` counts what follows the Batch frame
+            builder.body_offset = offset + size
+        else:
+            builder.size += size
 
-    def _finish(self, builder: _Builder, ts: int, end: int) -> ScannedUnit:
+    def _finish(self, ts: int, end: int) -> ScannedUnit:
+        builder = self._builder
         batch = builder.batch
         if batch is not None and (batch.frames != builder.frames - 1 or batch.body_bytes != builder.size):
             raise BadUnit("a Batch frame does not fit the frames behind it", builder.offset)
@@ -244,3 +232,21 @@ class UnitScan(Scan):
         found = ScannedUnit(builder.offset, self.end, Unit(batch, steps), builder.frames)
         builder.frames = 0
         return found
+
+
+def _appended(chunk: Chunk, frames: Columns, row: Row) -> AppendedRecords:
+    """Append frames of one log and time, with consecutive seqs; `row`: the first. Raises BadUnit."""
+    first_seq, ts = row[2], row[3]
+    payloads, delayed, bad = kernel.measure(chunk.bytes, frames)
+    if bad >= 0:
+        raise BadUnit("an Append frame does not hold a record", chunk.base + frames.row(bad)[0])
+    tagged: list[tuple[bytes, int]] = []
+    if len(frames.flags.translate(None, _TAGGED)) < len(frames):
+        tags = enumerate(kernel.cut(chunk.bytes, frames, Part.TAG), first_seq)
+        tagged = [(tag, seq) for seq, tag in tags if tag]
+    late = [(first_seq + number, due) for number, due in delayed] if delayed else ()
+    return AppendedRecords(first_seq, ts, frames.sizes, payloads, tagged, late)
+
+
+def _tag(chunk: Chunk, frames: Columns, number: int) -> bytes:
+    return kernel.cut(chunk.bytes, frames.between(number, number + 1), Part.TAG)[0]

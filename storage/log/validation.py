@@ -110,7 +110,9 @@ def check_stored(stored: StoredBodies, options: Options) -> None:
 
 def fit(columns: RecordColumns, options: Options) -> bool:
     """Whether `check_records` would let these in; where it would not, it says why."""
-    if len(columns) > options.max_batch_records or largest(columns.payloads) > options.max_record_bytes:
+    if not 0 < len(columns) <= options.max_batch_records or max(columns.payloads) > options.max_record_bytes:
+        return False
+    if columns.bodies is not None:  # raw bytes have neither meta nor delay: that is for a look at each
         return False
     for texts, limit in ((columns.tags, options.max_tag_bytes), (columns.nodes, options.max_node_bytes)):
         if texts is not None and max(map(len, texts)) > limit:

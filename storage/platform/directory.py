@@ -58,9 +58,9 @@ def ensure_dir(fs: FileSystem, path: str) -> None:
 def take_lock(fs: FileSystem, root: str, clock: Clock | None = None) -> Lock:
     """Lock the directory for this process. Raises AlreadyLocked.
 
-    It fails at once while the lock's owner lives. When the owner was killed, a child of it (`copy_process`) may
-    still have the lock open until its work ends. The call waits for that, so that a start right after a kill
-    succeeds.
+    It fails at once while the lock's owner lives. When the owner was killed, a child of it that was forked by the
+    embedding program, or the copying process of an older version, may still have the lock open. The call waits a
+    moment for that to end, so that a start right after a kill succeeds.
     """
     ensure_dir(fs, root)
     path, clock, still = layout.join(root, layout.LOCK), clock or SystemClock(), threading.Condition()

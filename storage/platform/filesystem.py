@@ -106,11 +106,6 @@ class Lock(Protocol):
         """The content of the file when the lock was taken ('' for a new one)."""
         ...
 
-    def descriptor(self) -> int | None:
-        """The descriptor that another process must have open to keep the directory locked while it lives; None where
-        no other process can use these files."""
-        ...
-
     def release(self) -> None:
         """Release the lock. Other processes with the descriptor open still hold it."""
         ...

@@ -99,9 +99,6 @@ class _Held:
     def previous(self) -> str:
         return self._previous
 
-    def descriptor(self) -> int | None:
-        return None
-
     def release(self) -> None:
         """This process does not own it."""
 

@@ -114,9 +114,6 @@ class PosixLock:
     def previous(self) -> str:
         return self._previous
 
-    def descriptor(self) -> int:
-        return self._fd
-
     def release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:

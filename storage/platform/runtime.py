@@ -72,11 +72,6 @@ class Runtime:
         if self._own_fs:
             close_file_system(self.fs)
 
-    @property
-    def has_threads(self) -> bool:
-        """Whether I/O jobs run on threads now."""
-        return self._pool is not None
-
     def now_from(self, stored_ms: int) -> int:
         """Engine time, from here on never below `stored_ms`, the greatest timestamp found at recovery."""
         self._time.raise_to(stored_ms)

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage.errors import RecordCorrupt, Unreadable
-from storage.format.record import FURTHER, PLAIN_OVERHEAD, payload_sizes
+from storage.format.record import payload_sizes
 from storage.reads.reader import Reader
 from storage.reads.scan import Read, cached
 from storage.records.batch_slices import consecutive_ranges
-from storage.records.contiguous import ContiguousRecords, parts_of
+from storage.records.frame_records import FrameRecords, parts_of
 from storage.records.values import ReadQuery, StoredRecord
 from storage.state.catalog import Topic
 
@@ -99,13 +99,7 @@ def sizes_of(records: Sequence[StoredRecord]) -> list[int]:
     """Payload bytes of each."""
     found: list[int] = []
     for part in parts_of(records):
-        if isinstance(part, ContiguousRecords) and not any(map(part.may_have, FURTHER)):
-            lengths = part.lengths()
-            uniform = lengths.count(lengths[0]) == len(lengths)
-            each = [max(0, length - PLAIN_OVERHEAD) for length in (lengths[:1] if uniform else lengths)]
-            found += each * len(lengths) if uniform else each
-        else:
-            found += payload_sizes([record.body for record in part])
+        found += part.payloads() if isinstance(part, FrameRecords) else payload_sizes([record.body for record in part])
     return found
 
 

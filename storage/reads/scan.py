@@ -8,30 +8,44 @@ Source: docs/reference/api.md#records.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+import kernel
+from kernel import Columns, Kind, Part
 from storage.errors import RecordCorrupt, SegmentIncomplete
-from storage.format import idx_entry, segment_frame
 from storage.format.blocks import total
-from storage.format.checksum import checksum
-from storage.format.segment_frame import lengths_of_live
-from storage.format.wal_frame import CHECKSUM, FIXED_LEN, HEADER, HEADER_SIZE, HOP_SHIFT, LENGTH
+from storage.format.idx_entry import DELETED
+from storage.format.wal_frame import HOP_SHIFT
 from storage.log.position import split
-from storage.records import columns
 from storage.records.batch_slices import BatchSlice, consecutive_ranges
-from storage.records.contiguous import ContiguousRecords, chain_records
-from storage.records.labelled import Labelled
+from storage.records.frame_records import FrameRecords, body_bytes, chain_records
 from storage.records.values import ReadQuery, StoredRecord
 from storage.segments import names
 from storage.segments.names import SegmentId
 from storage.segments.reader import SegmentSlice
 from storage.state.catalog import Topic
 
-#: A piece with fewer records becomes single records at once: keeping its bytes costs more.
-_FEW = 64
+#: Fewer records of a piece become single records at once: keeping its bytes costs more.
+_FEW = 16
+_ROUTED = bytes(flags for flags in range(256) if flags >> HOP_SHIFT)
+_IS_DELETED = bytes(bool(flags & DELETED) for flags in range(256))
+
+
+class _Given(NamedTuple):
+    """Consecutive frames from seq `first_seq` on, of `sizes` bytes each. `skipped`: a byte of each, not 0 where it is
+    passed over, sound or not; `deleted`: where the index of a segment says so. None: none is."""
+
+    data: bytes
+    kind: Kind
+    sizes: array[int]
+    first_seq: int
+    verified: bool
+    skipped: bytes | None
+    deleted: bytes | None
 
 
 class Piece(NamedTuple):
@@ -94,8 +108,8 @@ class Scan:
             return self._separate
         return chain_records([*self._parts, self._separate] if self._separate else self._parts)
 
-    def _add(self, part: ContiguousRecords | Labelled, count: int) -> None:
-        if count < _FEW:
+    def _add(self, part: FrameRecords) -> None:
+        if len(part) < _FEW:
             self._separate += part
             return
         if self._separate:
@@ -103,7 +117,7 @@ class Scan:
             self._before += len(self._separate)
             self._separate = []
         self._parts.append(part.own())
-        self._before += count
+        self._before += len(part)
 
     def appetite(self) -> tuple[int, int]:
         """How many records and bytes to fetch next: the rest of the limit, or more if many records were skipped."""
@@ -113,92 +127,128 @@ class Scan:
 
     def take(self, piece: Piece) -> int:
         """Examine the frames of a piece; returns the last seq examined."""
-        query = self._query
-        plain = not self._exclude and query.tag is None and piece.dead is None and query.from_ts is None
-        data, at, seq, topic_id = piece.data, piece.start, piece.slice.first_seq, self._topic.topic_id
-        unpack = HEADER.unpack_from
-        max_bytes, routing = query.max_bytes, query.routing
-        if piece.slice.ts < self._oldest_ts:
-            return seq + len(piece.slice.sizes) - 1
-        there = len(piece.slice.sizes)
-        if plain and there >= columns.LEAST and (room := self._room(there)) >= columns.LEAST:
-            sizes = piece.slice.sizes[:room]
-            found = columns.from_log(
-                data, at, sizes, topic_id, seq, verified=piece.verified, unrouted=routing, labelled=True
-            )
-            if found is not None:
-                return self._take_all(found, seq + len(piece.slice.sizes) - 1)
-        records, before, limit = self._separate, self._before, query.limit - self._before
-        for index, frame_size in enumerate(piece.slice.sizes):
-            self.scanned += 1
-            length, _, flags, stored_id, stored_seq, ts, node_len, tag_len, data_len = (
-                unpack(data, at) if len(data) - at >= HEADER_SIZE else _NOTHING
-            )
-            whole = length + 4 == frame_size and length == FIXED_LEN + node_len + tag_len + data_len
-            if not (
-                whole
-                and stored_seq == seq
-                and stored_id == topic_id
-                and (piece.verified or _sound(data, at, frame_size))
-            ):
-                self._damaged(piece, seq, at)
-                at += frame_size
-                seq += 1
-                continue
-            node_at = at + HEADER_SIZE
-            tag_at = node_at + node_len
-            body_at = tag_at + tag_len
-            node, tag = data[node_at:tag_at], data[tag_at:body_at]
-            if plain or self._wants(piece, index, node, tag, ts):
-                size = data_len
-                if (records or before) and self.size + size > max_bytes:
-                    self.done = True
-                    return seq - 1
-                self.size += size
-                records.append(StoredRecord(seq, ts, node, tag, data[body_at : body_at + data_len]))
-                if routing and flags >> HOP_SHIFT:
-                    self.hops[seq] = flags >> HOP_SHIFT
-                if len(records) >= limit:
-                    self.done = True
-                    return seq
-            if self.scanned >= self._max_scan:
-                self.done = True
-                return seq
-            at += frame_size
-            seq += 1
-        return seq - 1
+        slice_ = piece.slice
+        if slice_.ts < self._oldest_ts:
+            return slice_.first_seq + len(slice_.sizes) - 1
+        given = _Given(piece.data, Kind.LOG, slice_.sizes, slice_.first_seq, piece.verified, piece.dead, None)
+        return self._examine(given, piece.start, lambda seq, at: self._damaged(piece, seq, at))
 
-    def _room(self, count: int) -> int:
-        """How many of `count` records to examine, if none is skipped."""
-        return max(1, min(count, self._query.limit - self.count, self._max_scan - self.scanned))
+    def take_slice(self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int) -> int:
+        """Examine records of a segment; returns the last seq examined. `dead` has a bit for each record."""
+        count = min(len(found.entries), end_seq - found.first_seq)
+        if count < 1:
+            return end_seq - 1
+        entries = found.entries.between(0, count)
+        skipped = bytes([dead >> number & 1 for number in range(count)]) if dead & ((1 << count) - 1) else None
+        if self._oldest_ts and entries.stamps[0] < self._oldest_ts:
+            expired = [ts < self._oldest_ts and size > 0 for ts, size in zip(entries.stamps, entries.lens, strict=True)]
+            skipped = bytes([a or b for a, b in zip(skipped or bytes(count), expired, strict=True)])
+        deleted = entries.flags.translate(_IS_DELETED)
+        given = _Given(
+            found.data, Kind.SEGMENT, entries.lens, found.first_seq, False, skipped, deleted if any(deleted) else None
+        )
+        return self._examine(given, entries.offsets[0] - found.base, lambda seq, _: self._damaged_entry(id, found, seq))
 
-    def _take_all(self, found: ContiguousRecords | Labelled, last_seq: int) -> int:
-        """Take these records up to the limits; returns the last seq examined. `last_seq` is the last seq available."""
-        max_bytes, there = self._query.max_bytes, len(found)
-        size, count, taken = found.bytes_of(), there, found
-        if self.size + size > max_bytes:
-            least = 0 if self.count else 1
-            count = min(there, max(least, found.fitting(max_bytes - self.size)))
-            taken = found.first(count)
-            size = taken.bytes_of()
-        self.scanned += min(there, count + 1)
-        if count:
-            self.size += size
-            self._add(taken, count)
-        full = self.count >= self._query.limit or self.scanned >= self._max_scan
-        self.done = full or found.first_seq + count <= last_seq
-        return found.first_seq + count - 1
+    def _examine(self, given: _Given, at: int, damaged: Callable[[int, int], None]) -> int:
+        """Take what is wanted of these frames, the first of which begins at `at`; `damaged` is told seq and offset of
+        each that is not sound. Returns the last seq examined."""
+        data, kind, sizes, first_seq, _, skipped, deleted = given
+        query, number, count = self._query, 0, len(sizes)
+        plain = skipped is None and not self._exclude and query.tag is None and query.from_ts is None
+        while number < count:
+            most = min(count - number, self._max_scan - self.scanned)
+            max_bytes = 0
+            if plain:
+                most = min(most, query.limit - self.count)
+                max_bytes = max(1, query.max_bytes - self.size)
+            frames, end, reason = self._sound(given, min(at, len(data)), number, max(1, most), max_bytes)
+            if reason == "full" and len(frames) < most:
+                # The next one does not fit; if it is damaged, that is told first.
+                behind = number + len(frames)
+                following = self._sound(given, end, behind, 1, 0).columns
+                if not following or not _alive(following, behind, skipped, deleted):
+                    reason = "damaged"
+            if kind == Kind.SEGMENT:
+                alive = _alive(frames, number, skipped, deleted)
+                if alive < len(frames):
+                    frames, reason = frames.between(0, alive), "delete"
+                    end = frames.end or at
+            if frames:
+                number += len(frames)
+                at = end
+                last = self._take(data, frames, skipped, number, full=reason == "full" and len(frames) < most)
+                if self.done:
+                    return last
+            if number < count and reason != "full":
+                self.scanned += 1
+                if skipped is None or not skipped[number]:
+                    damaged(first_seq + number, at)
+                at += sizes[number]
+                number += 1
+                self.done = self.done or self.scanned >= self._max_scan
+                if self.done:
+                    break
+        return first_seq + number - 1
 
-    def _wants(self, piece: Piece, index: int, node: bytes, tag: bytes, ts: int) -> bool:
-        if piece.dead is not None and piece.dead[index]:
-            return False
-        return self._fits(node, tag, ts)
+    def _sound(self, given: _Given, at: int, number: int, max_frames: int, max_bytes: int) -> kernel.Scan:
+        """The frames from `at` on, the first of this number, as far as they are sound and within the limits."""
+        return kernel.scan(
+            given.data,
+            given.kind,
+            at,
+            max_frames=max_frames,
+            max_bytes=max_bytes,
+            verify=not given.verified,
+            topic_id=self._topic.topic_id,
+            first_seq=given.first_seq + number,
+        )
 
-    def _fits(self, node: bytes, tag: bytes, ts: int) -> bool:
-        query = self._query
-        if node in self._exclude or (query.from_ts is not None and ts < query.from_ts):
-            return False
-        return query.tag is None or query.tag.matches(tag)
+    def _take(self, data: bytes, frames: Columns, skipped: bytes | None, end: int, *, full: bool) -> int:
+        """Take the sound frames in front of number `end`, as far as they are wanted and fit; returns the last seq
+        examined. `full`: the next one does not fit."""
+        query, count = self._query, len(frames)
+        first_seq = frames.row(0)[2]
+        numbers = self._wanted(data, frames, None if skipped is None else skipped[end - count : end])
+        taken = frames if numbers is None else frames.take(numbers)
+        examined, room = count, query.limit - self.count
+        if len(taken) >= room:
+            examined = room if numbers is None else numbers[room - 1] + 1
+            taken = taken.between(0, room)
+            self.done = True
+        size = body_bytes(taken)
+        if self.size + size > query.max_bytes:
+            fitting = bisect_right([*accumulate(taken.data_lens)], query.max_bytes - self.size)
+            fitting = max(fitting, 0 if self.count else 1)
+            if fitting < len(taken):
+                examined, full = fitting if numbers is None else numbers[fitting], True
+                taken = taken.between(0, fitting)
+                size = body_bytes(taken)
+        self.scanned += examined
+        self.size += size
+        if taken:
+            flags = taken.flags if query.routing else b""
+            if len(flags.translate(None, _ROUTED)) < len(flags):
+                hops = zip(taken.seqs, flags, strict=True)
+                self.hops.update((seq, each >> HOP_SHIFT) for seq, each in hops if each >> HOP_SHIFT)
+            self._add(FrameRecords(data, taken))
+        if full and (examined < count or not self.done):
+            self.scanned += 1  # that which does not fit
+            self.done = True
+        self.done = self.done or self.scanned >= self._max_scan
+        return first_seq + examined - 1
+
+    def _wanted(self, data: bytes, frames: Columns, skipped: bytes | None) -> list[int] | None:
+        """Numbers of those that no filter keeps out; None: all."""
+        query, tests = self._query, list[Sequence[bool]]()
+        if skipped is not None and any(skipped):
+            tests.append([not each for each in skipped])
+        if self._exclude:
+            tests.append([node not in self._exclude for node in kernel.cut(data, frames, Part.NODE)])
+        if query.tag is not None:
+            tests.append([*map(query.tag.matches, kernel.cut(data, frames, Part.TAG))])
+        if (from_ts := query.from_ts) is not None:
+            tests.append([ts >= from_ts for ts in frames.stamps])
+        return [number for number, found in enumerate(zip(*tests, strict=True)) if all(found)] if tests else None
 
     def _damaged(self, piece: Piece, seq: int, at: int) -> None:
         if piece.dead is not None and piece.dead[seq - piece.slice.first_seq]:
@@ -245,83 +295,24 @@ class Scan:
         self.done = self.done or self.scanned >= self._max_scan
         return seqs[-1] if self.done else last_seq
 
-    def take_slice(self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int) -> int:
-        """Examine records of a segment; returns the last seq examined. `dead` has a bit for each record."""
-        query, topic_id, oldest_ts = self._query, id.topic_id, self._oldest_ts
-        data, base, seq = found.data, found.base, found.first_seq - 1
-        filtered = bool(self._exclude) or query.tag is not None or query.from_ts is not None
-        if not filtered and (plain := self._plain(id, found, dead, end_seq)) is not None:
-            return self._take_all(*plain)
-        records, before, limit = self._separate, self._before, query.limit - self._before
-        for offset, length, ts, flags in found.entries:
-            seq += 1
-            if seq >= end_seq:
-                return end_seq - 1
-            self.scanned += 1
-            gone, dead = dead & 1, dead >> 1
-            if gone or not length or ts < oldest_ts:
-                if not gone and not length:
-                    self._damaged_segment(id, seq, offset, names.IDX)
-                if self.scanned >= self._max_scan:
-                    self.done = True
-                    return seq
-                continue
-            at = offset - base
-            lengths = lengths_of_live(data, at, length, topic_id, seq)
-            if lengths is None or flags & idx_entry.DELETED:
-                self._damaged_segment(id, seq, offset, id.records_ext)
-                continue
-            node_len, tag_len, data_len = lengths
-            node_at = at + segment_frame.HEADER_SIZE
-            tag_at = node_at + node_len
-            body_at = tag_at + tag_len
-            node, tag = data[node_at:tag_at], data[tag_at:body_at]
-            if not filtered or self._fits(node, tag, ts):
-                if (records or before) and self.size + data_len > query.max_bytes:
-                    self.done = True
-                    return seq - 1
-                self.size += data_len
-                records.append(StoredRecord(seq, ts, node, tag, data[body_at : body_at + data_len]))
-                if query.routing and data[at + LENGTH.size] >> HOP_SHIFT:
-                    self.hops[seq] = data[at + LENGTH.size] >> HOP_SHIFT
-                if len(records) >= limit:
-                    self.done = True
-                    return seq
-            if self.scanned >= self._max_scan:
-                self.done = True
-                return seq
-        return seq if found.entries else end_seq - 1
-
-    def _plain(
-        self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int
-    ) -> tuple[ContiguousRecords | Labelled, int] | None:
-        """The records of a slice, if every one of them is live and wanted; the last seq there is of it."""
-        count = min(len(found.entries), end_seq - found.first_seq)
-        room = self._room(count)
-        if room < columns.LEAST or dead & ((1 << count) - 1):
-            return None
-        entries = found.entries.between(0, room)
-        if max(entries.flags) & idx_entry.DELETED or not all(entries.lens) or min(entries.stamps) < self._oldest_ts:
-            return None
-        at = entries.offsets[0] - found.base
-        records = columns.from_segment(
-            found.data,
-            at,
-            entries.lens,
-            id.topic_id,
-            found.first_seq,
-            entries.stamps,
-            unrouted=self._query.routing,
-            labelled=True,
-        )
-        return None if records is None else (records, found.first_seq + count - 1)
-
-    def _damaged_segment(self, id: SegmentId, seq: int, offset: int, ext: str) -> None:
+    def _damaged_entry(self, id: SegmentId, found: SegmentSlice, seq: int) -> None:
+        entry = found.entries[seq - found.first_seq]
         self.scanned -= 1
-        self.damaged(seq, names.file_name(id.first_seq, id.gen, ext), offset)
+        ext = id.records_ext if entry.len else names.IDX
+        self.damaged(seq, names.file_name(id.first_seq, id.gen, ext), entry.offset)
 
 
-_NOTHING = (0, 0, 0, 0, 0, 0, 0, 0, 0)
+def _alive(frames: Columns, number: int, skipped: bytes | None, deleted: bytes | None) -> int:
+    """How many frames there are in front of the first that is deleted though it is not to be skipped. `number`: of the
+    first; `deleted`: what the index says of each."""
+    marks = frames.delete_bytes
+    if deleted is None and marks.count(0) == len(marks):
+        return len(marks)
+    for index, mark in enumerate(marks):
+        at = number + index
+        if (mark or (deleted is not None and deleted[at])) and (skipped is None or not skipped[at]):
+            return index
+    return len(marks)
 
 
 class Read(NamedTuple):
@@ -354,8 +345,3 @@ def cached(topic: Topic, seqs: Sequence[int], now_ms: int, max_bytes: int) -> Re
             scan.take(Piece(slice_, in_cache[0], in_cache[1] + slice_.offset, True, dead))
     records = scan.records
     return Read(records, sizes) if len(records) == count else None
-
-
-def _sound(data: bytes, at: int, size: int) -> bool:
-    end = at + size - CHECKSUM.size
-    return len(data) >= end + CHECKSUM.size and checksum(data[at + 4 : end]) == CHECKSUM.unpack_from(data, end)[0]

@@ -83,7 +83,7 @@ def _writer(store: SegmentStore, job: Copy, writer: ActiveSegment | None) -> Act
 
 def _move(wal: WalReader, log: Log, plan: Plan, job: Copy, writer: ActiveSegment) -> int:
     try:
-        copied = append(writer, job, read(wal, log.shard, job))
+        copied = append(writer, read(wal, log.shard, job))
     except WalFileGone as error:
         raise WalCorrupt(
             f"{error}, from which records were replayed.", file=layout.wal_name(error.file), offset=error.offset

@@ -21,10 +21,10 @@ from storage.errors import UnsupportedFormat, WalCorrupt
 from storage.format.control import UnknownFrameType
 from storage.log.position import position, split
 from storage.log.reader import READ_BYTES, FrameStream, find_sync_point
-from storage.log.scan_inline import Job, Scanner
-from storage.log.units import BadUnit, Scan
+from storage.log.units import BadUnit, UnitScan
 from storage.platform import layout
 from storage.platform.filesystem import File, FileSystem
+from storage.platform.io.choose import backend_of
 from storage.recovery.replay import Replay
 from storage.recovery.salvage import Salvage
 
@@ -69,9 +69,8 @@ def find_end(
     replay: Replay,
     progress: Callable[[float], None],
     salvage: Salvage | None,
-    scanner: Scanner,
 ) -> LogEnd:
-    """Replay a shard from `redo` on; `scanner` reads its files. Changes nothing on disk.
+    """Replay a shard from `redo` on. Changes nothing on disk.
 
     Raises WalCorrupt, UnsupportedFormat, OSError.
     """
@@ -93,7 +92,7 @@ def find_end(
             return end  # no files, or no evidence: the caller decides
         _refuse(layout.join(directory, layout.wal_name(redo_file)), redo_offset, "the file is missing", salvage)
     end.missing += _gaps(directory, todo, salvage)
-    reader = _ShardReader(fs, directory, end, replay, progress, salvage, todo, scanner)
+    reader = _ShardReader(fs, directory, end, replay, progress, salvage, todo)
     reader.run(redo_offset)
     return end
 
@@ -141,10 +140,8 @@ class _ShardReader:
         progress: Callable[[float], None],
         salvage: Salvage | None,
         numbers: list[int],
-        scanner: Scanner,
     ) -> None:
         self._fs = fs
-        self._scanner = scanner
         self._directory = directory
         self._end = end
         self._replay = replay
@@ -174,10 +171,11 @@ class _ShardReader:
                 self._took(number, scan, begin)
             begin = self._judge(file, path, index, number, scan)
 
-    def _scan(self, file: File, path: str, number: int, start: int) -> Scan:
+    def _scan(self, file: File, path: str, number: int, start: int) -> UnitScan:
         index, count, size = self._numbers.index(number), len(self._numbers), max(1, file.size())
-        job = Job(path, number, start, self._replay.known_below(number))
-        scan = self._scanner.scan(file, job, lambda: self._progress((index + scan.end / size) / count))
+        # Only the real disk has files that may be read from any thread.
+        ahead = backend_of(self._fs) is not None
+        scan = UnitScan(FrameStream(file, start), number, self._replay.known_below(number), ahead=ahead)
         try:
             for unit in scan.units():
                 self._replay.apply(number, unit)
@@ -190,7 +188,7 @@ class _ShardReader:
             raise UnsupportedFormat(f"{path}: {error}; it was written by a newer version.") from error
         return scan
 
-    def _took(self, number: int, scan: Scan, start: int) -> None:
+    def _took(self, number: int, scan: UnitScan, start: int) -> None:
         end = self._end
         if number not in end.replayed:
             end.replayed.append(number)
@@ -203,7 +201,7 @@ class _ShardReader:
         if scan.sync_point is not None:
             end.rewrite_from = max(end.rewrite_from, scan.sync_point.offset)
 
-    def _judge(self, file: File, path: str, index: int, number: int, scan: Scan) -> int | None:
+    def _judge(self, file: File, path: str, index: int, number: int, scan: UnitScan) -> int | None:
         """Decide about the bytes behind the last whole unit. Returns where salvage continues in this file, if it
         does."""
         if scan.reason == "":
@@ -229,7 +227,7 @@ class _ShardReader:
         end.loose_frames += scan.loose_frames
         return None
 
-    def _damage(self, file: File, index: int, number: int, scan: Scan) -> str | None:
+    def _damage(self, file: File, index: int, number: int, scan: UnitScan) -> str | None:
         """Why this is a hole and not an end; None when a log may end like this."""
         what = _REASONS[scan.reason]
         if any(self._holds_frame(later) for later in self._numbers[index + 1 :]):

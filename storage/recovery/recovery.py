@@ -11,7 +11,6 @@ Source: docs/reference/guarantees.md#recovery.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from typing import NamedTuple
 
 import msgspec
@@ -21,8 +20,6 @@ from storage.config import Durability
 from storage.errors import MetadataLost, UnsupportedFormat, WalCorrupt
 from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
 from storage.log.position import position, split
-from storage.log.scan_inline import Scanner
-from storage.log.scan_plan import ShardPart, open_scanner
 from storage.options import Options, Recovery
 from storage.platform import layout
 from storage.platform.directory import ShardTrust
@@ -122,12 +119,10 @@ def recover(
     redo = [position(*lsn) for lsn in loaded.body.redo_from] if loaded.body else [position(1, 0)] * shards
     report = Report()
     salvage = Salvage(fs, report) if options.recovery is Recovery.SALVAGE else None
-    parts = _parts(root, shards, redo, catalog) if salvage is None else []
-    with closing(open_scanner(fs, options.recovery_processes, parts)) as scanner:
-        ends = [
-            _replay_shard(fs, root, shards, shard, redo[shard], catalog, report, salvage, progress, scanner)
-            for shard in range(shards)
-        ]
+    ends = [
+        _replay_shard(fs, root, shards, shard, redo[shard], catalog, report, salvage, progress)
+        for shard in range(shards)
+    ]
     _check_beginning(ends, loaded)
     reconcile_partitions(catalog, salvaging=salvage is not None)
     last_ts = max([created_ms, *(end.last_ts for end in ends)])
@@ -219,13 +214,6 @@ def _restore(catalog: Catalog, loaded: Loaded) -> int:
     return loaded.body.created_ms
 
 
-def _parts(root: str, shards: int, redo: list[int], catalog: Catalog) -> list[ShardPart]:
-    """The log files to read ahead. None for salvage, which needs units one by one and reads files itself."""
-    directories = [layout.shard_dir(root, shard, shards) for shard in range(shards)]
-    replays = [Replay(catalog, _as_of(catalog, shard), directory, None) for shard, directory in enumerate(directories)]
-    return [ShardPart(*each) for each in zip(directories, redo, (each.known_below for each in replays), strict=True)]
-
-
 def _as_of(catalog: Catalog, shard: int) -> dict[int, int]:
     """By topic_id, the position below which the catalog holds everything of a log."""
     lsns = {
@@ -244,7 +232,6 @@ def _replay_shard(
     report: Report,
     salvage: Salvage | None,
     progress: Callable[[float], None],
-    scanner: Scanner,
 ) -> LogEnd:
     directory = layout.shard_dir(root, shard, shards)
     as_of = _as_of(catalog, shard)
@@ -255,7 +242,7 @@ def _replay_shard(
     def step(fraction: float) -> None:
         progress((shard + fraction) / shards)
 
-    end = find_end(fs, directory, shard, redo, replay, step, salvage, scanner)
+    end = find_end(fs, directory, shard, redo, replay, step, salvage)
     end.beyond = replay.beyond
     report.frames += end.frames
     report.bytes += end.bytes

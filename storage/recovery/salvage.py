@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+import kernel
 from storage.format.wal_frame import MORE, OVERHEAD, FrameType, encode
-from storage.log.reader import CHUNK_BYTES, parse
+from storage.log.reader import CHUNK_BYTES
 from storage.log.submission import AppendStep, ControlStep, Step
 from storage.platform.filesystem import File, FileSystem
 from storage.records.values import LossCause
@@ -129,19 +130,19 @@ def _first_unit(data: bytes, *, last: bool) -> int | None:
         if not 1 <= data[at + 4] <= 17:
             at += 1
             continue
-        frames, end, _ = parse(data, at)
+        frames, end, _ = kernel.scan(data, start=at)
         if not frames:
             at += 1
             continue
         inside = True
-        for frame in frames:
-            if frame[1] == FrameType.BATCH or (inside and frame[1] == FrameType.SYNC_POINT) or not inside:
-                return frame[0]
-            if not frame[2] & MORE:
+        for number, (offset, *_, type_, flags, _, _) in enumerate(frames):
+            if type_ == FrameType.BATCH or (inside and type_ == FrameType.SYNC_POINT) or not inside:
+                return offset
+            if not flags & MORE:
                 # The end of a batch whose beginning is lost, or a frame by itself: a lone first frame counts as one by
                 # itself.
-                if frame is frames[0]:
-                    return frame[0]
+                if not number:
+                    return offset
                 inside = False
         at = max(end, at + 1)
     return None

@@ -1,7 +1,6 @@
 """Makes the frames of one batch at dest from records of a source. Pure; bodies are sliced, never parsed.
 
-Most records consist of data alone. They are copied by columns, with almost no Python for each record; others are copied
-one by one.
+Records that stay as they are, as most do, are copied from frame to frame; any others one by one.
 
 Source: docs/reference/api.md#routers, docs/reference/format.md#frames.
 """
@@ -12,26 +11,22 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import compress, repeat
-from operator import itemgetter
+from itertools import chain, compress, groupby
+from operator import attrgetter
 from typing import NamedTuple
 
+import kernel
 from storage.format.binary import is_binary
-from storage.format.record import DELIVER_AT, FURTHER, PLAIN_OVERHEAD, delivered_at, payload_size, payload_sizes
-from storage.format.wal_frame import HOP_SHIFT, MORE, REST
-from storage.log.encode import BINARY, WriteHeader
-from storage.log.encode_bodies import encode_bodies
-from storage.log.encode_copies import encode_copies
-from storage.log.framing import Frames, framed_each
+from storage.format.record import DELIVER_AT, FURTHER, PLAIN_OVERHEAD, delivered_at, payload_size
+from storage.format.wal_frame import HOP_SHIFT
+from storage.log.contents import encode_stored
+from storage.log.encode import DURABLE, WriteHeader
 from storage.records.batches import AppendedRecords
-from storage.records.contiguous import ContiguousRecords, parts_of
-from storage.records.labelled import LENGTHS
+from storage.records.frame_records import FrameRecords, parts_of
 from storage.records.values import StoredBodies, StoredRecord
 from storage.routers.windows import Picked
 from storage.state.routers.router import MAX_HOPS, Definition
 from storage.tracing import HasBody
-
-_JSON = frozenset(b"{")
 
 
 class Copies(ABC):
@@ -64,8 +59,8 @@ class Copies(ABC):
         """The copies whose seqs are wanted."""
 
     @abstractmethod
-    def encode(self, head: WriteHeader) -> tuple[Frames, AppendedRecords]:
-        """The Append frames, and what the index needs. Another frame of the batch must follow them."""
+    def encode(self, head: WriteHeader) -> tuple[bytes, AppendedRecords]:
+        """The Append frames, of which each is followed by another frame of the batch, and what the index needs."""
 
 
 class Copy(NamedTuple):
@@ -107,75 +102,31 @@ class MixedCopies(Copies):
     def only(self, wanted: Callable[[int], bool]) -> Copies:
         return MixedCopies([copy for copy in self._copies if wanted(copy.seq)])
 
-    def encode(self, head: WriteHeader) -> tuple[Frames, AppendedRecords]:
-        return _encoded(self._copies, head, self.sizes)
+    def encode(self, head: WriteHeader) -> tuple[bytes, AppendedRecords]:
+        parts: list[bytes] = []
+        done = AppendedRecords(head.first_seq, head.ts, array("I"), self.sizes, [])
+        delayed: list[tuple[int, int]] = []
+        for hops, group in groupby(self._copies, key=attrgetter("hops")):
+            copies = [*group]
+            first_seq = head.first_seq + len(done.sizes)
+            bodies, nodes = [copy.body for copy in copies], [copy.node for copy in copies]
+            stored = StoredBodies(bodies, [copy.tag for copy in copies], bytes(map(is_binary, bodies)), self.sizes)
+            of_part = head._replace(first_seq=first_seq, node=b"")
+            frames, appended = encode_stored(stored, of_part, more=True, hops=hops, nodes=nodes)
+            parts.append(frames)
+            done.sizes.extend(appended.sizes)
+            done.tagged.extend(appended.tagged)
+            delayed += [(seq, copy.deliver_at) for seq, copy in enumerate(copies, first_seq) if copy.deliver_at]
+        return b"".join(parts), done._replace(delayed=delayed or ())
 
 
-class UniformCopies(Copies):
-    """First copies of undelayed records, all from one node or none. `tags`: of each; None: there are none."""
+class FrameCopies(Copies):
+    """First copies that are in all but the header what their originals are. `sizes`: as of `Copies`."""
 
-    def __init__(
-        self,
-        seqs: Sequence[int],
-        bodies: list[bytes],
-        sizes: array[int],
-        tags: list[bytes] | None = None,
-        node: bytes = b"",
-    ) -> None:
+    def __init__(self, frames: Sequence[FrameRecords], seqs: Sequence[int], sizes: array[int]) -> None:
+        """`frames`: the originals, in order; `seqs`: theirs."""
+        self._frames = frames
         self._seqs = seqs
-        self._bodies = bodies
-        self._sizes = sizes
-        self._tags = tags
-        self._node = node
-
-    def __len__(self) -> int:
-        return len(self._bodies)
-
-    @property
-    def seqs(self) -> Sequence[int]:
-        return self._seqs
-
-    @property
-    def sizes(self) -> array[int]:
-        return self._sizes
-
-    @property
-    def records(self) -> Sequence[HasBody]:
-        columns = zip(self._seqs, self._tags or repeat(b""), self._bodies, self._sizes, strict=False)
-        return [Copy(seq, self._node, tag, body, 1, size, 0) for seq, tag, body, size in columns]
-
-    def between(self, begin: int, end: int) -> Copies:
-        if begin == 0 and end >= len(self):
-            return self
-        tags = None if self._tags is None else self._tags[begin:end]
-        return UniformCopies(self._seqs[begin:end], self._bodies[begin:end], self._sizes[begin:end], tags, self._node)
-
-    def only(self, wanted: Callable[[int], bool]) -> Copies:
-        found = [number for number, seq in enumerate(self._seqs) if wanted(seq)]
-        if len(found) == len(self):
-            return self
-        seqs, bodies = [self._seqs[number] for number in found], [self._bodies[number] for number in found]
-        tags = None if self._tags is None else [self._tags[number] for number in found]
-        return UniformCopies(seqs, bodies, array("I", [self._sizes[number] for number in found]), tags, self._node)
-
-    def encode(self, head: WriteHeader) -> tuple[Frames, AppendedRecords]:
-        json = _JSON.issuperset(map(itemgetter(0), self._bodies))
-        binary = None if json else bytes(map(is_binary, self._bodies))
-        stored = StoredBodies(self._bodies, self._tags, binary, self._sizes)
-        return encode_bodies(stored, head._replace(node=self._node), more=True, hops=1)
-
-
-class Verbatim(Copies):
-    """First copies that differ from their originals only in the header."""
-
-    def __init__(
-        self, seqs: list[int], contents: list[bytes], flags: bytes, tags: list[bytes], sizes: array[int]
-    ) -> None:
-        """`contents` and `flags`: see `encode_copies`."""
-        self._seqs = seqs
-        self._contents = contents
-        self._flags = flags
-        self._tags = tags
         self._sizes = sizes
 
     def __len__(self) -> int:
@@ -191,40 +142,47 @@ class Verbatim(Copies):
 
     @property
     def records(self) -> Sequence[HasBody]:
-        made: list[Copy] = []
-        for seq, size, content in zip(self._seqs, self._sizes, self._contents, strict=True):
-            node_len, tag_len, _ = LENGTHS.unpack_from(content)
-            tag_at = LENGTHS.size + node_len
-            body_at = tag_at + tag_len
-            node, tag, body = content[LENGTHS.size : tag_at], content[tag_at:body_at], content[body_at:]
-            made.append(Copy(seq, node, tag, body, 1, size, 0))
-        return made
+        found = zip(self._seqs, chain.from_iterable(self._frames), self._sizes, strict=True)
+        return [Copy(seq, node, tag, body, 1, size, 0) for seq, (_, _, node, tag, body), size in found]
 
     def between(self, begin: int, end: int) -> Copies:
         if begin == 0 and end >= len(self):
             return self
-        here = slice(begin, end)
-        return Verbatim(self._seqs[here], self._contents[here], self._flags[here], self._tags[here], self._sizes[here])
+        frames: list[FrameRecords] = []
+        at = 0
+        for part in self._frames:
+            first, last = max(0, begin - at), min(len(part), end - at)
+            if first < last:
+                frames.append(part.between(first, last))
+            at += len(part)
+        return FrameCopies(frames, self._seqs[begin:end], self._sizes[begin:end])
 
     def only(self, wanted: Callable[[int], bool]) -> Copies:
-        copied_tags = [*map(wanted, self._seqs)]
-        if all(copied_tags):
+        chosen = [*map(wanted, self._seqs)]
+        if all(chosen):
             return self
-        seqs, contents, tags = (
-            [*compress(self._seqs, copied_tags)],
-            [*compress(self._contents, copied_tags)],
-            [*compress(self._tags, copied_tags)],
-        )
-        return Verbatim(
-            seqs,
-            contents,
-            bytes(compress(self._flags, copied_tags)),
-            tags,
-            array("I", compress(self._sizes, copied_tags)),
-        )
+        frames: list[FrameRecords] = []
+        at = 0
+        for part in self._frames:
+            numbers = [number for number, each in enumerate(chosen[at : at + len(part)]) if each]
+            if numbers:
+                frames.append(FrameRecords(part.buffer, part.columns.take(numbers)))
+            at += len(part)
+        return FrameCopies(frames, [*compress(self._seqs, chosen)], array("I", compress(self._sizes, chosen)))
 
-    def encode(self, head: WriteHeader) -> tuple[Frames, AppendedRecords]:
-        return encode_copies(self._contents, self._flags, self._tags, self._sizes, head)
+    def encode(self, head: WriteHeader) -> tuple[bytes, AppendedRecords]:
+        made: list[bytes] = []
+        done = AppendedRecords(head.first_seq, head.ts, array("I"), self._sizes, [])
+        flags = (DURABLE if head.durable else 0) | 1 << HOP_SHIFT
+        for part in self._frames:
+            first_seq = head.first_seq + len(done.sizes)
+            header = kernel.Header(head.topic_id, first_seq, head.ts, b"", flags)
+            frames, sizes = kernel.encode_copies(part.buffer, part.columns, header, more=True)
+            made.append(frames)
+            done.sizes.extend(sizes)
+            if any(part.columns.tag_lens):
+                done.tagged.extend([(tag, seq) for seq, tag in enumerate(part.tags(), first_seq) if tag])
+        return b"".join(made), done
 
 
 def copies_of(
@@ -235,51 +193,33 @@ def copies_of(
     `delays`: the source is a queue, so records may be delayed; `keep_delays`: so is dest.
     """
     if records and not hops:
-        copies = _verbatim(records, definition, delays=delays) or _uniform(records, definition, delays=delays)
+        copies = _verbatim(records, definition, delays=delays)
         if copies is not None:
             return copies
     return MixedCopies(_one_by_one(records, hops, definition, delays=delays, keep_delays=keep_delays))
 
 
-def _verbatim(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> Verbatim | None:
-    """Copies of records from a window, if all can stay unchanged; else None."""
-    if not isinstance(records, Picked) or not (definition.preserve_node and definition.preserve_tag):
-        return None
-    contents = records.contents
-    if delays and any(DELIVER_AT in each for each in contents):
-        return None
-    return Verbatim(records.seqs, contents, records.flags, records.tags, records.payloads)
-
-
-def _uniform(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> UniformCopies | None:
-    """First copies, if none of these records is a copy itself; else None."""
-    seqs: list[int] = []
-    bodies: list[bytes] = []
-    tags: list[bytes] = []
-    nodes: set[bytes] = set()
-    for part in parts_of(records):
-        if isinstance(part, ContiguousRecords):  # neither node nor tag
+def _verbatim(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> FrameCopies | None:
+    """Copies of records of which none has been copied before, if all are to stay as they are."""
+    if isinstance(records, Picked):
+        window, numbers = records.window, records.numbers
+        parts: Sequence[Sequence[StoredRecord]] = window.frames(numbers)
+        seqs = [*map(window.seqs.__getitem__, numbers)]
+        sizes = array("I", map(window.payloads.__getitem__, numbers))
+    else:
+        parts, seqs, sizes = parts_of(records), list[int](), array("I")
+    keeps_labels = definition.preserve_node and definition.preserve_tag
+    frames: list[FrameRecords] = []
+    for part in parts:
+        if not isinstance(part, FrameRecords) or not (keeps_labels or part.is_bare()):
+            return None
+        if delays and kernel.measure(part.buffer, part.columns).delayed:
+            return None
+        if not isinstance(records, Picked):
             seqs += part.seqs
-            bodies += part.bodies()
-            nodes.add(b"")
-            tags += repeat(b"", len(part))
-            continue
-        of_part, _, nodes_of_part, tags_of_part, stored = zip(*part, strict=True)
-        nodes.update(nodes_of_part)
-        if definition.preserve_node and len(nodes) > 1:
-            return None
-        seqs += of_part
-        tags += tags_of_part
-        bodies += stored
-    node = b""
-    if definition.preserve_node:
-        if len(nodes) > 1:
-            return None
-        node = next(iter(nodes))
-    if delays and any(DELIVER_AT in body for body in bodies):
-        return None
-    copied_tags = tags if definition.preserve_tag and any(tags) else None
-    return UniformCopies(seqs, bodies, payload_sizes(bodies), copied_tags, node)
+            sizes += part.payloads()
+        frames.append(part)
+    return FrameCopies(frames, seqs, sizes)
 
 
 def _one_by_one(
@@ -308,24 +248,3 @@ def _one_by_one(
                     break
         add(make((seq, node if keep_node else b"", tag if keep_tag else b"", body, count, size, deliver_at)))
     return copies
-
-
-def _encoded(copies: Iterable[Copy], head: WriteHeader, payloads: array[int]) -> tuple[Frames, AppendedRecords]:
-    topic_id, first_seq, ts, durable, _ = head
-    base_flags = MORE | (4 if durable else 0)
-    pack = REST.pack
-    bodies: list[bytes] = []
-    tagged: list[tuple[bytes, int]] = []
-    delayed: list[tuple[int, int]] = []
-    for seq, (_, node, tag, data, hops, _, deliver_at) in enumerate(copies, first_seq):
-        flags = base_flags | (1 if tag else 0) | (2 if node else 0) | hops << HOP_SHIFT
-        if is_binary(data):
-            flags |= BINARY
-        body = b"%b%b%b%b" % (pack(1, flags, topic_id, seq, ts, len(node), len(tag), len(data)), node, tag, data)
-        bodies.append(body)
-        if tag:
-            tagged.append((tag, seq))
-        if deliver_at:
-            delayed.append((seq, deliver_at))
-    frames, sizes = framed_each(bodies)
-    return frames, AppendedRecords(first_seq, ts, sizes, payloads, tagged, delayed or ())

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain, repeat
-from typing import Final, TypeVar, overload
+from itertools import accumulate, chain
+from typing import Final, overload
 
+import kernel
+from kernel import Body
 from storage.format.binary import is_binary
-from storage.format.record import payload_sizes
-from storage.log.encode import BINARY, NODE, TAG
 from storage.log.logs import Logs
 from storage.reads.reader import ROUTING_SCAN_RECORDS, Reader
-from storage.records.contiguous import ContiguousRecords, Records, parts_of
-from storage.records.labelled import LENGTHS, Labelled
+from storage.records.frame_records import FrameRecords, Records, parts_of
 from storage.records.values import ReadQuery, ReadResult, StoredRecord, TagMatch
 from storage.state.catalog import Topic
 
@@ -33,24 +32,21 @@ MAX_WINDOWS: Final = 8
 #: A window shows the source as it was when it was read. It is not used for longer, so that deletions soon show.
 MAX_AGE_NS: Final = 1_000_000_000
 
-_T = TypeVar("_T")
-
 
 class Picked(Records):
-    """The records of a window that match a filter. `numbers`: which, ascending; `tag`: of all; None: they differ."""
+    """Records of a window that a filter lets through. `numbers`: which, ascending."""
 
-    __slots__ = ("_tag", "_window", "numbers")
+    __slots__ = ("numbers", "window")
 
-    def __init__(self, window: Window, numbers: Sequence[int], tag: bytes | None) -> None:
-        self._window = window
-        self._tag = tag
+    def __init__(self, window: Window, numbers: Sequence[int]) -> None:
+        self.window = window
         self.numbers = numbers
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def __iter__(self) -> Iterator[StoredRecord]:
-        return map(self._window.records.__getitem__, self.numbers)
+        return map(self.window.records.__getitem__, self.numbers)
 
     @overload
     def __getitem__(self, index: int) -> StoredRecord: ...
@@ -60,39 +56,8 @@ class Picked(Records):
 
     def __getitem__(self, index: int | slice) -> StoredRecord | Sequence[StoredRecord]:
         if isinstance(index, slice):
-            return Picked(self._window, self.numbers[index], self._tag)
-        return self._window.records[self.numbers[index]]
-
-    @property
-    def seqs(self) -> list[int]:
-        """The seq of each."""
-        return self._of_each(self._window.seqs)
-
-    @property
-    def tags(self) -> list[bytes]:
-        """The tag of each."""
-        return self._of_each(self._window.tags) if self._tag is None else [self._tag] * len(self.numbers)
-
-    @property
-    def contents(self) -> list[bytes]:
-        """`Labelled.contents` of each."""
-        return self._of_each(self._window.contents)
-
-    @property
-    def payloads(self) -> array[int]:
-        """Payload bytes of each."""
-        return array("I", self._of_each(self._window.payloads))
-
-    @property
-    def flags(self) -> bytes:
-        """The flags of the frame of each."""
-        flags = self._window.flags
-        if self._window.uniform:
-            return bytes(flags[:1] * len(self.numbers))
-        return bytes(self._of_each(flags))
-
-    def _of_each(self, column: Sequence[_T]) -> list[_T]:
-        return [*map(column.__getitem__, self.numbers)]
+            return Picked(self.window, self.numbers[index])
+        return self.window.records[self.numbers[index]]
 
 
 class Window:
@@ -102,16 +67,14 @@ class Window:
         "_by_tag",
         "_matched",
         "_result",
-        "contents",
-        "flags",
         "from_seq",
         "live",
+        "parts",
         "payloads",
         "read_ns",
         "records",
         "seqs",
         "tags",
-        "uniform",
     )
 
     def __init__(
@@ -123,19 +86,20 @@ class Window:
         self.read_ns = read_ns
         self._result = result
         self.records = result.records
-        #: For each record. A record without a tag matches no filter and may have only its seq here.
+        #: The frames of the records, in order; their seqs and times are those of `records` alone.
+        self.parts: list[FrameRecords] = []
         self.seqs: list[int] = []
         self.tags: list[bytes] = []
-        self.contents: list[bytes] = []
         self.payloads: array[int] = array("I")
-        self.flags = bytearray()
-        known = payloads if payloads is not None and len(payloads) == len(result.records) else None
         for part in parts_of(result.records):
-            self._add(part, known)
-        if known is not None:
-            self.payloads = known
-        #: Whether all frames have the same flags. Mostly they do.
-        self.uniform = bool(self.flags) and self.flags.count(self.flags[0]) == len(self.flags)
+            frames = part if isinstance(part, FrameRecords) else _framed(part)
+            self.parts.append(frames)
+            self.seqs += frames.seqs if part is frames else [record.seq for record in part]
+            self.tags += frames.tags()
+            if payloads is None or len(payloads) != len(result.records):
+                self.payloads += frames.payloads()
+        if payloads is not None and len(payloads) == len(result.records):
+            self.payloads = payloads
         by_tag: defaultdict[bytes, list[int]] = defaultdict(list)
         for number, tag in enumerate(self.tags):
             by_tag[tag].append(number)
@@ -143,31 +107,16 @@ class Window:
         self._by_tag = dict(by_tag)
         self._matched: dict[TagMatch, list[int]] = {}
 
-    def _add(self, part: Sequence[StoredRecord], known: array[int] | None) -> None:
-        count = len(part)
-        if isinstance(part, ContiguousRecords):
-            self.seqs += part.seqs
-            self.tags += repeat(b"", count)
-            self.contents += repeat(b"", count)
-            self.payloads.extend(repeat(0, count))
-            self.flags += bytes(count)
-            return
-        if isinstance(part, Labelled):
-            self.seqs += part.seqs
-            self.tags += part.tags()
-            self.contents += part.contents()
-            if known is None:
-                self.payloads += part.payloads()
-            self.flags += part.flags
-            return
-        seqs, _, nodes, tags, bodies = zip(*part, strict=True)
-        lengths = map(LENGTHS.pack, map(len, nodes), map(len, tags), map(len, bodies))
-        self.seqs += seqs
-        self.tags += tags
-        self.contents += map(b"".join, zip(lengths, nodes, tags, bodies, strict=True))
-        self.payloads += payload_sizes(bodies)
-        labels = zip(map(is_binary, bodies), map(bool, nodes), map(bool, tags), strict=True)
-        self.flags += bytes([BINARY * binary | NODE * named | TAG * tagged for binary, named, tagged in labels])
+    def frames(self, numbers: Sequence[int]) -> list[FrameRecords]:
+        """Those of these numbers, ascending."""
+        found: list[FrameRecords] = []
+        begin = at = 0
+        for part in self.parts:
+            end = bisect_left(numbers, at + len(part), lo=begin)
+            if end > begin:
+                found.append(FrameRecords(part.buffer, part.columns.take([each - at for each in numbers[begin:end]])))
+            begin, at = end, at + len(part)
+        return found
 
     @property
     def next_from_seq(self) -> int:
@@ -199,7 +148,7 @@ class Window:
         result, reached = self._result, self.next_from_seq
         return ReadResult(
             topic=result.topic,
-            records=Picked(self, taken, None if query.tag.prefix else query.tag.text),
+            records=Picked(self, taken),
             next_from_seq=reached if len(taken) == len(numbers) else self.seqs[taken[-1]],
             head_seq=result.head_seq,
             earliest_seq=result.earliest_seq,
@@ -287,6 +236,14 @@ class Windows:
         for task in reading:
             task.cancel()
         await asyncio.gather(*reading, return_exceptions=True)
+
+
+def _framed(records: Sequence[StoredRecord]) -> FrameRecords:
+    """Frames with the same nodes, tags and bodies."""
+    _, _, nodes, tags, bodies = zip(*records, strict=True)
+    kinds = bytes([Body.STORED_BINARY if is_binary(body) else Body.STORED_JSON for body in bodies])
+    buffer, _ = kernel.encode_appends(bodies, None, tags, kernel.Header(0, 1, 0, b"", 0), nodes=nodes, bodies=kinds)
+    return FrameRecords(buffer, kernel.scan(buffer, verify=False).columns)
 
 
 def _live(source: Topic, window: Window) -> int:

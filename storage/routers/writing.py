@@ -16,7 +16,7 @@ from storage.format import control
 from storage.format.blocks import total
 from storage.format.wal_frame import FrameType
 from storage.log.append import Appender, Blocker, Write
-from storage.log.encode import Frames, WriteHeader, encode_controls
+from storage.log.encode import WriteHeader, encode_controls
 from storage.log.logs import Logs
 from storage.log.reservation import Reservations
 from storage.records.batches import AppendedRecords
@@ -58,7 +58,7 @@ class CopyWrite(Write):
         check_alive(self._routes, self._router, topic)
         return super()._blocker(topic)
 
-    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[Frames, AppendedRecords]:
+    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes, AppendedRecords]:
         return self._copies.encode(head)
 
 

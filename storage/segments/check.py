@@ -193,8 +193,7 @@ def _rebuild(fs: FileSystem, root: str, id: SegmentId, end_seq: int, idx: bytes,
         entries = _Repair(path, data, id, end_seq, idx).entries(data_bytes)
     if data_bytes is None and not entries[-1].len:
         raise SegmentCorrupt(path, entries[-1].offset, f"nothing tells whether seq {end_seq - 1} had a record")
-    offsets, lens, stamps, flags = zip(*entries, strict=True)
-    content = idx_entry.build(offsets, lens, stamps, flags)
+    content = b"".join([idx_entry.pack(*entry) for entry in entries])
     replace_file(fs, names.path(root, id, names.IDX), content)
     return content
 

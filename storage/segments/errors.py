@@ -22,9 +22,6 @@ class SegmentCorrupt(SegmentError):
         self.offset = offset
         self.what = what
 
-    def __reduce__(self) -> tuple[type[SegmentCorrupt], tuple[str, int, str]]:
-        return type(self), (self.file, self.offset, self.what)
-
 
 class SegmentShort(SegmentCorrupt):
     """A file ends at `offset`, before the segment does. The rest of the segment is missing."""

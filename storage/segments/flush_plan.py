@@ -41,16 +41,6 @@ class Plan(NamedTuple):
     def last_seq(self) -> int:
         return self.columns.end_seq - 1
 
-    @property
-    def records(self) -> int:
-        """How many records the plan has."""
-        return len(self.columns.sizes)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of their frames."""
-        return total(self.columns.sizes)
-
     def copy(self, log: Log, root: str, dead: int) -> Copy:
         """The plan as a job for `copying`, which needs no log. `dead`: a bit for each seq that is deleted."""
         return Copy(root, id_of(log.topic_id, self.segment), self.segment.end_seq, self.columns, dead)

@@ -22,7 +22,6 @@ from storage.log.encode import encode_controls
 from storage.log.fetch import WalFileGone
 from storage.log.position import split
 from storage.platform.slices import in_slices
-from storage.segments.copier import Copier
 from storage.segments.copying import Copied, Copy, append, open_writer, read
 from storage.segments.details import DetailsCache
 from storage.segments.errors import SegmentBroken
@@ -59,19 +58,13 @@ CONSUMED_BYTES = 4 << 20
 class Flusher:
     """Runs one flush at a time. See the module."""
 
-    def __init__(
-        self, segments: Segments, details: DetailsCache, copying: Copier, wal_directory: Callable[[int], str]
-    ) -> None:
-        """`wal_directory` of a shard: where the process that copies finds its log."""
+    def __init__(self, segments: Segments, details: DetailsCache) -> None:
         self._segments = segments
         self._logs = segments.logs
         self._runtime = segments.logs.runtime
         self._details = details
-        self._wal_directory = wal_directory
         self._writers: dict[int, ActiveSegment] = {}
         self._sought_old_ms = 0
-        #: Makes the large copies, in a process of its own.
-        self.copying = copying
         #: Counters for the metrics: records and bytes flushed, segments opened and sealed, files given up.
         self.records = 0
         self.bytes = 0
@@ -89,7 +82,6 @@ class Flusher:
             due.sort(key=lambda log: log.tail.oldest_ts(log.held.flushed + 1) or 0)
             await self._flush(due[:_ROUND_LOGS])
         await self._seal_old()
-        await self.copying.rest()
 
     async def finish(self) -> None:
         """Before a clean stop: flush, so that the next start has little to replay. Raises as `work`.
@@ -238,7 +230,7 @@ class Flusher:
         # The log is kept from here to the mark: records deleted meanwhile are live in these files.
         log.held.written = written = Written(plan.first_seq, dead, self._logs.shards[log.shard].applied_lsn)
         try:
-            copied = await self._copy(log, plan, plan.copy(log, self._runtime.path, dead))
+            copied = await self._runtime.run_io(self._append, log, plan.copy(log, self._runtime.path, dead))
         except SegmentBroken as error:
             self.broken += 1
             _log.error("segment_broken", topic_id=log.topic_id, error=str(error))
@@ -251,17 +243,9 @@ class Flusher:
         self.bytes += copied.written
         return copied
 
-    async def _copy(self, log: Log, plan: Plan, job: Copy) -> Copied:
-        if self.copying.wants(plan.records, plan.size_bytes):
-            self._drop_writer(log.topic_id)  # it does not know what the process appends
-            copied = await self.copying.make(self._wal_directory(log.shard), job)
-            if copied is not None:
-                return copied
-        return await self._runtime.run_io(self._append, log, job)
-
     def _append(self, log: Log, job: Copy) -> Copied:
         """Runs on the I/O pool, with files that stay open."""
-        reading = read(self._logs.wal_files, log.shard, job)
+        parts = read(self._logs.wal_files, log.shard, job)
         writer = self._writers.get(log.topic_id)
         if writer is not None and (writer.id != job.id or writer.end_seq != job.end_seq):
             # It is another segment's; or a copy was written and its mark failed: write the same again.
@@ -269,7 +253,7 @@ class Flusher:
             writer = None
         if writer is None:
             writer = self._writers[log.topic_id] = open_writer(self._runtime.fs, job)
-        return append(writer, job, reading)
+        return append(writer, parts)
 
     async def renew(self, log: Log, segment: Segment) -> None:
         """Continue in new files, made from what was marked: a failed sync leaves the old ones in an unknown state."""

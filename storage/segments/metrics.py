@@ -22,7 +22,6 @@ def collect_segments(
 
 
 def _flushing(flusher: Flusher, worker: SegmentWorker) -> list[tuple[str, float]]:
-    copying = flusher.copying
     return [
         ("topics_segments_opened", flusher.opened),
         ("topics_segments_sealed", flusher.sealed),
@@ -32,10 +31,6 @@ def _flushing(flusher: Flusher, worker: SegmentWorker) -> list[tuple[str, float]
         ("topics_checkpoints", worker.rounds),
         ("topics_checkpoint_seconds", worker.last_seconds),
         ("topics_flush_failures", flusher.failures),
-        ("topics_flush_process_copies", copying.copies),
-        ("topics_flush_process_starts", copying.started),
-        ("topics_flush_process_deaths", copying.died),
-        ("topics_flush_process_running", int(copying.pid is not None)),
     ]
 
 

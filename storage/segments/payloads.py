@@ -8,16 +8,17 @@ from __future__ import annotations
 import struct
 from array import array
 
-import msgspec
-
-from storage.format.record import PLAIN_OVERHEAD, FurtherKeys, payload_size
+import kernel
+from kernel import Columns as Frames
+from kernel import Kind
+from kernel.columns import ROW
 from storage.format.segment_frame import HEADER_SIZE, OVERHEAD
+from storage.format.wal_frame import FrameType
 from storage.segments.chunks import Chunk, Columns, chunks
 from storage.segments.handles import SegmentFiles
 
 _LENGTHS = struct.Struct("<HHI")  # node_len, tag_len, data_len: the last of a frame's header
 _LENGTHS_AT = HEADER_SIZE - _LENGTHS.size
-_BEHIND_DATA = OVERHEAD - HEADER_SIZE
 
 
 def payloads(files: SegmentFiles, entries: Columns) -> array[int]:
@@ -28,27 +29,25 @@ def payloads(files: SegmentFiles, entries: Columns) -> array[int]:
     """
     found = array("I", bytes(4 * len(entries.lens)))
     for chunk in chunks(files, entries, [number for number, size in enumerate(entries.lens) if size]):
-        _measure(chunk, entries, found)
+        measured = kernel.measure(chunk.data, _frames(chunk, entries)).payloads
+        first, last = chunk.numbers[0], chunk.numbers[-1]
+        if last - first == len(measured) - 1:
+            found[first : last + 1] = measured
+            continue
+        for number, payload in zip(chunk.numbers, measured, strict=True):
+            found[number] = payload
     return found
 
 
-def _measure(chunk: Chunk, entries: Columns, found: array[int]) -> None:
-    data, base = chunk.data, chunk.base
-    offsets, lens, unpack, further = entries.offsets, entries.lens, _LENGTHS.unpack_from, FurtherKeys(chunk.data)
-    nearest = -1
+def _frames(chunk: Chunk, entries: Columns) -> Frames:
+    frames, _, reason = kernel.scan(chunk.data, Kind.SEGMENT, verify=False)
+    if not reason and len(frames) == len(chunk.numbers):
+        return frames
+    table = bytearray()
     for number in chunk.numbers:
-        at, size = offsets[number] - base, lens[number]
-        node_len, tag_len, data_len = unpack(data, at + _LENGTHS_AT)
+        at, size = entries.offsets[number] - chunk.base, entries.lens[number]
+        node_len, tag_len, data_len = _LENGTHS.unpack_from(chunk.data, at + _LENGTHS_AT)
         if OVERHEAD + node_len + tag_len + data_len != size:
-            data_len = max(0, size - OVERHEAD)
-        end = at + size - _BEHIND_DATA
-        if nearest < end - data_len:
-            nearest = further.next_from(end - data_len)
-        found[number] = max(0, data_len - PLAIN_OVERHEAD) if nearest >= end else _parsed(data, end - data_len, end)
-
-
-def _parsed(data: bytes, begin: int, end: int) -> int:
-    try:
-        return payload_size(data, begin, end)
-    except msgspec.DecodeError:
-        return max(0, end - begin - PLAIN_OVERHEAD)
+            node_len, tag_len, data_len = 0, 0, max(0, size - OVERHEAD)
+        table += ROW.pack(at, 0, 0, 0, size, data_len, node_len, tag_len, FrameType.APPEND, 0, 0, HEADER_SIZE)
+    return Frames(bytes(table))

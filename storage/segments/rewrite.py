@@ -17,6 +17,7 @@ from itertools import accumulate
 from operator import add
 from typing import NamedTuple
 
+import kernel
 from storage.format import idx_entry, segment_frame
 from storage.format.blocks import total
 from storage.format.idx_entry import ENTRY_SIZE, Entries, IdxDamaged
@@ -24,7 +25,6 @@ from storage.format.packed_file import Header
 from storage.platform.filesystem import Buffer, File, FileSystem, Readable
 from storage.segments import names
 from storage.segments.data_file import open_data
-from storage.segments.entries import dense_entries
 from storage.segments.errors import SegmentCorrupt
 from storage.segments.files import create_files, datasync, discard, write_all
 from storage.segments.names import SegmentId
@@ -82,7 +82,7 @@ def rewrite(
             writer.finish()
             datasync(data, data_path)
             if dead:
-                content, _ = dense_entries(0, lens, entries.stamps, entries.flags, 0)
+                content = kernel.build_index(lens, entries.stamps, entries.flags)
             write_all(idx, idx_path, content, 0)
             datasync(idx, idx_path)
             fs.sync_dir(names.folder(root, id.topic_id))
@@ -185,6 +185,9 @@ def _read_group(file: Readable, path: str, start: int, end: int) -> bytes:
 
 def _invalid(frames: bytes, entries: Entries, first: int, stop: int) -> list[int]:
     """Numbers of the entries whose frames fail their check."""
+    found, _, reason = kernel.scan(frames, kernel.Kind.SEGMENT)
+    if not reason and found.sizes == entries.lens[first:stop]:
+        return []
     start, verify = entries.offsets[first], segment_frame.verify
     group = zip(range(first, stop), entries.offsets[first:stop], entries.lens[first:stop], strict=True)
     return [number for number, offset, size in group if not verify(frames, offset - start, size)]

@@ -13,7 +13,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-from storage.format import segment_frame, tag_file
+import kernel
+from kernel import Kind, Part
+from storage.format import tag_file
 from storage.format.idx_entry import DELETED, HAS_TAG
 from storage.format.tag_file import TagFile, TagFileDamaged, TagFileUnsupported
 from storage.platform.filesystem import FileSystem
@@ -104,18 +106,18 @@ def _pairs(files: SegmentFiles, count: int) -> Iterator[tuple[bytes, int]]:
     """(tag, seq) of the live records among the first `count`. Deleted ones are left out: they never come back."""
     entries = columns(files, count)
     offsets, lens, first_seq = entries.offsets, entries.lens, files.id.first_seq
-    verify, unpack = segment_frame.verify, segment_frame.HEADER.unpack_from
     wanted = [number for number, flags in enumerate(entries.flags) if flags & (HAS_TAG | DELETED) == HAS_TAG]
     for numbers, data, base in chunks(files, entries, wanted):
         for number in numbers:
             at = offsets[number] - base
             # A damaged tag would hide its record from every search, so it is an error.
-            if not verify(data, at, lens[number]):
+            seq, end = first_seq + number, at + lens[number]
+            frames, _, reason = kernel.scan(
+                data, Kind.SEGMENT, at, min(end, len(data)), topic_id=files.id.topic_id, first_seq=seq
+            )
+            [tag] = kernel.cut(data, frames, Part.TAG) or [b""]
+            if reason not in ("", "other") or (frames and frames.end != end):
                 raise SegmentCorrupt(files.data_path, offsets[number], "the frame fails its check")
-            _, _, topic_id, seq, _, node_len, tag_len, _ = unpack(data, at)
-            if topic_id != files.id.topic_id or seq != first_seq + number or not tag_len:
-                raise SegmentCorrupt(
-                    files.data_path, offsets[number], f"it is not record {first_seq + number} with a tag"
-                )
-            tag_at = at + segment_frame.HEADER_SIZE + node_len
-            yield data[tag_at : tag_at + tag_len], seq
+            if not tag:
+                raise SegmentCorrupt(files.data_path, offsets[number], f"it is not record {seq} with a tag")
+            yield tag, seq

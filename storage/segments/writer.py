@@ -10,19 +10,29 @@ Source: docs/reference/format.md#segments.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import NamedTuple
 
+import kernel
+from kernel import Columns
 from storage.format import idx_entry
 from storage.format.idx_entry import ENTRY_SIZE, IdxDamaged
-from storage.platform.filesystem import Buffer, File, FileSystem
+from storage.platform.filesystem import File, FileSystem
 from storage.segments import names
-from storage.segments.entries import dense_entries
 from storage.segments.errors import SegmentBroken, SegmentCorrupt
 from storage.segments.files import create_files, datasync, discard, make_folder, write_all, writing
 from storage.segments.names import SegmentId
 
 #: A gap of more seqs than this starts a new segment, because every seq takes an index entry.
 MAX_JUMP = 1024
+
+
+class Frames(NamedTuple):
+    """Append frames of the log in `buffer`. `dead`: a byte of each, not 0 where it is left out; None: all live."""
+
+    buffer: bytes
+    columns: Columns
+    dead: bytes | None
 
 
 class ActiveSegment:
@@ -98,75 +108,43 @@ class ActiveSegment:
             raise SegmentCorrupt(self._data_path, size, f"{self.data_bytes} bytes were marked")
         self._ragged = True  # there may be bytes after the end
 
-    def append(
-        self,
-        first_seq: int,
-        frames: Buffer,
-        lens: Sequence[int],
-        stamps: Iterable[int],
-        flags: Iterable[int],
-    ) -> None:
-        """Add the seqs [first_seq, first_seq + len(lens)); on return both files are synced up to end_seq.
+    def append(self, parts: Iterable[Frames]) -> None:
+        """Add records from the log: on return both files are synced as far as end_seq, which is behind the last one.
 
-        `frames` are live, adjacent segment frames; `lens` their sizes in bytes, 0 for a seq without a record (its stamp
-        and flags are ignored); `stamps` are ms, never falling; `flags` come from `segment_frame.idx_flags`. The seqs
-        between end_seq and first_seq become entries without a record.
+        The frames are verified, or known to be damaged; their seqs ascend from end_seq on. Seqs without a frame, and
+        those whose frames are dead, become entries without a record. A part is written before the next is asked for.
 
-        ValueError: the arguments do not fit together; nothing was done.
-        OSError: the disk is full; nothing of it counts, and the call may be repeated.
-        SegmentBroken: a write or sync failed, now or earlier; nothing of it counts.
-        """
-        stamps, flags = [*stamps], bytes(flags)
-        if not len(lens) == len(stamps) == len(flags):
-            raise ValueError(f"{len(lens)} lens, {len(stamps)} stamps and {len(flags)} flags")
-        if sum(lens) != len(frames):
-            raise ValueError(f"frames of {sum(lens)} bytes in all, {len(frames)} bytes of frames")
-        self.append_parts(first_seq, lens, stamps, [(frames, flags)])
-
-    def append_parts(
-        self, first_seq: int, lens: Sequence[int], stamps: Iterable[int], parts: Iterable[tuple[Buffer, bytes]]
-    ) -> None:
-        """`append` of frames and flags in parts: each part is written before the next one is taken from the iterator.
-
-        Raises as `append`, and whatever the iterator raises. In that case, and when the parts do not add up
-        (ValueError), some of them may have been written, but nothing of it counts.
+        ValueError: the frames do not fit. OSError: the disk is full. Both, and what asking for a part raises: nothing
+        of it counts, and it may be tried again. SegmentBroken: a write or sync failed, now or earlier; nothing of it
+        counts.
         """
         if self.broken:
             raise SegmentBroken(f"{self._data_path}: a write or sync failed before")
-        if not self.end_seq <= first_seq <= self.end_seq + MAX_JUMP:
-            raise ValueError(f"seq {first_seq} does not follow {self.end_seq - 1} by at most {MAX_JUMP}")
-        data_end = self.data_bytes + sum(lens)
-        if data_end > idx_entry.MAX_DATA_BYTES:
-            raise ValueError(f"{data_end} bytes of .data, more than an index entry can say")
-        count = first_seq - self.end_seq
-        holes = idx_entry.build([self.data_bytes] * count, [0] * count, [self._last_ts] * count, bytes(count))
+        entries: list[bytes] = []
+        offset, end_seq, last_ts = self.data_bytes, self.end_seq, self._last_ts
         try:
             self._truncate_torn()
             self._ragged = True
-            flags = self._write_data(parts, data_end)
-            entries, last_ts = dense_entries(self.data_bytes, lens, stamps, flags, self._last_ts)
+            for buffer, frames, dead in parts:
+                first_seq = frames.row(0)[2]
+                if first_seq > end_seq + MAX_JUMP:
+                    raise ValueError(f"seq {first_seq} does not follow {end_seq - 1} by at most {MAX_JUMP}")
+                data, idx = kernel.to_segment(
+                    buffer, frames, data_offset=offset, next_seq=end_seq, last_ts=last_ts, dead=dead
+                )
+                write_all(self._data, self._data_path, data, offset)
+                offset += len(data)
+                end_seq += len(idx) // ENTRY_SIZE
+                last_ts = idx_entry.unpack(idx[-ENTRY_SIZE:], 0).ts
+                entries.append(idx)
             datasync(self._data, self._data_path)
-            write_all(self._idx, self._idx_path, holes + entries, self._idx_bytes)
+            write_all(self._idx, self._idx_path, b"".join(entries), self._idx_bytes)
             datasync(self._idx, self._idx_path)
         except SegmentBroken:
             self.broken = True
             raise
         self._ragged = False
-        self.end_seq = first_seq + len(lens)
-        self.data_bytes = data_end
-        self._last_ts = last_ts
-
-    def _write_data(self, parts: Iterable[tuple[Buffer, bytes]], data_end: int) -> bytearray:
-        """Write the frames, which must end at `data_end`; returns the flags of all parts."""
-        flags, offset = bytearray(), self.data_bytes
-        for frames, of_frames in parts:
-            write_all(self._data, self._data_path, frames, offset)
-            offset += len(frames)
-            flags += of_frames
-            del frames  # its memory is for the next part
-        if offset != data_end:
-            raise ValueError(f"frames up to {data_end} were announced, there are some up to {offset}")
-        return flags
+        self.end_seq, self.data_bytes, self._last_ts = end_seq, offset, last_ts
 
     @property
     def _idx_bytes(self) -> int:

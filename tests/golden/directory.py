@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
+
 import msgspec
 
 from storage.format import control, wal_frame
 from storage.format.wal_frame import FrameType
-from storage.log.encode import payload_hash
+from storage.log.contents import hash_of
 from storage.records.values import NewRecord
 from storage.snapshot import contents as snapshot
 
@@ -61,9 +63,8 @@ def _first_file() -> bytes:
 
 
 def _second_file() -> bytes:
-    digest = payload_hash(
-        [NewRecord(data=msgspec.Raw(b'{"price":1.10}'), meta=msgspec.Raw(b'{"k":"v"}'), tag="eu")], "till-1"
-    )
+    keyed_record = NewRecord(data=msgspec.Raw(b'{"price":1.10}'), meta=msgspec.Raw(b'{"k":"v"}'), tag="eu")
+    digest = hash_of([keyed_record], array("I"), "till-1")
     third = _append(ORDERS, 3, *_stored("orders", 3, DURABLE))
     keyed = control.Batch(frames=1, body_bytes=len(third), first_seq=3, key="order-3", hash=digest)
     group = [

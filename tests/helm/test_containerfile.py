@@ -73,6 +73,7 @@ def test_what_is_installed_is_copied_into_the_build_and_nothing_else() -> None:
     named = {project["project"]["readme"], *project["project"]["license-files"]}
     assert {source.rstrip("/") for source in copied} == packages | modules | named | {
         "pyproject.toml",
+        "setup.py",
         "requirements.lock",
         HEALTHCHECK.relative_to(ROOT).as_posix(),
     }

@@ -32,7 +32,6 @@ OPTIONS = Options(
     sync_point_bytes=4096,
     snapshot_interval_ms=10**9,
     checkpoint_interval_ms=10**9,
-    recovery_processes=1,
 )
 
 

@@ -18,7 +18,8 @@ from broker.kafka.records.compression import MAX_BATCH_BYTES, Codec
 from broker.kafka.records.errors import BatchError, BatchTooLarge
 from broker.kafka.records.header import ATTRIBUTES_AT, HEADER_SIZE, sealed
 from broker.kafka.records.reading import MAX_HEADERS, read_batch
-from broker.kafka.records.writing import Columns, varint, write_batch
+from broker.kafka.records.writing import Columns, write_batch
+from kernel.plain import _varint as varint  # pyright: ignore[reportPrivateUsage]
 from storage.records.values import ReadQuery
 from tests.kafka.asking import a_batch, produce, produce_body
 from tests.kafka.server import KafkaServer

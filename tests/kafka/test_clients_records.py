@@ -10,12 +10,12 @@ import confluent_kafka
 import msgspec
 import pytest
 
-from broker.api.render import shown
 from storage.config import TopicConfig, TopicType
 from storage.records.values import NewRecord, PlainBinary, ReadQuery, TagMatch
 from tests.conftest import is_soak
 from tests.kafka.clients import CLIENTS, CODECS, Sent
 from tests.kafka.server import KafkaServer
+from tests.support.shown import shown
 
 NOW = 1_700_000_000_000
 #: Whatever a record can be.

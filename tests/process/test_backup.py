@@ -54,7 +54,7 @@ class Window(NamedTuple):
 
 async def contents(directory: Path) -> State:
     """All that a data directory holds, by an engine of its own."""
-    async with Engine.open(directory, Options(recovery_processes=1)) as engine:
+    async with Engine.open(directory, Options()) as engine:
         found: State = {}
         for state in engine.topics(limit=1000):
             records: dict[int, Any] = {}
@@ -71,7 +71,7 @@ async def contents(directory: Path) -> State:
 
 def restored(backup: Path, directory: Path, number: int = 0) -> State:
     """Restore, verify once more, and read everything."""
-    restore(PosixFileSystem(), backup, directory, number=number, options=Options(recovery_processes=1))
+    restore(PosixFileSystem(), backup, directory, number=number, options=Options())
     verify(directory)
     return asyncio.run(contents(directory))
 

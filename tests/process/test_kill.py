@@ -45,7 +45,6 @@ SEGMENTS: dict[str, Any] = {
     "segment_max_events": 100,
     "checkpoint_records": 50,
     "checkpoint_interval_ms": 100,
-    "absorb_process_records": 30,
     "max_open_segments": 8,
 }
 SEGMENT_ROUNDS = 30 if SOAK else 3
@@ -91,7 +90,6 @@ async def test_nothing_acknowledged_is_lost_while_records_move_to_segments(
     segmented: BrokerProcess, dice: random.Random
 ) -> None:
     await be_killed_again_and_again(segmented, dice, SEGMENT_ROUNDS)
-    assert "copy_process" not in segmented.log()
     found = list((segmented.data_dir / "topics").glob("*/seg-*.data"))
     print(f"{len(found)} segments are left")
     assert len(found) >= 10

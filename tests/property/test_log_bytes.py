@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Sequence
 
 import msgspec
@@ -11,15 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kernel
 from storage.format import control, wal_frame
 from storage.format.record import split_body
 from storage.log import reader
-from storage.log.encode import EncodedUnit, WriteHeader, assemble, encode_appends, encode_controls, encode_plain
-from storage.log.reader import FrameStream, find_sync_point, frame_data, frame_node, frame_tag, parse
+from storage.log.contents import encoded
+from storage.log.encode import EncodedUnit, WriteHeader, assemble, encode_controls
+from storage.log.reader import FrameStream, find_sync_point
 from storage.log.submission import AppendStep, Unit
 from storage.log.units import UnitScan
 from storage.log.validation import is_plain
-from storage.records.values import NewRecord
+from storage.records.batches import AppendedRecords
+from storage.records.record_columns import RecordColumns
+from storage.records.values import NewRecord, PlainRecords
 from tests.support.sim_disk import SimDisk, SimFile
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -65,14 +68,10 @@ def writes(draw: st.DrawFn) -> EncodedUnit:
     return assemble(appends, run, head, before=before, after=after, key=key, hash=b"h" * 16 if key else None)
 
 
-def encode_batch(batch: Sequence[NewRecord], head: WriteHeader, *, more: bool = False):
-    if is_plain(batch):
-        return encode_plain([each.data for each in batch], sizes_of(batch), head, more=more)
-    return encode_appends(batch, head, sizes_of(batch), more=more)
-
-
-def sizes_of(batch: Sequence[NewRecord]) -> array[int]:
-    return array("I", (len(each.data) + len(each.meta or b"") for each in batch))
+def encode_batch(batch: Sequence[NewRecord], head: WriteHeader, *, more: bool = False) -> tuple[bytes, AppendedRecords]:
+    made = PlainRecords([each.data for each in batch]) if is_plain(batch) else RecordColumns(batch)
+    payloads = made.sizes() if isinstance(made, PlainRecords) else made.payloads
+    return encoded(made, head, payloads, more=more)
 
 
 def file_of(data: bytes) -> SimFile:
@@ -114,55 +113,43 @@ def test_a_cut_anywhere_leaves_the_units_before_it(units: list[EncodedUnit], dat
 @given(BATCH, st.sampled_from([b"", b"edge-1"]), st.booleans())
 def test_frames_hold_what_was_sent_byte_for_byte(batch: list[NewRecord], node: bytes, more: bool) -> None:
     head = WriteHeader(9, 41, 1_700_000_000_000, True, node)
-    encoded, run = encode_batch(batch, head, more=more)
-    data = encoded.between(b"", b"")
-    frames, end, reason = parse(data, 0)
-    assert (end, reason, len(frames)) == (len(data), "", len(batch))
+    data, run = encode_batch(batch, head, more=more)
     tagged: list[tuple[bytes, int]] = []
-    for index, (frame, sent) in enumerate(zip(frames, batch, strict=True)):
-        _, type_, flags, topic_id, seq, ts, *_ = frame
-        assert (type_, topic_id, seq, ts) == (1, 9, 41 + index, 1_700_000_000_000)
-        body = split_body(frame_data(frame, data))
+    at = 0
+    for index, sent in enumerate(batch):
+        frame = wal_frame.decode(data, at)
+        at += frame.size
+        assert frame[:1] + frame[2:5] == (1, 9, 41 + index, 1_700_000_000_000)
+        flags, seq = frame.flags, frame.seq
+        body = split_body(frame.data)
         assert bytes(body.data) == bytes(sent.data)
         assert bytes(body.meta) == bytes(sent.meta or b"")
-        assert frame_tag(frame, data) == (sent.tag or "").encode()
-        assert frame_node(frame, data) == (sent.node.encode() if sent.node else node)
+        assert frame.tag == (sent.tag or "").encode()
+        assert frame.node == (sent.node.encode() if sent.node else node)
         assert bool(flags & wal_frame.MORE) == (more or index < len(batch) - 1)
         assert bool(flags & 1) == (sent.tag is not None)
         assert bool(flags & 2) == (sent.node is not None or bool(node))
-        assert json.loads(frame_data(frame, data)).get("deliver_at") == sent.deliver_at
+        assert json.loads(frame.data).get("deliver_at") == sent.deliver_at
         if sent.tag:
             tagged.append((sent.tag.encode(), seq))
     assert run.tagged == tagged
-    assert list(run.sizes) == [wal_frame.OVERHEAD + frame[6] + frame[7] + frame[8] for frame in frames]
+    assert sum(run.sizes) == at == len(data)
     assert list(run.payloads) == [len(each.data) + len(each.meta or b"") for each in batch]
-
-
-@given(st.lists(PLAIN, min_size=1, max_size=6), st.sampled_from([b"", b"edge-1"]), st.booleans(), st.booleans())
-def test_the_fast_way_to_encode_gives_the_same_bytes(
-    batch: list[NewRecord], node: bytes, durable: bool, more: bool
-) -> None:
-    head = WriteHeader(3, 2**40, 2**41, durable, node)
-    sizes = sizes_of(batch)
-    fast, fast_run = encode_plain([each.data for each in batch], sizes, head, more=more)
-    slow, slow_run = encode_appends(batch, head, sizes, more=more)
-    assert fast.between(b"in front", b"") == slow.between(b"in front", b"")
-    assert fast_run == slow_run
 
 
 @given(writes())
 def test_a_batch_says_how_many_frames_and_bytes_follow_it(unit: EncodedUnit) -> None:
-    frames, end, _ = parse(unit.payload, 0)
+    frames, end, _ = kernel.scan(unit.payload)
     assert (end, len(frames)) == (len(unit.payload), unit.frames)
     batch = unit.unit.batch
     if batch is None:
         assert unit.frames == 1
         return
     assert batch.frames == unit.frames - 1
-    assert batch.body_bytes == len(unit.payload) - frames[1][0]
+    assert batch.body_bytes == len(unit.payload) - frames.row(1)[0]
     runs = [step for step in unit.unit.steps if isinstance(step, AppendStep)]
     assert batch.first_seq == (runs[0].appended.first_seq if runs else None)
-    assert [bool(frame[2] & wal_frame.MORE) for frame in frames] == [True] * (len(frames) - 1) + [False]
+    assert [bool(flags & wal_frame.MORE) for flags in frames.flags] == [True] * (len(frames) - 1) + [False]
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=12), st.integers(1, 700), st.integers(0, 45))
@@ -174,9 +161,8 @@ def test_frames_are_found_whatever_the_chunks(lengths: list[int], chunk_bytes: i
     for chunk in stream.chunks():
         assert chunk.frames
         for frame in chunk.frames:
-            size = reader.frame_size(frame)
-            found.append(chunk.bytes[frame[0] : frame[0] + size])
-            assert data[chunk.base + frame[0] : chunk.base + frame[0] + size] == found[-1]
+            found.append(chunk.bytes[frame[0] : frame[0] + frame[4]])
+            assert data[chunk.base + frame[0] : chunk.base + frame[0] + frame[4]] == found[-1]
     assert found == frames
     assert (stream.end, stream.reason) == (len(data) - trailing, "zero" if trailing else "")
 

@@ -8,12 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.format.checksum import checksum
-from storage.format.record import PLAIN_OVERHEAD
-from storage.format.wal_frame import CHECKSUM, OVERHEAD
 from storage.log.encode import EncodedUnit, WriteHeader, assemble
-from storage.log.frame_groups import FrameGroup, FrameGroupParser, LoneGroup
-from storage.log.reader import FrameStream, frame_size, parse
+from storage.log.reader import FrameStream
 from storage.log.submission import AppendStep, LoneAppendsStep
 from storage.log.units import UnitScan
 from storage.records.batches import AppendedRecords, LoneAppends
@@ -92,50 +88,6 @@ def test_grouped_units_are_the_same_units(
     assert sorted(together, key=lambda unit: unit[0]) == one_by_one  # type: ignore[arg-type,return-value]
     for name in ("end", "reason", "frames", "loose_frames", "loose_end", "last_ts", "max_topic_id", "sync_point"):
         assert getattr(grouped, name) == getattr(plain, name), name
-
-
-def parsed_in_runs(data: bytes) -> tuple[list[tuple[int, ...]], int, str]:
-    """As `parse`, runs taken apart; of their frames what a run knows."""
-    items, end, reason = FrameGroupParser(0).parse(data, 0)
-    frames: list[tuple[int, ...]] = []
-    for item in items:
-        if isinstance(item, FrameGroup):
-            at = item.start
-            for seq, data_len in enumerate(item.data_lens, item.first_seq):
-                frames.append((at, 1, item.topic_id, seq, item.ts, item.node_len, 0, data_len))
-                at += OVERHEAD + item.node_len + data_len
-            assert at == item.end
-        elif isinstance(item, LoneGroup):
-            for log in item.logs:
-                for seq, (ts, at, size, payload) in enumerate(zip(*log[2:], strict=True), log.first_seq):
-                    data_len = payload + PLAIN_OVERHEAD
-                    frames.append((at, 1, log.topic_id, seq, ts, size - OVERHEAD - data_len, 0, data_len))
-        else:
-            frames.append(item[:2] + item[3:])
-    return sorted(frames), end, reason
-
-
-@given(long_batches(), st.data())
-def test_runs_end_where_their_frames_do_whatever_byte_is_wrong(units: list[EncodedUnit], draw: st.DataObject) -> None:
-    data = bytearray(b"".join(each.payload for each in units))
-    if draw.draw(st.booleans()):
-        data[draw.draw(st.integers(0, len(data) - 1))] ^= 1 << draw.draw(st.integers(0, 7))
-    frames, end, reason = parse(bytes(data), 0)
-    assert parsed_in_runs(bytes(data)) == ([frame[:2] + frame[3:] for frame in frames], end, reason)
-
-
-@given(long_batches(), st.data())
-def test_frames_with_a_checksum_but_another_header_are_not_of_the_run(
-    units: list[EncodedUnit], draw: st.DataObject
-) -> None:
-    data = bytearray(b"".join(each.payload for each in units))
-    frame = draw.draw(st.sampled_from(parse(bytes(data), 0)[0]))
-    data[frame[0] + draw.draw(st.integers(5, 29))] ^= 1 << draw.draw(st.integers(0, 7))
-    size = frame_size(frame)
-    CHECKSUM.pack_into(data, frame[0] + size - 8, checksum(bytes(data[frame[0] + 4 : frame[0] + size - 8])))
-    frames, end, reason = parse(bytes(data), 0)
-    assert len(frames) == sum(each.frames for each in units)
-    assert parsed_in_runs(bytes(data)) == ([frame[:2] + frame[3:] for frame in frames], end, reason)
 
 
 @given(st.lists(st.tuples(st.integers(50, 300), st.integers(0, 5)), min_size=1), st.booleans())

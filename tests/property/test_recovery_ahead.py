@@ -1,10 +1,11 @@
-"""A log read ahead by processes is recovered, or refused, exactly as one that is read in place."""
+"""A log that is read ahead in a thread is recovered, or refused, exactly as one that is read in place."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -13,8 +14,9 @@ import pytest
 
 from storage import Durability, Engine, NewRecord, Options, Recovery, TagMatch, TopicConfig
 from storage.format import control, wal_frame
-from storage.log import scan_plan
-from storage.log.scan_ahead import AheadScanner
+from storage.log.reader import Chunk, FrameStream
+from storage.options import IoBackend
+from storage.recovery import log_end
 from tests.support.recovered import outcome
 
 SHARDS = 2
@@ -31,18 +33,18 @@ OPTIONS = Options(
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[AheadScanner]:
-    """Every scanner with processes that is made; small logs are worth one here."""
-    made: list[AheadScanner] = []
+def ahead(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Whether files are read ahead: [1], or in place: [0]; and of how many files, behind it."""
+    said, chunks_ahead = [0, 0], FrameStream.chunks_ahead
 
-    def make(jobs: list[scan_plan.Job], processes: int) -> AheadScanner:
-        made.append(AheadScanner(jobs, processes))
-        return made[-1]
+    def counted(stream: FrameStream) -> Iterator[Chunk]:
+        said[1] += 1
+        return chunks_ahead(stream)
 
-    monkeypatch.setattr(scan_plan, "AheadScanner", make)
-    monkeypatch.setattr(scan_plan, "LEAST_LOG_BYTES", 1)
-    monkeypatch.setattr(scan_plan, "LEAST_FILE_BYTES", 64)
-    return made
+    monkeypatch.setattr(log_end, "backend_of", lambda _: IoBackend.FD if said[0] else None)
+    monkeypatch.setattr(FrameStream, "chunks_ahead", counted)
+    monkeypatch.setattr(FrameStream.__init__, "__defaults__", (0, 1 << 12))  # small logs are several pieces here
+    return said
 
 
 def record(rng: Random) -> NewRecord:
@@ -159,8 +161,8 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_both_ways_say_the_same(seed: int, tmp_path: Path, opened: list[AheadScanner], soak_mode: bool) -> None:
-    used = refused = 0
+async def test_both_ways_say_the_same(seed: int, tmp_path: Path, ahead: list[int], soak_mode: bool) -> None:
+    refused = 0
     for round in range(20 if soak_mode else 1):
         rng = Random(f"{seed}/{round}")
         await write(tmp_path / "whole", rng)
@@ -173,18 +175,14 @@ async def test_both_ways_say_the_same(seed: int, tmp_path: Path, opened: list[Ah
             options = msgspec.structs.replace(OPTIONS, recovery=rng.choice([Recovery.REFUSE] * 4 + [Recovery.SALVAGE]))
             trusted = rng.random() < 0.5
             ends: list[object] = []
-            for processes in (1, 2):
+            for ahead[0] in (0, 1):
                 given = tmp_path / "data"
                 shutil.copytree(root, given)
-                opened.clear()
-                with_processes = msgspec.structs.replace(options, recovery_processes=processes)
-                ends.append(await asyncio.to_thread(outcome, given, with_processes, shards=SHARDS, trusted=trusted))
+                ends.append(await asyncio.to_thread(outcome, given, options, shards=SHARDS, trusted=trusted))
                 shutil.rmtree(given)
-                assert processes == 2 or not opened
             assert ends[0] == ends[1], f"{damage.__name__}, seed {seed}/{round}"
-            used += sum(len(scanner.processes) for scanner in opened)
             refused += ends[0][0][0] == "refused"  # type: ignore[index]
             shutil.rmtree(root)
         shutil.rmtree(tmp_path / "whole")
-    assert used >= len(DAMAGES), "processes were hardly used"
+    assert ahead[1] >= len(DAMAGES), "hardly any file was read ahead"
     assert refused >= 2, "hardly any damage was refused"

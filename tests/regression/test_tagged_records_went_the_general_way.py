@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+import kernel
 from broker.api.routes import append
 from storage import Durability, Engine, TopicConfig
-from storage.log import contents
 from storage.routers import copies
-from storage.routers.copies import Copies, Verbatim
+from storage.routers.copies import Copies, FrameCopies
 from storage.state.routers.router import Definition
 from tests.unit.storage.machine import Machine, record
 from tests.unit.storage.queues.jobs import turns
@@ -29,13 +29,14 @@ async def taken(engine: Engine, topic: str, body: bytes) -> Any:
     return await told
 
 
-async def test_they_take_the_short_way(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_they_are_encoded_in_one_call(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = await machine.start()
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
-    monkeypatch.setattr(contents, "encode_appends", _not_one_by_one)
+    calls = _counting(monkeypatch)
     assert (await taken(engine, "t", TAGGED)).last_seq == 30
     found = await engine.read_one("t", 5)
     assert (found.tag, found.meta, found.value) == (b"t1", {"n": 4}, 4)
+    assert calls == [30]
 
 
 async def test_their_copies_are_made_of_their_frames(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,11 +48,11 @@ async def test_their_copies_are_made_of_their_frames(machine: Machine, monkeypat
         await engine.routers.put(f"r{number}", definition)
     monkeypatch.setattr(copies, "_one_by_one", _not_one_by_one)
     made: list[type[Copies]] = []
-    monkeypatch.setattr(Verbatim, "encode", _noting(made, Verbatim.encode))
+    monkeypatch.setattr(FrameCopies, "encode", _noting(made, FrameCopies.encode))
     await taken(engine, "s", TAGGED)
     for _ in range(50):
         await turns()
-    assert made == [Verbatim, Verbatim]
+    assert made == [FrameCopies, FrameCopies]
     for number in range(2):
         assert engine.state(f"d{number}").count == 10
         found = await engine.read_one(f"d{number}", 2)
@@ -62,6 +63,19 @@ async def test_a_few_go_one_by_one(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [record(1, tag="a"), record(2, node="n"), record(3, meta={"a": 1})])
     assert (await engine.read_one("t", 3)).meta == {"a": 1}
+
+
+def _counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records each call of the encoder is given."""
+    calls: list[int] = []
+    encode = kernel.encode_appends
+
+    def counted(datas: Any, *given: Any, **more: Any) -> Any:
+        calls.append(len(datas))
+        return encode(datas, *given, **more)
+
+    monkeypatch.setattr(kernel, "encode_appends", counted)
+    return calls
 
 
 def _not_one_by_one(*_: Any, **__: Any) -> Any:

@@ -146,9 +146,6 @@ class SimLock:
     def previous(self) -> str:
         return self._previous
 
-    def descriptor(self) -> None:
-        return None
-
     def release(self) -> None:
         self._disk.perform("lock_release", self._path, (), self._release)
 

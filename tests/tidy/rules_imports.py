@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tests.tidy.tree import Source
 
-OURS = ("broker", "client", "demo", "loadtest", "pipeline", "schemas", "storage", "tests")
+OURS = ("broker", "client", "demo", "kernel", "loadtest", "pipeline", "schemas", "storage", "tests")
 WEB = ("fastapi", "starlette", "uvicorn", "httptools", "zttp", "h2", "h11", "httpx", "websockets")
 
 
@@ -34,8 +34,13 @@ RULES = (
     ),
     Rule(
         scope="storage.format",
-        only=("storage.format", "xxhash", "msgspec"),
+        only=("storage.format", "kernel", "xxhash", "msgspec"),
         why="bytes are read and written by pure functions",
+    ),
+    Rule(
+        scope="kernel",
+        only=("kernel", "xxhash", "msgspec"),
+        why="it is below everything else, and as pure as the formats",
     ),
     Rule(
         scope="schemas",

@@ -80,7 +80,6 @@ BANNED: Final = frozenset(
 BANNED_LAST: Final = frozenset({"now"})
 #: (identifier, files): why it may have the word.
 ALLOWED: Final[dict[tuple[str, str], str]] = {
-    ("absorb_process_records", "*"): "a setting keeps its public name",
     ("absorbed", "storage/format/control.py"): "a field of a frame on disk",
     ("absorbed", "storage/snapshot/contents.py"): "a field of a snapshot on disk",
     ("_ENHANCE_YOUR_CALM", "broker/server/protocols.py"): "an error code of HTTP/2 (RFC 9113)",

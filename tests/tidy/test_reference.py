@@ -37,6 +37,8 @@ def test_every_setting_that_a_document_names_exists() -> None:
         "TOPICS_JOB_SEQ",
         "TOPICS_JOB_TAG",
         "TOPICS_JOB_DELIVERIES",
+        "TOPICS_KERNEL",
+        "TOPICS_TEST_FUZZ_S",
         "TOPICS_TEST_SOAK",
         "TOPICS_TEST_BACKEND",
         "TOPICS_TEST_JITTER_MS",

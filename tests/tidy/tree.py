@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE_FOLDERS = ("broker", "client", "demo", "examples", "loadtest", "pipeline", "schemas", "storage", "tests")
+CODE_FOLDERS = ("broker", "client", "demo", "examples", "kernel", "loadtest", "pipeline", "schemas", "storage", "tests")
 # Made by tools, or data: not part of the project.
 NOT_OURS = {".git", ".venv", "venv", "build", "dist", "data", "node_modules", "__pycache__"}
 
@@ -44,10 +44,11 @@ def walk(folder: Path) -> Iterator[Path]:
 
 @lru_cache(maxsize=1)
 def text_files() -> tuple[Source, ...]:
-    """Every file of the project that is UTF-8 text. Golden files may hold any byte and are left out."""
+    """Every file of the project that is UTF-8 text. Golden files may hold any byte and are left out, as is the compiled
+    kernel."""
     sources: list[Source] = []
     for path in walk(ROOT):
-        if path.suffix == ".bin":
+        if path.suffix in (".bin", ".so"):
             continue
         sources.append(Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")))
     return tuple(sources)

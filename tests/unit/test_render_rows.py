@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 
 import msgspec
@@ -10,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kernel
 from broker.api import render
-from broker.api.render_columns import job_objects, record_objects
 from storage.format import segment_frame, wal_frame
 from storage.format.binary import binary_body
 from storage.format.wal_frame import FrameType
 from storage.queues.lease_queue import ClaimedBatch
-from storage.records import columns
-from storage.records.contiguous import ChainedRecords, ContiguousRecords
+from storage.records.frame_records import ChainedRecords, FrameRecords
 from storage.records.values import StoredRecord
 
 TOPIC_ID, TS = 7, 1_700_000_000_000
@@ -28,7 +26,6 @@ PLAIN = {
     "words": [b'{"data":null}', b'{"data":true}', b'{"data":false}'] * 10,
     "with meta": [b'{"data":%d,"meta":{"k":"v"}}' % number for number in range(40)],
 }
-#: Nothing is left out of the last two either: what ends like this might have had something behind it.
 ONE_BY_ONE = {
     "raw bytes": [binary_body(b"%04d" % number) for number in range(40)],
     "raw bytes that end as objects do": [binary_body(b'"}') for _ in range(40)],
@@ -41,18 +38,14 @@ ONE_BY_ONE = {
 }
 
 
-def stretch_of(bodies: Sequence[bytes], first_seq: int, stamps: Sequence[int], *, moved: bool) -> ContiguousRecords:
+def stretch_of(bodies: Sequence[bytes], first_seq: int, stamps: Sequence[int], *, moved: bool) -> FrameRecords:
     """These records as a read finds them, in the log or `moved` into a segment."""
     records = [StoredRecord(first_seq + at, stamps[at], b"", b"", body) for at, body in enumerate(bodies)]
     frames = [wal_frame.encode(FrameType.APPEND, 0, TOPIC_ID, *record) for record in records]
-    sizes = array("I", map(len, frames))
     if moved:
-        data = b"".join(segment_frame.from_wal(frame, 0, len(frame)) for frame in frames)
-        found = columns.from_segment(data, 0, sizes, TOPIC_ID, first_seq, array("Q", stamps))
-    else:
-        found = columns.from_log(b"".join(frames), 0, sizes, TOPIC_ID, first_seq, verified=False)
-    assert found is not None
-    return found
+        frames = [segment_frame.from_wal(frame, 0, len(frame)) for frame in frames]
+    data = b"".join(frames)
+    return FrameRecords(data, kernel.scan(data, kernel.Kind.SEGMENT if moved else kernel.Kind.LOG).columns)
 
 
 def same_times(count: int) -> list[int]:
@@ -64,40 +57,14 @@ def as_sent(text: bytes) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("moved", [False, True])
-@pytest.mark.parametrize("kind", list(PLAIN))
-def test_plain_records_are_written_at_once(kind: str, moved: bool) -> None:
-    bodies = PLAIN[kind]
+@pytest.mark.parametrize("kind", [*PLAIN, *ONE_BY_ONE])
+def test_records_in_their_frames_are_written_as_others_are(kind: str, moved: bool) -> None:
+    bodies = (PLAIN | ONE_BY_ONE)[kind]
     found = stretch_of(bodies, 990, same_times(len(bodies)), moved=moved)
-    text = record_objects(found)
-    assert text is not None
-    assert text == render.records([*found], ALL) == render.records(found, ALL)
-    assert [record["$seq"] for record in as_sent(text)] == [*range(990, 990 + len(bodies))]
-
-
-@pytest.mark.parametrize("moved", [False, True])
-@pytest.mark.parametrize("kind", list(ONE_BY_ONE))
-def test_what_may_have_to_be_left_out_is_looked_at_one_by_one(kind: str, moved: bool) -> None:
-    bodies = ONE_BY_ONE[kind]
-    found = stretch_of(bodies, 1, same_times(len(bodies)), moved=moved)
-    assert record_objects(found) is None
     text = render.records(found, ALL)
     assert text == render.records([*found], ALL)
+    assert [record["$seq"] for record in as_sent(text)] == [*range(990, 990 + len(bodies))]
     assert {key for record in as_sent(text) for key in record} <= {"$seq", "$ts", "data", "meta"}
-
-
-def test_what_has_no_body_is_not_taken_for_one() -> None:
-    assert record_objects(stretch_of([b""] * 40, 1, same_times(40), moved=False)) is None
-
-
-@pytest.mark.parametrize("odd", ["first", "last"])
-@pytest.mark.parametrize("hidden", [b'{"data":1,"ct":7}', b'{"data":"","h":[]}', binary_body(b"seven")])
-def test_a_single_one_among_many_is_found(hidden: bytes, odd: str) -> None:
-    plain = [b'{"data":"%b"}' % (b"x" * (len(hidden) - 11))] * 30
-    bodies = [hidden, *plain] if odd == "first" else [*plain, hidden]
-    for each in (bodies, [*bodies, b'{"data":"another size"}']):
-        found = stretch_of(each, 1, same_times(len(each)), moved=False)
-        assert record_objects(found) is None
-        assert render.records(found, ALL) == render.records([*found], ALL)
 
 
 @pytest.mark.parametrize("first_seq", [1, 9, 95, 999, 1000, 1001, 9_990, 999_999, 1 << 40, (1 << 63) - 5000])
@@ -139,13 +106,3 @@ def test_jobs_are_the_same_text_whether_rendered_together_or_not(kind: str, move
         one_by_one = b",".join([render.jobs([job]) for job in together])
         assert text == one_by_one
         assert [job["deadline"] for job in as_sent(text)] == [TS + 30_000] * len(found)
-    assert (job_objects(there, (1,) * len(bodies), 1) is not None) == (kind in PLAIN)
-
-
-@pytest.mark.parametrize("moved", [False, True])
-def test_a_column_is_what_stands_there_in_each(moved: bool) -> None:
-    for bodies in ([b"abc", b"xbz", b"abc"], [b"abc", b"x", b"abcd"], [b"", b""]):
-        found = stretch_of(bodies, 1, same_times(len(bodies)), moved=moved)
-        for at in (0, 1, 2, 3, -1, -2, -3, -4):
-            long = all(-len(body) <= at < len(body) for body in bodies)
-            assert found.column(at) == ({body[at] for body in bodies} if long else {-1})

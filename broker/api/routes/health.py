@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+import kernel
 from broker import VERSION
 from broker.api.answers import Answer
 from broker.api.control import ControlOperations, Current
@@ -28,6 +29,7 @@ def health(request: Request) -> Answer:
                 "version": VERSION,
                 "uptime_ms": broker.uptime_ms(),
                 "cluster_id": broker.engine.cluster_id or None,
+                "kernel": "compiled" if kernel.COMPILED else "python",
             }
         )
     )

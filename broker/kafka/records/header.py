@@ -26,13 +26,10 @@ Source: docs/guides/kafka.md#producing-and-consuming, Kafka's RecordBatch.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import google_crc32c
-
+import kernel
 from broker.kafka.records.errors import CorruptBatch, UnsupportedMagic
-
-_crc32c: Any = google_crc32c.value  # pyright: ignore
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size
@@ -96,7 +93,7 @@ def read_header(batch: bytes | memoryview) -> BatchHeader:
     header = BatchHeader._make(HEADER.unpack_from(batch))
     if header.batch_length != size - LOG_OVERHEAD:
         raise CorruptBatch(f"A batch says that {header.batch_length} bytes follow, and {size - LOG_OVERHEAD} do.")
-    crc: int = _crc32c(bytes(batch[ATTRIBUTES_AT:]))
+    crc = kernel.crc32c(batch[ATTRIBUTES_AT:])
     if crc != header.crc:
         raise CorruptBatch(f"A batch fails its checksum: {header.crc:#010x} expected, {crc:#010x} found.")
     return header
@@ -124,5 +121,5 @@ def empty_batch(first_offset: int, last_offset: int, leader_epoch: int) -> bytes
 
 def sealed(batch: bytearray) -> bytes:
     """The batch with its checksum set."""
-    CRC.pack_into(batch, CRC_AT, _crc32c(bytes(memoryview(batch)[ATTRIBUTES_AT:])))
+    CRC.pack_into(batch, CRC_AT, kernel.crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
     return bytes(batch)

@@ -1,6 +1,6 @@
 """Records read ahead for later claims: ranges of consecutive seqs, taken out piece by piece. Pure.
 
-A range stays as it was read, mostly a `ContiguousRecords`: taking a hundred records out of it costs as much as taking
+A range stays as it was read, mostly a `FrameRecords`: taking a hundred records out of it costs as much as taking
 one.
 
 Source: docs/reference/api.md#queues.
@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from storage.records.batch_slices import consecutive_ranges
-from storage.records.contiguous import ContiguousRecords, chain_records, parts_of
-from storage.records.labelled import Labelled
+from storage.records.frame_records import FrameRecords, chain_records, parts_of
 from storage.records.values import StoredRecord
 
 
@@ -31,16 +30,11 @@ class _Block(NamedTuple):
 
     def between(self, first_seq: int, end_seq: int) -> Sequence[StoredRecord]:
         begin, end = max(0, first_seq - self.first_seq), min(len(self.records), end_seq - self.first_seq)
-        records = self.records
-        return records.between(begin, end) if isinstance(records, ContiguousRecords | Labelled) else records[begin:end]
+        return self.records[begin:end]
 
     def size(self) -> int:
         records = self.records
-        return (
-            records.bytes_of()
-            if isinstance(records, ContiguousRecords | Labelled)
-            else sum([len(each.body) for each in records])
-        )
+        return records.bytes_of() if isinstance(records, FrameRecords) else sum([len(each.body) for each in records])
 
 
 class PrefetchedRecords:
@@ -125,16 +119,11 @@ class PrefetchedRecords:
     def _rest(self, block: _Block, first_seq: int, end_seq: int) -> Iterator[_Block]:
         if first_seq < end_seq:
             records = block.between(first_seq, end_seq)
-            yield _Block(
-                first_seq, block.age, records.own() if isinstance(records, ContiguousRecords | Labelled) else records
-            )
+            yield _Block(first_seq, block.age, records.own() if isinstance(records, FrameRecords) else records)
 
     def _blocks_of(self, part: Sequence[StoredRecord]) -> Iterator[_Block]:
-        if isinstance(part, ContiguousRecords | Labelled):
-            yield _Block(part.first_seq, self._age, part)
-            return
-        at = 0
-        for first, last in consecutive_ranges([record.seq for record in part]):
+        at, seqs = 0, part.seqs if isinstance(part, FrameRecords) else [record.seq for record in part]
+        for first, last in consecutive_ranges(seqs):
             count = last - first + 1
             yield _Block(first, self._age, part[at : at + count])
             at += count

@@ -24,7 +24,7 @@ def packed(rows: list[tuple[int, int, int, int]]) -> bytes:
 
 @given(columns)
 def test_what_is_built_is_parsed(rows: list[tuple[int, int, int, int]]) -> None:
-    built = idx_entry.build(*zip(*rows, strict=True)) if rows else idx_entry.build([], [], [], [])
+    built = b"".join([idx_entry.pack(*row) for row in rows])
     assert built == packed(rows)
     assert idx_entry.parse(built) == idx_entry.parse(memoryview(built)) == rows
     assert [idx_entry.unpack(built, index) for index in range(len(rows))] == rows

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from broker.kafka.columns import columns_of
 from broker.kafka.mapping import to_kafka, to_stored
 from storage.format.binary import binary_body
-from storage.records.contiguous import chain_records
+from storage.records.frame_records import chain_records
 from storage.records.values import StoredRecord
 
 NOW = 1_700_000_000_000

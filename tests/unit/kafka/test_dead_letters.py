@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.api.render import shown
 from broker.kafka.columns import columns_of
 from broker.kafka.mapping import to_kafka, to_stored
 from storage import Durability, Engine, ReadQuery, TopicConfig
@@ -19,6 +18,7 @@ from storage.log.append import Write
 from storage.queues.dead_meta import came_from, copies_of, dead_lettered, redriven
 from storage.records.values import StoredBodies, StoredRecord
 from storage.state.queues.moves import Move
+from tests.support.shown import shown
 from tests.unit.kafka.test_mapping import a_record, stored_of
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import claim_seqs, turns, with_jobs

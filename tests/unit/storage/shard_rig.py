@@ -93,15 +93,15 @@ class ShardRig:
     def frames(self, number: int) -> list[tuple[int, int]]:
         """(type, seq) of the valid frames of a file."""
         file = self.disk.open(name(number), write=False)
-        return [(frame[1], frame[4]) for chunk in FrameStream(file).chunks() for frame in chunk.frames]
+        return [(frame[8], frame[2]) for chunk in FrameStream(file).chunks() for frame in chunk.frames]
 
     def sync_points(self, number: int) -> list[control.SyncPoint]:
         file = self.disk.open(name(number), write=False)
         return [
-            control.decode_control(frame[1], chunk.bytes[frame[0] + 38 : frame[0] + 38 + frame[8]])
+            control.decode_control(frame[8], chunk.bytes[frame[0] + 38 : frame[0] + 38 + frame[5]])
             for chunk in FrameStream(file).chunks()
             for frame in chunk.frames
-            if frame[1] == wal_frame.FrameType.SYNC_POINT
+            if frame[8] == wal_frame.FrameType.SYNC_POINT
         ]
 
     def calls(self, *ops: str, path: str = "") -> list[tuple[str, str]]:

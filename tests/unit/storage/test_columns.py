@@ -1,9 +1,9 @@
-"""Frames taken by columns: the same records as frame by frame, and none at all when a single byte of them is wrong."""
+"""Reads by columns: what a read frame by frame says, and nothing of it where a single byte is wrong."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -16,27 +16,19 @@ from storage.errors import RecordCorrupt
 from storage.format import idx_entry, segment_frame, wal_frame
 from storage.format.wal_frame import FrameType
 from storage.reads.scan import Piece, Scan
-from storage.records import columns
 from storage.records.batch_slices import BatchSlice
+from storage.records.frame_records import FrameRecords
 from storage.records.values import ReadQuery, StoredRecord, TagMatch
 from storage.segments.names import SegmentId
 from storage.segments.reader import SegmentSlice
 from storage.state.catalog import Topic
 from storage.state.log import Log
 from storage.state.usage import Usage
+from tests.support.scan_model import ScanModel
 
 TOPIC_ID, FIRST, TS, IN_FRONT = 0x0102030405060708, (1 << 40) + 250, 1_700_000_000_000, 13
 NOW = TS + 1000
-#: By columns from so few records on, in every test, so that small readings take both ways; and never.
-LEAST, NEVER = 6, 1 << 62
 PLAIN = "plain"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_are_enough() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "LEAST", LEAST)
-        yield
 
 
 class Frames(NamedTuple):
@@ -88,98 +80,17 @@ def bodies_of(count: int, kind: str, seed: int) -> list[bytes]:
 KINDS = ("empty", "uniform", "short", "varied")
 
 
-def new_scan(query: ReadQuery, max_scan: int = 10**6, **config: Any) -> Scan:
+def new_scan(query: ReadQuery, max_scan: int = 10**6, *, made: type[Scan] = Scan, **config: Any) -> Scan:
     topic = Topic("t", TOPIC_ID, TopicConfig(**config))
     topic.log = Log(TOPIC_ID, shard=0, epoch=1, usage=Usage())
-    return Scan(topic, query, NOW, max_scan)
+    return made(topic, query, NOW, max_scan)
 
 
-# -- what is right ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("count", [1, 6, 7, 255, 256, 257, 513, 600])
-def test_whole_frames_are_what_was_framed(kind: str, count: int) -> None:
-    frames = framed(bodies_of(count, kind, count), step_ms=3)
-    for verified in (False, True):
-        found = columns.from_log(frames.log, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, verified=verified)
-        assert found == frames.records
-    found = columns.from_segment(frames.segment, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, frames.stamps)
-    assert found is not None
-    assert found == frames.records
-    assert all(type(record) is StoredRecord for record in found)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("verified", [False, True])
-def test_frames_of_another_record_are_not_these(kind: str, verified: bool) -> None:
-    frames = framed(bodies_of(20, kind, 1))
-    for topic_id, first in ((TOPIC_ID + 1, FIRST), (TOPIC_ID, FIRST + 1), (TOPIC_ID + (1 << 56), FIRST - 1)):
-        assert columns.from_log(frames.log, IN_FRONT, frames.sizes, topic_id, first, verified=verified) is None
-        assert columns.from_segment(frames.segment, IN_FRONT, frames.sizes, topic_id, first, frames.stamps) is None
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_cut_short_is_none(kind: str) -> None:
-    frames = framed(bodies_of(8, kind, 1))
-    for cut in range(IN_FRONT + 1, IN_FRONT + 120):
-        log, segment = frames.log[:-cut], frames.segment[:-cut]
-        assert columns.from_log(log, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, verified=False) is None
-        assert columns.from_segment(segment, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, frames.stamps) is None
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_sizes_that_are_not_theirs_are_none(kind: str) -> None:
-    frames = framed(bodies_of(8, kind, 1))
-    for change in (-1, 1, -7, 1000):
-        for index in range(8):
-            sizes = array("Q", frames.sizes)
-            sizes[index] += change
-            assert columns.from_log(frames.log, IN_FRONT, sizes, TOPIC_ID, FIRST, verified=False) is None
-            assert columns.from_segment(frames.segment, IN_FRONT, sizes, TOPIC_ID, FIRST, frames.stamps) is None
-
-
-@pytest.mark.parametrize("odd", [(b"n", b""), (b"", b"t"), (b"node", b"tag")])
-@pytest.mark.parametrize("all_of_them", [False, True])
-def test_frames_with_node_or_tag_are_none(odd: tuple[bytes, bytes], all_of_them: bool) -> None:
-    for index in (0, 4, 7):
-        which = range(8) if all_of_them else (index,)
-        frames = framed(bodies_of(8, "uniform", 1), odd=dict.fromkeys(which, odd))
-        for verified in (False, True):
-            assert columns.from_log(frames.log, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, verified=verified) is None
-        assert columns.from_segment(frames.segment, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, frames.stamps) is None
-
-
-# -- a byte that is wrong --------------------------------------------------------------------------------------------
+# -- reads -----------------------------------------------------------------------------------------------------------
 
 
 def flipped(data: bytes, at: int, mask: int) -> bytes:
     return data[:at] + bytes((data[at] ^ mask,)) + data[at + 1 :]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_any_flipped_byte_is_noticed(kind: str) -> None:
-    frames = framed(bodies_of(7, kind, 3))
-    masks = Random(kind)
-    for at in range(IN_FRONT, len(frames.log) - IN_FRONT):
-        for mask in (1 << masks.randrange(8), 0xFF):
-            log, segment = flipped(frames.log, at, mask), flipped(frames.segment, at, mask)
-            assert columns.from_log(log, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, verified=False) is None, at
-            found = columns.from_segment(segment, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, frames.stamps)
-            assert found is None, at
-
-
-def test_a_flipped_byte_is_noticed_in_blocks_that_are_cut_piece_by_piece() -> None:
-    for kind in ("uniform", "varied"):
-        frames = framed(bodies_of(600, kind, 4))
-        for at in Random(kind).sample(range(IN_FRONT, len(frames.log) - IN_FRONT), 150):
-            log, segment = flipped(frames.log, at, 1), flipped(frames.segment, at, 1)
-            assert columns.from_log(log, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, verified=False) is None, at
-            found = columns.from_segment(segment, IN_FRONT, frames.sizes, TOPIC_ID, FIRST, frames.stamps)
-            assert found is None, at
-
-
-# -- reads -----------------------------------------------------------------------------------------------------------
 
 
 class Reading(NamedTuple):
@@ -265,9 +176,9 @@ def outcome(scan: Scan, cursors: list[int], error: RecordCorrupt | None) -> Any:
     return scan.records, scan.scanned, scan.size, scan.done, scan.corrupt, cursors, usage, told
 
 
-def scanned_log(reading: Reading, frames: Frames, verified: bool) -> Any:
+def scanned_log(reading: Reading, frames: Frames, verified: bool, made: type[Scan]) -> Any:
     """In two pieces, as if of two batches."""
-    scan = new_scan(query_of(reading), reading.max_scan, ttl_ms=reading.ttl_ms, dedupe_node=True)
+    scan = new_scan(query_of(reading), reading.max_scan, made=made, ttl_ms=reading.ttl_ms, dedupe_node=True)
     data = damaged(frames.log, frozenset() if verified else reading.flips)
     cursors: list[int] = []
     split = min(reading.split, reading.length)
@@ -286,8 +197,8 @@ def scanned_log(reading: Reading, frames: Frames, verified: bool) -> Any:
     return outcome(scan, cursors, None)
 
 
-def scanned_segment(reading: Reading, frames: Frames) -> Any:
-    scan = new_scan(query_of(reading), reading.max_scan, ttl_ms=reading.ttl_ms, dedupe_node=True)
+def scanned_segment(reading: Reading, frames: Frames, made: type[Scan]) -> Any:
+    scan = new_scan(query_of(reading), reading.max_scan, made=made, ttl_ms=reading.ttl_ms, dedupe_node=True)
     data = damaged(frames.segment, reading.flips)
     cursors: list[int] = []
     split = min(reading.split, reading.length)
@@ -311,16 +222,13 @@ def test_a_read_by_columns_is_a_read_frame_by_frame(reading: Reading) -> None:
     odd = {index: (b"n" if index % 2 else b"", b"t" if index % 3 else b"") for index in reading.odd}
     frames = framed(bodies_of(reading.length, reading.kind, reading.seed), odd=odd, step_ms=reading.step_ms)
 
-    def everything() -> list[Any]:
+    def everything(made: type[Scan]) -> list[Any]:
         return [
-            *(scanned_log(reading, frames, verified) for verified in (False, True)),
-            scanned_segment(reading, frames),
+            *(scanned_log(reading, frames, verified, made) for verified in (False, True)),
+            scanned_segment(reading, frames, made),
         ]
 
-    by_columns = everything()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "LEAST", NEVER)
-        assert by_columns == everything()
+    assert everything(Scan) == everything(ScanModel)
 
 
 def plain_reading(**changes: Any) -> Reading:
@@ -329,31 +237,27 @@ def plain_reading(**changes: Any) -> Reading:
     return usual._replace(**changes)
 
 
+def both(reading: Reading, frames: Frames, made: type[Scan]) -> tuple[Any, Any]:
+    return scanned_log(reading, frames, False, made), scanned_segment(reading, frames, made)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("changes", ALONE, ids=str)
-def test_whatever_ends_a_read_or_thins_it_out_does_so_by_columns(
-    changes: dict[str, Any], kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_ends_a_read_or_thins_it_out_does_so_by_columns(changes: dict[str, Any], kind: str) -> None:
     reading = plain_reading(kind=kind, **changes)
     odd = {index: (b"n" if index % 2 else b"", b"t" if index % 3 else b"") for index in reading.odd}
     frames = framed(bodies_of(reading.length, kind, 1), odd=odd, step_ms=reading.step_ms)
-    by_columns = scanned_log(reading, frames, False), scanned_segment(reading, frames)
-    monkeypatch.setattr(columns, "LEAST", NEVER)
-    assert by_columns == (scanned_log(reading, frames, False), scanned_segment(reading, frames))
+    assert both(reading, frames, Scan) == both(reading, frames, ScanModel)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("skip_corrupt", [False, True])
-def test_a_read_of_damaged_frames_tells_what_the_loop_tells(
-    kind: str, skip_corrupt: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_of_damaged_frames_tells_what_the_model_tells(kind: str, skip_corrupt: bool) -> None:
     frames = framed(bodies_of(7, kind, 3))
-    flips = range(len(frames.log) - 2 * IN_FRONT)
-    readings = [plain_reading(length=7, kind=kind, flips=frozenset({at}), skip_corrupt=skip_corrupt) for at in flips]
-    by_columns = [(scanned_log(each, frames, False), scanned_segment(each, frames)) for each in readings]
-    monkeypatch.setattr(columns, "LEAST", NEVER)
-    assert by_columns == [(scanned_log(each, frames, False), scanned_segment(each, frames)) for each in readings]
-    for log, segment in by_columns:
+    for at in range(len(frames.log) - 2 * IN_FRONT):
+        reading = plain_reading(length=7, kind=kind, flips=frozenset({at}), skip_corrupt=skip_corrupt)
+        log, segment = both(reading, frames, Scan)
+        assert (log, segment) == both(reading, frames, ScanModel)
         if skip_corrupt:
             assert (len(log[0]), len(log[4]), len(segment[0]), len(segment[4])) == (6, 1, 6, 1)
         else:
@@ -361,17 +265,18 @@ def test_a_read_of_damaged_frames_tells_what_the_loop_tells(
 
 
 @pytest.mark.parametrize("kind", ["uniform", "varied"])
-def test_plain_reads_do_go_by_columns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else all of the above compares the loop with itself."""
+def test_records_of_a_large_piece_are_not_created(kind: str) -> None:
     frames = framed(bodies_of(20, kind, 1), step_ms=1)
+    for log in (
+        scanned_log(plain_reading(kind=kind), frames, False, Scan),
+        scanned_segment(plain_reading(kind=kind), frames, Scan),
+    ):
+        assert isinstance(log[0], FrameRecords)
 
-    def loop(*_: object) -> None:
-        raise AssertionError("frame by frame")
 
-    monkeypatch.setattr(Scan, "_wants", loop)
-    monkeypatch.setattr("storage.reads.scan.lengths_of_live", loop)
-    monkeypatch.setattr("storage.reads.scan.checksum", loop)
-    for changes in ({}, {"limit": 7}, {"max_bytes": 100}, {"max_scan": 9}, {"split": 8}):
-        reading = plain_reading(kind=kind, **changes)
-        assert scanned_log(reading, frames, False)[0]
-        assert scanned_segment(reading, frames)[0]
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage_is_told_before_what_would_not_fit_any_more(kind: str) -> None:
+    frames = framed(bodies_of(7, kind, 3))
+    for at in range(len(frames.log) - 2 * IN_FRONT):
+        reading = plain_reading(length=7, kind=kind, flips=frozenset({at}), max_bytes=60)
+        assert both(reading, frames, Scan) == both(reading, frames, ScanModel)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import pickle
 from array import array
 from collections.abc import Sequence
 
@@ -11,12 +9,11 @@ import pytest
 
 from storage.format import idx_entry, segment_frame, wal_frame
 from storage.format.idx_entry import HAS_NODE, HAS_TAG, Entry
-from storage.log.fetch import WalFileGone
+from storage.log.fetch import WalFileGone, WalReader
 from storage.log.position import position, split
 from storage.records.batch_slices import SliceColumns
 from storage.segments import copying, names
-from storage.segments.copying import Copy, copy
-from storage.segments.errors import SegmentBroken, SegmentCorrupt
+from storage.segments.copying import Copied, Copy, append, open_writer, read
 from storage.segments.names import SegmentId
 from tests.support.sim_disk import Loss, SimDisk
 
@@ -46,6 +43,16 @@ def disk_with(batches: Sequence[tuple[int, int, Sequence[int]]]) -> tuple[SimDis
     file.sync()
     disk.sync_dir(WAL)
     return disk, rows
+
+
+def copy(disk: SimDisk, wal_directory: str, job: Copy) -> Copied:
+    """All of it, as the flusher does with files that it has not open."""
+    parts = read(WalReader(disk, [wal_directory]), 0, job)
+    writer = open_writer(disk, job)
+    try:
+        return append(writer, parts)
+    finally:
+        writer.close()
 
 
 def bytes_of(disk: SimDisk, ext: str) -> bytes:
@@ -173,22 +180,6 @@ def test_a_log_file_that_is_gone_leaves_no_segment() -> None:
     with pytest.raises(WalFileGone):
         copy(disk, WAL, Copy(ROOT, ID, 1, rows, 0))
     assert not disk.exists(names.topics_folder(ROOT))
-
-
-@pytest.mark.parametrize(
-    ("error", "fields"),
-    [
-        (SegmentCorrupt("a.data", 9, "short"), {"file": "a.data", "offset": 9, "what": "short"}),
-        (SegmentBroken("a.data: no"), {}),
-        (WalFileGone(3, 40, 7), {"file": 3, "offset": 40, "seq": 7}),
-        (OSError(errno.ENOSPC, "No space left on device", "a.idx"), {"errno": errno.ENOSPC, "filename": "a.idx"}),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_errors_go_from_process_to_process_as_they_are(error: Exception, fields: dict[str, object]) -> None:
-    again = pickle.loads(pickle.dumps(error))
-    assert (type(again), str(again)) == (type(error), str(error))
-    assert {name: getattr(again, name) for name in fields} == fields
 
 
 def test_rows_from_the_front_have_their_records() -> None:

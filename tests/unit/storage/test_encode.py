@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import struct
-from array import array
 
 import pytest
 import xxhash
 
 from storage.format import control, wal_frame
 from storage.format.wal_frame import FrameFlag
-from storage.log.encode import WriteHeader, assemble, encode_appends, encode_controls, payload_hash, plain_hash
+from storage.log.contents import encoded as encoded_records
+from storage.log.contents import hash_of, measured
+from storage.log.encode import WriteHeader, assemble, encode_controls
 from storage.log.submission import AppendStep
+from storage.options import Options
+from storage.records.record_columns import RecordColumns
 from storage.records.values import NewRecord
 from tests.unit.storage.machine import record
 
@@ -19,8 +22,8 @@ HEAD = WriteHeader(7, 41, 1_700_000_000_000, True, b"")
 
 
 def encoded(batch: list[NewRecord], head: WriteHeader = HEAD, **more):
-    sizes = array("I", (len(each.data) + len(each.meta or b"") for each in batch))
-    appends, run = encode_appends(batch, head, sizes, more=bool(more.get("after")))
+    made = RecordColumns(batch)  # whatever the limits would say of it
+    appends, run = encoded_records(made, head, made.payloads, more=bool(more.get("after")))
     return assemble(appends, run, head, **more)
 
 
@@ -99,25 +102,21 @@ def test_control_frames_alone() -> None:
     assert (two.unit.batch.frames, two.unit.batch.first_seq) == (2, None)
 
 
+def hashed(batch: list[NewRecord], node: str | None) -> bytes:
+    made, payloads, _ = measured(batch, Options(), lambda: HEAD.ts)
+    assert hash_of(batch, payloads, node) == hash_of(made, payloads, node)
+    return hash_of(made, payloads, node)
+
+
 def by_hand(*fields: bytes) -> bytes:
     return xxhash.xxh3_128_digest(b"".join(struct.pack("<I", len(field)) + field for field in fields))
 
 
 def test_the_hash_is_over_length_prefixed_node_tag_data_and_meta() -> None:
-    assert payload_hash([record(5)], None) == by_hand(b"", b"", b"5", b"")
-    assert payload_hash([record(5, tag="t", node="n", meta=1)], "other") == by_hand(b"n", b"t", b"5", b"1")
-    assert payload_hash([record(5), record(6, tag="ä")], "n") == by_hand(
-        b"n", b"", b"5", b"", b"n", "ä".encode(), b"6", b""
-    )
-
-
-def test_the_fast_way_to_the_hash_gives_the_same() -> None:
-    for node in (None, "n"):
-        for batch in ([record(5)], [record(5), record("ä" * 70_000), record(None)]):
-            datas = [each.data for each in batch]
-            sizes = array("I", map(len, datas))
-            assert plain_hash(datas, sizes, (node or "").encode()) == payload_hash(batch, node)
+    assert hashed([record(5)], None) == by_hand(b"", b"", b"5", b"")
+    assert hashed([record(5, tag="t", node="n", meta=1)], "other") == by_hand(b"n", b"t", b"5", b"1")
+    assert hashed([record(5), record(6, tag="ä")], "n") == by_hand(b"n", b"", b"5", b"", b"n", "ä".encode(), b"6", b"")
 
 
 def test_delays_are_no_part_of_the_payload() -> None:
-    assert payload_hash([record(5, delay_ms=9)], None) == payload_hash([record(5)], None)
+    assert hashed([record(5, delay_ms=9)], None) == hashed([record(5)], None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from array import array
 
 import msgspec
@@ -13,12 +12,10 @@ from hypothesis import strategies as st
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.format.record import payload_size
 from storage.format.wal_frame import FrameFlag, FrameType, decode, encode
-from storage.log import encode_bodies as encode_bodies_module
+from storage.log.contents import encode_stored
 from storage.log.encode import WriteHeader
-from storage.log.encode_bodies import encode_bodies
 from storage.log.validation import check_stored
 from storage.options import Options
-from storage.records.batches import AppendedRecords
 from storage.records.values import StoredBodies
 
 TS = 1_700_000_000_000
@@ -68,31 +65,19 @@ def stored_bodies(draw: st.DrawFn) -> StoredBodies:
     st.booleans(),
 )
 def test_the_frames_are_those_of_records_one_by_one(stored: StoredBodies, head: WriteHeader, more: bool) -> None:
-    frames, run = encode_bodies(stored, head, more=more)
-    assert frames.between(b"in front", b"behind") == b"in front" + one_by_one(stored, head, more=more) + b"behind"
+    frames, run = encode_stored(stored, head, more=more)
+    assert frames == one_by_one(stored, head, more=more)
     assert run.first_seq == head.first_seq
     assert run.ts == TS
-    assert sum(run.sizes) == frames.size
+    assert sum(run.sizes) == len(frames)
     tags = stored.tags or []
     assert run.tagged == [(tag, head.first_seq + index) for index, tag in enumerate(tags) if tag]
     assert list(run.payloads) == [payload_size(body, 0, len(body)) for body in stored.bodies]
 
 
-@given(stored_bodies(), st.booleans(), st.integers(0, 7))
-def test_few_bodies_give_the_same_frames_one_by_one_and_by_columns(stored: StoredBodies, more: bool, hops: int) -> None:
-    made: list[tuple[int, bytes, AppendedRecords]] = []
-    for few in (0, len(stored)):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(encode_bodies_module, "FEW", few)
-            frames, run = encode_bodies(stored, WriteHeader(7, 250, TS, True, b"n"), more=more, hops=hops)
-        made.append((frames.size, frames.between(b"in front", b"behind"), run))
-    assert made[0] == made[1]
-
-
 def test_every_frame_verifies_and_says_what_it_is() -> None:
     stored = StoredBodies([b'{"data":1}', b"\x81\xa1v\xc4\x01\x00"], [b"a", b""], b"\x00\x01")
-    frames, run = encode_bodies(stored, WriteHeader(7, 1, TS, False, b""), more=False)
-    data = frames.between(b"", b"")
+    data, run = encode_stored(stored, WriteHeader(7, 1, TS, False, b""), more=False)
     first = decode(data)
     second = decode(data, first.size)
     assert (first.tag, first.data, first.flags & FrameFlag.BINARY) == (b"a", b'{"data":1}', 0)
@@ -148,23 +133,3 @@ def test_columns_of_different_lengths_are_a_defect_of_the_caller() -> None:
     ):
         with pytest.raises(ValueError, match="different lengths"):
             check_stored(stored, Options())
-
-
-def test_there_is_next_to_no_python_a_record() -> None:
-    """Columns: what takes time for each record is called from C."""
-    count = 5000
-    for size in (100, 0):
-        bodies = [b'{"data":"%b","ct":1700000000000}' % (b"x" * (size or number % 50)) for number in range(count)]
-        stored = StoredBodies(bodies, [b"key%d" % number for number in range(count)], bytes(count))
-        calls = 0
-
-        def count_calls(frame: object, event: str, argument: object) -> None:
-            nonlocal calls
-            calls += event == "call"
-
-        sys.setprofile(count_calls)
-        try:
-            encode_bodies(stored, WriteHeader(7, 1, TS, False, b""), more=False)[0].between(b"", b"")
-        finally:
-            sys.setprofile(None)
-        assert 0 < calls < 100

@@ -20,7 +20,7 @@ WEAK = pytest.mark.parametrize("durability", [Durability.DISK, Durability.MEMORY
 def watermarks_written(machine: Machine) -> int:
     file = machine.disk.open(f"{WAL}/wal-0000000000000001.log", write=False)
     frames = [frame for chunk in FrameStream(file).chunks() for frame in chunk.frames]
-    return sum(frame[1] == FrameType.HEAD_WATERMARK for frame in frames)
+    return sum(frame[8] == FrameType.HEAD_WATERMARK for frame in frames)
 
 
 @WEAK

@@ -12,7 +12,7 @@ from storage import Durability, Engine, ReadQuery, TopicConfig
 from storage.errors import StorageFull
 from storage.format import control
 from storage.format.wal_frame import FrameType
-from storage.log.reader import FrameStream, frame_data
+from storage.log.reader import FrameStream
 from storage.platform import layout
 from storage.records.values import TagMatch
 from storage.segments import names
@@ -292,10 +292,10 @@ async def test_what_is_said_of_a_sealed_segment_is_what_is_in_it(bench: Bench) -
     log = bench.engine.catalog.topics["t"].log
     path = layout.join(bench.engine.wal_directory(log.shard), layout.wal_name(1))
     said = [
-        control.decode_control(frame[1], frame_data(frame, chunk.bytes))
+        control.decode_control(frame[8], chunk.bytes[frame[0] + 38 : frame[0] + 38 + frame[5]])
         for chunk in FrameStream(bench.disk.open(path, write=False)).chunks()
         for frame in chunk.frames
-        if frame[1] == FrameType.SEGMENT
+        if frame[8] == FrameType.SEGMENT
     ]
     segments = [each for each in log.held.manifest.segments if each.sealed]
     assert [(each.first_seq, each.live) for each in segments] == [(1, 7), (12, 7)]

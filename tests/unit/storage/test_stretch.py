@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 
 import pytest
 
+import kernel
 from storage.format import segment_frame, wal_frame
 from storage.format.binary import binary_body
+from storage.format.record import payload_size
 from storage.format.wal_frame import FrameType
-from storage.records import columns
-from storage.records.contiguous import ChainedRecords, ContiguousRecords, chain_records, data_of
+from storage.records.frame_records import ChainedRecords, FrameRecords, chain_records, data_of
 from storage.records.values import StoredRecord
 
 TOPIC_ID, FIRST, TS = 7, 250, 1_700_000_000_000
@@ -28,22 +28,22 @@ BODIES = {
 }
 
 
-def stretch_of(bodies: Sequence[bytes], where: str, around: int = 3) -> tuple[ContiguousRecords, list[StoredRecord]]:
-    records = [StoredRecord(FIRST + index, TS + index, b"", b"", body) for index, body in enumerate(bodies)]
+def stretch_of(bodies: Sequence[bytes], where: str, around: int = 3) -> tuple[FrameRecords, list[StoredRecord]]:
+    labels = [(b"", b""), (b"n", b""), (b"", b"tag"), (b"node", b"t")] if where.endswith("labels") else [(b"", b"")]
+    records = [
+        StoredRecord(FIRST + index, TS + index, *labels[index % len(labels)], body) for index, body in enumerate(bodies)
+    ]
     frames = [wal_frame.encode(FrameType.APPEND, 0, TOPIC_ID, *record) for record in records]
-    sizes, noise = array("I", map(len, frames)), bytes(around)
-    if where == "log":
-        data = noise + b"".join(frames) + noise
-        found = columns.from_log(data, around, sizes, TOPIC_ID, FIRST, verified=False)
-    else:
-        data = noise + b"".join(segment_frame.from_wal(frame, 0, len(frame)) for frame in frames) + noise
-        stamps = array("Q", [record.ts for record in records])
-        found = columns.from_segment(data, around, sizes, TOPIC_ID, FIRST, stamps)
-    assert found is not None
-    return found, records
+    kind = kernel.Kind.LOG
+    if where.startswith("segment"):
+        frames, kind = [segment_frame.from_wal(frame, 0, len(frame)) for frame in frames], kernel.Kind.SEGMENT
+    data = bytes(around) + b"".join(frames) + bytes(around)
+    found = kernel.scan(data, kind, around, len(data) - around, topic_id=TOPIC_ID, first_seq=FIRST)
+    assert found.reason == ""
+    return FrameRecords(data, found.columns), records
 
 
-everywhere = pytest.mark.parametrize("where", ["log", "segment"])
+everywhere = pytest.mark.parametrize("where", ["log", "segment", "log with labels", "segment with labels"])
 everything = pytest.mark.parametrize("kind", list(BODIES))
 
 
@@ -65,8 +65,11 @@ def test_it_is_like_a_list_of_its_records(kind: str, where: str) -> None:
             found[index]
     assert records[3] in found
     assert found != records[1:]
-    assert [*found.bodies()] == BODIES[kind]
-    assert [*found.stamps()] == [record.ts for record in records]
+    assert found.bodies() == BODIES[kind]
+    assert found.tags() == [record.tag for record in records]
+    assert [*found.seqs] == [record.seq for record in records]
+    assert [*found.payloads()] == [payload_size(record.body, 0, len(record.body)) for record in records]
+    assert found.is_bare() == (not any(record.node or record.tag for record in records))
 
 
 @everywhere
@@ -75,7 +78,7 @@ def test_what_was_appended_is_given_as_record_by_record(kind: str, where: str) -
     found, records = stretch_of(BODIES[kind], where)
     assert found.data() == data_of(found) == data_of(records) == [record.data for record in records]
     for count in (1, 2, len(records)):
-        assert found.first(count).data() == [record.data for record in records[:count]]
+        assert found.between(0, count).data() == [record.data for record in records[:count]]
 
 
 @everywhere
@@ -83,10 +86,10 @@ def test_what_was_appended_is_given_as_record_by_record(kind: str, where: str) -
 def test_the_first_of_them_are_counted_by_records_and_bytes(kind: str, where: str) -> None:
     found, records = stretch_of(BODIES[kind], where)
     for count in (1, 7, len(records), len(records) + 1):
-        assert found.first(count) == records[:count]
+        assert found.between(0, count) == records[:count]
     sizes = [len(record.body) for record in records]
     assert found.bytes_of() == sum(sizes)
-    assert found.first(3).bytes_of() == sum(sizes[:3])
+    assert found.between(0, 3).bytes_of() == sum(sizes[:3])
     for max_bytes in (0, sizes[0] - 1, sizes[0], sum(sizes[:5]), sum(sizes[:5]) + 1, sum(sizes), sum(sizes) + 1):
         fitting = found.fitting(max_bytes)
         assert sum(sizes[:fitting]) <= max_bytes
@@ -97,11 +100,14 @@ def test_the_first_of_them_are_counted_by_records_and_bytes(kind: str, where: st
 @everything
 def test_few_of_many_keep_none_of_the_others_in_memory(kind: str, where: str) -> None:
     found, records = stretch_of(BODIES[kind], where, around=5000)
-    few = found.first(5)
+    few = found.between(0, 5)
     alone = few.own()
     assert alone == few == records[:5]
     assert alone.data() == few.data()
-    assert len(alone._data) < 5 * 200  # pyright: ignore[reportPrivateUsage]
+    assert len(alone.buffer) < 5 * 200
+    thinned = FrameRecords(found.buffer, found.columns.take([0, 2, 3]))
+    assert thinned.own() == [records[0], records[2], records[3]]
+    assert thinned.bytes_of() == sum(len(records[index].body) for index in (0, 2, 3))
     close, _ = stretch_of(BODIES[kind], where)
     assert close.own() is close
 

@@ -7,9 +7,9 @@ import struct
 
 import pytest
 
+import kernel
 from storage.format import control, wal_frame
-from storage.log import reader
-from storage.log.reader import FrameStream, find_sync_point, parse
+from storage.log.reader import FrameStream, find_sync_point
 from tests.support.sim_disk import SimDisk, SimFile
 
 FRAME = wal_frame.encode(1, 0, 7, 1, 9, b"node", b"tag", b"d" * 50)
@@ -100,17 +100,15 @@ def test_an_error_of_the_disk_is_no_end_of_the_log() -> None:
     ],
 )
 def test_parsing_says_how_far_and_why(data: bytes, found: tuple[int, int, str]) -> None:
-    frames, end, reason = parse(data, 0)
+    frames, end, reason = kernel.scan(data)
     assert (len(frames), end, reason) == found
 
 
 def test_parts_of_a_frame_are_found_by_their_lengths() -> None:
     data = b"....." + FRAME
-    (frame,), _, _ = parse(data, 5)
-    assert reader.frame_size(frame) == SIZE
-    assert reader.frame_node(frame, data) == b"node"
-    assert reader.frame_tag(frame, data) == b"tag"
-    assert reader.frame_data(frame, data) == b"d" * 50
+    frames, _, _ = kernel.scan(data, start=5)
+    assert frames.sizes.tolist() == [SIZE]
+    assert [kernel.cut(data, frames, part) for part in kernel.Part] == [[b"node"], [b"tag"], [b"d" * 50]]
 
 
 # -- SyncPoints --------------------------------------------------------------------------------------------------

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kernel
+from storage.format import wal_frame
 from storage.format.binary import binary_body
-from storage.format.wal_frame import HEADER, HOP_SHIFT, OVERHEAD
-from storage.log.encode import WriteHeader, encode_plain
-from storage.records import columns
-from storage.records.contiguous import ChainedRecords, ContiguousRecords
-from storage.records.values import StoredRecord
+from storage.format.wal_frame import HEADER, HOP_SHIFT, OVERHEAD, FrameFlag
+from storage.log.contents import encoded
+from storage.log.encode import WriteHeader
+from storage.records.frame_records import ChainedRecords, FrameRecords
+from storage.records.values import PlainRecords, ReadResult, StoredRecord
 from storage.routers import copies
-from storage.routers.copies import MixedCopies, UniformCopies, copies_of
+from storage.routers.copies import Copies, FrameCopies, MixedCopies, copies_of
+from storage.routers.windows import Picked, Window
 from storage.state.routers.router import Definition
 
 ALL = Definition(source="a", dest="b")
@@ -35,17 +38,12 @@ BODIES = st.sampled_from(
 DELAYED = b'{"data":1,"deliver_at":1700000000000}'
 
 
-def stretch(count: int, size: int, first_seq: int) -> ContiguousRecords:
+def stretch(count: int, size: int, first_seq: int) -> FrameRecords:
     """Records as they lie in the log."""
-    frames, run = encode_plain(
-        [b"7" * size] * count,
-        array("I", [size]) * count,
-        WriteHeader(3, first_seq, 1_700_000_000_000, False, b""),
-        more=False,
-    )
-    found = columns.from_log(frames.between(b"", b""), 0, run.sizes, 3, first_seq, verified=False)
-    assert found is not None
-    return found
+    datas = PlainRecords([msgspec.Raw(b"7" * size)] * count)
+    head = WriteHeader(3, first_seq, 1_700_000_000_000, False, b"")
+    frames, _ = encoded(datas, head, datas.sizes(), more=False)
+    return FrameRecords(frames, kernel.scan(frames).columns)
 
 
 def singles(
@@ -58,52 +56,90 @@ def one_by_one(records: Sequence[StoredRecord], definition: Definition) -> Mixed
     return MixedCopies(copies._one_by_one(records, {}, definition, delays=True, keep_delays=True))
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(20, 40), st.integers(1, 30)) | st.lists(BODIES, min_size=1, max_size=9),
-        min_size=1,
-        max_size=4,
-    ),
-    st.data(),
+def framed(records: Sequence[StoredRecord]) -> FrameRecords:
+    """The same as they lie in the log."""
+    flags = [int(FrameFlag.BINARY) if record.binary else 0 for record in records]
+    data = b"".join([wal_frame.encode(1, flag, 3, *each) for flag, each in zip(flags, records, strict=True)])
+    return FrameRecords(data, kernel.scan(data).columns)
+
+
+def check_same(found: Copies, expected: Copies) -> None:
+    assert [*found.seqs] == [*expected.seqs]
+    assert found.sizes == expected.sizes
+    assert [*found.records] == [*expected.records]
+    if len(found):
+        (frames, run), (one, of_one) = found.encode(HEAD), expected.encode(HEAD)
+        assert frames == one
+        assert tuple(run)[:4] == tuple(of_one)[:4]
+        assert [*run.tagged] == [*of_one.tagged]
+        assert [*run.delayed] == [*of_one.delayed] == []
+
+
+KINDS = st.lists(
+    st.tuples(st.integers(20, 40), st.integers(1, 30)) | st.lists(BODIES, min_size=1, max_size=9),
+    min_size=1,
+    max_size=4,
 )
-def test_copies_by_columns_are_the_copies_one_by_one(
+WANTED: list[Callable[[int], bool]] = [lambda _: True, lambda seq: seq % 2 == 0, lambda seq: seq == 3]
+
+
+@given(KINDS, st.data())
+def test_copies_of_frames_are_the_copies_one_by_one(
     kinds: list[tuple[int, int] | list[bytes]], draw: st.DataObject
 ) -> None:
     parts: list[Sequence[StoredRecord]] = []
     seq = 1
     definition = draw.draw(st.sampled_from([ALL, BARE, TAGS_ALONE]))
-    node = b"" if definition is ALL and any(isinstance(kind, tuple) for kind in kinds) else draw.draw(NODES)
+    node = draw.draw(NODES) if definition is ALL else b""
     tags = draw.draw(st.lists(st.sampled_from([b"", b"a", b"of another length"]), min_size=1, max_size=3))
     for kind in kinds:
-        parts.append(stretch(kind[0], kind[1], seq) if isinstance(kind, tuple) else singles(kind, seq, node, tags))  # type: ignore[arg-type]
+        if isinstance(kind, tuple):
+            parts.append(stretch(kind[0], kind[1], seq))
+        else:
+            parts.append(framed(singles(kind, seq, node, tags if definition is ALL else (b"",))))
         seq += len(parts[-1]) + draw.draw(st.integers(0, 2))
     records = parts[0] if len(parts) == 1 else ChainedRecords(parts)
     found = copies_of(records, {}, definition, delays=False, keep_delays=False)
     expected = one_by_one(records, definition)
-    assert isinstance(found, UniformCopies)
+    assert isinstance(found, FrameCopies)
     begin = draw.draw(st.integers(0, len(found) - 1))
     end = draw.draw(st.integers(begin + 1, len(found)))
-    wanted = draw.draw(st.sampled_from([lambda _: True, lambda seq: seq % 2 == 0, lambda seq: seq == records[-1].seq]))
-    for ours, theirs in (
-        (found, expected),
-        (found.between(begin, end), expected.between(begin, end)),
-        (found.only(wanted), expected.only(wanted)),
-    ):
-        assert [*ours.seqs] == [*theirs.seqs]
-        assert ours.sizes == theirs.sizes
-        assert [*ours.records] == [*theirs.records]
-        if len(ours):
-            (frames, run), (one, of_one) = ours.encode(HEAD), theirs.encode(HEAD)
-            assert frames.between(b"<", b">") == one.between(b"<", b">")
-            assert tuple(run)[:4] == tuple(of_one)[:4]
-            assert [*run.tagged] == [*of_one.tagged]
-            assert [*run.delayed] == [*of_one.delayed] == []
+    wanted = draw.draw(st.sampled_from(WANTED))
+    check_same(found, expected)
+    check_same(found.between(begin, end), expected.between(begin, end))
+    check_same(found.only(wanted), expected.only(wanted))
+
+
+@given(
+    st.lists(st.tuples(NODES, st.sampled_from([b"", b"a", b"bb"]), BODIES), min_size=1, max_size=40),
+    st.booleans(),
+    st.sampled_from([["tag", "Eq", "a"], ["tag", "Glob", "*"], ["tag", "Glob", "a*"]]),
+)
+def test_copies_out_of_a_window_are_the_copies_one_by_one(
+    given_parts: list[tuple[bytes, bytes, bytes]], in_frames: bool, matching: list[str]
+) -> None:
+    records = [StoredRecord(seq, 1, *part) for seq, part in enumerate(given_parts, 5)]
+    each: Sequence[StoredRecord] = framed(records) if in_frames else records
+    definition = Definition(source="a", dest="b", filter=matching)
+    match = definition.match
+    assert match is not None
+    wanted = [record for record in records if match.matches(record.tag)]
+    result = ReadResult(topic="a", records=each, next_from_seq=records[-1].seq, head_seq=0, earliest_seq=0)
+    window = Window(4, result, 0, 0)
+    picked = Picked(window, window.matching(match))
+    assert [*picked] == wanted
+    assert [*picked[1:]] == wanted[1:]
+    found = copies_of(picked, {}, definition, delays=False, keep_delays=False)
+    expected = one_by_one(wanted, definition)
+    check_same(found, expected)
+    if len(found) > 1:
+        check_same(found.between(1, len(found)), expected.between(1, len(found)))
+        check_same(found.only(lambda seq: seq % 2 == 1), expected.only(lambda seq: seq % 2 == 1))
 
 
 def test_a_first_copy_says_so() -> None:
     found = copies_of(singles([b'{"data":1}', binary_body(b"x")], 5), {}, ALL, delays=False, keep_delays=False)
-    frames, run = found.encode(HEAD)
-    payload = frames.between(b"", b"")
+    payload, run = found.encode(HEAD)
     flags = [HEADER.unpack_from(payload, at)[2] for at in (0, run.sizes[0])]
     assert [each >> HOP_SHIFT for each in flags] == [1, 1]
     assert run.sizes[0] == OVERHEAD + len(b'{"data":1}')
@@ -112,11 +148,13 @@ def test_a_first_copy_says_so() -> None:
 def test_several_nodes_hops_and_delays_are_looked_at_one_by_one() -> None:
     plain = StoredRecord(1, 1, b"", b"", b'{"data":1}')
     for odd in (plain._replace(seq=2, node=b"n"), plain._replace(seq=2, tag=b"t")):
-        found = copies_of([plain, odd], {}, ALL, delays=False, keep_delays=False)
-        assert isinstance(found, MixedCopies if odd.node else UniformCopies)
-        assert [each.node + each.tag for each in found.records] == [b"", odd.node + odd.tag]  # type: ignore[attr-defined]
-        found = copies_of([plain, odd], {}, BARE, delays=False, keep_delays=False)
-        assert [each.node + each.tag for each in found.records] == [b"", b""]  # type: ignore[attr-defined]
+        for records in ([plain, odd], framed([plain, odd])):
+            found = copies_of(records, {}, ALL, delays=False, keep_delays=False)
+            assert isinstance(found, FrameCopies if isinstance(records, FrameRecords) else MixedCopies)
+            assert [each.node + each.tag for each in found.records] == [b"", odd.node + odd.tag]  # type: ignore[attr-defined]
+            found = copies_of(records, {}, BARE, delays=False, keep_delays=False)
+            assert isinstance(found, MixedCopies)
+            assert [each.node + each.tag for each in found.records] == [b"", b""]  # type: ignore[attr-defined]
     found = copies_of([plain, plain._replace(seq=2)], {2: 7}, ALL, delays=False, keep_delays=False)
     assert [*found.seqs] == [1]
     delayed = plain._replace(body=DELAYED)
@@ -126,4 +164,4 @@ def test_several_nodes_hops_and_delays_are_looked_at_one_by_one() -> None:
     bare = copies_of([delayed], {}, ALL, delays=True, keep_delays=False)
     assert [each.body for each in bare.records] == [b'{"data":1}']
     # To a topic that is no queue this is a key like any other.
-    assert isinstance(copies_of([delayed], {}, ALL, delays=False, keep_delays=False), UniformCopies)
+    assert isinstance(copies_of([delayed], {}, ALL, delays=False, keep_delays=False), MixedCopies)

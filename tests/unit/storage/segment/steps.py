@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from storage.format import segment_frame, wal_frame
+import kernel
+from storage.format import wal_frame
 from storage.format.wal_frame import FrameType
 from storage.platform.filesystem import FileSystem
 from storage.segments import names
 from storage.segments.names import SegmentId
-from storage.segments.writer import ActiveSegment
+from storage.segments.writer import ActiveSegment, Frames
 from tests.support.sim_disk import SimDisk
 from tests.support.spec_segment import SegmentRecord, decode_segment
 
@@ -23,11 +23,17 @@ ID = SegmentId(7, 41)
 class Absorbed(NamedTuple):
     """The arguments of one `ActiveSegment.append`."""
 
-    first_seq: int
-    frames: memoryview
-    lens: array[int]
-    stamps: array[int]
-    flags: bytes
+    parts: list[Frames]
+
+    @property
+    def data_bytes(self) -> int:
+        """Of the frames that live."""
+        return sum(
+            size
+            for part in self.parts
+            for size, dead in zip(part.columns.sizes, part.dead or bytes(len(part.columns)), strict=True)
+            if not dead
+        )
 
 
 def data_of(seq: int) -> bytes:
@@ -36,23 +42,20 @@ def data_of(seq: int) -> bytes:
 
 def absorbed(first_seq: int, seqs: Iterable[int], *, end_seq: int | None = None) -> Absorbed:
     """[first_seq, end_seq) with a record for each of `seqs`; without end_seq up to the last of them."""
-    present = sorted(seqs)
-    frames = {
-        seq: wal_frame.encode(
+    present = {*seqs}
+    end = end_seq or max(present) + 1
+    # A seq at the end without a record is one whose frame is dead; elsewhere it is one without a frame.
+    last = max(present, default=first_seq - 1)
+    frames = [
+        wal_frame.encode(
             FrameType.APPEND, 4, ID.topic_id, seq, TS + seq, b"n" * (seq % 2), b"tag" * (seq % 3), data_of(seq)
         )
-        for seq in present
-    }
-    every = range(first_seq, end_seq or present[-1] + 1)
-    sizes = [len(frames[seq]) for seq in present]
-    moved = segment_frame.convert([(b"".join(frames.values()), 0, sizes)])
-    return Absorbed(
-        first_seq,
-        moved,
-        array("I", [len(frames.get(seq, b"")) for seq in every]),
-        array("Q", [TS + seq if seq in frames else 0 for seq in every]),
-        bytes(segment_frame.idx_flags(frames[seq][5]) if seq in frames else 0xFF for seq in every),
-    )
+        for seq in range(first_seq, end)
+        if seq in present or seq > last
+    ]
+    buffer = b"".join(frames)
+    columns = kernel.scan(buffer).columns
+    return Absorbed([Frames(buffer, columns, bytes(seq > last for seq in columns.seqs))])
 
 
 def new_disk() -> SimDisk:

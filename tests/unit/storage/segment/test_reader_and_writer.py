@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from array import array
-
-from storage.format import segment_frame
+import kernel
+from storage.format import segment_frame, wal_frame
 from storage.records.values import TagMatch
 from storage.segments.flips import flip
 from storage.segments.names import SegmentId
 from storage.segments.reader import SegmentReader
 from storage.segments.rewrite import remove, rewrite
-from storage.segments.writer import ActiveSegment
+from storage.segments.writer import ActiveSegment, Frames
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.segment.built import ROOT, TOPIC, TS, Built, build, numbered
 
 
 def append(segment: ActiveSegment, built: Built) -> None:
     """Write all of a built segment's records."""
-    stamps = [TS + each.ms for each in built.made if each is not None]
-    segment.append(built.id.first_seq, bytes(built.data), array("I", map(len, built.frames)), stamps, bytes([1]) * 10)
+    buffer = b"".join(
+        wal_frame.encode(1, 4, built.id.topic_id, seq, TS + each.ms, each.node, each.tag, each.data)
+        for seq, each in enumerate(built.made, built.id.first_seq)
+        if each is not None
+    )
+    segment.append([Frames(buffer, kernel.scan(buffer).columns, None)])
 
 
 def seqs(reader: SegmentReader, id: SegmentId, end_seq: int) -> list[int]:

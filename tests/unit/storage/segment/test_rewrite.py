@@ -127,7 +127,7 @@ def test_an_active_segment_that_broke_goes_on_in_the_next_generation(disk: SimDi
 def test_more_than_is_copied_at_once_is_copied_whole() -> None:
     disk = new_disk()
     part = absorbed(41, range(41, 6041))
-    assert len(part.frames) > 1 << 20
+    assert part.data_bytes > 1 << 20
     made(disk, part)
     dead = sum(1 << index for index in range(0, 3000, 7))
     rewrite(disk, ROOT, ID, 6041, dead)

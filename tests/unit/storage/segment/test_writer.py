@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from storage.format import idx_entry
-from storage.platform.filesystem import Buffer
 from storage.platform.posix import PosixFileSystem
 from storage.segments.errors import SegmentBroken, SegmentCorrupt
 from storage.segments.names import SegmentId
-from storage.segments.writer import MAX_JUMP, ActiveSegment
+from storage.segments.writer import MAX_JUMP, ActiveSegment, Frames
 from tests.support.sim_disk import Loss, SimDisk
 from tests.unit.storage.segment.steps import ID, ROOT, absorbed, content, decoded, made, new_disk, path, seqs, spoil
 
@@ -55,34 +54,33 @@ def test_data_is_synced_before_the_index_is_written() -> None:
     assert calls == [("pwritev", "data"), ("datasync", "data"), ("pwritev", "idx"), ("datasync", "idx")]
 
 
-def test_parts_that_are_not_what_was_announced_count_for_nothing() -> None:
-    disk = new_disk()
-    segment = made(disk, absorbed(41, [41, 42]))
-    first_seq, frames, lens, stamps, flags = absorbed(43, range(43, 53))
-    cut, marked = lens[0], segment.data_bytes
-    halves = [(frames[:cut], flags[:1]), (frames[cut:], flags[1:])]
-    for parts in (halves[:1], [*halves, halves[0]], [halves[0], (halves[1][0], flags[2:])]):
-        with pytest.raises(ValueError, match=r"announced|flags"):
-            segment.append_parts(first_seq, lens, stamps, parts)
-        assert (segment.end_seq, segment.data_bytes, segment.broken) == (43, marked, False)
-    segment.append_parts(first_seq, lens, stamps, halves)
-    assert disk.file_size(path("data")) == segment.data_bytes
-    assert seqs(disk.power_cut(Loss.DROP), 53) == list(range(41, 53))
-
-
 def test_a_part_is_written_before_the_next_is_asked_for() -> None:
     disk = new_disk()
     segment = made(disk)
-    first_seq, frames, lens, stamps, flags = absorbed(41, range(41, 44))
+    [(buffer, columns, _)] = absorbed(41, range(41, 44)).parts
     sizes: list[int] = []
 
-    def parts() -> Iterator[tuple[Buffer, bytes]]:
-        for index, begin in enumerate(accumulate(lens[:-1], initial=0)):
+    def parts() -> Iterator[Frames]:
+        for index in range(3):
             sizes.append(disk.file_size(path("data")))
-            yield frames[begin : begin + lens[index]], flags[index : index + 1]
+            yield Frames(buffer, columns.between(index, index + 1), None)
 
-    segment.append_parts(first_seq, lens, stamps, parts())
-    assert sizes == [0, *accumulate(lens[:-1])]
+    segment.append(parts())
+    assert sizes == [0, *accumulate(columns.sizes[:-1])]
+    assert seqs(disk.power_cut(Loss.DROP), 44) == [41, 42, 43]
+
+
+def test_a_part_that_fails_counts_for_nothing() -> None:
+    disk = new_disk()
+    segment = made(disk, absorbed(41, [41, 42]))
+    [part] = absorbed(43, range(43, 53)).parts
+    marked = segment.data_bytes
+    with pytest.raises(ValueError, match="seq"):
+        segment.append([part, part])
+    assert (segment.end_seq, segment.data_bytes, segment.broken) == (43, marked, False)
+    segment.append([part])
+    assert disk.file_size(path("data")) == segment.data_bytes
+    assert seqs(disk.power_cut(Loss.DROP), 53) == list(range(41, 53))
 
 
 def test_a_short_write_is_finished() -> None:
@@ -181,28 +179,12 @@ def test_arguments_that_do_not_fit_change_nothing() -> None:
     disk = new_disk()
     segment = made(disk, absorbed(41, range(41, 46)))
     begin = len(disk.calls)
-    first, frames, lens, stamps, flags = absorbed(46, [46, 47])
-    for wrong in (
-        (45, frames, lens, stamps, flags),
-        (46 + MAX_JUMP + 1, frames, lens, stamps, flags),
-        (first, frames[1:], lens, stamps, flags),
-        (first, frames, lens, stamps[1:], flags),
-        (first, frames, lens, stamps, flags[1:]),
-    ):
-        with pytest.raises(ValueError, match=r"follow|bytes|lens"):
-            segment.append(*wrong)
-    assert disk.calls[begin:] == []
-    segment.append(46 + MAX_JUMP, *absorbed(46 + MAX_JUMP, [46 + MAX_JUMP])[1:])
+    for first_seq in (45, 46 + MAX_JUMP + 1):
+        with pytest.raises(ValueError, match="seq"):
+            segment.append(*absorbed(first_seq, [first_seq]))
+    assert {call.op for call in disk.calls[begin:]} == {"size"}
+    segment.append(*absorbed(46 + MAX_JUMP, [46 + MAX_JUMP]))
     assert seqs(disk, 47 + MAX_JUMP) == [41, 42, 43, 44, 45, 46 + MAX_JUMP]
-
-
-def test_data_larger_than_an_entry_can_say_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = new_disk()
-    part = absorbed(41, range(41, 46))
-    monkeypatch.setattr(idx_entry, "MAX_DATA_BYTES", len(part.frames))
-    segment = made(disk, part)
-    with pytest.raises(ValueError, match="more than an index entry can say"):
-        segment.append(*absorbed(46, [46]))
 
 
 @pytest.mark.parametrize(("op", "glob"), [("open", "*.data"), ("open", "*.idx"), ("sync_dir", "*/0000000000000007")])

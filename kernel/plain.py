@@ -1,0 +1,796 @@
+"""The kernel in Python, row by row: what serves where the compiled one was not built, and what it is tested against.
+
+It is written to be read beside docs/reference/format.md, not to be fast. Functions have the arguments and results that
+`kernel` wraps: bytes for columns of numbers, rows as `kernel.columns` describes them.
+
+Source: docs/reference/format.md.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from array import array
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from xxhash import xxh3_64_digest
+from xxhash import xxh3_64_intdigest as checksum
+
+from kernel.columns import ROW, ROW_SIZE
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+#: A row, taken apart; see `kernel.columns`.
+_Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
+
+__all__ = ["checksum"]
+
+#: Of the functions' arguments and results; that of kernel/src/kernel.h must be the same. Raise both when one changes.
+INTERFACE: Final = 1
+
+_LOG_HEADER = struct.Struct("<IBBQQQHHI")
+_SEGMENT_HEADER = struct.Struct("<IBQQQHHI")
+_REST = struct.Struct("<BBQQQHHI")  # a log frame's header without frame_len: what the checksum begins with
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+_OVERHEAD: Final = 46
+_APPEND: Final = 1
+_HAS_TAG, _HAS_NODE, _MORE, _BINARY = 1, 2, 8, 16
+_LIVE, _DELETED = 0x00, 0xD5
+_U32_MAX, _U64_MAX = (1 << 32) - 1, (1 << 64) - 1
+_MAX_HOLES: Final = 1 << 24
+
+_ENTRY = struct.Struct("<IIQB")
+_ENTRY_SIZE: Final = 20
+
+# `kernel.Body`, `kernel.Part`, `kernel.RowShape`, `kernel.GroupKind`, and the numbers of `kernel.REASONS`.
+_JSON, _AS_BINARY, _STORED_JSON = 0, 1, 2
+_PART_NODE, _PART_TAG = 0, 1
+_TAGS, _META, _DATA, _STORED = 1, 2, 4, 8
+_CONTROL, _BATCHED, _ALONE = 0, 1, 2
+_END, _SHORT, _ZERO, _LENGTH, _CHECKSUM, _DELETE, _OTHER, _FULL = range(8)
+
+
+# -- checksums ---------------------------------------------------------------------------------------------------------
+
+
+def _crc_table() -> tuple[int, ...]:
+    table: list[int] = []
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        table.append(crc)
+    return tuple(table)
+
+
+_CRC_TABLE: Final = _crc_table()
+
+
+def _crc_by_table(buffer: Buffer) -> int:
+    crc, table = 0xFFFFFFFF, _CRC_TABLE
+    for byte in bytes(buffer):
+        crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def _crc_of_package() -> Callable[[Buffer], int]:
+    """That of google-crc32c, which the Kafka port brings with it; else a table."""
+    try:
+        value: Any = import_module("google_crc32c").value
+    except ImportError:
+        return _crc_by_table
+
+    def crc(buffer: Buffer) -> int:
+        return value(bytes(buffer))
+
+    return crc
+
+
+crc32c: Callable[[Buffer], int] = _crc_of_package()
+
+
+# -- encoding ----------------------------------------------------------------------------------------------------------
+
+
+def encode_appends(
+    datas: Sequence[Buffer],
+    metas: Sequence[Buffer | None] | None,
+    tags: Sequence[Buffer | None] | Buffer | None,
+    nodes: Sequence[Buffer | None] | None,
+    deliver_ats: Sequence[int | None] | None,
+    bodies: Buffer | None,
+    body: int,
+    topic_id: int,
+    first_seq: int,
+    ts: int,
+    node: Buffer,
+    flags: int,
+    more: bool,
+    apart: bool,
+    around: Callable[[int], tuple[Buffer, Buffer]] | None,
+) -> tuple[bytes, bytes]:
+    """See `kernel.encode_appends`; sizes as u32."""
+    count = len(datas)
+    tag_of_all = tags if isinstance(tags, (bytes, bytearray, memoryview)) else None
+    of_each = None if tag_of_all is not None else tags
+    for column in (metas, of_each, nodes, deliver_ats, bodies):
+        if column is not None and len(column) != count:
+            raise ValueError(f"a column has {len(column)} values, there are {count} records")
+    _check_seqs(first_seq, count)
+    default_node, frames, sizes = bytes(node), list[bytes](), array("I")
+    for number in range(count):
+        kind = body if bodies is None else bytes(bodies)[number]
+        meta = metas[number] if metas is not None else None
+        deliver_at = deliver_ats[number] if deliver_ats is not None else None
+        tag = bytes((of_each[number] if of_each is not None else tag_of_all) or b"")
+        own_node = bytes((nodes[number] if nodes is not None else None) or default_node)
+        data = _body(kind, bytes(datas[number]), meta, deliver_at)
+        own = flags | (_HAS_TAG if tag else 0) | (_HAS_NODE if own_node else 0) | (_BINARY if kind & 1 else 0)
+        if not apart and (more or number < count - 1):
+            own |= _MORE
+        if len(tag) > 0xFFFF or len(own_node) > 0xFFFF:
+            raise ValueError(f"record {number}: a node or tag has more than 65,535 bytes")
+        _check_size(number, _OVERHEAD + len(own_node) + len(tag) + len(data))
+        lengths = (len(own_node), len(tag), len(data))
+        frames.append(_frame(_REST.pack(_APPEND, own, topic_id, first_seq + number, ts, *lengths), own_node, tag, data))
+        sizes.append(len(frames[-1]))
+    front, behind = around(sum(sizes)) if around is not None else (b"", b"")
+    return b"".join((front, *frames, behind)), sizes.tobytes()
+
+
+def _check_seqs(first_seq: int, count: int) -> None:
+    if count and first_seq + count - 1 > _U64_MAX:
+        raise ValueError(f"{count} seqs from {first_seq} on end beyond 64 bits")
+
+
+def _check_size(number: int, size: int) -> None:
+    if size > _U32_MAX:
+        raise ValueError(f"record {number}: its frame would have {size} bytes, more than {_U32_MAX}")
+
+
+def _body(kind: int, data: bytes, meta: Buffer | None, deliver_at: int | None) -> bytes:
+    if not 0 <= kind <= 3:
+        raise ValueError(f"there is no body of kind {kind}")
+    if kind != _JSON:
+        if meta is not None or deliver_at is not None:
+            raise ValueError("only a body made here of JSON takes a meta or a deliver_at")
+        return b"\x81\xd9\x01v\xc6" + struct.pack(">I", len(data)) + data if kind == _AS_BINARY else data
+    text = b'{"data":' + data
+    if meta is not None:
+        text += b',"meta":' + bytes(meta)
+    if deliver_at is not None:
+        if not 0 <= deliver_at <= _U64_MAX:
+            raise OverflowError(f"a deliver_at of {deliver_at} is no number of 64 bits")
+        text += b',"deliver_at":%d' % deliver_at
+    return text + b"}"
+
+
+def _frame(rest: bytes, node: bytes, tag: bytes, data: bytes) -> bytes:
+    covered = b"".join((rest, node, tag, data))
+    return _U32.pack(len(covered) + _U64.size) + covered + _U64.pack(checksum(covered))
+
+
+def encode_copies(
+    buffer: Buffer, rows: bytes, topic_id: int, first_seq: int, ts: int, flags: int, more: bool, apart: bool
+) -> tuple[bytes, bytes]:
+    """See `kernel.encode_copies`; sizes as u32."""
+    count = len(rows) // ROW_SIZE
+    _check_seqs(first_seq, count)
+    frames, sizes = list[bytes](), array("I")
+    for number, row in enumerate(_checked(buffer, rows)):
+        own = flags | row[9] & (_HAS_TAG | _HAS_NODE | _BINARY)
+        if not apart and (more or number < count - 1):
+            own |= _MORE
+        rest = _REST.pack(_APPEND, own, topic_id, first_seq + number, ts, row[6], row[7], row[5])
+        frames.append(_frame(rest, *_parts_of(buffer, row)))
+        sizes.append(len(frames[-1]))
+    return b"".join(frames), sizes.tobytes()
+
+
+# -- verifying ---------------------------------------------------------------------------------------------------------
+
+
+def scan(
+    buffer: Buffer,
+    kind: int,
+    start: int,
+    stop: int,
+    max_frames: int,
+    max_bytes: int,
+    verify: bool,
+    topic_id: int | None,
+    first_seq: int | None,
+) -> tuple[bytes, int, int]:
+    """See `kernel.scan`: rows, end, the number of the reason."""
+    if not 0 <= start <= stop <= len(buffer) or kind not in (0, 1):
+        raise ValueError(f"[{start}, {stop}) of {len(buffer)} bytes, frames of kind {kind}")
+    rows: list[bytes] = []
+    at, total = start, 0
+    while at < stop:
+        available = stop - at
+        if max_frames and len(rows) >= max_frames:
+            return b"".join(rows), at, _FULL
+        if available < _OVERHEAD:
+            return b"".join(rows), at, _SHORT
+        if kind:
+            length, flags, topic, seq, ts, node_len, tag_len, data_len = _SEGMENT_HEADER.unpack_from(buffer, at)
+            type_, header = _APPEND, _SEGMENT_HEADER.size
+        else:
+            length, type_, flags, topic, seq, ts, node_len, tag_len, data_len = _LOG_HEADER.unpack_from(buffer, at)
+            header = _LOG_HEADER.size
+        size = length + _U32.size
+        if size != _OVERHEAD + node_len + tag_len + data_len:
+            return b"".join(rows), at, _LENGTH if length else _ZERO
+        if size > available:
+            return b"".join(rows), at, _SHORT
+        if size > _U32_MAX:
+            return b"".join(rows), at, _LENGTH
+        if max_bytes and rows and total + data_len > max_bytes:
+            return b"".join(rows), at, _FULL
+        sum_at = at + size - _U64.size - (1 if kind else 0)
+        covered = bytes((_APPEND,)) + bytes(buffer[at + 4 : sum_at]) if kind else buffer[at + 4 : sum_at]
+        if verify and checksum(covered) != _U64.unpack_from(buffer, sum_at)[0]:
+            return b"".join(rows), at, _CHECKSUM
+        delete_byte = bytes(buffer[at + size - 1 : at + size])[0] if kind else _LIVE
+        if delete_byte not in (_LIVE, _DELETED):
+            return b"".join(rows), at, _DELETE
+        if (topic_id is not None and topic != topic_id) or (
+            first_seq is not None and (type_ != _APPEND or seq != first_seq + len(rows))
+        ):
+            return b"".join(rows), at, _OTHER
+        rows.append(ROW.pack(at, topic, seq, ts, size, data_len, node_len, tag_len, type_, flags, delete_byte, header))
+        total += data_len
+        at += size
+    return b"".join(rows), at, _END
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def _checked(buffer: Buffer, rows: bytes) -> Iterator[_Row]:
+    """The rows, each of a frame that lies in the buffer."""
+    if len(rows) % ROW_SIZE:
+        raise ValueError("the rows are cut short")
+    for number, row in enumerate(ROW.iter_unpack(rows)):
+        offset, size, data_len, node_len, tag_len, header = row[0], row[4], row[5], row[6], row[7], row[11]
+        if (
+            header not in (_LOG_HEADER.size, _SEGMENT_HEADER.size)
+            or size != _OVERHEAD + node_len + tag_len + data_len
+            or offset + size > len(buffer)
+        ):
+            raise ValueError(f"row {number} lies outside the buffer")
+        yield row
+
+
+def _parts_of(buffer: Buffer, row: _Row) -> tuple[bytes, bytes, bytes]:
+    """Node, tag and body."""
+    node_at = row[0] + row[11]
+    tag_at = node_at + row[6]
+    body_at = tag_at + row[7]
+    return bytes(buffer[node_at:tag_at]), bytes(buffer[tag_at:body_at]), bytes(buffer[body_at : body_at + row[5]])
+
+
+def groups(rows: bytes, inside: bool) -> list[tuple[int, int, int]]:
+    """See `kernel.groups`."""
+    found: list[tuple[int, int, int]] = []
+    first, kind_before, before = 0, -1, None
+    for number, row in enumerate(ROW.iter_unpack(rows)):
+        _, topic_id, seq, ts, *_ = row
+        more = bool(row[9] & _MORE)
+        kind = _CONTROL if row[8] != _APPEND else _BATCHED if inside or more else _ALONE
+        goes_on = kind == kind_before and (
+            kind == _ALONE or (kind == _BATCHED and inside and before == (topic_id, seq - 1, ts))
+        )
+        if not goes_on:
+            if number:
+                found.append((first, number, kind_before))
+            first = number
+        kind_before, before, inside = kind, (topic_id, seq, ts), more
+    if rows:
+        found.append((first, len(rows) // ROW_SIZE, kind_before))
+    return found
+
+
+def by_topic(rows: bytes) -> list[bytes]:
+    """See `kernel.by_topic`; rows of each."""
+    lists: list[list[bytes]] = []
+    open_: dict[int, tuple[int, list[bytes]]] = {}
+    for at in range(0, len(rows), ROW_SIZE):
+        row = rows[at : at + ROW_SIZE]
+        _, topic_id, seq, *_ = ROW.unpack(row)
+        if topic_id not in open_ or open_[topic_id][0] != seq - 1:
+            lists.append([])
+            open_[topic_id] = seq, lists[-1]
+        found = open_[topic_id][1]
+        found.append(row)
+        open_[topic_id] = seq, found
+    return [b"".join(found) for found in lists]
+
+
+def measure(buffer: Buffer, rows: bytes) -> tuple[bytes, list[tuple[int, int]], int]:
+    """See `kernel.measure`; payloads as u32."""
+    payloads, delayed, bad = array("I"), list[tuple[int, int]](), -1
+    for number, row in enumerate(_checked(buffer, rows)):
+        body = _parts_of(buffer, row)[2]
+        payload = _payload(body)
+        if payload < 0:
+            payload = max(0, len(body) - _PLAIN_OVERHEAD)
+            bad = number if bad < 0 else bad
+        payloads.append(payload)
+        if deliver_at := _delivered_at(body):
+            delayed.append((number, deliver_at))
+    return payloads.tobytes(), delayed, bad
+
+
+_PLAIN_OVERHEAD: Final = len(b'{"data":}')
+_DELIVER_AT: Final = b',"deliver_at":'
+_META_KEY: Final = b',"meta":'
+
+
+def _payload(body: bytes) -> int:
+    """Bytes it counts for; -1: it is no record."""
+    if not body.startswith(b"{"):
+        return max(0, len(body) - _PLAIN_OVERHEAD) if body else -1
+    if _META_KEY not in body and _DELIVER_AT not in body:
+        return max(-1, len(body) - _PLAIN_OVERHEAD)
+    parts = _split(body)
+    if parts is None:
+        return -1
+    data, meta, ct, h = parts
+    return len(data) + len(meta or b"") + (len(b',"ct":' + ct) if ct else 0) + (len(b',"h":' + h) if h else 0)
+
+
+def _delivered_at(body: bytes) -> int:
+    at = body.rfind(_DELIVER_AT, max(0, len(body) - len(_DELIVER_AT) - 21)) if body.startswith(b"{") else -1
+    digits = body[at + len(_DELIVER_AT) : -1] if at >= 0 else b""
+    return int(digits) if digits.isdigit() else 0
+
+
+def cut(buffer: Buffer, rows: bytes, part: int) -> list[bytes]:
+    """See `kernel.cut`."""
+    if not 0 <= part <= 2:
+        raise ValueError(f"a frame has no part {part}")
+    return [_parts_of(buffer, row)[part] for row in _checked(buffer, rows)]
+
+
+# -- segments ----------------------------------------------------------------------------------------------------------
+
+
+def to_segment(
+    buffer: Buffer, rows: bytes, data_offset: int, next_seq: int, last_ts: int, dead: Buffer | None
+) -> tuple[bytes, bytes]:
+    """See `kernel.to_segment`."""
+    if dead is not None and len(dead) != len(rows) // ROW_SIZE:
+        raise ValueError(f"{len(dead)} bytes say which frames are dead, there are {len(rows) // ROW_SIZE}")
+    data, entries = list[bytes](), list[bytes]()
+    at, holes = data_offset, 0
+    for number, row in enumerate(_checked(buffer, rows)):
+        offset, _, seq, ts, size = row[:5]
+        head = _U32.pack(size - _U32.size) + bytes((_APPEND,))
+        if row[8] != _APPEND or row[11] != _LOG_HEADER.size or bytes(buffer[offset : offset + 5]) != head:
+            raise ValueError(f"row {number} is no Append frame of the log")
+        if seq < next_seq or seq == _U64_MAX:
+            raise ValueError(f"row {number} has seq {seq}, which is less than {next_seq}")
+        holes += seq - next_seq
+        if holes > _MAX_HOLES:
+            raise ValueError(f"{holes} seqs without a frame, more than {_MAX_HOLES}")
+        entries += [_entry(at, 0, last_ts, 0)] * (seq - next_seq)
+        next_seq = seq + 1
+        if dead is not None and dead[number]:
+            entries.append(_entry(at, 0, last_ts, 0))
+            continue
+        if at + size > _U32_MAX:
+            raise ValueError(f".data would end at {at + size}, beyond {_U32_MAX}")
+        data += (head[:4], bytes(buffer[offset + 5 : offset + size]), b"\0")
+        entries.append(_entry(at, size, ts, row[9] & (_HAS_TAG | _HAS_NODE)))
+        at, last_ts = at + size, ts
+    return b"".join(data), b"".join(entries)
+
+
+def _entry(offset: int, size: int, ts: int, flags: int) -> bytes:
+    fields = _ENTRY.pack(offset, size, ts, flags)
+    return fields + xxh3_64_digest(fields)[:4:-1]  # big-endian: the low 24 bits, lowest first
+
+
+def build_index(
+    lens: Buffer | array[int], stamps: Buffer | array[int], flags: Buffer, data_offset: int, last_ts: int
+) -> bytes:
+    """See `kernel.build_index`; columns as u32 and u64."""
+    sizes, times, at = memoryview(lens).cast("B").cast("I"), memoryview(stamps).cast("B").cast("Q"), data_offset
+    if not len(sizes) == len(times) == len(flags):
+        raise ValueError(f"{len(sizes)} lens, {len(times)} stamps and {len(flags)} flags")
+    entries: list[bytes] = []
+    for size, ts, own in zip(sizes, times, bytes(flags), strict=True):
+        if at + size > _U32_MAX:
+            raise ValueError(f".data would end at {at + size}, beyond {_U32_MAX}")
+        last_ts = ts if size else last_ts
+        entries.append(_entry(at, size, last_ts, own if size else 0))
+        at += size
+    return b"".join(entries)
+
+
+def parse_index(buffer: Buffer) -> tuple[bytes, bytes, bytes, bytes, int]:
+    """See `kernel.parse_index`; columns as u32, u32, u64."""
+    offsets, lens, stamps, flags, damaged = array("I"), array("I"), array("Q"), bytearray(), -1
+    whole = len(buffer) // _ENTRY_SIZE
+    for number in range(whole):
+        at = number * _ENTRY_SIZE
+        offset, size, ts, own = _ENTRY.unpack_from(buffer, at)
+        if damaged < 0 and _entry(offset, size, ts, own) != bytes(buffer[at : at + _ENTRY_SIZE]):
+            damaged = number
+        offsets.append(offset)
+        lens.append(size)
+        stamps.append(ts)
+        flags.append(own)
+    if damaged < 0 and len(buffer) % _ENTRY_SIZE:
+        damaged = whole
+    return offsets.tobytes(), lens.tobytes(), stamps.tobytes(), bytes(flags), damaged
+
+
+# -- a stored body -----------------------------------------------------------------------------------------------------
+
+_SPACE: Final = b" \t\r\n"
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_SCALAR = re.compile(rb"[^,}\] \t\r\n\"{\[:]+")
+_SPACES = re.compile(rb"[ \t\r\n]*")
+_BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\[\]]', re.DOTALL)
+_Parts: TypeAlias = tuple[bytes, bytes | None, bytes | None, bytes | None]
+
+
+def _split(body: bytes) -> _Parts | None:
+    """The values of `data`, `meta`, `ct` and `h` of a JSON object, as they stand there; None: it is no such object.
+
+    The last one counts where a key comes twice. What is in values is not checked but for its brackets and strings: it
+    was before it was stored.
+    """
+    found: dict[bytes, bytes] = {}
+    at = _behind_spaces(body, 0)
+    if body[at : at + 1] != b"{":
+        return None
+    while True:
+        at = _behind_spaces(body, at + 1)
+        key = _STRING.match(body, at)
+        if key is None:
+            return None
+        at = _behind_spaces(body, key.end())
+        if body[at : at + 1] != b":":
+            return None
+        begin = _behind_spaces(body, at + 1)
+        at = _value_end(body, begin)
+        if at < 0:
+            return None
+        found[key[0][1:-1]] = body[begin:at]
+        at = _behind_spaces(body, at)
+        if body[at : at + 1] != b",":
+            break
+    if body[at : at + 1] != b"}" or _behind_spaces(body, at + 1) != len(body) or b"data" not in found:
+        return None
+    return found[b"data"], found.get(b"meta"), found.get(b"ct"), found.get(b"h")
+
+
+def _behind_spaces(text: bytes, at: int) -> int:
+    match = _SPACES.match(text, at)
+    return match.end() if match else at
+
+
+def _value_end(text: bytes, at: int) -> int:
+    """Where the value that begins there ends; -1: there is none."""
+    opening = text[at : at + 1]
+    if opening == b'"':
+        match = _STRING.match(text, at)
+        return match.end() if match else -1
+    if opening not in (b"{", b"["):
+        match = _SCALAR.match(text, at)
+        return match.end() if match else -1
+    depth = 0
+    for token in _BRACKETS.finditer(text, at):
+        if token[0] in (b"{", b"["):
+            depth += 1
+        elif token[0] in (b"}", b"]"):
+            depth -= 1
+            if not depth:
+                return token.end()
+        elif token[0] == b'"':  # a string without an end
+            return -1
+    return -1
+
+
+class _Map(msgspec.Struct):
+    """A MessagePack body, as `storage.format.binary` describes it."""
+
+    v: bytes | None = None
+    meta: str = ""
+
+
+_map = msgspec.msgpack.Decoder(_Map)
+_OPENING: Final = b"\x81\xd9\x01v\xc6"
+
+
+def _binary_parts(body: bytes) -> tuple[bytes, bytes]:
+    """Value and meta (JSON text, b"" = none)."""
+    if body.startswith(_OPENING) and body[5:9] == struct.pack(">I", max(0, len(body) - 9)):
+        return body[9:], b""
+    try:
+        found = _map.decode(body)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"a body is no record: {error}") from None
+    return found.v or b"", found.meta.encode()
+
+
+def _json_parts(body: bytes) -> tuple[bytes, bytes | None]:
+    """Data and meta as readers of JSON see them. Raises ValueError."""
+    if not body.startswith(b"{"):
+        value, meta = _binary_parts(body)
+        return b'{"$base64":"%b"}' % b64encode(value), meta or None
+    parts = _split(body)
+    if parts is None:
+        raise ValueError("a body is no record")
+    return parts[:2]
+
+
+# -- showing -----------------------------------------------------------------------------------------------------------
+
+#: How bodies end that have nothing behind data and meta: all that is stored for others than readers ends in a digit or
+#: a bracket, and the brace.
+_SURE_ENDS: Final = frozenset(b'"}el')
+_STAMPED = re.compile(rb',"ct":-?[0-9]+}\Z')
+_DUE = re.compile(rb',"deliver_at":[0-9]{1,20}}\Z')
+
+
+def _shown(body: bytes) -> bytes:
+    """The members of a stored body's object as readers see them, and the brace behind them."""
+    if body.startswith(b"{") and len(body) >= 2 and body[-2] in _SURE_ENDS:
+        return body[1:]
+    if not body.startswith(b"{") or b',"h":' in body:
+        data, meta = _json_parts(body)
+        return b'"data":%b%b}' % (data, b"" if meta is None else b',"meta":' + meta)
+    return _DUE.sub(b"}", _STAMPED.sub(b"}", body))[1:]
+
+
+def _members(body: bytes, shape: int) -> bytes:
+    """What a row says behind its labels, the brace included."""
+    if shape & (_META | _DATA | _STORED) == _META | _DATA:
+        return b"," + _shown(body)
+    data, meta = _json_parts(body)
+    text = b""
+    if shape & _STORED:
+        said = b'{"data":%b%b}' % (data, b"" if meta is None else b',"meta":' + meta)
+        text = b"" if said == body else b',"$stored":"%b"' % b64encode(body)
+    if shape & _DATA:
+        text += b',"data":' + data
+    if shape & _META and meta is not None:
+        text += b',"meta":' + meta
+    return text + b"}"
+
+
+def _labels(node: bytes, tag: bytes, tags: bool) -> bytes:
+    text = b',"$node":' + msgspec.json.encode(node.decode()) if node else b""
+    return text + b',"$tag":' + msgspec.json.encode(tag.decode()) if tag and tags else text
+
+
+def render_records(records: Sequence[tuple[int, int, bytes, bytes, bytes]], shape: int) -> bytes:
+    """See `kernel.render_records`."""
+    return b",".join(
+        [
+            b'{"$seq":%d,"$ts":%d%b%b' % (seq, ts, _labels(node, tag, bool(shape & _TAGS)), _members(body, shape))
+            for seq, ts, node, tag, body in records
+        ]
+    )
+
+
+def render_rows(buffer: Buffer, rows: bytes, shape: int) -> bytes:
+    """See `kernel.render_rows`."""
+    return render_records(_records(buffer, rows), shape)
+
+
+def _records(buffer: Buffer, rows: bytes) -> list[tuple[int, int, bytes, bytes, bytes]]:
+    return [(row[2], row[3], *_parts_of(buffer, row)) for row in _checked(buffer, rows)]
+
+
+def render_jobs(
+    records: Sequence[tuple[int, int, bytes, bytes, bytes]],
+    lease_ids: array[int],
+    deadlines: array[int],
+    deliveries: array[int],
+) -> bytes:
+    """See `kernel.render_jobs`; columns as u64."""
+    if not len(records) == len(lease_ids) == len(deadlines) == len(deliveries):
+        raise ValueError(f"{len(records)} records, {len(lease_ids)} lease ids")
+    return b",".join(
+        [
+            b'{"$seq":%d,"lease_id":"lease_%016x","deadline":%d,"$ts":%d%b,"deliveries":%d,%b'
+            % (seq, lease_id, deadline, ts, _labels(node, tag, True), times, _shown(body))
+            for (seq, ts, node, tag, body), lease_id, deadline, times in zip(
+                records, lease_ids, deadlines, deliveries, strict=True
+            )
+        ]
+    )
+
+
+def render_job_rows(
+    buffer: Buffer, rows: bytes, lease_ids: array[int], deadlines: array[int], deliveries: array[int]
+) -> bytes:
+    """See `kernel.render_job_rows`."""
+    return render_jobs(_records(buffer, rows), lease_ids, deadlines, deliveries)
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+_TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+
+
+def check_json(body: Buffer, max_depth: int) -> tuple[int, int, int]:
+    """See `kernel.check_json`."""
+    text, invalid_at = bytes(body), -1
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        invalid_at = error.start
+        text = text[:invalid_at]
+    depth, deepest, deep_at = 0, 0, -1
+    for token in _TOKENS.finditer(text):
+        if token[0] in (b"[", b"{"):
+            depth += 1
+            deepest = max(deepest, depth)
+            if depth > max_depth and deep_at < 0:
+                deep_at = token.start()
+        elif token[0] in (b"]", b"}"):
+            depth = max(0, depth - 1)
+    return deepest, deep_at, invalid_at
+
+
+# -- Kafka -------------------------------------------------------------------------------------------------------------
+
+_BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
+_LOG_OVERHEAD: Final = 12
+_CRC_AT, _ATTRIBUTES_AT = 17, 21
+_LEAST_RECORD: Final = 7
+_I32_END, _I64_END = 1 << 31, 1 << 63
+
+
+class _Reader:
+    """Reads fields one behind the other, none beyond `end`."""
+
+    def __init__(self, data: bytes, at: int, end: int) -> None:
+        self.data, self.at, self.end = data, at, end
+
+    def byte(self) -> int:
+        if self.at >= self.end:
+            raise ValueError("a record ends too early")
+        self.at += 1
+        return self.data[self.at - 1]
+
+    def varint(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value > _U64_MAX:
+                    break
+                return value >> 1 ^ -(value & 1)
+        raise ValueError("a number has more than 64 bits")
+
+    def field(self) -> bytes | None:
+        size = self.varint()
+        if size < 0:
+            return None
+        if size > self.end - self.at:
+            raise ValueError("a field is longer than its record")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+
+def read_kafka(
+    records: Buffer, count: int, max_headers: int
+) -> tuple[list[bytes | None] | None, list[bytes | None], list[list[tuple[str, bytes | None]]] | None, bytes, bytes]:
+    """See `kernel.read_kafka`; deltas as i64."""
+    data = bytes(records)
+    if not 0 <= count <= len(data) // _LEAST_RECORD:
+        raise ValueError(f"{count} records do not fit into {len(data)} bytes")
+    keys, values, headers = list[bytes | None](), list[bytes | None](), list[list[tuple[str, bytes | None]]]()
+    time_deltas, offset_deltas, all_headers, at = array("q"), array("q"), 0, 0
+    for _ in range(count):
+        reader = _Reader(data, at, len(data))
+        length = reader.varint()
+        if not 0 <= length <= reader.end - reader.at:
+            raise ValueError("a record is longer than what is left")
+        reader.end = at = reader.at + length
+        reader.byte()  # attributes: none has a meaning
+        time_deltas.append(reader.varint())
+        offset_deltas.append(reader.varint())
+        keys.append(reader.field())
+        values.append(reader.field())
+        number = reader.varint()
+        if number < 0:
+            raise ValueError("a record has a negative number of headers")
+        all_headers += number
+        if all_headers > max_headers:
+            raise OverflowError(f"the records have more than {max_headers} headers")
+        own: list[tuple[str, bytes | None]] = []
+        for _ in range(number):
+            name = reader.field()
+            if name is None:
+                raise ValueError("a header has no name")
+            own.append((name.decode(), reader.field()))
+        headers.append(own)
+        if reader.at != reader.end:
+            raise ValueError("a record is longer than its fields")
+    if at != len(data):
+        raise ValueError("there are bytes behind the last record")
+    return (
+        keys if any(key is not None for key in keys) else None,
+        values,
+        headers if any(headers) else None,
+        time_deltas.tobytes(),
+        offset_deltas.tobytes(),
+    )
+
+
+def write_kafka(
+    base_offset: int,
+    offset_deltas: array[int],
+    keys: Sequence[Buffer | None] | None,
+    values: Sequence[Buffer | None],
+    headers: Sequence[Sequence[tuple[str, Buffer | None]]] | None,
+    stamps: array[int],
+    leader_epoch: int,
+) -> bytes:
+    """See `kernel.write_kafka`."""
+    count = len(values)
+    for column in (offset_deltas, stamps, keys, headers):
+        if column is not None and len(column) != count:
+            raise ValueError(f"a column has {len(column)} values, there are {count} records")
+    if not count:
+        raise ValueError("a batch has at least one record")
+    if not -_I32_END <= leader_epoch < _I32_END:
+        raise ValueError(f"{leader_epoch} has more than 32 bits")
+    records = bytearray()
+    for number in range(count):
+        body = b"\0" + _varint(stamps[number] - stamps[0]) + _varint(offset_deltas[number])
+        body += _field(None if keys is None else keys[number]) + _field(values[number])
+        own = () if headers is None else headers[number]
+        body += _varint(len(own)) + b"".join([_field(name.encode()) + _field(value) for name, value in own])
+        records += _varint(len(body)) + body
+    length = _BATCH_HEADER.size - _LOG_OVERHEAD + len(records)
+    if length >= _I32_END:
+        raise ValueError("a batch is larger than 2 GiB")
+    batch = bytearray(
+        _BATCH_HEADER.pack(
+            base_offset,
+            length,
+            leader_epoch,
+            2,
+            0,
+            0,
+            offset_deltas[-1],
+            stamps[0],
+            max(stamps),
+            -1,
+            -1,
+            -1,
+            count,
+        )
+    )
+    batch += records
+    struct.pack_into(">I", batch, _CRC_AT, crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
+    return bytes(batch)
+
+
+def _varint(number: int) -> bytes:
+    if not -_I64_END <= number < _I64_END:
+        raise ValueError(f"{number} has more than 64 bits")
+    number = number << 1 if number >= 0 else ~number << 1 | 1
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def _field(field: Buffer | None) -> bytes:
+    return b"\x01" if field is None else _varint(len(field)) + bytes(field)

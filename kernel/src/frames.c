@@ -1,0 +1,422 @@
+/* Frames that are there: verified, grouped, sorted, cut. See kernel.scan, groups, by_topic, measure and cut.
+ *
+ *    log   segment   field                    A frame has frame_len + 4 bytes in both. The checksum, XXH3-64, is over the
+ *    0     0         frame_len u32            bytes from the type on; a segment has no type byte, which counts as 1 there,
+ *    4     -         type u8                  and behind the checksum one byte that says whether the record is deleted.
+ *    5     4         flags u8
+ *    6     5         topic_id u64
+ *    14    13        seq u64
+ *    22    21        ts u64
+ *    30    29        node_len u16
+ *    32    31        tag_len u16
+ *    34    33        data_len u32
+ *    38    37        node, tag, data; checksum u64
+ */
+#include "kernel.h"
+
+#include <stdlib.h>
+
+/* The numbers of kernel.REASONS. */
+enum { END, SHORT, ZERO, LENGTH, CHECKSUM, DELETE, OTHER, FULL };
+
+typedef struct {
+    const uint8_t *bytes;
+    size_t start, stop;
+    uint64_t max_frames, max_bytes; /* UINT64_MAX: any number */
+    bool segment, verify, of_topic, in_order;
+    uint64_t topic_id, first_seq;
+} Query;
+
+/* The frame at `at`, as far as its lengths go. END: it is whole. Nothing at or behind `stop` is read. */
+static int read_lengths(const Query *query, size_t at, Row *row)
+{
+    size_t left = query->stop - at;
+    if (left < OVERHEAD) return SHORT;
+    const uint8_t *frame = query->bytes + at, *lengths = frame + (query->segment ? 29 : 30);
+    row->node_len = load16(lengths);
+    row->tag_len = load16(lengths + 2);
+    row->data_len = load32(lengths + 4);
+    uint64_t length = load32(frame), size = (uint64_t)OVERHEAD + row->node_len + row->tag_len + row->data_len;
+    if (length + 4 != size) return length ? LENGTH : ZERO;
+    if (size > left) return SHORT;
+    if (size > UINT32_MAX) return LENGTH;
+    row->size = (uint32_t)size;
+    return END;
+}
+
+/* The whole frame at `at`: its other fields, and whether they are what was written. */
+static int read_frame(const Query *query, size_t at, Row *row)
+{
+    const uint8_t *frame = query->bytes + at, *fields = frame + (query->segment ? 4 : 5);
+    row->offset = at;
+    row->type = query->segment ? TYPE_APPEND : frame[4];
+    row->flags = fields[0];
+    row->topic_id = load64(fields + 1);
+    row->seq = load64(fields + 9);
+    row->ts = load64(fields + 17);
+    row->header_len = query->segment ? SEGMENT_HEADER : LOG_HEADER;
+    row->delete_byte = query->segment ? frame[row->size - 1] : LIVE;
+    if (query->verify) {
+        size_t sum_at = row->size - 8 - (query->segment ? 1 : 0);
+        uint64_t sum = query->segment ? xxh3_64_first(frame + 3, sum_at - 3, TYPE_APPEND) : xxh3_64(frame + 4, sum_at - 4);
+        if (sum != load64(frame + sum_at)) return CHECKSUM;
+    }
+    return row->delete_byte == LIVE || row->delete_byte == DELETED ? END : DELETE;
+}
+
+/* How many frames there can be at most: lengths alone are looked at. */
+static size_t count_frames(const Query *query)
+{
+    size_t found = 0, at = query->start;
+    Row row;
+    while (at < query->stop && found < query->max_frames && read_lengths(query, at, &row) == END) {
+        at += row.size;
+        found++;
+    }
+    return found;
+}
+
+static int scan_frames(const Query *query, size_t most, Out *out, size_t *end)
+{
+    size_t at = query->start, found = 0;
+    uint64_t total = 0; /* bytes of bodies: never more than the buffer has */
+    Row row;
+    int reason = END;
+    while (at < query->stop) {
+        if (found >= query->max_frames) { reason = FULL; break; }
+        if ((reason = read_lengths(query, at, &row)) != END) break;
+        /* `most` frames were counted: more can be there only if the bytes have changed since. */
+        if (found >= most || (found && total + row.data_len > query->max_bytes)) { reason = FULL; break; }
+        if ((reason = read_frame(query, at, &row)) != END) break;
+        if ((query->of_topic && row.topic_id != query->topic_id)
+            || (query->in_order && (row.type != TYPE_APPEND || row.seq != query->first_seq + found))) {
+            reason = OTHER;
+            break;
+        }
+        out_bytes(out, &row, ROW_SIZE);
+        total += row.data_len;
+        at += row.size;
+        found++;
+    }
+    *end = at;
+    return reason;
+}
+
+static bool optional_number(PyObject *object, bool *given, uint64_t *number)
+{
+    *given = object != Py_None;
+    return !*given || number_of(object, UINT64_MAX, number);
+}
+
+/* (buffer, kind, start, stop, max_frames, max_bytes, verify, topic_id, first_seq) -> (rows, end, reason) */
+KERNEL_FUNCTION(kernel_scan)
+{
+    (void)module;
+    uint64_t kind, start, stop, max_frames, max_bytes;
+    Query query = {0};
+    Held held;
+    if (!takes("scan", count, 9) || !number_of(args[1], UINT64_MAX, &kind) || !number_of(args[4], PY_SSIZE_T_MAX, &max_frames)
+        || !number_of(args[5], PY_SSIZE_T_MAX, &max_bytes) || !optional_number(args[7], &query.of_topic, &query.topic_id)
+        || !optional_number(args[8], &query.in_order, &query.first_seq))
+        return NULL;
+    int verify = PyObject_IsTrue(args[6]);
+    if (verify < 0 || !hold(args[0], &held)) return NULL;
+    if (!number_of(args[2], held.piece.size, &start) || !number_of(args[3], held.piece.size, &stop) || start > stop || kind > 1) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "[%R, %R) of %zu bytes, frames of kind %R", args[2], args[3], held.piece.size, args[1]);
+        let_go(&held);
+        return NULL;
+    }
+    query.bytes = held.piece.at;
+    query.start = (size_t)start;
+    query.stop = (size_t)stop;
+    query.max_frames = max_frames ? max_frames : UINT64_MAX;
+    query.max_bytes = max_bytes ? max_bytes : UINT64_MAX;
+    query.segment = kind == 1;
+    query.verify = verify;
+    size_t most = count_frames(&query), end = 0;
+    Out out;
+    PyObject *rows = most > PY_SSIZE_T_MAX / ROW_SIZE ? PyErr_NoMemory() : new_bytes(most * ROW_SIZE, &out);
+    if (rows == NULL) {
+        let_go(&held);
+        return NULL;
+    }
+    PyThreadState *released = query.stop - query.start >= RELEASE_BYTES ? PyEval_SaveThread() : NULL;
+    int reason = scan_frames(&query, most, &out, &end);
+    if (released) PyEval_RestoreThread(released);
+    let_go(&held);
+    if ((rows = cut_bytes(rows, &out)) == NULL) return NULL;
+    return Py_BuildValue("(Nni)", rows, (Py_ssize_t)end, reason);
+}
+
+/* -- groups -------------------------------------------------------------------------------------------------------- */
+
+enum { CONTROL, BATCHED, ALONE };
+
+static bool add_group(PyObject *list, size_t first, size_t end, int kind)
+{
+    PyObject *group = Py_BuildValue("(nni)", (Py_ssize_t)first, (Py_ssize_t)end, kind);
+    if (group == NULL) return false;
+    int failed = PyList_Append(list, group);
+    Py_DECREF(group);
+    return !failed;
+}
+
+/* (rows, inside) -> [(first, end, kind)] */
+KERNEL_FUNCTION(kernel_groups)
+{
+    (void)module;
+    Held rows;
+    if (!takes("groups", count, 2)) return NULL;
+    int inside = PyObject_IsTrue(args[1]);
+    if (inside < 0 || !hold_rows(args[0], &rows)) return NULL;
+    PyObject *found = PyList_New(0);
+    size_t first = 0, number = 0, all = row_count(rows.piece);
+    int kind_before = -1;
+    Row row, before = {0};
+    for (; found && number < all; number++) {
+        row = row_at(rows.piece, number);
+        int more = row.flags & FLAG_MORE, kind = row.type != TYPE_APPEND ? CONTROL : inside || more ? BATCHED : ALONE;
+        bool goes_on = kind == kind_before
+                       && (kind == ALONE || (kind == BATCHED && inside && row.topic_id == before.topic_id && row.ts == before.ts
+                                             && row.seq - 1 == before.seq && row.seq != 0));
+        if (!goes_on) {
+            if (number && !add_group(found, first, number, kind_before)) Py_CLEAR(found);
+            first = number;
+        }
+        kind_before = kind;
+        before = row;
+        inside = more;
+    }
+    if (found && all && !add_group(found, first, all, kind_before)) Py_CLEAR(found);
+    let_go(&rows);
+    return found;
+}
+
+/* -- topics -------------------------------------------------------------------------------------------------------- */
+
+/* A list of consecutive seqs of a topic; `open` says whether it is the one of its topic that may go on. */
+typedef struct {
+    size_t rows, filled;
+    PyObject *bytes;
+} List;
+
+typedef struct {
+    uint64_t topic_id, last_seq;
+    size_t list;
+    bool used;
+} Slot;
+
+static inline size_t hash_topic(uint64_t topic_id, size_t mask)
+{
+    return (size_t)((topic_id * 0x9E3779B97F4A7C15ULL) >> 32) & mask;
+}
+
+/* Which list each row is in; how many lists there are. */
+static size_t assign_lists(Piece rows, Slot *slots, size_t mask, size_t *list_of, List *lists)
+{
+    size_t all = row_count(rows), found = 0;
+    for (size_t number = 0; number < all; number++) {
+        Row row = row_at(rows, number);
+        size_t at = hash_topic(row.topic_id, mask);
+        while (slots[at].used && slots[at].topic_id != row.topic_id) at = (at + 1) & mask;
+        Slot *slot = slots + at;
+        if (!slot->used || row.seq == 0 || slot->last_seq != row.seq - 1) {
+            slot->used = true;
+            slot->topic_id = row.topic_id;
+            slot->list = found++;
+        }
+        slot->last_seq = row.seq;
+        list_of[number] = slot->list;
+        lists[slot->list].rows++;
+    }
+    return found;
+}
+
+static PyObject *fill_lists(Piece rows, const size_t *list_of, List *lists, size_t found)
+{
+    PyObject *result = PyList_New((Py_ssize_t)found);
+    for (size_t number = 0; result && number < found; number++) {
+        lists[number].bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(lists[number].rows * ROW_SIZE));
+        if (lists[number].bytes == NULL || PyList_SetItem(result, (Py_ssize_t)number, lists[number].bytes)) Py_CLEAR(result);
+    }
+    for (size_t number = 0, all = row_count(rows); result && number < all; number++) {
+        List *list = lists + list_of[number];
+        memcpy(PyBytes_AsString(list->bytes) + list->filled++ * ROW_SIZE, rows.at + number * ROW_SIZE, ROW_SIZE);
+    }
+    return result;
+}
+
+/* (rows) -> [rows of each list] */
+KERNEL_FUNCTION(kernel_by_topic)
+{
+    (void)module;
+    Held rows;
+    if (!takes("by_topic", count, 1) || !hold_rows(args[0], &rows)) return NULL;
+    size_t all = row_count(rows.piece), mask = 15;
+    while (mask < 2 * all) mask = mask * 2 + 1;
+    Slot *slots = calloc(mask + 1, sizeof(Slot));
+    List *lists = calloc(all + 1, sizeof(List));
+    size_t *list_of = calloc(all + 1, sizeof(size_t));
+    PyObject *result = NULL;
+    if (slots && lists && list_of) {
+        size_t found = assign_lists(rows.piece, slots, mask, list_of, lists);
+        result = fill_lists(rows.piece, list_of, lists, found);
+    } else {
+        PyErr_NoMemory();
+    }
+    free(slots);
+    free(lists);
+    free(list_of);
+    let_go(&rows);
+    return result;
+}
+
+/* -- bodies -------------------------------------------------------------------------------------------------------- */
+
+enum { PLAIN_OVERHEAD = 9 }; /* {"data":} */
+
+#define META_KEY ",\"meta\":"
+#define DELIVER_AT_KEY ",\"deliver_at\":"
+#define CT_KEY ",\"ct\":"
+#define H_KEY ",\"h\":"
+
+/* Bytes that a body counts for; -1: it is no record. */
+static int64_t payload_of(Piece body)
+{
+    if (body.size == 0) return -1;
+    if (body.at[0] != '{') return body.size < PLAIN_OVERHEAD ? 0 : (int64_t)body.size - PLAIN_OVERHEAD;
+    if (!has_key(body, META_KEY) && !has_key(body, DELIVER_AT_KEY))
+        return body.size < PLAIN_OVERHEAD ? -1 : (int64_t)body.size - PLAIN_OVERHEAD;
+    Parts parts;
+    if (!split_object(body, &parts)) return -1;
+    size_t size = parts.data.size + parts.meta.size;
+    if (parts.ct.size) size += sizeof(CT_KEY) - 1 + parts.ct.size;
+    if (parts.h.size) size += sizeof(H_KEY) - 1 + parts.h.size;
+    return (int64_t)size;
+}
+
+/* The digits of a deliver_at that ends a body; empty: it has none. */
+static Piece deliver_at_of(Piece body)
+{
+    const size_t key = sizeof(DELIVER_AT_KEY) - 1;
+    if (body.size < key + 2 || body.at[0] != '{') return piece_of(NULL, 0);
+    size_t from = body.size > key + 21 ? body.size - key - 21 : 0, at = SIZE_MAX;
+    for (size_t next = from; (next = find_key(body, next, DELIVER_AT_KEY, key)) != SIZE_MAX; next++) at = next;
+    if (at == SIZE_MAX || at + key + 1 >= body.size) return piece_of(NULL, 0);
+    Piece digits = piece_of(body.at + at + key, body.size - at - key - 1);
+    for (size_t digit = 0; digit < digits.size; digit++) {
+        if (digits.at[digit] < '0' || digits.at[digit] > '9') return piece_of(NULL, 0);
+    }
+    return digits;
+}
+
+static bool add_delayed(PyObject *list, size_t row, Piece digits)
+{
+    char text[24];
+    if (digits.size >= sizeof text) return true;
+    memcpy(text, digits.at, digits.size);
+    text[digits.size] = 0;
+    PyObject *time = PyLong_FromString(text, NULL, 10);
+    if (time == NULL) return false;
+    int counts = PyObject_IsTrue(time);
+    PyObject *pair = counts > 0 ? Py_BuildValue("(nO)", (Py_ssize_t)row, time) : NULL;
+    Py_DECREF(time);
+    if (counts == 0) return true;
+    if (pair == NULL) return false;
+    int failed = PyList_Append(list, pair);
+    Py_DECREF(pair);
+    return !failed;
+}
+
+/* The payload of every row; the first row that is no record (`bad`); how many rows may have a deliver_at. */
+static size_t measure_rows(Piece rows, const uint8_t *buffer, Out *out, Py_ssize_t *bad)
+{
+    size_t delayed = 0;
+    for (size_t number = 0, all = row_count(rows); number < all; number++) {
+        Row row = row_at(rows, number);
+        Piece body = row_body(&row, buffer);
+        int64_t payload = payload_of(body);
+        if (payload < 0) {
+            payload = body.size < PLAIN_OVERHEAD ? 0 : (int64_t)body.size - PLAIN_OVERHEAD;
+            if (*bad < 0) *bad = (Py_ssize_t)number;
+        }
+        uint32_t counted = (uint32_t)payload;
+        out_bytes(out, &counted, 4);
+        delayed += deliver_at_of(body).size != 0;
+    }
+    return delayed;
+}
+
+static PyObject *list_delayed(Piece rows, const uint8_t *buffer, size_t left)
+{
+    PyObject *list = PyList_New(0);
+    for (size_t number = 0, all = row_count(rows); list && left && number < all; number++) {
+        Row row = row_at(rows, number);
+        Piece digits = deliver_at_of(row_body(&row, buffer));
+        if (digits.size == 0) continue;
+        left--;
+        if (!add_delayed(list, number, digits)) Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* (buffer, rows) -> (payloads, [(row, deliver_at)], bad) */
+KERNEL_FUNCTION(kernel_measure)
+{
+    (void)module;
+    Held held, rows;
+    if (!takes("measure", count, 2) || !hold(args[0], &held)) return NULL;
+    if (!hold_rows(args[1], &rows)) {
+        let_go(&held);
+        return NULL;
+    }
+    Py_ssize_t bad = -1;
+    Out out;
+    PyObject *payloads = rows_fit(rows.piece, held.piece.size) ? new_bytes(4 * row_count(rows.piece), &out) : NULL, *delayed = NULL;
+    if (payloads) {
+        /* What is large is what there is to do: a few rows of a large buffer are done before the lock is back. */
+        PyThreadState *released = rows.piece.size >= RELEASE_BYTES ? PyEval_SaveThread() : NULL;
+        size_t found = measure_rows(rows.piece, held.piece.at, &out, &bad);
+        if (released) PyEval_RestoreThread(released);
+        delayed = list_delayed(rows.piece, held.piece.at, found);
+    }
+    let_go(&held);
+    let_go(&rows);
+    if (delayed == NULL) {
+        Py_XDECREF(payloads);
+        return NULL;
+    }
+    return Py_BuildValue("(NNn)", payloads, delayed, bad);
+}
+
+/* (buffer, rows, part) -> [bytes] */
+KERNEL_FUNCTION(kernel_cut)
+{
+    (void)module;
+    uint64_t part;
+    Held held, rows;
+    if (!takes("cut", count, 3)) return NULL;
+    if (!number_of(args[2], 2, &part)) {
+        PyErr_Clear();
+        return PyErr_Format(PyExc_ValueError, "a frame has no part %R", args[2]);
+    }
+    if (!hold(args[0], &held)) return NULL;
+    if (!hold_rows(args[1], &rows)) {
+        let_go(&held);
+        return NULL;
+    }
+    size_t all = row_count(rows.piece);
+    PyObject *found = rows_fit(rows.piece, held.piece.size) ? PyList_New((Py_ssize_t)all) : NULL;
+    for (size_t number = 0; found && number < all; number++) {
+        Row row = row_at(rows.piece, number);
+        Piece piece = part == 0   ? row_node(&row, held.piece.at)
+                      : part == 1 ? row_tag(&row, held.piece.at)
+                                  : row_body(&row, held.piece.at);
+        PyObject *bytes = PyBytes_FromStringAndSize((const char *)piece.at, (Py_ssize_t)piece.size);
+        if (bytes == NULL || PyList_SetItem(found, (Py_ssize_t)number, bytes)) Py_CLEAR(found);
+    }
+    let_go(&held);
+    let_go(&rows);
+    return found;
+}

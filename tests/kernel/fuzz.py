@@ -1,0 +1,208 @@
+"""Mutated inputs for the compiled kernel, built with sanitizers, whose results are compared with its twin's.
+
+    python -m tests.kernel.fuzz LIBRARY SECONDS [SEED]
+
+Replays the inputs of tests/kernel/corpus, and then changes them for so long. An input is what a target takes; its file
+is named after the target. Frames get their lengths and checksums set right again half the time, so that what lies
+behind the checksum is reached too. Prints the inputs tried. A result that differs, or what a sanitizer finds, ends it;
+the input is then in the file `fuzz-failure.bin` of the current folder.
+
+Started by `test_fuzz.py`, which preloads the sanitizer. Buffers are arrays: their memory ends exactly where they do.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import kernel
+from kernel import Header, Kind, plain
+from kernel.columns import ROW_SIZE, Columns
+from tests.kernel.build import load
+from tests.kernel.conftest import serve
+
+CORPUS: Final = Path(__file__).parent / "corpus"
+MAX_BYTES: Final = 1 << 12
+_INTERESTING: Final = (0, 1, 0x7F, 0x80, 0xFF, 0xD5, 0xD9, 0xC6, 0x22, 0x5C, 0x7B, 0x7D, 0x5B, 0x5D, 0x2C)
+_WORDS: Final = (b"\xff\xff\xff\xff", b"\0\0\0\0", b"\xff\xff", b'"data":', b',"h":', b',"deliver_at":', b',"ct":')
+Buffer = Any
+
+
+def _frames(kind: Kind) -> Callable[[Buffer, random.Random], Any]:
+    def target(buffer: Buffer, choice: random.Random) -> Any:
+        size = len(buffer)
+        start = choice.choice((0, 0, choice.randrange(size + 1)))
+        stop = choice.choice((size, size, choice.randrange(start, size + 1)))
+        options = {
+            "max_frames": choice.choice((0, 0, 1, 3)),
+            "max_bytes": choice.choice((0, 0, 10, 100)),
+            "verify": choice.random() < 0.5,
+            "first_seq": choice.choice((None, 100)),
+        }
+        found = kernel.scan(buffer, kind, start, stop, **options)
+        columns = found.columns
+        results: list[Any] = [found, kernel.groups(columns), [each.rows for each in kernel.by_topic(columns)]]
+        results += [attempt(kernel.measure, buffer, columns)]
+        results += [attempt(kernel.cut, buffer, columns, part) for part in range(3)]
+        results += [attempt(kernel.render_rows, buffer, columns, shape) for shape in (6, 7, 15, 2)]
+        results += [attempt(kernel.render_job_rows, buffer, columns, range(len(columns)), 1, 2)]
+        results += [attempt(kernel.encode_copies, buffer, columns, Header(1, 2, 3, b"", 32))]
+        dead = bytes(choice.random() < 0.3 for _ in range(len(columns)))
+        results += [attempt(_to_segment, buffer, columns, choice.choice((None, dead)))]
+        return results
+
+    return target
+
+
+def _to_segment(buffer: Buffer, columns: Columns, dead: bytes | None) -> Any:
+    seqs = columns.seqs
+    return kernel.to_segment(buffer, columns, next_seq=max(0, seqs[0] - 2) if seqs else 0, dead=dead)
+
+
+def _rows(buffer: Buffer, choice: random.Random) -> Any:
+    """Rows that no scan has made, over a buffer of a few bytes."""
+    columns = Columns(bytes(buffer)[: len(buffer) // ROW_SIZE * ROW_SIZE])
+    results = [attempt(call, buffer, columns) for call in (kernel.measure, kernel.render_rows, _copies)]
+    return [*results, attempt(kernel.cut, buffer, columns, 2), attempt(_to_segment, buffer, columns, None)]
+
+
+def _copies(buffer: Buffer, columns: Columns) -> Any:
+    return kernel.encode_copies(buffer, columns, Header(1, 2, 3, b"", 0))
+
+
+def _body(buffer: Buffer, choice: random.Random) -> Any:
+    body = bytes(buffer)
+    results = [attempt(kernel.render_records, [(1, 2, body[:5], b"", body)], shape) for shape in (6, 2, 15)]
+    log, _ = kernel.encode_appends([buffer], None, None, Header(1, 2, 3, b"", 0), body=2)
+    return [*results, attempt(kernel.measure, array("B", log), kernel.scan(log).columns)]
+
+
+def _index(buffer: Buffer, choice: random.Random) -> Any:
+    return kernel.parse_index(buffer)
+
+
+def _json(buffer: Buffer, choice: random.Random) -> Any:
+    return kernel.check_json(buffer, choice.choice((0, 3, 256)))
+
+
+def _kafka(buffer: Buffer, choice: random.Random) -> Any:
+    return attempt(kernel.read_kafka, buffer, choice.choice((1, 2, 3)), max_headers=choice.choice((2, 1 << 20)))
+
+
+def _checksum(buffer: Buffer, choice: random.Random) -> Any:
+    return kernel.checksum(buffer), kernel.crc32c(buffer)
+
+
+TARGETS: Final[dict[str, Callable[[Buffer, random.Random], Any]]] = {
+    "log": _frames(Kind.LOG),
+    "segment": _frames(Kind.SEGMENT),
+    "rows": _rows,
+    "body": _body,
+    "index": _index,
+    "json": _json,
+    "kafka": _kafka,
+    "checksum": _checksum,
+}
+
+
+def attempt(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """What it gives, or that it refuses; the words of a refusal may differ."""
+    try:
+        return call(*arguments, **options)
+    except (ValueError, OverflowError):
+        return "refused"
+
+
+def mutated(content: bytes, others: list[bytes], choice: random.Random) -> bytes:
+    """Another input, of at most MAX_BYTES."""
+    changed = bytearray(content)
+    for _ in range(choice.choice((1, 1, 2, 4))):
+        at = choice.randrange(len(changed) + 1)
+        way = choice.randrange(7)
+        if way == 0 and changed:
+            changed[at % len(changed)] ^= 1 << choice.randrange(8)
+        elif way == 1 and changed:
+            changed[at % len(changed)] = choice.choice(_INTERESTING)
+        elif way == 2:
+            del changed[at : at + choice.choice((1, 2, 8, 64))]
+        elif way == 3:
+            changed[at:at] = choice.randbytes(choice.choice((1, 2, 8, 40)))
+        elif way == 4:
+            word = choice.choice(_WORDS)
+            changed[at : at + len(word)] = word
+        elif way == 5:
+            other = choice.choice(others)
+            start = choice.randrange(len(other) + 1)
+            changed[at:] = other[start:]
+        else:
+            del changed[at:]
+    return bytes(changed[:MAX_BYTES])
+
+
+def repaired(content: bytes, kind: Kind) -> bytes:
+    """The frames with lengths and checksums that fit, as far as the lengths in their headers lead."""
+    changed, at, header = bytearray(content), 0, 37 if kind else 38
+    while len(changed) - at >= 46:
+        node_len, tag_len, data_len = struct.unpack_from("<HHI", changed, at + header - 8)
+        size = 46 + node_len + tag_len + data_len
+        if size > len(changed) - at:
+            node_len = tag_len = 0
+            data_len = len(changed) - at - 46
+            struct.pack_into("<HHI", changed, at + header - 8, node_len, tag_len, data_len)
+            size = len(changed) - at
+        struct.pack_into("<I", changed, at, size - 4)
+        end = at + size - (9 if kind else 8)
+        covered = (b"\1" if kind else b"") + bytes(changed[at + 4 : end])
+        struct.pack_into("<Q", changed, end, plain.checksum(covered))
+        at += size
+    return bytes(changed)
+
+
+def inputs() -> list[tuple[str, bytes]]:
+    """(target, input) of the corpus."""
+    return [(path.name.partition("-")[0], path.read_bytes()) for path in sorted(CORPUS.glob("*.bin"))]
+
+
+def run_one(target: str, content: bytes, seed: int, compiled: Any) -> None:
+    """Both twins on one input. Raises AssertionError where they differ."""
+    results: list[Any] = []
+    for code in (compiled, plain):
+        serve(code)
+        results.append(TARGETS[target](array("B", content), random.Random(seed)))
+    assert results[0] == results[1], f"{target}: the twins differ: {results}"
+
+
+def main() -> None:
+    library, seconds, seed = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0
+    compiled, choice, corpus = load(library), random.Random(seed), inputs()
+    failure, tried = Path("fuzz-failure.bin"), 0
+    end = time.monotonic() + seconds
+    queue = [*corpus]
+    while queue or time.monotonic() < end:
+        if queue:
+            target, content = queue.pop()
+        else:
+            target, content = choice.choice(corpus)
+            others = [other for name, other in corpus if name == target]
+            content = mutated(content, others, choice)
+            if target in ("log", "segment") and choice.random() < 0.5:
+                content = repaired(content, Kind.SEGMENT if target == "segment" else Kind.LOG)
+        failure.write_bytes(content) if tried % 64 == 0 else None
+        try:
+            run_one(target, content, seed + tried, compiled)
+        except BaseException:
+            failure.write_bytes(content)
+            raise
+        tried += 1
+    failure.unlink(missing_ok=True)
+    print(tried)
+
+
+if __name__ == "__main__":
+    main()

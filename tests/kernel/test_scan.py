@@ -1,0 +1,251 @@
+"""Verifying frames: what is valid is found, what is not is never taken, and nothing outside the range is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kernel
+from kernel import GroupKind, Header, Kind
+from storage.format import segment_frame, wal_frame
+from storage.format.record import delivered_at, payload_size
+from tests.kernel.samples import Sample, batches, encoded, headers, log_of
+
+pytestmark = pytest.mark.usefixtures("twin")
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden/v1"
+HEADER = Header(7, 100, 1_700_000_000_000, b"n1", 4)
+BATCH = [
+    Sample(b'{"a":1}', tag=b"t"),
+    Sample(b"2", meta=b"3"),
+    Sample(b"\x00\xff", kind=1),
+    Sample(b'"x"', deliver_at=9),
+]
+
+
+def segment_of(log: bytes) -> bytes:
+    """The same frames in a segment, by the format's codec."""
+    columns = kernel.scan(log).columns
+    pairs = zip(columns.offsets, columns.sizes, strict=True)
+    return b"".join(segment_frame.from_wal(log, offset, size) for offset, size in pairs)
+
+
+@given(batches, headers)
+def test_all_frames_of_the_log_are_found(batch: list[Sample], header: Header) -> None:
+    log = log_of(batch, header)
+    found = kernel.scan(log)
+    assert (found.end, found.reason) == (len(log), "")
+    columns = found.columns
+    names = (columns.offsets, columns.types, columns.flags, columns.topic_ids, columns.seqs, columns.stamps)
+    lengths = (columns.node_lens, columns.tag_lens, columns.data_lens)
+    frames, at = list[tuple[int, ...]](), 0
+    while at < len(log):
+        one = wal_frame.decode(log, at)
+        frames.append((at, one.type, one.flags, *one[2:5], len(one.node), len(one.tag), len(one.data)))
+        at += one.size
+    assert [*zip(*names, *lengths, strict=True)] == frames
+    assert sum(columns.sizes) == columns.end == len(log)
+    assert kernel.cut(log, columns, kernel.Part.BODY) == [sample.body for sample in batch]
+    assert kernel.cut(log, columns, kernel.Part.TAG) == [sample.tag or b"" for sample in batch]
+    assert kernel.cut(log, columns, kernel.Part.NODE) == [sample.node or header.node for sample in batch]
+    bodies = zip(columns.data_offsets, columns.data_lens, strict=True)
+    assert [log[at : at + size] for at, size in bodies] == [sample.body for sample in batch]
+
+
+@given(batches, headers)
+def test_all_frames_of_a_segment_are_found(batch: list[Sample], header: Header) -> None:
+    data = bytearray(segment_of(log_of(batch, header)))
+    columns = kernel.scan(data, Kind.SEGMENT).columns
+    data[columns.sizes[0] - 1] = segment_frame.DELETED
+    found = kernel.scan(data, Kind.SEGMENT)
+    assert (found.end, found.reason, len(found.columns)) == (len(data), "", len(batch))
+    assert found.columns.delete_bytes == bytes([segment_frame.DELETED]) + bytes(len(batch) - 1)
+    assert kernel.cut(data, found.columns, kernel.Part.BODY) == [sample.body for sample in batch]
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("frame-*.bin")), ids=lambda path: path.name)
+def test_golden_frames_of_the_log(path: Path) -> None:
+    content = path.read_bytes()
+    found = kernel.scan(content)
+    assert (found.end, found.reason) == (len(content), "")
+    frame = wal_frame.decode(content)
+    _, topic_id, seq, ts, size, data_len, node_len, tag_len, type_, flags, _, _ = found.columns.row(0)
+    assert (type_, flags, topic_id, seq, ts, size) == (*frame[:5], frame.size)
+    assert (node_len, tag_len, data_len) == (len(frame.node), len(frame.tag), len(frame.data))
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_change_of_any_byte_is_never_taken_for_a_record(kind: Kind) -> None:
+    log = log_of(BATCH, HEADER)
+    content = log if kind == Kind.LOG else segment_of(log)
+    whole = kernel.scan(content, kind).columns
+    delete_bytes = {offset + size - 1 for offset, size in zip(whole.offsets, whole.sizes, strict=True)}
+    changed = bytearray(content)
+    for at in range(len(content)):
+        number = next(index for index, offset in enumerate([*whole.offsets, len(content)]) if offset > at) - 1
+        for mask in (0x01, 0x80, 0xFF, segment_frame.DELETED):
+            changed[at] ^= mask
+            found = kernel.scan(changed, kind)
+            changed[at] ^= mask
+            if kind == Kind.SEGMENT and at in delete_bytes and mask == segment_frame.DELETED:
+                assert found.reason == ""
+                continue
+            assert found.reason != ""
+            assert (found.end, found.columns) == (whole.offsets[number], whole.between(0, number))
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_range_that_ends_within_a_frame_ends_in_front_of_it(kind: Kind) -> None:
+    log = log_of(BATCH, HEADER)
+    content = log if kind == Kind.LOG else segment_of(log)
+    whole = kernel.scan(content, kind).columns
+    ends = [*whole.offsets, len(content)]
+    for stop in range(len(content) + 1):
+        last = max(end for end in ends if end <= stop)
+        for found in (kernel.scan(content, kind, 0, stop), kernel.scan(content[:stop], kind)):
+            assert (found.end, found.reason) == (last, "" if last == stop else "short")
+            assert found.columns == whole.between(0, ends.index(last))
+
+
+@given(st.binary(max_size=400), st.sampled_from(list(Kind)))
+def test_arbitrary_bytes_are_no_frames(content: bytes, kind: Kind) -> None:
+    found = kernel.scan(content, kind)
+    assert len(found.columns) == 0
+    assert found.reason in ("", "short", "zero", "length", "checksum")
+
+
+def test_each_reason_is_given() -> None:
+    log = log_of(BATCH, HEADER)
+    data = bytearray(segment_of(log))
+    assert kernel.scan(b"").reason == ""
+    assert kernel.scan(bytes(100)).reason == "zero"
+    assert kernel.scan(b"\x01" * 100).reason == "length"
+    assert kernel.scan(log + bytes(45)).reason == "short"
+    assert kernel.scan(log[:4] + b"\x02" + log[5:]).reason == "checksum"
+    data[kernel.scan(data, Kind.SEGMENT).columns.sizes[0] - 1] = 1
+    assert kernel.scan(data, Kind.SEGMENT).reason == "delete"
+
+
+def test_a_length_of_four_gigabytes_does_not_wrap() -> None:
+    fields = (1, 0, 0, 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF)
+    sums = 42 + 0xFFFF + 0xFFFF + 0xFFFFFFFF
+    for length in (sums & 0xFFFFFFFF, 0xFFFFFFFF, (sums & 0xFFFFFFFF) + 4):
+        content = wal_frame.HEADER.pack(length, *fields) + bytes(200)
+        assert (kernel.scan(content).end, kernel.scan(content).reason) == (0, "length")
+    content = wal_frame.HEADER.pack(0xFFFFFFFF, 1, 0, 0, 0, 0, 0, 0, 0xFFFFFFFF - 42) + bytes(200)
+    assert kernel.scan(content).reason == "short"
+
+
+def test_unverified_frames_are_still_measured() -> None:
+    log = bytearray(log_of(BATCH, HEADER))
+    log[60] ^= 1
+    assert kernel.scan(log).reason == "checksum"
+    assert len(kernel.scan(log, verify=False).columns) == len(BATCH)
+    log[0] ^= 1
+    assert kernel.scan(log, verify=False).reason == "length"
+
+
+def test_limits_end_a_scan_behind_at_least_one_frame() -> None:
+    log = log_of(BATCH, HEADER)
+    sizes = [len(sample.body) for sample in BATCH]
+    assert len(kernel.scan(log, max_frames=2).columns) == 2
+    assert kernel.scan(log, max_frames=2).reason == "full"
+    assert kernel.scan(log, max_frames=len(BATCH)).reason == ""
+    assert len(kernel.scan(log, max_bytes=1).columns) == 1
+    assert len(kernel.scan(log, max_bytes=sizes[0] + sizes[1]).columns) == 2
+    assert len(kernel.scan(log, max_bytes=sizes[0] + sizes[1] - 1).columns) == 1
+    # Nothing is said of what stands behind a limit.
+    assert kernel.scan(log[: kernel.scan(log).columns.sizes[0]] + b"\x01" * 99, max_frames=1).reason == "full"
+
+
+def test_frames_of_others_end_a_scan() -> None:
+    log = log_of(BATCH, HEADER)
+    assert kernel.scan(log, topic_id=7, first_seq=100).reason == ""
+    assert kernel.scan(log, topic_id=8).reason == "other"
+    assert kernel.scan(log, first_seq=101).reason == "other"
+    jump = log + log_of(BATCH, HEADER._replace(first_seq=200))
+    found = kernel.scan(jump, first_seq=100)
+    assert (len(found.columns), found.reason) == (len(BATCH), "other")
+    control = wal_frame.encode(wal_frame.FrameType.DELETE, 0, 7, 100, 1)
+    assert kernel.scan(control, first_seq=100).reason == "other"
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 5), (6, 5), (0, 101), (101, 101)])
+def test_a_range_outside_the_buffer_is_refused(start: int, stop: int) -> None:
+    with pytest.raises(ValueError, match="100 bytes"):
+        kernel.scan(bytes(100), Kind.LOG, start, stop)
+
+
+@pytest.mark.parametrize("seqs", [[100, 101, 102], [100, 102, 103]])
+def test_groups_of_batches_end_where_the_order_does(seqs: list[int]) -> None:
+    frames = [log_of([Sample(b"1")], HEADER._replace(first_seq=seq, flags=8)) for seq in seqs]
+    columns = kernel.scan(b"".join(frames)).columns
+    groups = kernel.groups(columns, inside=True)
+    assert {kind for _, _, kind in groups} == {GroupKind.BATCHED}
+    assert len(groups) == (1 if seqs == [100, 101, 102] else 2)
+    assert [groups[0][0], groups[-1][1]] == [0, 3]
+
+
+def test_groups_tell_batches_controls_and_frames_that_stand_alone() -> None:
+    control = wal_frame.encode(wal_frame.FrameType.BATCH, 8, 7, 0, 1, data=b"x")
+    batch = log_of(BATCH, HEADER)
+    alone, _ = encoded([Sample(b"1"), Sample(b"2")], HEADER._replace(topic_id=9), apart=True)
+    columns = kernel.scan(control + batch + alone + log_of([Sample(b"3")], HEADER) + control + batch).columns
+    assert kernel.groups(columns) == [
+        (0, 1, GroupKind.CONTROL),
+        (1, 5, GroupKind.BATCHED),
+        (5, 8, GroupKind.ALONE),
+        (8, 9, GroupKind.CONTROL),
+        (9, 13, GroupKind.BATCHED),
+    ]
+    assert kernel.groups(kernel.Columns()) == []
+
+
+def test_topics_are_sorted_and_lists_end_where_seqs_do() -> None:
+    order = [(1, 10), (2, 5), (1, 11), (2, 6), (1, 20), (1, 21), (2, 7), (3, 0), (3, 0)]
+    log = b"".join(wal_frame.encode(1, 0, topic_id, seq, 1, data=b"x") for topic_id, seq in order)
+    lists = kernel.by_topic(kernel.scan(log).columns)
+    found = [[*zip(each.topic_ids, each.seqs, strict=True)] for each in lists]
+    assert found == [[(1, 10), (1, 11)], [(2, 5), (2, 6), (2, 7)], [(1, 20), (1, 21)], [(3, 0)], [(3, 0)]]
+
+
+@given(batches, headers)
+def test_bodies_count_for_what_the_format_says(batch: list[Sample], header: Header) -> None:
+    log = log_of(batch, header)
+    measured = kernel.measure(log, kernel.scan(log).columns)
+    assert measured.bad == -1
+    assert measured.payloads.tolist() == [payload_size(sample.body, 0, len(sample.body)) for sample in batch]
+    delays = [(number, delivered_at(sample.body, 0, len(sample.body))) for number, sample in enumerate(batch)]
+    assert measured.delayed == [delay for delay in delays if delay[1]]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"meta":1,"meta":2}', b'{"data":1,"meta":', b'{"x":1,"deliver_at":5}'])
+def test_a_body_that_is_no_record_is_named(body: bytes) -> None:
+    log, _ = kernel.encode_appends([b'{"data":1}', body], None, None, HEADER, body=kernel.Body.STORED_JSON)
+    assert kernel.measure(log, kernel.scan(log).columns).bad == 1
+
+
+@pytest.mark.parametrize("part", [-1, 3])
+def test_frames_have_no_other_parts(part: int) -> None:
+    log = log_of(BATCH, HEADER)
+    with pytest.raises(ValueError, match="no part"):
+        kernel.cut(log, kernel.scan(log).columns, part)
+
+
+def test_columns_are_cut_and_chosen() -> None:
+    columns = kernel.scan(log_of(BATCH, HEADER)).columns
+    assert columns.between(1, 3).seqs.tolist() == [101, 102]
+    assert columns.take([3, 0]).seqs.tolist() == [103, 100]
+    assert columns.between(0, 99) is columns
+    assert len(columns.between(2, 2)) == 0
+    assert kernel.Columns().end == 0
+
+
+@pytest.mark.parametrize("rows", [b"x", b"x" * 48, bytes(48)])
+def test_rows_that_no_scan_has_made_are_refused(rows: bytes) -> None:
+    for call in (kernel.measure, kernel.render_rows, kernel.to_segment):
+        with pytest.raises(ValueError, match="row"):
+            call(bytes(1000), kernel.Columns(rows))

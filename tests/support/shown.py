@@ -1,0 +1,11 @@
+"""A stored body as those see it who read JSON."""
+
+from __future__ import annotations
+
+import kernel
+
+
+def shown(body: bytes) -> bytes:
+    """The object with data and meta that a read gives."""
+    text = kernel.render_records([(0, 0, b"", b"", body)])
+    return b"{" + text.removeprefix(b'{"$seq":0,"$ts":0,')
