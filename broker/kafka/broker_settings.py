@@ -8,7 +8,7 @@ from broker.kafka.cluster import BROKER_ID
 from broker.kafka.settings import Kind
 
 if TYPE_CHECKING:
-    from broker.wiring import Broker
+    from broker.kafka.node import Node
 
 
 class BrokerSetting(NamedTuple):
@@ -17,7 +17,7 @@ class BrokerSetting(NamedTuple):
     value: str
 
 
-def broker_settings(broker: Broker, host: str, port: int) -> list[BrokerSetting]:
+def broker_settings(broker: Node, host: str, port: int) -> list[BrokerSetting]:
     """By name; `host` and `port` are where clients are told to come."""
     ours = broker.settings
     protocol = f"{'SASL_' * (broker.gate is not None)}{'SSL' if ours.tls_cert else 'PLAINTEXT'}"

@@ -22,8 +22,8 @@ from storage.records.partitions import address
 if TYPE_CHECKING:
     from broker.auth.access import Access
     from broker.auth.scopes import Scopes
+    from broker.kafka.node import Node
     from broker.memory.budget import Hold
-    from broker.wiring import Broker
     from storage.state.catalog import Topic
 
 #: The bytes of a body, as one piece or several.
@@ -69,7 +69,7 @@ class Call:
 
     __slots__ = ("api_key", "broker", "client_id", "connection", "errors", "flight", "room", "version")
 
-    def __init__(self, api_key: int, version: int, client_id: str | None, connection: Peer, broker: Broker) -> None:
+    def __init__(self, api_key: int, version: int, client_id: str | None, connection: Peer, broker: Node) -> None:
         self.api_key = api_key
         self.version = version
         self.client_id = client_id

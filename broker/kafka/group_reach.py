@@ -22,7 +22,7 @@ from broker.kafka.names import group_of
 
 if TYPE_CHECKING:
     from broker.kafka.call import Call
-    from broker.wiring import Broker
+    from broker.kafka.node import Node
 
 
 def is_for(access: Access, topics: Collection[str]) -> bool:
@@ -30,25 +30,25 @@ def is_for(access: Access, topics: Collection[str]) -> bool:
     return not access.prefixes or all(name.startswith(access.prefixes) for name in topics)
 
 
-def topics_of(broker: Broker, group_id: str) -> set[str]:
+def topics_of(broker: Node, group_id: str) -> set[str]:
     """All topics of a group of consumers."""
     proxied = broker.proxy.groups().get(group_id)
     found = broker.kafka_offsets.topics(group_id) | broker.kafka_groups.topics(group_id)
     return found if proxied is None else found | proxied.topics()
 
 
-def reaches_group(broker: Broker, access: Access, group_id: str) -> bool:
+def reaches_group(broker: Node, access: Access, group_id: str) -> bool:
     """Whether the group of consumers is for the key."""
     return not access.prefixes or _is_whose(broker, access, group_id, topics_of(broker, group_id))
 
 
-def require_group(broker: Broker, access: Access, group_id: str) -> None:
+def require_group(broker: Node, access: Access, group_id: str) -> None:
     """Raises Forbidden where it is not."""
     if not reaches_group(broker, access, group_id):
         raise Forbidden("This key is not for all topics of that group.", name=group_id[:255])
 
 
-def require_consumer(broker: Broker, access: Access, consumer: str) -> None:
+def require_consumer(broker: Node, access: Access, consumer: str) -> None:
     """Raises Forbidden for a consumer that would be one of a group which is not for the key."""
     group_id = group_of(consumer)
     if group_id is not None:
@@ -65,7 +65,7 @@ def reaches_shares(call: Call, group_id: str) -> bool:
     return not call.access.prefixes or is_for(call.access, call.broker.kafka_shares.topics(group_id))
 
 
-def listed(broker: Broker, access: Access) -> Callable[[str], bool]:
+def listed(broker: Node, access: Access) -> Callable[[str], bool]:
     """Which groups of consumers are for the key, all of which are looked at once."""
     if not access.prefixes:
         return lambda _: True
@@ -80,7 +80,7 @@ def listed(broker: Broker, access: Access) -> Callable[[str], bool]:
     return is_listed
 
 
-def _is_whose(broker: Broker, access: Access, group_id: str, topics: Collection[str]) -> bool:
+def _is_whose(broker: Node, access: Access, group_id: str, topics: Collection[str]) -> bool:
     if topics:
         return is_for(access, topics)
     owner = broker.kafka_groups.owner(group_id)

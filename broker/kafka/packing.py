@@ -12,14 +12,14 @@ from broker.kafka.records.header import HEADER_SIZE
 from broker.kafka.records.writing import compressed
 
 if TYPE_CHECKING:
-    from broker.wiring import Broker
+    from broker.kafka.node import Node
     from storage.state.catalog import Topic
 
 #: Smaller batches are not worth it.
 _LEAST_BYTES: Final = HEADER_SIZE + 256
 
 
-async def packed(broker: Broker, topic: Topic, batches: Sequence[Buffer], fetch_version: int | None) -> list[Buffer]:
+async def packed(broker: Node, topic: Topic, batches: Sequence[Buffer], fetch_version: int | None) -> list[Buffer]:
     """These batches, compressed where that makes them smaller. `fetch_version` None: of a call newer than zstd."""
     codec = broker.kafka_codecs.of(topic)
     if codec is Codec.ZSTD and fetch_version is not None and fetch_version < ZSTD_SINCE:

@@ -22,7 +22,7 @@ from broker.server.slow import Sweeper
 if TYPE_CHECKING:
     import socket
 
-    from broker.wiring import Broker
+    from broker.kafka.node import Node
 
 _log = structlog.get_logger("broker.kafka")
 
@@ -37,7 +37,7 @@ class Port:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Node,
         listener: socket.socket,
         tls: ssl.SSLContext | None = None,
         handlers: Mapping[int, Handler] = HANDLERS,

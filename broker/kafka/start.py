@@ -12,8 +12,8 @@ from broker.settings import Settings, SettingsError
 if TYPE_CHECKING:
     import ssl
 
+    from broker.kafka.node import Node
     from broker.kafka.port import Port
-    from broker.wiring import Broker
 
 
 _MISSING = f"{PREFIX}KAFKA_PORT needs the extra kafka: pip install 'topics-broker[kafka]'."
@@ -27,7 +27,7 @@ class Entrance:
         self._listener = listener
         self._tls = tls
 
-    def port(self, broker: Broker) -> Port:
+    def port(self, broker: Node) -> Port:
         """The port behind it, not open yet."""
         from broker.kafka.port import Port
 

@@ -21,7 +21,7 @@ from broker.kafka.messages.sasl import (
 )
 
 if TYPE_CHECKING:
-    from broker.wiring import Broker
+    from broker.kafka.node import Node
 
 PLAIN: Final = "PLAIN"
 _WRONG: Final = "The password is none of this broker's API keys."
@@ -48,20 +48,20 @@ async def authenticate(call: Call, request: SaslAuthenticateRequest) -> SaslAuth
     return SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=_WRONG)
 
 
-def raw_token(peer: Peer, token: bytes, broker: Broker) -> bytes | None:
+def raw_token(peer: Peer, token: bytes, broker: Node) -> bytes | None:
     """The token in answer to one; None when it is not accepted."""
     peer.raw_tokens = False
     return b"" if _admit(peer, token, broker) else None
 
 
-def _admit(peer: Peer, token: bytes, broker: Broker) -> bool:
+def _admit(peer: Peer, token: bytes, broker: Node) -> bool:
     access = _access_of(token, broker)
     peer.rejected = access is None
     peer.access = access
     return access is not None
 
 
-def _access_of(token: bytes, broker: Broker) -> Access | None:
+def _access_of(token: bytes, broker: Node) -> Access | None:
     """The access of `authorization id NUL user NUL password` (RFC 4616)."""
     parts = token.split(b"\0")
     if len(parts) != 3:

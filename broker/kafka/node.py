@@ -1,0 +1,72 @@
+"""What the Kafka port uses of the broker it belongs to. `broker.wiring` makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from broker.auth.gate import Gate
+    from broker.heavy import Heavy
+    from broker.kafka.codecs import Codecs
+    from broker.kafka.groups.coordinator import Coordinator
+    from broker.kafka.groups.offsets import Offsets
+    from broker.kafka.metrics import KafkaMetrics
+    from broker.kafka.packed import Packed
+    from broker.kafka.share.shares import Shares
+    from broker.memory.memory import Memory
+    from broker.pressure.watch import Pressure
+    from broker.settings import Settings
+    from storage.engine import Engine
+
+
+class ProxiedGroup(Protocol):
+    """A consumer group whose members are consumer instances of the REST Proxy."""
+
+    @property
+    def owner(self) -> tuple[str, ...]:
+        """The topic prefixes of the key that made the group; empty: a key for all topics, or no key."""
+        ...
+
+    def topics(self) -> set[str]:
+        """Topics that its members subscribe to or are assigned."""
+        ...
+
+
+class ProxiedGroups(Protocol):
+    """The consumer groups of the REST Proxy."""
+
+    def groups(self) -> Mapping[str, ProxiedGroup]:
+        """Groups with members, by name."""
+        ...
+
+
+class Node(Protocol):
+    """One broker, as its Kafka port sees it."""
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def gate(self) -> Gate | None: ...
+    @property
+    def memory(self) -> Memory: ...
+    @property
+    def pressure(self) -> Pressure: ...
+    @property
+    def unpacking(self) -> Heavy: ...
+    @property
+    def kafka_codecs(self) -> Codecs: ...
+    @property
+    def kafka_groups(self) -> Coordinator: ...
+    @property
+    def kafka_metrics(self) -> KafkaMetrics: ...
+    @property
+    def kafka_offsets(self) -> Offsets: ...
+    @property
+    def kafka_packed(self) -> Packed: ...
+    @property
+    def kafka_shares(self) -> Shares: ...
+    @property
+    def proxy(self) -> ProxiedGroups: ...
