@@ -13,7 +13,7 @@ from broker.proxy.assignment import Partition
 from broker.proxy.group_member import CLIENT_ID, PROTOCOL
 
 if TYPE_CHECKING:
-    from broker.wiring import Broker
+    from broker.proxy.node import ProxyNode
 
 _STATES: Final = {
     State.EMPTY: "EMPTY",
@@ -49,7 +49,7 @@ class GroupView(NamedTuple):
         return {partition: each for each in self.members for partition in each.assignments}
 
 
-def group_view(broker: Broker, group_id: str) -> GroupView | None:
+def group_view(broker: ProxyNode, group_id: str) -> GroupView | None:
     """None: there is no such group."""
     described = broker.kafka_groups.describe(group_id)
     proxied = broker.proxy.groups().get(group_id)

@@ -13,7 +13,7 @@ from broker.proxy.v3 import Lag
 from storage.records.partitions import address
 
 if TYPE_CHECKING:
-    from broker.wiring import Broker
+    from broker.proxy.node import ProxyNode
     from storage.engine import Engine
     from storage.state.catalog import Topic
 
@@ -22,7 +22,7 @@ _SLICE: Final = 1000
 _NOBODY: Final = MemberView("", "", None, [])
 
 
-async def groups(broker: Broker, prefixes: tuple[str, ...]) -> list[str]:
+async def groups(broker: ProxyNode, prefixes: tuple[str, ...]) -> list[str]:
     """All groups with members, or commits in topics that a caller may know of, sorted."""
     engine = broker.engine
     found = {*broker.proxy.groups(), *broker.kafka_groups.known()}
@@ -35,7 +35,7 @@ async def groups(broker: Broker, prefixes: tuple[str, ...]) -> list[str]:
     return sorted(found - {""})
 
 
-async def lags(broker: Broker, group: str, prefixes: tuple[str, ...]) -> list[Lag]:
+async def lags(broker: ProxyNode, group: str, prefixes: tuple[str, ...]) -> list[Lag]:
     """By topic and partition, of what the group has committed."""
     engine, name = broker.engine, consumer_name(group)
     view = group_view(broker, group)

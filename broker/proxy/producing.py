@@ -18,13 +18,13 @@ from storage.errors import StorageError
 from storage.records.partitions import address, partition_of
 
 if TYPE_CHECKING:
-    from broker.wiring import Broker
+    from broker.proxy.node import ProxyNode
 
 _round_robin = itertools.count()
 
 
 async def produce(
-    broker: Broker,
+    broker: ProxyNode,
     topic: str,
     batch: Batch,
     *,
@@ -76,7 +76,7 @@ async def produce(
     return results
 
 
-async def _make(broker: Broker, topic: str) -> int:
+async def _make(broker: ProxyNode, topic: str) -> int:
     partitions = broker.settings.kafka_auto_partitions
     if partitions > 1:
         await broker.engine.put_topic(topic, TopicConfig(partitions=partitions))
@@ -84,7 +84,7 @@ async def _make(broker: Broker, topic: str) -> int:
 
 
 async def _append(
-    broker: Broker, topic: str, partition: int, batch: Batch, key: str | None, *, stamped: bool
+    broker: ProxyNode, topic: str, partition: int, batch: Batch, key: str | None, *, stamped: bool
 ) -> Sequence[ProducedRecord]:
     headers = batch.headers if any(batch.headers) else None
     stored = to_stored(batch.keys, batch.values, headers, batch.stamps)
@@ -100,7 +100,7 @@ async def _append(
     return [ProducedRecord(partition, first + index, timestamp=stamp) for index, stamp in enumerate(stamps)]
 
 
-async def _written_ms(broker: Broker, partition_name: str, seq: int) -> int:
+async def _written_ms(broker: ProxyNode, partition_name: str, seq: int) -> int:
     """The time of records that have none of their own: that of their commit, which a repetition does not change."""
     try:
         return (await broker.engine.read_one(partition_name, seq)).ts
