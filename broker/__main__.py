@@ -19,8 +19,8 @@ from broker.api.app import build_app
 from broker.kafka.start import Entrance, entrance
 from broker.lifecycle import ExitCode, Lifecycle
 from broker.memory.giving import bound_heaps
+from broker.net.listening import CannotListen, listen
 from broker.notify import Notifier
-from broker.server.listening import CannotListen, listen
 from broker.server.server import BrokerServer
 from broker.settings import Settings, SettingsError, described, load
 from broker.tracing.start import start as start_tracing

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from broker import VERSION
+from broker.net.listening import write_port_file
 from broker.notify import EXTEND, Notifier
-from broker.server.listening import write_port_file
 from broker.server.server import BrokerServer
 from broker.settings import OnStorageFailed
 from broker.wiring import Broker

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from broker.metric_table import METRICS
-from broker.server.slow import Phase
+from broker.net.slow import Phase
 from storage.errors import LimitReached
 from storage.metric_table import Family, HistogramSample, Sample
 
@@ -53,7 +53,7 @@ class HttpMetrics:
         self._gone: dict[str, int] = {}
         #: By limit: refused because it was reached.
         self._limits: dict[str, int] = {}
-        #: By phase (see `broker.server.slow`): connections cut off because their client was too slow.
+        #: By phase (see `broker.net.slow`): connections cut off because their client was too slow.
         self._slow = dict.fromkeys(Phase, 0)
         #: By what (see `broker.server.control_frames`; protocol: too many resets, heads in too many frames).
         self._floods: dict[str, int] = {"control_frames": 0, "protocol": 0}

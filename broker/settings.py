@@ -15,9 +15,9 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from broker.api.sites import parse_hosts, parse_origins
 from broker.auth import keys
 from broker.auth.keys import Keys
+from broker.auth.site_names import parse_hosts, parse_origins
 from broker.environment import PREFIX, ignored, is_injected
 from broker.storage_settings import Count, StorageSettings
 

@@ -6,8 +6,8 @@ import socket
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from broker.api.sites import sites_of
 from broker.auth.gate import Gate
+from broker.content.sites import sites_of
 from broker.heavy import Heavy
 from broker.kafka.codecs import Codecs
 from broker.kafka.groups.coordinator import Coordinator
@@ -16,15 +16,15 @@ from broker.kafka.groups.values import Limits
 from broker.kafka.metrics import KafkaMetrics
 from broker.kafka.packed import Packed
 from broker.kafka.share.shares import Shares
+from broker.limits import Parking
 from broker.live.hub import Live
 from broker.memory.memory import Memory
 from broker.metrics import HttpMetrics
+from broker.net.arrivals import Arrivals
+from broker.net.slow import Quota
 from broker.pressure.watch import Pressure
 from broker.proxy.instances import Instances
-from broker.server.arrivals import Arrivals
-from broker.server.slow import Quota
 from broker.service.backups import BackupJobs
-from broker.service.limits import Parking
 
 if TYPE_CHECKING:
     from broker.settings import Settings

@@ -21,10 +21,10 @@ from typing import Any, Final
 import msgspec
 import xxhash
 
-from broker.api import render
-from broker.api.answers import Answer, Pending, Result
 from broker.api.request import Request
 from broker.api.routes import append, claims
+from broker.content import render
+from broker.content.answers import Answer, Pending, Result
 from broker.settings import Settings
 from broker.wiring import Broker
 from loadtest.scenario import append_body, numbered

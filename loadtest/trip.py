@@ -39,7 +39,7 @@ import uvloop
 from broker.api.app import build_app
 from broker.kafka.start import entrance
 from broker.lifecycle import Lifecycle
-from broker.server.listening import listen
+from broker.net.listening import listen
 from broker.server.server import BrokerServer
 from broker.settings import Settings
 from broker.wiring import Broker

@@ -16,11 +16,11 @@ from fastapi import Depends, Path, Query
 from fastapi import Request as FrameworkRequest
 from fastapi.routing import APIRoute
 
-from broker.api import strict_json
-from broker.api.answers import Answer
 from broker.api.operation import WITH_BODY, Operation
 from broker.api.request import Request
 from broker.auth.rules import Rule
+from broker.content import strict_json
+from broker.content.answers import Answer
 from schemas.fields import QueryU64
 from schemas.names import TOPIC_NAME_PATTERN
 from schemas.performance import Performance

@@ -15,8 +15,13 @@ from typing import Any, Final
 
 import structlog
 
-from broker.api import errors
-from broker.api.answers import (
+from broker.api.push import connection_of, drop, is_full, is_http2, send_last, try_send
+from broker.api.request import ClientGone, Request, by_name
+from broker.api.routes import sockets
+from broker.api.routing import RouteTable
+from broker.auth.scopes import READ
+from broker.content import errors
+from broker.content.answers import (
     NO_CONTENT,
     Answer,
     Message,
@@ -28,12 +33,7 @@ from broker.api.answers import (
     send_answer,
     send_streamed,
 )
-from broker.api.push import connection_of, drop, is_full, is_http2, send_last, try_send
-from broker.api.request import ClientGone, Request, by_name
-from broker.api.routes import sockets
-from broker.api.routing import RouteTable
-from broker.api.sites import changes_something
-from broker.auth.scopes import READ
+from broker.content.sites import changes_something
 from broker.memory.memory import SMALL
 from broker.memory.refusal import Overloaded
 from broker.wiring import Broker

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.api.answers import TEMPORARY_REDIRECT, Answer
-from broker.api.errors import PathNotFound
 from broker.api.operation import Operation
 from broker.api.request import Request
 from broker.auth.rules import PROBE
+from broker.content.answers import TEMPORARY_REDIRECT, Answer
+from broker.content.errors import PathNotFound
 
 _ASSETS: Final[dict[str, bytes]] = {
     "swagger-ui-bundle.js": b"text/javascript; charset=utf-8",

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.api.accept import weights
-from broker.api.answers import Headers
-from broker.api.errors import NotAcceptable, status_of
 from broker.api.request import Request
+from broker.content.accept import weights
+from broker.content.answers import Headers
+from broker.content.errors import NotAcceptable, status_of
 from storage.errors import ShuttingDown, StorageError
 from storage.records.partitions import split
 

@@ -18,16 +18,16 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from broker.api.answers import MIN_GZIP_BYTES, Answer, Pending, Result, Scope, Send, compress, drop, headers_of
-from broker.api.errors import BodyTooSlow
 from broker.api.operation import Operation
 from broker.api.request import Request
 from broker.api.routing import Route
+from broker.content.answers import MIN_GZIP_BYTES, Answer, Pending, Result, Scope, Send, compress, drop, headers_of
+from broker.content.errors import BodyTooSlow
 from storage.errors import ShuttingDown
 
 if TYPE_CHECKING:
-    from broker.api.answers import Receive
     from broker.api.dispatch import Dispatcher
+    from broker.content.answers import Receive
 
 #: Longer bodies take the other way, where they are read with back-pressure.
 MAX_HOT_BODY_BYTES: Final = 1 << 20

@@ -12,10 +12,10 @@ import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 
 from broker import inflate
-from broker.api.answers import Message, Receive
-from broker.api.errors import BodyTooSlow, PayloadTooLarge, UnsupportedMediaType
+from broker.content.answers import Message, Receive
+from broker.content.errors import BodyTooSlow, PayloadTooLarge, UnsupportedMediaType
 from broker.memory.bodies import BodyRoom
-from broker.server.slow import Progress, Quota
+from broker.net.slow import Progress, Quota
 from storage.errors import InvalidRequest
 
 _JSON_TYPE = re.compile(rb"\s*application/json\s*(;.*)?", re.IGNORECASE | re.DOTALL)

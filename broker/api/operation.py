@@ -15,9 +15,9 @@ from fastapi.routing import APIRoute
 from msgspec import Meta
 from pydantic import BaseModel
 
-from broker.api import errors
-from broker.api.answers import OK, Answer
 from broker.auth.rules import Rule
+from broker.content import errors
+from broker.content.answers import OK, Answer
 from schemas.names import TOPIC_NAME_PATTERN
 
 if TYPE_CHECKING:

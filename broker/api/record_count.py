@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.api import slices
-from broker.api.slices import LARGE_BYTES
+from broker.content import slices
+from broker.content.slices import LARGE_BYTES
 from storage.errors import BatchTooLarge
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.api.errors import status_of
 from broker.auth.rules import Rule
+from broker.content.errors import status_of
 from schemas.errors import ErrorAnswer
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from broker.api import render
-from broker.api.render import Shape, quoted
+from broker.content import render
+from broker.content.render import Shape, quoted
 from storage.records.partitions import split
 
 if TYPE_CHECKING:

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 import structlog
 
-from broker.api import errors, intake, strict_json
-from broker.api.answers import Answer, Headers, Outcome, Receive, Scope, awaited
+from broker.api import intake
 from broker.api.query import Query
 from broker.auth.access import ANYBODY, UNCOUNTED, Access, Flight
+from broker.content import errors, strict_json
+from broker.content.answers import Answer, Headers, Outcome, Receive, Scope, awaited
+from broker.limits import Slots
 from broker.memory.bodies import BodyRoom
 from broker.memory.memory import PATIENCE_S, SMALL
 from broker.service import partitions
-from broker.service.limits import Slots
 
 if TYPE_CHECKING:
     from broker.api.operation import Operation, Refuse

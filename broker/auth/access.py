@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.auth.keys import Key
 from broker.auth.scopes import Scopes
-from broker.service.limits import Parking
+from broker.limits import Parking
 from storage.errors import LimitReached, RequestError
 
 #: A refusal shows no more of a name.

@@ -4,7 +4,7 @@ What it may hold is bounded: requests that wait or whose answer is on its way by
 read), answers by what the transport takes (then nothing more is started) and by the budget of all answers (see
 `broker.memory`; a fetch holds its room from before it reads until it is written). While all connections of its key have
 as many requests under way as they may have, nothing more is read or started either. A client that does not take its
-answers, or does not send what it has begun, is cut off by the sweeper (see `broker.server.slow`).
+answers, or does not send what it has begun, is cut off by the sweeper (see `broker.net.slow`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from broker.kafka.calls import sasl, versions
 from broker.kafka.codec.wire import Malformed
 from broker.kafka.framing import Frames, Header, framed, parse
 from broker.memory.memory import SMALL
-from broker.server.arrivals import FIRST_COST, NEXT_COST, Arriving
-from broker.server.slow import Look, Phase
+from broker.net.arrivals import FIRST_COST, NEXT_COST, Arriving
+from broker.net.slow import Look, Phase
 
 if TYPE_CHECKING:
     from broker.auth.access import Access, Flight
@@ -245,7 +245,7 @@ class Connection(Arriving, asyncio.Protocol):
     # -- what the sweeper asks and does --------------------------------------------------------------------------------
 
     def look(self) -> Look | None:
-        """See `broker.server.slow`."""
+        """See `broker.net.slow`."""
         if not self._room.is_set():
             return Look(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
         if self.early:

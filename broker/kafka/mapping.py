@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from broker.api.strict_json import check_flat
+from broker.content.strict_json import check_flat
 from storage.errors import InvalidRequest
 from storage.format.binary import MARK, is_binary
 from storage.format.record import CT, DATA, DELIVER_AT, META, H, data_end, payload_sizes

@@ -10,7 +10,7 @@ from broker.kafka.apis import ApiKey
 from broker.kafka.errors import ErrorCode
 from broker.metric_table import METRICS
 from broker.metrics import SECONDS, Latencies
-from broker.server.slow import Phase
+from broker.net.slow import Phase
 from storage.metric_table import Family, Sample
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from broker.kafka.packed import Packed
     from broker.kafka.share.shares import Shares
     from broker.memory.memory import Memory
+    from broker.net.arrivals import Arrivals
     from broker.pressure.watch import Pressure
     from broker.settings import Settings
     from storage.engine import Engine
@@ -44,6 +45,8 @@ class ProxiedGroups(Protocol):
 class Node(Protocol):
     """One broker, as its Kafka port sees it."""
 
+    @property
+    def arrivals(self) -> Arrivals: ...
     @property
     def engine(self) -> Engine: ...
     @property

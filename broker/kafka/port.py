@@ -16,8 +16,8 @@ from broker.auth.access import ANYBODY, Access
 from broker.kafka.call import Handler
 from broker.kafka.connection import Connection
 from broker.kafka.table import HANDLERS
-from broker.server.listening import TlsListener, write_port_file
-from broker.server.slow import Sweeper
+from broker.net.listening import TlsListener, write_port_file
+from broker.net.slow import Sweeper
 
 if TYPE_CHECKING:
     import socket

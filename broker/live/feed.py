@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.api import render
+from broker.content import render
 from broker.live import frames
 from broker.live.cursor import Position
-from broker.live.scheduler import READING
 from broker.live.watch_options import Options
+from broker.scheduler import READING
 from broker.service.topics import priority_of
 from storage.errors import StorageError
 from storage.records.values import ReadQuery, ReadResult

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from broker.api import render
-from broker.api.render import Shape
+from broker.content import render
+from broker.content.render import Shape
 from broker.live import cursor
 from broker.live.cursor import Position
 from storage.records.values import ReadResult, Tombstone

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.live.feed import Feed
-from broker.live.scheduler import DeliveryScheduler
 from broker.live.session import Sessions
+from broker.scheduler import DeliveryScheduler
 from storage.errors import ShuttingDown
 from storage.segments.view import durable_seq, synced_lsn
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.api import render
+from broker.content import render
 from broker.live import frames
 from broker.live.cursor import Position
 from broker.live.frames import Event
-from broker.live.scheduler import READING
 from broker.live.watch_options import Options
 from broker.memory.memory import SMALL
+from broker.scheduler import READING
 from storage.errors import RecordCorrupt, TopicNotFound
 from storage.records.values import ReadResult
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from broker.api.render import Shape
+from broker.content.render import Shape
 from broker.live.cursor import Position
 from broker.service import partitions, reads
 from broker.service.predicates import check_topic_name

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from broker.api import render
+from broker.content import render
 from broker.live import cursor, frames
 from broker.live.cursor import Position
 from broker.live.frames import Event

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from broker.live.scheduler import ROUND, DeliveryScheduler
 from broker.memory.budget import Budget, Hold
 from broker.memory.giving import give_back
 from broker.memory.refusal import Overloaded
+from broker.scheduler import ROUND, DeliveryScheduler
 
 if TYPE_CHECKING:
     from broker.settings import Settings

@@ -27,9 +27,9 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from broker.api import errors
-from broker.api.answers import JSON, Answer, Headers
 from broker.auth.access import Unauthorized
+from broker.content import errors
+from broker.content.answers import JSON, Answer, Headers
 from storage.errors import InvalidRequest, StorageError, TopicNotFound, Unavailable
 
 #: Errors of Kafka in an answer about single records.

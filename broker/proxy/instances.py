@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import structlog
 
+from broker.limits import Slots
 from broker.proxy import offsets, reading
 from broker.proxy.assignment import Partition
 from broker.proxy.errors import (
@@ -33,7 +34,6 @@ from broker.proxy.instance import KIND, Instance, check_name, config_of
 from broker.proxy.membership import UNDEFINED, Group, Member, count_of
 from broker.proxy.patterns import compiled
 from broker.proxy.reading import Found, Limits
-from broker.service.limits import Slots
 from storage.errors import LimitReached, StorageError
 
 if TYPE_CHECKING:

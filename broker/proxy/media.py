@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from broker.api.accept import weights
-from broker.api.answers import JSON
+from broker.content.accept import weights
+from broker.content.answers import JSON
 from broker.proxy.errors import FormatMismatch, NotOffered
 
 

@@ -12,9 +12,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.kafka.mapping import to_kafka
+from broker.limits import Slots
 from broker.proxy.assignment import Partition
 from broker.proxy.records import Record
-from broker.service.limits import Slots
 from storage.errors import DataError, ShuttingDown, TopicNotFound, Unavailable
 from storage.records.partitions import address
 from storage.records.values import ReadQuery, Tombstone

@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from broker.api import strict_json
-from broker.api.slices import LARGE_BYTES
-from broker.api.strict_json import check_flat, check_utf8
+from broker.content import strict_json
+from broker.content.slices import LARGE_BYTES
+from broker.content.strict_json import check_flat, check_utf8
 from broker.proxy import formats
 from broker.proxy.errors import BadRequest, Unprocessable
 from broker.proxy.media import Format

@@ -19,13 +19,14 @@ import structlog
 import zttp
 from uvicorn.protocols.http.zttp_impl import ZttpProtocol
 
-from broker.api import errors
-from broker.api.answers import MIN_GZIP_BYTES, PROTECTION, Answer, headers_of
-from broker.api.errors import HeadTooLarge
 from broker.api.hot import Application, Sent
 from broker.api.request import by_name, has_hung_up, request_id
-from broker.server.arrivals import NEXT_COST, Arriving
-from broker.server.slow import Look, Phase, look_at_http1
+from broker.api.routes.sockets import WEBSOCKET_PATH
+from broker.content import errors
+from broker.content.answers import MIN_GZIP_BYTES, PROTECTION, Answer, headers_of
+from broker.content.errors import HeadTooLarge
+from broker.net.arrivals import NEXT_COST, Arriving
+from broker.net.slow import Look, Phase, look_at_http1
 from storage.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -37,9 +38,6 @@ _log = structlog.get_logger("broker.http")
 
 #: What zttp says of a head that it does not take.
 _TOO_LARGE: Final = "message exceeded configured size limit"
-
-#: Where a connection may become a WebSocket.
-WEBSOCKET_PATH: Final = "/v0/ws"
 
 #: A connection remembers so many heads, of at most so many bytes each; one more, and it begins anew.
 MAX_HEADS: Final = 8
@@ -483,7 +481,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
         super().shutdown()
 
     def look(self) -> Look | None:
-        """See `broker.server.slow`."""
+        """See `broker.net.slow`."""
         return None if self.early else look_at_http1(self)
 
     def too_slow(self, phase: Phase) -> None:

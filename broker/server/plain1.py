@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from broker.api.errors import HeadTooLarge
-from broker.server.arrivals import FIRST_COST, NEXT_COST, Arriving
-from broker.server.http1 import WEBSOCKET_PATH, can_answer, end_client_side, refusal, upgrade_with_body
-from broker.server.slow import Look, Phase, look_at_http1
+from broker.api.routes.sockets import WEBSOCKET_PATH
+from broker.content.errors import HeadTooLarge
+from broker.net.arrivals import FIRST_COST, NEXT_COST, Arriving
+from broker.net.slow import Look, Phase, look_at_http1
+from broker.server.http1 import can_answer, end_client_side, refusal, upgrade_with_body
 from storage.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
         super().shutdown()
 
     def look(self) -> Look | None:
-        """See `broker.server.slow`."""
+        """See `broker.net.slow`."""
         return None if self.early else look_at_http1(self)
 
     def too_slow(self, phase: Phase) -> None:

@@ -16,12 +16,12 @@ from uvicorn.protocols.http.auto_zttp_impl import AutoZttpProtocol
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
-from broker.api.errors import HeadTooLarge
-from broker.server.arrivals import FIRST_COST, Arriving
+from broker.content.errors import HeadTooLarge
+from broker.net.arrivals import FIRST_COST, Arriving
+from broker.net.slow import Look, Phase, Progress, Quota
 from broker.server.control_frames import ControlFrameLimiter
 from broker.server.http1 import Http1Protocol, can_answer, end_client_side, head_bytes
 from broker.server.plain1 import PlainProtocol
-from broker.server.slow import Look, Phase, Progress, Quota
 
 if TYPE_CHECKING:
     from broker.api.hot import HotRequests
@@ -126,7 +126,7 @@ class Http2Protocol(ZttpH2Protocol):
         return any(can_answer(cycle, self.scheme) for cycle in self.cycles.values())
 
     def look(self) -> Look | None:
-        """See `broker.server.slow`. Answers that are not taken are seen to right here: their streams are reset."""
+        """See `broker.net.slow`. Answers that are not taken are seen to right here: their streams are reset."""
         self._see_to_answers()
         if self.flow.write_paused:
             return Look(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
@@ -316,7 +316,7 @@ class OnePortProtocol(Arriving, AutoZttpProtocol):
             protocol.shutdown()
 
     def look(self) -> Look | None:
-        """See `broker.server.slow`: nothing has come that says what this will be."""
+        """See `broker.net.slow`: nothing has come that says what this will be."""
         return None if self.early else Look(Phase.HEAD, self, 0)
 
     def too_slow(self, _: Phase) -> None:

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from uvicorn import Config, Server
 
-from broker.api.answers import Receive, Scope, Send
 from broker.api.dispatch import Dispatcher
 from broker.api.hot import HotRequests
-from broker.server.listening import ACCEPTS, CannotListen, TlsListener, tls_context
+from broker.content.answers import Receive, Scope, Send
+from broker.net.listening import ACCEPTS, CannotListen, TlsListener, tls_context
+from broker.net.slow import Sweeper
 from broker.server.protocols import one_port, plain
 from broker.server.server_context import ServerContext
-from broker.server.slow import Sweeper
 from broker.server.sockets import websockets
 from broker.settings import HttpServer, Settings
 

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from broker.api.app import build_app
-from broker.server.listening import listen
+from broker.net.listening import listen
 from broker.server.server import BrokerServer
 from broker.settings import Settings
 from broker.wiring import Broker

@@ -10,9 +10,9 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from broker.api import strict_json
-from broker.api.errors import wrong_model
 from broker.api.routes import append
+from broker.content import strict_json
+from broker.content.errors import wrong_model
 from schemas.records import AppendRecord, AppendRequest
 from storage.errors import InvalidRequest
 from storage.records.values import NewRecord

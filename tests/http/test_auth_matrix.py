@@ -13,11 +13,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from broker.api.answers import Answer
 from broker.api.app import build_app
 from broker.api.operation import Operation
 from broker.api.routes.commands import Commands
 from broker.auth.rules import COMMANDS
+from broker.content.answers import Answer
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine

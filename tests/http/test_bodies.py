@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from broker.api.accept import accepts_gzip
+from broker.content.accept import accepts_gzip
 from broker.settings import Settings
 from tests.http.calls import JSON, append, fill, refused, state
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.api.conditions import has_it, range_counts
-from broker.api.errors import PreconditionFailed
+from broker.content.errors import PreconditionFailed
 
 TAG = b'"1.1.0"'
 

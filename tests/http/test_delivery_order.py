@@ -19,9 +19,9 @@ import pytest
 from broker.live.cursor import Position
 from broker.live.feed import SLICE
 from broker.live.frames import Event, Kind
-from broker.live.scheduler import AGEING_MS, WEIGHTS
 from broker.live.watch_options import Options
 from broker.live.watcher import Watcher
+from broker.scheduler import AGEING_MS, WEIGHTS
 from broker.settings import Settings
 from broker.wiring import Broker
 from tests.http.calls import append, state
@@ -158,7 +158,7 @@ async def test_what_waits_long_counts_for_more(
     await put_bands(http)
     await fill(http, *BANDS)
     async with watched(broker, *BANDS, from_seq=0) as deliveries:
-        turns, now_ns = broker.live.scheduler, 0
+        turns, now_ns = broker.scheduler, 0
 
         def later() -> int:
             nonlocal now_ns

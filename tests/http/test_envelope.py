@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from broker.api import errors
 from broker.api.routes import health
+from broker.content import errors
 from storage import Engine
 from storage import errors as storage_errors
 from tests.http.calls import JSON, fill, refused, refused_field

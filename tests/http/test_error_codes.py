@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from broker.api.errors import CODES
+from broker.content.errors import CODES
 from client.answers import result_of
 from client.calls import health
 from client.errors import ApiError

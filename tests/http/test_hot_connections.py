@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.api.answers import PROTECTION, Answer
 from broker.api.hot import HotRequests
 from broker.api.request import Request
+from broker.content.answers import PROTECTION, Answer
 from storage.log.append import Write
 from tests.http.hot_server import ASGI, HotServer, Wire, post, records
 from tests.unit.storage.machine import data

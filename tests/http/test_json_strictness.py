@@ -7,7 +7,7 @@ import json
 import httpx
 import pytest
 
-from broker.api.strict_json import MAX_NESTING
+from broker.content.strict_json import MAX_NESTING
 from tests.http.calls import JSON, fill, refused, state
 
 #: (body, byte that is wrong). A value stands in `data`, where it is only skipped over.

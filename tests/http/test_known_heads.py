@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.api.errors import PayloadTooLarge
+from broker.content.errors import PayloadTooLarge
 from storage import TopicConfig
 from storage.errors import InvalidRequest, LimitReached, TopicFull
 from tests.http.auth_calls import bearer, configured, key

@@ -10,8 +10,9 @@ import httpx
 import msgspec
 import pytest
 
-from broker.api import record_count, slices, strict_json
+from broker.api import record_count
 from broker.api.control import MAX_CONTROL_BODY_BYTES
+from broker.content import slices, strict_json
 from storage.errors import InvalidRequest
 from tests.http.calls import JSON, refused
 

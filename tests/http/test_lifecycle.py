@@ -12,7 +12,7 @@ import pytest
 
 from broker.api.app import build_app
 from broker.lifecycle import ExitCode, Lifecycle
-from broker.server.listening import CannotListen, listen
+from broker.net.listening import CannotListen, listen
 from broker.server.server import BrokerServer
 from broker.settings import Settings
 from broker.wiring import Broker

@@ -10,7 +10,7 @@ from msgspec import Raw
 from prometheus_client.parser import text_string_to_metric_families
 
 import storage.queues.metrics
-from broker.api.accept import prefers_json
+from broker.content.accept import prefers_json
 from broker.metrics import SECONDS, HttpMetrics, Latencies, as_text
 from broker.settings import Settings
 from broker.wiring import Broker

@@ -8,7 +8,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.api.strict_json import MAX_NESTING, check
+from broker.content.strict_json import MAX_NESTING, check
 from storage.errors import InvalidRequest
 
 PLAIN = [b"0", b'""', b'"\\""', b"[]", b"{}", b'{"a":[]}', b"[[[[]]]]"]

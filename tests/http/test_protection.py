@@ -7,7 +7,7 @@ import pytest
 from websockets import InvalidStatus
 from websockets.asyncio.client import connect
 
-from broker.api.answers import PROTECTION
+from broker.content.answers import PROTECTION
 from tests.http.auth_calls import bearer
 from tests.http.hot_server import ASGI, HotServer, post, records
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.api.errors import RangeNotSatisfiable
 from broker.api.ranges import parse
+from broker.content.errors import RangeNotSatisfiable
 
 SIZES = st.integers(0, 40)
 NUMBERS = st.one_of(st.integers(0, 60), st.just(10**30))

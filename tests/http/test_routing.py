@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.api.answers import Answer
 from broker.api.operation import Handler, Operation
 from broker.api.request import Request
 from broker.api.routing import RouteTable
 from broker.auth.rules import Rule
 from broker.auth.scopes import NOTHING
+from broker.content.answers import Answer
 
 RULE = Rule(NOTHING)
 

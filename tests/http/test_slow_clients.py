@@ -12,12 +12,12 @@ import h2.connection
 import h2.events
 import pytest
 
-from broker.api.answers import Streamed
 from broker.api.operation import Operation
 from broker.api.request import Request
 from broker.auth.rules import Rule
 from broker.auth.scopes import NOTHING
-from broker.server.slow import Progress, Quota
+from broker.content.answers import Streamed
+from broker.net.slow import Progress, Quota
 from tests.http.hot_server import ASGI, HotServer, Wire, post, records
 from tests.http.test_work_stream import PATIENCE_S
 from tests.http.watch_calls import soon

@@ -15,7 +15,7 @@ from broker.kafka.call import Handler
 from broker.kafka.codec.schema import Message, decode, encode
 from broker.kafka.port import Port
 from broker.kafka.table import HANDLERS
-from broker.server.listening import listen, tls_context
+from broker.net.listening import listen, tls_context
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine

@@ -11,7 +11,7 @@ from pathlib import Path
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Answer, Call, Handler, Later
 from broker.kafka.calls import versions
-from broker.server.slow import Phase
+from broker.net.slow import Phase
 from tests.kafka.server import KafkaServer, Wire
 
 BIG = 1 << 20

@@ -16,9 +16,9 @@ import pytest
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Answer, Call
 from broker.kafka.table import HANDLERS
-from broker.live.scheduler import ROUND
-from broker.server import listening
-from broker.server.arrivals import FIRST_COST, HANDSHAKE_COST
+from broker.net import listening
+from broker.net.arrivals import FIRST_COST, HANDSHAKE_COST
+from broker.scheduler import ROUND
 from tests.http.hot_server import HotServer
 from tests.kafka.server import KafkaServer
 from tests.support.certificate import certificate

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from broker.api.slices import EACH_BYTES, SLICE_BYTES
+from broker.content.slices import EACH_BYTES, SLICE_BYTES
 from broker.proxy import formats, json_stream, records
 from broker.proxy.json_stream import Splitter
 from broker.proxy.media import Format

@@ -12,7 +12,7 @@ from typing import Any
 import h2.events
 import pytest
 
-from broker.api.sites import Sites, sites_of
+from broker.content.sites import Sites, sites_of
 from broker.settings import Settings, SettingsError, load
 from tests.http.hot_server import ASGI, HotServer, Reply, post, records
 from tests.http.test_slow_clients import Two

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from broker.api.whole_numbers import whole
+from broker.content.whole_numbers import whole
 from tests.support.live_server import LiveServer
 
 

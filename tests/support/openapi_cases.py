@@ -26,8 +26,8 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from broker.api.app import OPERATIONS
-from broker.api.errors import CODES
 from broker.api.openapi import document
+from broker.content.errors import CODES
 from schemas.fields import MAX_U64
 
 #: What no schema says: it depends on what is there, or on other fields. Whole messages of 400s to well-formed requests.

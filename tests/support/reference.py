@@ -15,7 +15,7 @@ from typing import Any, Final
 import typer.main
 
 from broker import logged, metric_table
-from broker.api.errors import CODES
+from broker.content.errors import CODES
 from broker.settings import PREFIX, Settings
 from client.cli import app
 from tests.tidy.tree import ROOT

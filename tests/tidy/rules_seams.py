@@ -26,7 +26,7 @@ PURE_OS_PATH = {"abspath", "basename", "dirname", "join", "normpath", "split", "
 DISK_MODULES = ("storage.platform.posix", "storage.platform.io")
 CLOCK_MODULE = "storage.platform.clock"
 WAITING = {("asyncio", "sleep"), ("loop", "time"), ("loop", "call_later"), ("loop", "call_at")}
-STATUS_MODULE = "broker.api.errors"
+STATUS_MODULE = "broker.content.errors"
 STATUS_NAMES = ("http.HTTPStatus", "fastapi.status", "starlette.status")
 ERROR_STATUS = {400, 401, 403, 404, 405, 406, 409, 412, 413, 415, 422, 429, 500, 501, 502, 503, 504, 507}
 
@@ -89,7 +89,7 @@ def status_problems(source: Source) -> list[str]:
     """Error status codes outside the table that maps errors to answers."""
     if not within(source.module, "broker") or source.module == STATUS_MODULE:
         return []
-    why = "only broker/api/errors.py knows error status codes"
+    why = "only broker/content/errors.py knows error status codes"
     nodes = list(ast.walk(ast.parse(source.text)))
     problems = [
         f"{source.path}:{line} imports {name}: {why}"

@@ -1,4 +1,4 @@
-"""Storage has layers, and no import goes up; and the rule notices one that does."""
+"""Storage and the broker have layers, and no import goes up; and the rule notices one that does."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from tests.tidy.tree import Source, python_files
 FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
 
 
-def test_no_import_in_storage_goes_up() -> None:
+def test_no_import_goes_up() -> None:
     assert [problem for source in python_files() for problem in layer_problems(source)] == []
 
 
-def test_every_layer_has_files() -> None:
-    there = {source.path.split("/")[1].removesuffix(".py") for source in python_files() if source.folder == "storage"}
-    assert {name for line in LAYERS for name in line.split()} == there
+@pytest.mark.parametrize("folder", sorted(LAYERS))
+def test_every_layer_has_files(folder: str) -> None:
+    there = {source.path.split("/")[1].removesuffix(".py") for source in python_files() if source.folder == folder}
+    assert {name for line in LAYERS[folder] for name in line.split()} == there
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,9 @@ def test_every_layer_has_files() -> None:
         ("storage/log/append.py", FOR_TYPES + "from storage.engine import Engine"),
         ("storage/errors.py", "from storage.platform import layout"),
         ("storage/novel/thing.py", "import os"),
+        ("broker/kafka/call.py", FOR_TYPES + "from broker.wiring import Broker"),
+        ("broker/live/feed.py", "from broker.api.operation import Operation"),
+        ("broker/novel.py", "import os"),
     ],
 )
 def test_an_import_that_goes_up_is_reported(path: str, text: str) -> None:
@@ -49,6 +53,8 @@ def test_an_import_that_goes_up_is_reported(path: str, text: str) -> None:
         ),
         ("storage/engine.py", "from storage.metrics import collect"),
         ("broker/wiring.py", "from storage.engine import Engine"),
+        ("broker/api/dispatch.py", "from broker.wiring import Broker"),
+        ("broker/lifecycle.py", "from broker import VERSION"),
     ],
 )
 def test_an_import_that_goes_down_is_not(path: str, text: str) -> None:

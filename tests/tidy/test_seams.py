@@ -57,4 +57,4 @@ def test_letting_others_run_is_not() -> None:
 )
 def test_a_status_code_elsewhere_is_reported(text: str) -> None:
     assert len(status_problems(Source("broker/api/routes/append.py", text))) == 1
-    assert status_problems(Source("broker/api/errors.py", text)) == []
+    assert status_problems(Source("broker/content/errors.py", text)) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.api.answers import Answer, Pending, Result, awaited, drop
+from broker.content.answers import Answer, Pending, Result, awaited, drop
 from storage.errors import InvalidRequest
 
 

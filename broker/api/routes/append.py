@@ -16,14 +16,14 @@ import msgspec
 from msgspec import Raw
 from pydantic import ValidationError
 
-from broker.api import slices, strict_json
-from broker.api.answers import CREATED, OK, Answer, Outcome, Pending, awaited
-from broker.api.errors import wrong_model
 from broker.api.operation import NUMBER, TOPIC, Natural, Operation, in_header, in_query
 from broker.api.record_count import check_count
 from broker.api.request import Request
 from broker.auth.rules import Rule
 from broker.auth.scopes import WRITE, WRITE_ADMIN
+from broker.content import slices, strict_json
+from broker.content.answers import CREATED, OK, Answer, Outcome, Pending, awaited
+from broker.content.errors import wrong_model
 from broker.service import appends
 from broker.tracing import notes
 from schemas.config import TopicSettings

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw
 
-from broker.api import render, strict_json
-from broker.api.answers import OK, Answer, Outcome, Pending
 from broker.api.operation import TOPIC, Handler, Natural, Operation, in_query
 from broker.api.request import Request
 from broker.auth.rules import Rule
 from broker.auth.scopes import READ_WRITE, WRITE
+from broker.content import render, strict_json
+from broker.content.answers import OK, Answer, Outcome, Pending
 from broker.memory.memory import SMALL
 from broker.service import queues, routers
 from broker.tracing import notes

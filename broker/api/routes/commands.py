@@ -16,8 +16,6 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from pydantic import BaseModel, ValidationError
 
-from broker.api import strict_json
-from broker.api.errors import wrong_model
 from broker.api.operation import Natural
 from broker.api.record_count import check_count
 from broker.api.routes.append import rendered, write_of
@@ -26,6 +24,8 @@ from broker.api.routes.subscribing import Subscribing
 from broker.auth.access import Access
 from broker.auth.rules import COMMANDS
 from broker.auth.scopes import WRITE_ADMIN
+from broker.content import strict_json
+from broker.content.errors import wrong_model
 from broker.live import frames
 from broker.live.watcher import Watcher
 from broker.metrics import HttpMetrics

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from broker.api import render, render_consumers, strict_json
-from broker.api.answers import OK, Answer
+from broker.api import render_consumers
 from broker.api.operation import PARTITION, TOPIC, Operation, in_path
-from broker.api.render import Shape
 from broker.api.request import ClientGone, Request
 from broker.auth.rules import Rule
 from broker.auth.scopes import READ_WRITE
+from broker.content import render, strict_json
+from broker.content.answers import OK, Answer
+from broker.content.render import Shape
 from broker.memory.memory import LOOK_BYTES, SMALL
 from broker.service import consumers, reads, routers
 from broker.tracing import notes

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query, Response
 
-from broker.api.answers import CREATED
 from broker.api.control import ControlOperations, Current, PartitionNumber, TopicName, performance
 from broker.api.refusals import refusals
 from broker.api.render_consumers import entry
 from broker.auth.rules import Rule
 from broker.auth.scopes import READ, READ_WRITE
+from broker.content.answers import CREATED
 from broker.kafka.group_reach import require_consumer
 from broker.service import consumers, partitions
 from schemas.consumers import (

@@ -9,12 +9,12 @@ import msgspec
 
 import kernel
 from broker import VERSION
-from broker.api.answers import Answer
 from broker.api.control import ControlOperations, Current
 from broker.api.operation import Operation
 from broker.api.refusals import refusals
 from broker.api.request import Request
 from broker.auth.rules import PROBE
+from broker.content.answers import Answer
 from broker.service import readiness
 from schemas.health import HealthAnswer, ReadyAnswer
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from fastapi import Response
 
-from broker.api.accept import prefers_json
-from broker.api.answers import OK
 from broker.api.control import ControlOperations, Current
 from broker.auth.rules import Rule
 from broker.auth.scopes import READ
+from broker.content.accept import prefers_json
+from broker.content.answers import OK
 from broker.exposition import families, reaching
 from broker.metrics import as_json, as_text
 

@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from broker.api import events, strict_json
-from broker.api.answers import NO_CONTENT, Answer, Streamed
+from broker.api import events
 from broker.api.request import Request
 from broker.api.routes.proxy_topics import (
     answer,
@@ -27,6 +26,8 @@ from broker.api.routes.proxy_topics import (
 )
 from broker.auth.access import Forbidden
 from broker.auth.scopes import READ, READ_WRITE
+from broker.content import strict_json
+from broker.content.answers import NO_CONTENT, Answer, Streamed
 from broker.kafka.group_reach import require_group
 from broker.memory.memory import SMALL
 from broker.proxy import media, offsets, reading

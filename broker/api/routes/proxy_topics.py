@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from broker.api import events
-from broker.api.answers import Answer, Headers, Streamed
 from broker.api.record_count import check_count
 from broker.api.request import Request
+from broker.content.answers import Answer, Headers, Streamed
 from broker.kafka.cluster import BROKER_ID
 from broker.memory.memory import LOOK_BYTES, SMALL
 from broker.proxy import media, producing, reading, records, topics

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from broker.api import strict_json
-from broker.api.answers import CREATED, JSON, NO_CONTENT, Answer
 from broker.api.request import Request
 from broker.auth.scopes import ADMIN
+from broker.content import strict_json
+from broker.content.answers import CREATED, JSON, NO_CONTENT, Answer
 from broker.kafka import settings
 from broker.kafka.broker_settings import broker_settings
 from broker.kafka.changes import change

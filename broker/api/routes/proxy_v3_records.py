@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.api.answers import JSON, Answer, Streamed
-from broker.api.errors import ApiError, UnsupportedMediaType
 from broker.api.intake import is_json_type
 from broker.api.request import Request
 from broker.api.routes.proxy_v3 import cluster_of
-from broker.api.slices import Slices, yield_to_loop
+from broker.content.answers import JSON, Answer, Streamed
+from broker.content.errors import ApiError, UnsupportedMediaType
+from broker.content.slices import Slices, yield_to_loop
 from broker.proxy import producing, v3_records
 from broker.proxy.errors import BadRequest, ProxyError, answer_v3
 from broker.proxy.json_stream import Splitter

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from broker.api import render
-from broker.api.answers import OK, Answer, Outcome, Pending
 from broker.api.operation import NUMBER, PARTITION, TOPIC, Natural, Operation, Parameter, in_path, in_query
 from broker.api.query import Query, parsed
-from broker.api.render import Shape
 from broker.api.request import Request
 from broker.auth.rules import Rule
 from broker.auth.scopes import READ
+from broker.content import render
+from broker.content.answers import OK, Answer, Outcome, Pending
+from broker.content.render import Shape
 from broker.memory.memory import LOOK_BYTES, SMALL
 from broker.service import reads, routers
 from broker.service.predicates import tag_match

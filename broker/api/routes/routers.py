@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query, Response
 
-from broker.api.answers import CREATED
 from broker.api.control import ControlOperations, Current, performance
 from broker.api.refusals import refusals
 from broker.auth.rules import Rule
 from broker.auth.scopes import ADMIN, DELETE, READ
+from broker.content.answers import CREATED
 from broker.service import routers
 from schemas.fields import NameInQuery, QueryU64
 from schemas.names import ROUTER_NAME_PATTERN

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from broker.api import conditions, ranges, render
-from broker.api.answers import NOT_MODIFIED, OK, PARTIAL_CONTENT, Answer, Streamed
+from broker.api import conditions, ranges
 from broker.api.operation import NUMBER, PARTITION, TOPIC, Handler, Operation, in_header, in_path
 from broker.api.query import parsed
 from broker.api.request import Request
 from broker.auth.rules import Rule
 from broker.auth.scopes import READ
+from broker.content import render
+from broker.content.answers import NOT_MODIFIED, OK, PARTIAL_CONTENT, Answer, Streamed
 from broker.memory.memory import SMALL
 from schemas.fields import parse_u64
 from schemas.segments import SegmentsAnswer

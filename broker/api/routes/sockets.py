@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from broker.api import errors, events
-from broker.api.answers import OK, Answer, Receive, Scope, Send, with_protection
+from broker.api import events
 from broker.api.operation import Operation
 from broker.api.push import LINGER_S, connection_of, try_send
 from broker.api.request import Request, by_name, request_id
@@ -33,14 +32,18 @@ from broker.api.routes.watch import SLOW_READER, TOO_SLOW
 from broker.auth.access import ANYBODY, Access
 from broker.auth.rules import Rule
 from broker.auth.scopes import NOTHING
+from broker.content import errors
+from broker.content.answers import OK, Answer, Receive, Scope, Send, with_protection
 from broker.live import frames
 from broker.live.watcher import Watcher
 from broker.memory.memory import SMALL
-from broker.server.http1 import WEBSOCKET_PATH
 from storage.errors import InvalidRequest, NotReady, ShuttingDown, StorageError
 
 if TYPE_CHECKING:
     from broker.wiring import Broker
+
+#: Where a connection may become a WebSocket.
+WEBSOCKET_PATH: Final = "/v0/ws"
 
 _log = structlog.get_logger("broker.http")
 

@@ -13,11 +13,11 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from broker.api.render import Shape
 from broker.api.routes.replies import Replies, ReplyTo
 from broker.api.routes.watch import start_of
 from broker.auth.access import Access
 from broker.auth.rules import COMMANDS
+from broker.content.render import Shape
 from broker.live import watch_options
 from broker.live.watcher import Watcher
 from broker.service import routers

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import Query, Response
 
-from broker.api.answers import CREATED
 from broker.api.control import ControlOperations, Current, PartitionNumber, TopicName, performance
 from broker.api.refusals import refusals
 from broker.api.request import Request
 from broker.auth.rules import Rule
 from broker.auth.scopes import ADMIN, DELETE, READ
+from broker.content.answers import CREATED
 from broker.service import deletes, partitions, routers, topics
 from schemas.config import TopicChange, TopicConfig, TopicSettings
 from schemas.fields import QueryFlag, QueryU64

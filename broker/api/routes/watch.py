@@ -11,15 +11,15 @@ from typing import Annotated, Final
 from fastapi import Query
 
 from broker.api import events
-from broker.api.answers import OK, Streamed
 from broker.api.control import ControlOperations, Current
-from broker.api.errors import status_of
 from broker.api.operation import Operation, in_header, in_path
 from broker.api.refusals import refusals
-from broker.api.render import Shape
 from broker.api.request import Request
 from broker.auth.rules import Rule
 from broker.auth.scopes import READ
+from broker.content.answers import OK, Streamed
+from broker.content.errors import status_of
+from broker.content.render import Shape
 from broker.live import cursor, watch_options
 from broker.live.frames import Event
 from broker.live.session import TTL_MS, Session

@@ -10,12 +10,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from broker.api import events, render
-from broker.api.answers import OK, Streamed
+from broker.api import events
 from broker.api.operation import NUMBER, TOPIC, Operation, in_query
 from broker.api.request import Request
 from broker.auth.rules import Rule
 from broker.auth.scopes import READ_WRITE
+from broker.content import render
+from broker.content.answers import OK, Streamed
 from broker.memory.memory import PATIENCE_S, SMALL
 from broker.service import queues
 from storage.errors import StorageError, TopicNotFound

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from broker.live.scheduler import ROUND, DeliveryScheduler
+from broker.scheduler import ROUND, DeliveryScheduler
 
 
 async def test_while_there_is_time_nobody_waits() -> None:

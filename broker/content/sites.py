@@ -15,28 +15,23 @@ Programs send neither, and are not concerned.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from broker.api.answers import NO_CONTENT, Answer, Headers
 from broker.auth.scopes import READ, Scopes
+from broker.auth.site_names import ANY, is_address
+from broker.content.answers import NO_CONTENT, Answer, Headers
 from storage.errors import RequestError
 
 if TYPE_CHECKING:
     from broker.settings import Settings
 
-#: Stands in a setting for all of them.
-ANY: Final = "*"
 _LOOPBACK: Final = frozenset({"localhost", "*.localhost"})
 #: Hosts that were found to be allowed, as they were sent: so many are remembered.
 _MAX_KNOWN: Final = 256
 #: A Host in an error message is cut off there.
 _SHOWN_CHARS: Final = 255
 
-_HOST_NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 #: What Sec-Fetch-Site says of a page of another site; another port of the same machine is one, too.
@@ -140,36 +135,6 @@ def sites_of(settings: Settings, machine: str) -> Sites:
     return Sites(hosts, settings.cors_origins or frozenset())
 
 
-def parse_hosts(value: Any) -> Any:
-    """A comma list of names without ports, `*.` in front of one for all below it, `*` for all. Raises ValueError."""
-    if not isinstance(value, str):
-        return value
-    found = _items(value)
-    for each in found:
-        if each != ANY and not _HOST_NAME.fullmatch(each) and not _is_address(each.strip("[]")):
-            raise ValueError(
-                f"{each!r} is no name of a host: no scheme, no port, *.example.com for all below that name"
-            )
-    return found
-
-
-def parse_origins(value: Any) -> Any:
-    """A comma list of scheme://host[:port], `*` for all. Raises ValueError."""
-    if not isinstance(value, str):
-        return value
-    found = _items(value)
-    for each in found:
-        if each != ANY and not _ORIGIN.fullmatch(each):
-            raise ValueError(
-                f"{each!r} is no origin: https://app.example.com, with its port if it has one, without a path"
-            )
-    return found
-
-
-def _items(text: str) -> frozenset[str]:
-    return frozenset(item.strip().lower() for item in text.split(",") if item.strip())
-
-
 def _name(host: bytes | None) -> str:
     """The name or address in a Host, without its port."""
     text = (host or b"").decode("latin-1").lower()
@@ -179,21 +144,13 @@ def _name(host: bytes | None) -> str:
 
 
 def _is_among(name: str, hosts: frozenset[str]) -> bool:
-    if name in hosts or _is_address(name):
+    if name in hosts or is_address(name):
         return True
     while "." in name:
         name = name.partition(".")[2]
         if f"*.{name}" in hosts:
             return True
     return False
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_same(origin: bytes, host: bytes, scheme: str) -> bool:

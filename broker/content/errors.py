@@ -27,8 +27,8 @@ import structlog
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from broker.api.answers import Answer
 from broker.auth.access import Unauthorized
+from broker.content.answers import Answer
 from schemas.fields import UnknownField
 from storage.errors import InvalidRequest, StorageError
 

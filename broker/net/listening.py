@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker.server.arrivals import HANDSHAKE_COST, same_priority
+from broker.net.arrivals import HANDSHAKE_COST, same_priority
 
 if TYPE_CHECKING:
-    from broker.live.scheduler import DeliveryScheduler
+    from broker.scheduler import DeliveryScheduler
 
 #: Connections accepted in one round of the loop. uvloop takes one of each listening socket: a client that comes alone
 #: would wait for as many rounds as there are others in front of it. So a plain port has as many sockets. More of them
@@ -81,7 +81,7 @@ def write_port_file(path: Path, port: int) -> None:
 
 
 class TlsListener:
-    """Accepts connections that speak TLS. Their handshakes take turns (`broker.server.arrivals`): each keeps the loop
+    """Accepts connections that speak TLS. Their handshakes take turns (`broker.net.arrivals`): each keeps the loop
     for about a millisecond, and what else comes in is served in between.
 
     A connection takes its turn when its client's first bytes are there, so that one that sends nothing keeps no other

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from broker.api.accept import accepts_gzip
+from broker.content.accept import accepts_gzip
 from broker.memory.memory import PIECE, STRIDE
 
 Scope: TypeAlias = MutableMapping[str, Any]

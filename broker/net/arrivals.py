@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.live.scheduler import DeliveryScheduler
+from broker.scheduler import DeliveryScheduler
 
 #: The cost of the first request of a connection, in a round of 128: 16 of them. Its protocol is made with it.
 FIRST_COST: Final = 8

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from broker.api import slices
-from broker.api.whole_numbers import spelled_as_integers, whole
+from broker.content import slices
+from broker.content.whole_numbers import spelled_as_integers, whole
 from storage.errors import InvalidRequest
 
 T = TypeVar("T")

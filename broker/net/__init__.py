@@ -1,0 +1,1 @@
+"""Connections: what every port shares, whatever is spoken on it."""
