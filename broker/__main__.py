@@ -15,20 +15,20 @@ import uvloop
 
 import kernel
 from broker import VERSION, log_events
-from broker.api.app import build_app
-from broker.kafka.start import Entrance, entrance
+from broker.api import build_app
+from broker.kafka import Entrance, entrance
 from broker.lifecycle import ExitCode, Lifecycle
-from broker.memory.giving import bound_heaps
-from broker.net.listening import CannotListen, listen
+from broker.memory import bound_heaps
+from broker.net import CannotListen, listen
 from broker.notify import Notifier
-from broker.server.server import BrokerServer
+from broker.server import BrokerServer
 from broker.settings import Settings, SettingsError, described, load
-from broker.tracing.start import start as start_tracing
+from broker.tracing import start as start_tracing
 from broker.wiring import Broker
 from storage import Engine
 
 if TYPE_CHECKING:
-    from broker.tracing.spans import Tracing
+    from broker.tracing import Tracing
 
 _log = structlog.get_logger("broker")
 

@@ -6,15 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from broker import VERSION, process
-from broker.auth.access import Access
-from broker.auth.gate import Gate
-from broker.live.hub import Live
-from broker.memory.memory import Memory
+from broker.auth import Access, Gate
+from broker.live import Live
+from broker.memory import Memory
 from broker.metric_table import DEPRECATED, MAX_KEY_SERIES, METRICS
 from broker.metrics import Labels
-from broker.pressure.watch import Pressure
+from broker.pressure import Pressure
 from broker.wiring import Broker
-from storage.metric_table import Family, Metric, Sample
+from storage import Family, Metric, Sample
 
 #: Labels whose values are names of topics and routers.
 _NAMES: Final = frozenset({"topic", "router"})

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from broker import VERSION
-from broker.net.listening import write_port_file
+from broker.net import write_port_file
 from broker.notify import EXTEND, Notifier
-from broker.server.server import BrokerServer
+from broker.server import BrokerServer
 from broker.settings import OnStorageFailed
 from broker.wiring import Broker
-from storage.errors import StorageError
+from storage import StorageError
 
 if TYPE_CHECKING:
-    from broker.kafka.port import Port as KafkaPort
+    from broker.kafka import Port as KafkaPort
 
 _log = structlog.get_logger("broker")
 

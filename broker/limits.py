@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from storage.errors import LimitReached
+from storage import LimitReached
 
 
 class Slots(Protocol):

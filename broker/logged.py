@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.logged import LOGGED as OF_STORAGE
-from storage.logged import Event
+from storage import LOGGED as OF_STORAGE
+from storage import Event
 
 _NONE: Final = "Nothing."
 _REPORT: Final = "A defect of the broker: report it with the traceback."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.metric_table import COUNTER, GAUGE, HISTOGRAM, Metric, MetricTable
-from storage.metric_table import METRICS as OF_STORAGE
+from storage import COUNTER, GAUGE, HISTOGRAM, Metric, MetricTable
+from storage import METRICS as OF_STORAGE
 
 #: Of so many keys there are metrics.
 MAX_KEY_SERIES: Final = 1000

@@ -16,9 +16,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from broker.metric_table import METRICS
-from broker.net.slow import Phase
-from storage.errors import LimitReached
-from storage.metric_table import Family, HistogramSample, Sample
+from broker.net import Phase
+from storage import Family, HistogramSample, LimitReached, Sample
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 

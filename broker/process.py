@@ -9,7 +9,7 @@ from contextlib import suppress
 from time import process_time
 
 from broker.metric_table import METRICS
-from storage.metric_table import Family
+from storage import Family
 
 _PAGE_BYTES = resource.getpagesize()
 

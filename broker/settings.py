@@ -15,9 +15,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from broker.auth import keys
-from broker.auth.keys import Keys
-from broker.auth.site_names import parse_hosts, parse_origins
+from broker.auth import Keys, keys, parse_hosts, parse_origins
 from broker.environment import PREFIX, ignored, is_injected
 from broker.storage_settings import Count, StorageSettings
 

@@ -9,9 +9,9 @@ from msgspec.structs import fields
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from storage.log.publisher import CACHE_ENTRY_BYTES
-from storage.options import IoBackend, Options, Recovery
-from storage.platform.directory import MAX_SHARDS
+from storage import IoBackend, Options, Recovery
+from storage.log import CACHE_ENTRY_BYTES
+from storage.platform import MAX_SHARDS
 
 _OPTIONS = Options()
 

@@ -6,30 +6,25 @@ import socket
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from broker.auth.gate import Gate
-from broker.content.sites import sites_of
+from broker.auth import Gate
+from broker.content import sites_of
 from broker.heavy import Heavy
-from broker.kafka.codecs import Codecs
-from broker.kafka.groups.coordinator import Coordinator
-from broker.kafka.groups.offsets import Offsets
-from broker.kafka.groups.values import Limits
-from broker.kafka.metrics import KafkaMetrics
-from broker.kafka.packed import Packed
+from broker.kafka import Codecs, KafkaMetrics, Packed
+from broker.kafka.groups import Coordinator, Limits, Offsets
 from broker.kafka.share.shares import Shares
 from broker.limits import Parking
-from broker.live.hub import Live
-from broker.memory.memory import Memory
+from broker.live import Live
+from broker.memory import Memory
 from broker.metrics import HttpMetrics
-from broker.net.arrivals import Arrivals
-from broker.net.slow import Quota
-from broker.pressure.watch import Pressure
-from broker.proxy.instances import Instances
-from broker.service.backups import BackupJobs
+from broker.net import Arrivals, Quota
+from broker.pressure import Pressure
+from broker.proxy import Instances
+from broker.service import BackupJobs
 
 if TYPE_CHECKING:
     from broker.settings import Settings
-    from broker.tracing.spans import Tracing
-    from storage.engine import Engine
+    from broker.tracing import Tracing
+    from storage import Engine
 
 
 class Broker:

@@ -20,9 +20,8 @@ import msgspec
 import uvloop
 
 from loadtest.in_process import Clocks, Figures, batch_of, collect_as_the_broker_does
-from storage import Durability, Engine, Options, TopicConfig
-from storage.options import MIB, IoBackend
-from storage.platform.io.choose import backend_of
+from storage import MIB, Durability, Engine, IoBackend, Options, TopicConfig
+from storage.platform.io import backend_of
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):

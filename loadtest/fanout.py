@@ -24,7 +24,7 @@ import uvloop
 from loadtest.in_process import Clocks, add_common_options, collect_as_the_broker_does
 from loadtest.scenario import record, tag
 from storage import Durability, Engine, NewRecord, Options, TopicConfig
-from storage.state.routers.router import Definition
+from storage.state.routers import Definition
 
 _CAUGHT_UP_WITHIN_S = 120.0
 

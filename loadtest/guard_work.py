@@ -21,16 +21,14 @@ from typing import Any, Final
 import msgspec
 import xxhash
 
-from broker.api.request import Request
+from broker.api import Request
 from broker.api.routes import append, claims
-from broker.content import render
-from broker.content.answers import Answer, Pending, Result
+from broker.content import Answer, Pending, Result, render
 from broker.settings import Settings
 from broker.wiring import Broker
 from loadtest.scenario import append_body, numbered
-from storage import Durability, Engine, Options, ReadQuery, TopicConfig
-from storage.config import TopicType
-from storage.platform.clock import SystemClock
+from storage import Durability, Engine, Options, ReadQuery, TopicConfig, TopicType
+from storage.platform import SystemClock
 
 RECORD_BYTES: Final = 100
 Work = Callable[[Engine, int], Awaitable[None]]

@@ -31,7 +31,7 @@ import msgspec
 
 from loadtest.own_broker import OwnBroker, ask
 from storage import Durability
-from storage.format.idx_entry import ENTRY_SIZE
+from storage.format import ENTRY_SIZE
 
 _PATIENCE_S = 60.0
 _AT_ONCE = 10_000

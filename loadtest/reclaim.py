@@ -20,8 +20,7 @@ import msgspec
 import uvloop
 
 from loadtest.in_process import batch_of
-from storage import Durability, Engine, Options, ReadQuery, TopicConfig
-from storage.config import Retention
+from storage import Durability, Engine, Options, ReadQuery, Retention, TopicConfig
 
 MB = 1_000_000
 BATCH_RECORDS = 100

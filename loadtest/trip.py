@@ -36,11 +36,11 @@ import msgspec
 import structlog
 import uvloop
 
-from broker.api.app import build_app
-from broker.kafka.start import entrance
+from broker.api import build_app
+from broker.kafka import entrance
 from broker.lifecycle import Lifecycle
-from broker.net.listening import listen
-from broker.server.server import BrokerServer
+from broker.net import listen
+from broker.server import BrokerServer
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine

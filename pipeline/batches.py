@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from pipeline.frames import BINARY, HAS_NODE, HAS_TAG, Array, Frames, gathered, pieces
 from pipeline.schema import HEADERS, LOG_APPEND_TIME, TIMESTAMP, arrow_schema
-from storage.format.binary import OPENING, is_binary
-from storage.format.record import CT, DATA, DELIVER_AT, META, PLAIN_OVERHEAD, SURE_ENDS, H, data_end
+from storage.format import CT, DATA, DELIVER_AT, META, OPENING, PLAIN_OVERHEAD, SURE_ENDS, H, data_end, is_binary
 
 #: Keys that may be behind data and meta, and whether a byte is one that none of these ends in.
 _BEHIND = (DELIVER_AT, CT, H)

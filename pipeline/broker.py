@@ -15,8 +15,7 @@ from client.wire import Call, Reply
 from pipeline.batches import Row
 from pipeline.errors import Gap, PipelineError, SegmentDamaged, SourceUnreadable, TopicChanged
 from pipeline.view import Held, LogView, SegmentInfo
-from storage.format import idx_entry
-from storage.format.idx_entry import ENTRY_SIZE
+from storage.format import ENTRY_SIZE, idx_entry
 
 T = TypeVar("T")
 

@@ -17,16 +17,29 @@ import typer
 from rich.console import Console
 
 from pipeline.errors import BadOption, PipelineError, StoreRefused
-from pipeline.export import publication
-from pipeline.export.arrow_engine import ArrowEngine
-from pipeline.export.chains import chain_of, exported_topics
-from pipeline.export.display import Display, grid, show, summary
-from pipeline.export.exporter import Exporter, Limits, Outcome
-from pipeline.export.maintenance import collect, compact, status
-from pipeline.export.parts import PartSettings
-from pipeline.export.store import Store, open_store, prove
-from pipeline.export.task import Engine, Job
-from pipeline.export.verification import Verification
+from pipeline.export import (
+    ArrowEngine,
+    Display,
+    Engine,
+    Exporter,
+    Job,
+    Limits,
+    Outcome,
+    PartSettings,
+    Store,
+    Verification,
+    chain_of,
+    collect,
+    compact,
+    exported_topics,
+    grid,
+    open_store,
+    prove,
+    publication,
+    show,
+    status,
+    summary,
+)
 from pipeline.origins import FullOrigin, open_origin
 
 app = typer.Typer(

@@ -12,15 +12,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from storage.format.binary import binary_value, is_binary
-from storage.format.checksum import checksum_bytes
-from storage.format.segment_frame import APPEND, DELETED, HEADER_SIZE, LIVE, OVERHEAD
-from storage.format.wal_frame import FIXED_LEN, LENGTH
+from storage.format import APPEND, FIXED_LEN, LENGTH, LIVE, binary_value, checksum_bytes, is_binary, segment_frame
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 HAS_TAG, HAS_NODE, BINARY = 1, 2, 16
-_TAIL_SIZE = OVERHEAD - HEADER_SIZE
+_TAIL_SIZE = segment_frame.OVERHEAD - segment_frame.HEADER_SIZE
 _length = LENGTH.unpack_from
 _HEADER = np.dtype(
     {
@@ -81,12 +78,12 @@ def whole_frames(data: bytes | bytearray) -> tuple[Array, int, FrameDamaged | No
     of another one, or a length that no frame has, which is given, too. (It may have been come upon by a wrong length
     before it; then that one is to be told of.)
     """
-    at, last = 0, len(data) - OVERHEAD
+    at, last = 0, len(data) - segment_frame.OVERHEAD
     parts: list[Array] = [np.empty(0, np.int64)]
     damage: FrameDamaged | None = None
     while at <= last:
         size = _length(data, at)[0] + LENGTH.size
-        if not OVERHEAD <= size <= MAX_FRAME_BYTES:
+        if not segment_frame.OVERHEAD <= size <= MAX_FRAME_BYTES:
             damage = FrameDamaged(at, f"frame_len is {size - LENGTH.size}")
             break
         if at + size > len(data):
@@ -107,12 +104,12 @@ _HOPS = 256
 def _hops(data: bytes | bytearray, at: int) -> tuple[Array, int]:
     """Where the next whole frames begin, some `_HOPS` of them, and where the last of them ends."""
     begins: list[int] = []
-    add, total, last = begins.append, len(data), len(data) - OVERHEAD
+    add, total, last = begins.append, len(data), len(data) - segment_frame.OVERHEAD
     for _ in repeat(None, _HOPS):
         if at > last:
             break
         end = at + _length(data, at)[0] + 4
-        if end > total or end - at < OVERHEAD:
+        if end > total or end - at < segment_frame.OVERHEAD:
             break  # if there can be no such frame, that is found in the next round
         add(at)
         at = end
@@ -154,12 +151,14 @@ def decode(data: bytes, topic_id: int, after_seq: int, end_seq: int) -> tuple[Fr
     tails = gathered(data, ends, _TAIL)
     _refuse(starts, tails["sum"] != _checksums(data, starts, ends), "checksum mismatch")
     deleted = tails["deleted"]
-    _refuse(starts, (deleted != LIVE) & (deleted != DELETED), "the delete byte is neither live nor deleted")
+    _refuse(
+        starts, (deleted != LIVE) & (deleted != segment_frame.DELETED), "the delete byte is neither live nor deleted"
+    )
     _refuse(starts, heads["topic_id"] != topic_id, "the frame is of another log")
     seqs = heads["seq"].astype(np.int64)
     before = np.concatenate((np.array([after_seq], np.int64), seqs[:-1]))
     _refuse(starts, (seqs <= before) | (seqs >= end_seq), "the frame's seq does not belong there")
-    nodes = starts + HEADER_SIZE
+    nodes = starts + segment_frame.HEADER_SIZE
     tags = nodes + heads["node"]
     if damage is not None:
         raise damage

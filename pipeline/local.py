@@ -26,17 +26,11 @@ from pipeline.errors import BadOption, SegmentDamaged, SourceUnreadable, TopicCh
 from pipeline.reading import SplitReader, fail_on_gap
 from pipeline.splits import splits_of
 from pipeline.view import Held, LogView, Loss, SegmentInfo
-from storage.errors import StorageError
+from storage import StoppedDirectory, StoppedLog, StorageError, open_records
 from storage.format import idx_entry
-from storage.platform import layout
-from storage.platform.filesystem import Readable
-from storage.platform.posix import PosixFileSystem
-from storage.segments import names
-from storage.segments.errors import SegmentCorrupt
-from storage.segments.tiering.open import open_store
-from storage.segments.tiering.store import ColdError, ColdMissing, ColdStore
-from storage.segments.tiering.tier import TOPIC_FILE
-from storage.stopped import StoppedDirectory, StoppedLog, open_records
+from storage.platform import PosixFileSystem, Readable, layout
+from storage.segments import SegmentCorrupt, names
+from storage.segments.tiering import TOPIC_FILE, ColdError, ColdMissing, ColdStore, open_store
 
 T = TypeVar("T")
 

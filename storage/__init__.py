@@ -5,12 +5,52 @@ nothing of HTTP. docs/reference/guarantees.md says what an acknowledged write su
 program uses it; `BlockingEngine` is for those without an event loop.
 """
 
+from storage import errors
 from storage.blocking import BlockingEngine
-from storage.config import Discard, Durability, Retention, TopicConfig, TopicType
-from storage.embedded.batch import Record, RecordBatch
+from storage.config import (
+    MAX_LEASE_MS,
+    MIN_LEASE_MS,
+    CleanupPolicy,
+    CompressionType,
+    Discard,
+    Durability,
+    Retention,
+    TopicConfig,
+    TopicType,
+)
+from storage.embedded import Record, RecordBatch
 from storage.engine import Engine
-from storage.options import Options, Recovery
-from storage.records.values import (
+from storage.errors import (
+    BatchTooLarge,
+    ConsumerNotFound,
+    DataError,
+    InvalidRequest,
+    LimitReached,
+    NotReady,
+    RecordCorrupt,
+    RequestError,
+    ShuttingDown,
+    StorageError,
+    StorageFailed,
+    TopicIncompatible,
+    TopicNotFound,
+    Unavailable,
+    Unreadable,
+)
+from storage.logged import LOGGED, Event
+from storage.metric_table import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    METRICS,
+    Family,
+    HistogramSample,
+    Metric,
+    MetricTable,
+    Sample,
+)
+from storage.options import MIB, IoBackend, Options, Recovery
+from storage.records import (
     Appended,
     BinaryRecord,
     DeletedRecords,
@@ -25,21 +65,47 @@ from storage.records.values import (
     Tombstone,
     TopicState,
 )
-from storage.state.consumers.values import Consistency, ConsumerConfig, ConsumerState
+from storage.state.consumers import Consistency, ConsumerConfig, ConsumerState
+from storage.stopped import StoppedDirectory, StoppedLog, open_records
+from storage.tracing import HasBody, Move
 
 __all__ = [
+    "COUNTER",
+    "GAUGE",
+    "HISTOGRAM",
+    "LOGGED",
+    "MAX_LEASE_MS",
+    "METRICS",
+    "MIB",
+    "MIN_LEASE_MS",
     "Appended",
+    "BatchTooLarge",
     "BinaryRecord",
     "BlockingEngine",
+    "CleanupPolicy",
+    "CompressionType",
     "Consistency",
     "ConsumerConfig",
+    "ConsumerNotFound",
     "ConsumerState",
+    "DataError",
     "DeletedRecords",
     "Discard",
     "Durability",
     "Engine",
+    "Event",
+    "Family",
+    "HasBody",
+    "HistogramSample",
+    "InvalidRequest",
+    "IoBackend",
+    "LimitReached",
     "LossCause",
+    "Metric",
+    "MetricTable",
+    "Move",
     "NewRecord",
+    "NotReady",
     "Options",
     "PlainBinary",
     "PlainRecords",
@@ -47,12 +113,26 @@ __all__ = [
     "ReadResult",
     "Record",
     "RecordBatch",
+    "RecordCorrupt",
     "Recovery",
+    "RequestError",
     "Retention",
+    "Sample",
+    "ShuttingDown",
+    "StoppedDirectory",
+    "StoppedLog",
+    "StorageError",
+    "StorageFailed",
     "StoredRecord",
     "TagMatch",
     "Tombstone",
     "TopicConfig",
+    "TopicIncompatible",
+    "TopicNotFound",
     "TopicState",
     "TopicType",
+    "Unavailable",
+    "Unreadable",
+    "errors",
+    "open_records",
 ]

@@ -11,12 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from storage import commands as backups
-from storage.inspect.directory import DataDirectory, NotADataDirectory
-from storage.inspect.dump import DumpOptions, NoSuchFile, dump
-from storage.inspect.text import LEGEND
-from storage.inspect.verify import verify
-from storage.inspect.wal import Finding
-from storage.platform.posix import PosixFileSystem
+from storage.inspect import LEGEND, DataDirectory, DumpOptions, Finding, NoSuchFile, NotADataDirectory, dump, verify
+from storage.platform import PosixFileSystem
 
 OK, WRONG, USAGE = 0, 1, 2
 

@@ -19,10 +19,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from storage.embedded.background import BackgroundLoop
-from storage.embedded.batch import Record, records_in
-from storage.embedded.following import MAX_BYTES
-from storage.embedded.keyed import keyed_path
+from storage.embedded import MAX_BYTES, BackgroundLoop, Record, keyed_path, records_in
 from storage.engine import Engine
 from storage.errors import ShuttingDown
 from storage.options import Options

@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 import msgspec
 import structlog
 
+from storage.backup import Summary
 from storage.backup.restoring import Restored, restore
-from storage.backup.taking import Summary
 from storage.engine import Engine
 from storage.errors import AlreadyLocked, InvalidRequest, OpenError, StorageError
 from storage.options import Options
-from storage.platform.posix import PosixFileSystem
-from storage.segments.tiering.open import open_store
+from storage.platform import PosixFileSystem
+from storage.segments.tiering import open_store
 
 OK, WRONG, USAGE = 0, 1, 2
 #: So many topics' heads are shown to people.

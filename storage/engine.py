@@ -24,18 +24,24 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
-from storage.backup.backups import Backups
-from storage.backup.metrics import collect_backups
-from storage.backup.taking import BackupSource, Summary
+from storage.backup import Backups, BackupSource, Summary, collect_backups
 from storage.config import TopicConfig
-from storage.consumers.consumers import Consumers
-from storage.consumers.metrics import collect_consumers
-from storage.consumers.reclaim import Reclaim
-from storage.embedded import open_engines
-from storage.embedded.batch import Record, RecordBatch, first_record, records_in
-from storage.embedded.entries import Entry, Value, one_record, records_of
-from storage.embedded.following import MAX_BYTES, MAX_RECORDS, Following
-from storage.embedded.keyed import keyed_path
+from storage.consumers import Consumers, Reclaim, collect_consumers
+from storage.embedded import (
+    MAX_BYTES,
+    MAX_RECORDS,
+    Entry,
+    Following,
+    Record,
+    RecordBatch,
+    Value,
+    first_record,
+    keyed_path,
+    one_record,
+    open_engines,
+    records_in,
+    records_of,
+)
 from storage.errors import (
     AlreadyLocked,
     AlreadyOpen,
@@ -43,33 +49,27 @@ from storage.errors import (
     ShuttingDown,
     StorageError,
 )
-from storage.log.append import Appender, PendingAppend, Write
-from storage.log.contents import Contents
-from storage.log.fetch import WalFetcher
-from storage.log.logs import Logs
-from storage.log.reservation import Reservations
-from storage.log.writer import Shard, ShardLog
+from storage.log import Appender, Contents, Logs, PendingAppend, Reservations, Shard, ShardLog, WalFetcher, Write
 from storage.metric_table import Family
 from storage.metrics import collect
 from storage.options import Options
-from storage.platform.clock import Clock
-from storage.platform.directory import (
+from storage.platform import (
+    PACKED_FORMAT_VERSION,
+    Clock,
+    FileSystem,
     Format,
+    Lock,
     LockText,
+    Runtime,
     ShardTrust,
     make_folders,
     open_format,
     put_format,
     take_lock,
 )
-from storage.platform.filesystem import FileSystem, Lock
-from storage.platform.layout import PACKED_FORMAT_VERSION
-from storage.platform.runtime import Runtime
-from storage.queues.metrics import collect_queues
-from storage.queues.queues import Queues
-from storage.reads.reader import Reader
-from storage.records.partitions import split
-from storage.records.values import (
+from storage.queues import Queues, collect_queues
+from storage.reads import Reader
+from storage.records import (
     Appended,
     DeletedRecords,
     NewRecord,
@@ -81,29 +81,38 @@ from storage.records.values import (
     StoredRecord,
     TagMatch,
     TopicState,
+    split,
 )
-from storage.recovery.recovery import Recovered, Report, load_snapshots, recover
-from storage.recovery.resharding import clean_up, is_due, recorded_shards, reshard
-from storage.recovery.start import announce_losses, end_leases_with_this_process, return_reservations
-from storage.routers.metrics import collect_routers
-from storage.routers.routers import Routers
-from storage.segments.details import DetailsCache
-from storage.segments.flusher import Flusher
-from storage.segments.housekeeping import Housekeeping
-from storage.segments.metrics import collect_segments
-from storage.segments.segment_worker import SegmentWorker
-from storage.segments.segments import Segments
-from storage.segments.tiering.open import open_tier
+from storage.recovery import (
+    Recovered,
+    Report,
+    announce_losses,
+    clean_up,
+    end_leases_with_this_process,
+    is_due,
+    load_snapshots,
+    recorded_shards,
+    recover,
+    reshard,
+    return_reservations,
+)
+from storage.routers import Routers, collect_routers
+from storage.segments import (
+    DetailsCache,
+    Flusher,
+    Housekeeping,
+    Segments,
+    SegmentsView,
+    SegmentWorker,
+    collect_segments,
+    view_of,
+)
+from storage.segments.tiering import ColdStore, open_tier
 from storage.segments.tiering.relocator import Relocator
-from storage.segments.tiering.store import ColdStore
-from storage.segments.view import SegmentsView, view_of
-from storage.snapshot.snapshotter import Snapshotter
-from storage.state.catalog import Catalog, Topic
-from storage.state.consumers.values import Consistency, ConsumerConfig, ConsumerRead, ConsumerState, Start
-from storage.topics.admin import TopicAdmin
-from storage.topics.expiry import Expiry
-from storage.topics.producers import Producers
-from storage.topics.states import States
+from storage.snapshot import Snapshotter
+from storage.state import Catalog, Topic
+from storage.state.consumers import Consistency, ConsumerConfig, ConsumerRead, ConsumerState, Start
+from storage.topics import Expiry, Producers, States, TopicAdmin
 from storage.tracing import Tracer
 
 _log = structlog.get_logger("storage")

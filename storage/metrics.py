@@ -6,13 +6,11 @@ from collections.abc import Callable
 from itertools import islice
 from operator import attrgetter
 
-from storage.log.logs import Logs
-from storage.log.writer import Histogram, Shard, WalStats
+from storage.log import Histogram, Logs, Shard, WalStats
 from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, HistogramSample, Sample
-from storage.recovery.recovery import Report
-from storage.snapshot.snapshotter import Snapshotter
-from storage.state.catalog import Topic
-from storage.state.log import Log
+from storage.recovery import Report
+from storage.snapshot import Snapshotter
+from storage.state import Log, Topic
 
 
 def collect(logs: Logs, report: Report, recovery_progress: float, snapshotter: Snapshotter | None) -> list[Family]:

@@ -13,18 +13,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from storage.engine import Engine
-from storage.format.segment_frame import from_wal
-from storage.log.fetch import WalReader
+from storage.format import from_wal
+from storage.log import WalReader
 from storage.options import Options
-from storage.platform.filesystem import FileSystem, Readable
-from storage.platform.overlay import OverlayFileSystem
-from storage.records.partitions import address
-from storage.recovery.recovery import Recovered
-from storage.segments import names
-from storage.segments.data_file import read_as_data
-from storage.segments.store import id_of
-from storage.state.log import Log
-from storage.state.manifest import Segment
+from storage.platform import FileSystem, OverlayFileSystem, Readable
+from storage.records import address
+from storage.recovery import Recovered
+from storage.segments import id_of, names, read_as_data
+from storage.state import Log, Segment
 
 #: Of a tail that is handed out at a time.
 _TAIL_BYTES = 4 << 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from broker.content.errors import PreconditionFailed
+from broker.content import PreconditionFailed
 
 _TAG = re.compile(rb'(W/)?("[^"]*")')
 

@@ -18,12 +18,9 @@ from fastapi.routing import APIRoute
 
 from broker.api.operation import WITH_BODY, Operation
 from broker.api.request import Request
-from broker.auth.rules import Rule
-from broker.content import strict_json
-from broker.content.answers import Answer
-from schemas.fields import QueryU64
-from schemas.names import TOPIC_NAME_PATTERN
-from schemas.performance import Performance
+from broker.auth import Rule
+from broker.content import Answer, strict_json
+from schemas import TOPIC_NAME_PATTERN, Performance, QueryU64
 
 #: The largest body of a request that has no records: the event loop parses and checks it in one go.
 MAX_CONTROL_BODY_BYTES: Final = 1 << 20

@@ -19,9 +19,8 @@ from broker.api.push import connection_of, drop, is_full, is_http2, send_last, t
 from broker.api.request import ClientGone, Request, by_name
 from broker.api.routes import sockets
 from broker.api.routing import RouteTable
-from broker.auth.scopes import READ
-from broker.content import errors
-from broker.content.answers import (
+from broker.auth import READ
+from broker.content import (
     NO_CONTENT,
     Answer,
     Message,
@@ -30,14 +29,14 @@ from broker.content.answers import (
     Send,
     Streamed,
     awaited,
+    changes_something,
+    errors,
     send_answer,
     send_streamed,
 )
-from broker.content.sites import changes_something
-from broker.memory.memory import SMALL
-from broker.memory.refusal import Overloaded
+from broker.memory import SMALL, Overloaded
 from broker.wiring import Broker
-from storage.errors import InvalidRequest, NotReady, ShuttingDown, StorageError
+from storage import InvalidRequest, NotReady, ShuttingDown, StorageError
 
 _log = structlog.get_logger("broker.http")
 

@@ -14,9 +14,8 @@ import msgspec
 
 from broker.api.operation import Operation
 from broker.api.request import Request
-from broker.auth.rules import PROBE
-from broker.content.answers import TEMPORARY_REDIRECT, Answer
-from broker.content.errors import PathNotFound
+from broker.auth import PROBE
+from broker.content import TEMPORARY_REDIRECT, Answer, PathNotFound
 
 _ASSETS: Final[dict[str, bytes]] = {
     "swagger-ui-bundle.js": b"text/javascript; charset=utf-8",

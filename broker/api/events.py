@@ -10,11 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from broker.api.request import Request
-from broker.content.accept import weights
-from broker.content.answers import Headers
-from broker.content.errors import NotAcceptable, status_of
-from storage.errors import ShuttingDown, StorageError
-from storage.records.partitions import split
+from broker.content import Headers, NotAcceptable, status_of, weights
+from storage import ShuttingDown, StorageError
+from storage.records import split
 
 EVENT_STREAM: Final = b"text/event-stream"
 HEADERS: Final[Headers] = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))

@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from broker.api.operation import Operation
 from broker.api.request import Request
 from broker.api.routing import Route
-from broker.content.answers import MIN_GZIP_BYTES, Answer, Pending, Result, Scope, Send, compress, drop, headers_of
-from broker.content.errors import BodyTooSlow
-from storage.errors import ShuttingDown
+from broker.content import MIN_GZIP_BYTES, Answer, BodyTooSlow, Pending, Result, Scope, Send, compress, drop, headers_of
+from storage import ShuttingDown
 
 if TYPE_CHECKING:
     from broker.api.dispatch import Dispatcher
-    from broker.content.answers import Receive
+    from broker.content import Receive
 
 #: Longer bodies take the other way, where they are read with back-pressure.
 MAX_HOT_BODY_BYTES: Final = 1 << 20

@@ -12,11 +12,10 @@ import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 
 from broker import inflate
-from broker.content.answers import Message, Receive
-from broker.content.errors import BodyTooSlow, PayloadTooLarge, UnsupportedMediaType
-from broker.memory.bodies import BodyRoom
-from broker.net.slow import Progress, Quota
-from storage.errors import InvalidRequest
+from broker.content import BodyTooSlow, Message, PayloadTooLarge, Receive, UnsupportedMediaType
+from broker.memory import BodyRoom
+from broker.net import Progress, Quota
+from storage import InvalidRequest
 
 _JSON_TYPE = re.compile(rb"\s*application/json\s*(;.*)?", re.IGNORECASE | re.DOTALL)
 #: Above this, decompressing is done in a thread: it may grow a thousandfold.

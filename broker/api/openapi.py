@@ -16,8 +16,7 @@ from broker import VERSION
 from broker.api.openapi_fields import say_what_null_means
 from broker.api.operation import Operation
 from broker.api.refusals import of_any, refusals
-from schemas.errors import ErrorAnswer
-from schemas.fields import AnswerModel, RequestModel
+from schemas import AnswerModel, ErrorAnswer, RequestModel
 
 _DESCRIPTION = """\
 Durable topics over HTTP. A topic is an append-only log of JSON records with consecutive seqs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from schemas.fields import MAX_PARTITION
+from schemas import MAX_PARTITION
 
 _NULL: Final[dict[str, Any]] = {"type": "null"}
 #: What stands beside a field's type, and not in it.

@@ -15,10 +15,9 @@ from fastapi.routing import APIRoute
 from msgspec import Meta
 from pydantic import BaseModel
 
-from broker.auth.rules import Rule
-from broker.content import errors
-from broker.content.answers import OK, Answer
-from schemas.names import TOPIC_NAME_PATTERN
+from broker.auth import Rule
+from broker.content import OK, Answer, errors
+from schemas import TOPIC_NAME_PATTERN
 
 if TYPE_CHECKING:
     from broker.api.request import Request

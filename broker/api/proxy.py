@@ -10,9 +10,8 @@ from broker.api.routes import proxy_consumers as consumers
 from broker.api.routes import proxy_topics as topics
 from broker.api.routes import proxy_v3 as v3
 from broker.api.routes import proxy_v3_records as v3_records
-from broker.auth.rules import Rule
-from broker.auth.scopes import ADMIN, DELETE, READ, READ_WRITE, WRITE
-from broker.proxy.errors import answer_v2, answer_v3
+from broker.auth import ADMIN, DELETE, READ, READ_WRITE, WRITE, Rule
+from broker.proxy import answer_v2, answer_v3
 
 _READS: Final = Rule(READ, basic=True)
 _WRITES: Final = Rule(WRITE, basic=True)

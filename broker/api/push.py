@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from broker.content.answers import Message, Send
+from broker.content import Message, Send
 
 #: How long a client that did not read may take for what is left before its connection is cut.
 LINGER_S: Final = 30.0

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 from urllib.parse import unquote_to_bytes
 
-from schemas.fields import parse_flag, parse_u64
-from storage.errors import InvalidRequest
+from schemas import parse_flag, parse_u64
+from storage import InvalidRequest
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from broker.content.errors import RangeNotSatisfiable
+from broker.content import RangeNotSatisfiable
 
 # So many digits say more than any file has, and are still quick to read.
 _ONE_RANGE = re.compile(rb"bytes=[ \t]*(\d{0,40})[ \t]*-[ \t]*(\d{0,40})[ \t]*", re.IGNORECASE)

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.content import slices
-from broker.content.slices import LARGE_BYTES
-from storage.errors import BatchTooLarge
+from broker.content import LARGE_BYTES, slices
+from storage import BatchTooLarge
 
 
 class _Remaining:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.auth.rules import Rule
-from broker.content.errors import status_of
-from schemas.errors import ErrorAnswer
+from broker.auth import Rule
+from broker.content import status_of
+from schemas import ErrorAnswer
 
 
 def refusals(*codes: str) -> dict[int | str, dict[str, Any]]:

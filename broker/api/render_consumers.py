@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from broker.content import render
-from broker.content.render import Shape, quoted
-from storage.records.partitions import split
+from broker.content import Shape, quoted, render
+from storage.records import split
 
 if TYPE_CHECKING:
-    from storage.state.consumers.values import ConsumerRead, ConsumerState
+    from storage.state.consumers import ConsumerRead, ConsumerState
 
 
 def read(consumer: str, done: ConsumerRead, shape: Shape, started: float, text: bytes | None = None) -> bytes:

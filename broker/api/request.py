@@ -17,19 +17,17 @@ import structlog
 
 from broker.api import intake
 from broker.api.query import Query
-from broker.auth.access import ANYBODY, UNCOUNTED, Access, Flight
-from broker.content import errors, strict_json
-from broker.content.answers import Answer, Headers, Outcome, Receive, Scope, awaited
+from broker.auth import ANYBODY, UNCOUNTED, Access, Flight
+from broker.content import Answer, Headers, Outcome, Receive, Scope, awaited, errors, strict_json
 from broker.limits import Slots
-from broker.memory.bodies import BodyRoom
-from broker.memory.memory import PATIENCE_S, SMALL
+from broker.memory import PATIENCE_S, SMALL, BodyRoom
 from broker.service import partitions
 
 if TYPE_CHECKING:
     from broker.api.operation import Operation, Refuse
     from broker.api.routing import Route
-    from broker.memory.budget import Hold
-    from broker.tracing.notes import Note
+    from broker.memory import Hold
+    from broker.tracing import Note
     from broker.wiring import Broker
 
 T = TypeVar("T")

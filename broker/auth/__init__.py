@@ -2,3 +2,39 @@
 
 Source: docs/reference/api.md#keys.
 """
+
+from broker.auth import keys
+from broker.auth.access import ANYBODY, UNCOUNTED, Access, Flight, Forbidden, Unauthorized
+from broker.auth.gate import Gate
+from broker.auth.keys import Keys
+from broker.auth.rules import COMMANDS, PROBE, Rule
+from broker.auth.scopes import ADMIN, DELETE, NOTHING, READ, READ_WRITE, WRITE, WRITE_ADMIN, Scopes, narrowed
+from broker.auth.site_names import ANY, is_address, parse_hosts, parse_origins
+
+__all__ = [
+    "ADMIN",
+    "ANY",
+    "ANYBODY",
+    "COMMANDS",
+    "DELETE",
+    "NOTHING",
+    "PROBE",
+    "READ",
+    "READ_WRITE",
+    "UNCOUNTED",
+    "WRITE",
+    "WRITE_ADMIN",
+    "Access",
+    "Flight",
+    "Forbidden",
+    "Gate",
+    "Keys",
+    "Rule",
+    "Scopes",
+    "Unauthorized",
+    "is_address",
+    "keys",
+    "narrowed",
+    "parse_hosts",
+    "parse_origins",
+]

@@ -14,7 +14,7 @@ from typing import Final
 from broker.auth.keys import Key
 from broker.auth.scopes import Scopes
 from broker.limits import Parking
-from storage.errors import LimitReached, RequestError
+from storage import LimitReached, RequestError
 
 #: A refusal shows no more of a name.
 _SHOWN_CHARS: Final = 255

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from broker.content.accept import accepts_gzip
-from broker.memory.memory import PIECE, STRIDE
+from broker.memory import PIECE, STRIDE
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]

@@ -27,10 +27,10 @@ import structlog
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from broker.auth.access import Unauthorized
+from broker.auth import Unauthorized
 from broker.content.answers import Answer
-from schemas.fields import UnknownField
-from storage.errors import InvalidRequest, StorageError
+from schemas import UnknownField
+from storage import InvalidRequest, StorageError
 
 _log = structlog.get_logger("broker.http")
 

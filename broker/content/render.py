@@ -13,16 +13,14 @@ import msgspec
 
 import kernel
 from kernel import RowShape
-from storage.queues.lease_queue import ClaimedBatch, ClaimedJob
-from storage.records.frame_records import FrameRecords, parts_of
-from storage.records.partitions import split
-from storage.records.values import ReadResult, StoredRecord
-from storage.segments.view import SegmentsView
-from storage.state.queues.values import Settled
+from storage.queues import ClaimedBatch, ClaimedJob
+from storage.records import FrameRecords, ReadResult, StoredRecord, parts_of, split
+from storage.segments import SegmentsView
+from storage.state.queues import Settled
 
 if TYPE_CHECKING:
-    from storage.queues.lease_queue import Claimed
-    from storage.routers.waiting import Waited
+    from storage.queues import Claimed
+    from storage.routers import Waited
 
 
 #: Of large answers so much is rendered without letting others run: about a millisecond.

@@ -18,10 +18,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker.auth.scopes import READ, Scopes
-from broker.auth.site_names import ANY, is_address
+from broker.auth import ANY, READ, Scopes, is_address
 from broker.content.answers import NO_CONTENT, Answer, Headers
-from storage.errors import RequestError
+from storage import RequestError
 
 if TYPE_CHECKING:
     from broker.settings import Settings

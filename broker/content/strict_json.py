@@ -17,7 +17,7 @@ import msgspec
 
 from broker.content import slices
 from broker.content.whole_numbers import spelled_as_integers, whole
-from storage.errors import InvalidRequest
+from storage import InvalidRequest
 
 T = TypeVar("T")
 

@@ -2,3 +2,57 @@
 
 Source: docs/guides/kafka.md.
 """
+
+from typing import TYPE_CHECKING
+
+from broker.kafka import settings
+from broker.kafka.broker_settings import BrokerSetting, broker_settings
+from broker.kafka.changes import change
+from broker.kafka.cluster import BROKER_ID, named_operations, topic_operations
+from broker.kafka.codecs import Codecs
+from broker.kafka.compacted import is_compacted, key_missing
+from broker.kafka.errors import ErrorCode
+from broker.kafka.group_reach import listed, reaches_group, require_consumer, require_group
+from broker.kafka.mapping import NO_TIME, Headers, to_kafka, to_stored
+from broker.kafka.metrics import KafkaMetrics
+from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
+from broker.kafka.node import Node
+from broker.kafka.packed import Packed
+from broker.kafka.settings import InvalidConfig, Setting
+from broker.kafka.start import Entrance, entrance
+
+if TYPE_CHECKING:
+    from broker.kafka.port import Port
+
+__all__ = [
+    "BROKER_ID",
+    "GROUP_PREFIX",
+    "NO_TIME",
+    "BrokerSetting",
+    "Codecs",
+    "Entrance",
+    "ErrorCode",
+    "Headers",
+    "InvalidConfig",
+    "KafkaMetrics",
+    "Node",
+    "Packed",
+    "Port",
+    "Setting",
+    "broker_settings",
+    "change",
+    "consumer_name",
+    "entrance",
+    "group_of",
+    "is_compacted",
+    "key_missing",
+    "listed",
+    "named_operations",
+    "reaches_group",
+    "require_consumer",
+    "require_group",
+    "settings",
+    "to_kafka",
+    "to_stored",
+    "topic_operations",
+]

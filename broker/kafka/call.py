@@ -12,19 +12,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
-from broker.auth.access import UNCOUNTED, Flight
-from broker.kafka.codec.padding import padded
-from broker.kafka.codec.schema import Message, decode, encode
-from broker.kafka.codec.wire import Buffer
-from storage.errors import TopicNotFound
-from storage.records.partitions import address
+from broker.auth import UNCOUNTED, Flight
+from broker.kafka.codec import Buffer, Message, decode, encode, padded
+from storage import TopicNotFound
+from storage.records import address
 
 if TYPE_CHECKING:
-    from broker.auth.access import Access
-    from broker.auth.scopes import Scopes
+    from broker.auth import Access, Scopes
     from broker.kafka.node import Node
-    from broker.memory.budget import Hold
-    from storage.state.catalog import Topic
+    from broker.memory import Hold
+    from storage.state import Topic
 
 #: The bytes of a body, as one piece or several.
 Body: TypeAlias = Buffer | Sequence[Buffer]

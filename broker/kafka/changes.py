@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from storage.config import TopicConfig
-from storage.errors import TopicIncompatible
-from storage.log.validation import check_cleanup
-from storage.state.partition_rules import check_partitions
+from storage import TopicConfig, TopicIncompatible
+from storage.log import check_cleanup
+from storage.state import check_partitions
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage import Engine
 
 
 def check(engine: Engine, name: str, config: TopicConfig) -> None:

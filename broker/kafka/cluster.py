@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from broker.auth.access import Access, Forbidden
-from broker.auth.scopes import ADMIN, DELETE, READ, WRITE, Scopes
-from schemas.names import is_topic_name
-from storage.errors import TopicNotFound
+from broker.auth import ADMIN, DELETE, READ, WRITE, Access, Forbidden, Scopes
+from schemas import is_topic_name
+from storage import TopicNotFound
 
 if TYPE_CHECKING:
     from broker.kafka.call import Call
-    from storage.engine import Engine
-    from storage.state.catalog import Topic
+    from storage import Engine
+    from storage.state import Topic
 
 #: The only broker, its own controller and the coordinator of every group.
 BROKER_ID: Final = 1

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.kafka.records.codecs import Codec
-from storage.config import CompressionType
-from storage.errors import StorageError
-from storage.state.state_table import CODEC, PRODUCER
+from broker.kafka.records import Codec
+from storage import CompressionType, StorageError
+from storage.state import CODEC, PRODUCER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from storage.engine import Engine
-    from storage.state.catalog import Topic
+    from storage import Engine
+    from storage.state import Topic
 
 _log = structlog.get_logger("broker.kafka")
 

@@ -16,11 +16,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from broker.kafka.mapping import BINARY_CT, FURTHER, TWO_KEYS, Headers, to_kafka
-from broker.kafka.records.writing import Columns
-from storage.format.binary import OPENING
-from storage.format.record import DATA
-from storage.records.frame_records import FrameRecords, parts_of
-from storage.records.values import StoredRecord
+from broker.kafka.records import Columns
+from storage.format import DATA, OPENING
+from storage.records import FrameRecords, StoredRecord, parts_of
 
 _PACK_LEN: Final = Struct(">I").pack
 #: What a body ends with whose last key is a create time between 2001 and 2286.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.config import CleanupPolicy, TopicConfig
+from storage import CleanupPolicy, TopicConfig
 
 #: The policies of such topics.
 COMPACTED: Final = (CleanupPolicy.COMPACT, CleanupPolicy.BOTH)

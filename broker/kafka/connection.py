@@ -17,20 +17,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import structlog
 
-from broker.auth.access import UNCOUNTED
+from broker.auth import UNCOUNTED
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Body, Call, Later, Peer
 from broker.kafka.calls import sasl, versions
-from broker.kafka.codec.wire import Malformed
+from broker.kafka.codec import Malformed
 from broker.kafka.framing import Frames, Header, framed, parse
-from broker.memory.memory import SMALL
-from broker.net.arrivals import FIRST_COST, NEXT_COST, Arriving
-from broker.net.slow import Look, Phase
+from broker.memory import SMALL
+from broker.net import FIRST_COST, NEXT_COST, Arriving, Look, Phase
 
 if TYPE_CHECKING:
-    from broker.auth.access import Access, Flight
+    from broker.auth import Access, Flight
     from broker.kafka.port import Port
-    from broker.memory.budget import Hold
+    from broker.memory import Hold
 
 _log = structlog.get_logger("broker.kafka")
 

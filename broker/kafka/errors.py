@@ -15,8 +15,8 @@ from typing import Final
 
 import structlog
 
-from broker.auth.access import Forbidden, Unauthorized
-from broker.pressure.refusal import UnderPressure
+from broker.auth import Forbidden, Unauthorized
+from broker.pressure import UnderPressure
 from storage import errors
 
 _log = structlog.get_logger("broker.kafka")

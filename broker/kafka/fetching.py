@@ -14,18 +14,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.kafka.cluster import LEADER_EPOCH
-from broker.kafka.codec.wire import Buffer
+from broker.kafka.codec import Buffer
 from broker.kafka.columns import columns_of
 from broker.kafka.errors import ErrorCode
 from broker.kafka.mapping import to_kafka
-from broker.kafka.records.header import empty_batch
-from broker.kafka.records.writing import write_batch
-from storage.errors import RecordCorrupt
-from storage.records.values import ReadQuery, StoredRecord
+from broker.kafka.records import empty_batch, write_batch
+from storage import RecordCorrupt
+from storage.records import ReadQuery, StoredRecord
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
-    from storage.state.catalog import Topic
+    from storage import Engine
+    from storage.state import Topic
 
 #: Records of one answer for one partition.
 MAX_RECORDS: Final = 20_000

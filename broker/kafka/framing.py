@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.kafka.apis import APIS, ApiKey
 from broker.kafka.call import Body
-from broker.kafka.codec.wire import Buffer, Malformed, Reader
+from broker.kafka.codec import Buffer, Malformed, Reader
 
 _PREFIX_BYTES: Final = 4
 #: With the kind of request, which tells how long the frame may be.

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from broker.auth.access import Access, Forbidden
-from broker.auth.scopes import READ, Scopes
+from broker.auth import READ, Access, Forbidden, Scopes
 from broker.kafka.cluster import may
 from broker.kafka.names import group_of
 

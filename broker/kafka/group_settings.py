@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from broker.kafka.settings import InvalidConfig, Kind, Operation, whole
-from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
-from storage.config import MAX_LEASE_MS, MIN_LEASE_MS, TopicConfig
+from broker.kafka.share import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
+from storage import MAX_LEASE_MS, MIN_LEASE_MS, TopicConfig
 
 AUTO_OFFSET_RESET: Final = "share.auto.offset.reset"
 HEARTBEAT_INTERVAL: Final = "share.heartbeat.interval.ms"

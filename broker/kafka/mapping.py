@@ -23,12 +23,11 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from broker.content.strict_json import check_flat
-from storage.errors import InvalidRequest
-from storage.format.binary import MARK, is_binary
-from storage.format.record import CT, DATA, DELIVER_AT, META, H, data_end, payload_sizes
-from storage.queues.dead_meta import PREFIX
-from storage.records.values import StoredBodies
+from broker.content import check_flat
+from storage import InvalidRequest
+from storage.format import CT, DATA, DELIVER_AT, MARK, META, H, data_end, is_binary, payload_sizes
+from storage.queues import PREFIX
+from storage.records import StoredBodies
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 #: key, value, headers, create time in ms.

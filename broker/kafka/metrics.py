@@ -10,11 +10,11 @@ from broker.kafka.apis import ApiKey
 from broker.kafka.errors import ErrorCode
 from broker.metric_table import METRICS
 from broker.metrics import SECONDS, Latencies
-from broker.net.slow import Phase
-from storage.metric_table import Family, Sample
+from broker.net import Phase
+from storage import Family, Sample
 
 if TYPE_CHECKING:
-    from broker.kafka.groups.coordinator import Coordinator
+    from broker.kafka.groups import Coordinator
     from broker.kafka.packed import Packed
 
 #: Why a connection is closed without an answer.

@@ -6,19 +6,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from broker.auth.gate import Gate
+    from broker.auth import Gate
     from broker.heavy import Heavy
     from broker.kafka.codecs import Codecs
-    from broker.kafka.groups.coordinator import Coordinator
-    from broker.kafka.groups.offsets import Offsets
+    from broker.kafka.groups import Coordinator, Offsets
     from broker.kafka.metrics import KafkaMetrics
     from broker.kafka.packed import Packed
-    from broker.kafka.share.shares import Shares
-    from broker.memory.memory import Memory
-    from broker.net.arrivals import Arrivals
-    from broker.pressure.watch import Pressure
+    from broker.kafka.share import Shares
+    from broker.memory import Memory
+    from broker.net import Arrivals
+    from broker.pressure import Pressure
     from broker.settings import Settings
-    from storage.engine import Engine
+    from storage import Engine
 
 
 class ProxiedGroup(Protocol):

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 import xxhash
 
 from broker.heavy import Heavy
-from broker.kafka.codec.wire import Buffer
-from broker.kafka.records.codecs import Codec
+from broker.kafka.codec import Buffer
+from broker.kafka.records import Codec
 
 #: Bytes of compressed batches that are kept; the one that was not asked for for longest goes first.
 MAX_CACHED_BYTES: Final = 32 << 20

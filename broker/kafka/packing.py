@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker.kafka.codec.wire import Buffer
+from broker.kafka.codec import Buffer
 from broker.kafka.codecs import ZSTD_SINCE
-from broker.kafka.records.codecs import Codec
-from broker.kafka.records.header import HEADER_SIZE
-from broker.kafka.records.writing import compressed
+from broker.kafka.records import HEADER_SIZE, Codec, compressed
 
 if TYPE_CHECKING:
     from broker.kafka.node import Node
-    from storage.state.catalog import Topic
+    from storage.state import Topic
 
 #: Smaller batches are not worth it.
 _LEAST_BYTES: Final = HEADER_SIZE + 256

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.auth.access import ANYBODY, Access
+from broker.auth import ANYBODY, Access
 from broker.kafka.call import Handler
 from broker.kafka.connection import Connection
 from broker.kafka.table import HANDLERS
-from broker.net.listening import TlsListener, write_port_file
-from broker.net.slow import Sweeper
+from broker.net import Sweeper, TlsListener, write_port_file
 
 if TYPE_CHECKING:
     import socket

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.kafka.errors import ErrorCode, code_of, sentence_of
 from broker.kafka.settings import InvalidConfig
-from storage.errors import InvalidRequest
+from storage import InvalidRequest
 
 
 class Refused(Exception):

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from storage.config import CleanupPolicy, CompressionType, Durability, TopicConfig, TopicType
+from storage import CleanupPolicy, CompressionType, Durability, TopicConfig, TopicType
 
 MAX_I64: Final = (1 << 63) - 1
 MAX_I32: Final = (1 << 31) - 1

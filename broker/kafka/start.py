@@ -6,7 +6,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from broker.environment import PREFIX
-from broker.net.listening import listen, tls_context
+from broker.net import listen, tls_context
 from broker.settings import Settings, SettingsError
 
 if TYPE_CHECKING:

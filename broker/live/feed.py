@@ -19,14 +19,14 @@ from broker.live import frames
 from broker.live.cursor import Position
 from broker.live.watch_options import Options
 from broker.scheduler import READING
-from broker.service.topics import priority_of
-from storage.errors import StorageError
-from storage.records.values import ReadQuery, ReadResult
+from broker.service import priority_of
+from storage import StorageError
+from storage.records import ReadQuery, ReadResult
 
 if TYPE_CHECKING:
     from broker.live.hub import Live
     from broker.live.subscription import Subscription
-    from storage.state.catalog import Topic
+    from storage.state import Topic
 
 _log = structlog.get_logger("broker.live")
 

@@ -11,11 +11,10 @@ from typing import Final
 
 import msgspec
 
-from broker.content import render
-from broker.content.render import Shape
+from broker.content import Shape, render
 from broker.live import cursor
 from broker.live.cursor import Position
-from storage.records.values import ReadResult, Tombstone
+from storage.records import ReadResult, Tombstone
 
 _LINE_BREAKS: Final = bytes.maketrans(b"\r\n", b"  ")
 #: The key that names the kind of a message. A client gets the key that it uses itself.

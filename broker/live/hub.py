@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from broker.live.feed import Feed
 from broker.live.session import Sessions
 from broker.scheduler import DeliveryScheduler
-from storage.errors import ShuttingDown
-from storage.segments.view import durable_seq, synced_lsn
+from storage import ShuttingDown
+from storage.segments import durable_seq, synced_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from broker.live.watcher import Watcher
-    from broker.memory.memory import Memory
-    from broker.pressure.watch import Pressure
-    from storage.engine import Engine
-    from storage.state.catalog import Topic
+    from broker.memory import Memory
+    from broker.pressure import Pressure
+    from storage import Engine
+    from storage.state import Topic
 
 
 class Figures:

@@ -10,10 +10,10 @@ import secrets
 from collections import OrderedDict
 from typing import Final
 
-from broker.auth.access import Forbidden
+from broker.auth import Forbidden
 from broker.live.cursor import Position
 from broker.live.watch_options import StreamOptions
-from storage.errors import LimitReached, RequestError
+from storage import LimitReached, RequestError
 
 TTL_MS: Final = 300_000
 

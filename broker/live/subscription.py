@@ -9,15 +9,15 @@ from broker.live import frames
 from broker.live.cursor import Position
 from broker.live.frames import Event
 from broker.live.watch_options import Options
-from broker.memory.memory import SMALL
+from broker.memory import SMALL
 from broker.scheduler import READING
-from storage.errors import RecordCorrupt, TopicNotFound
-from storage.records.values import ReadResult
+from storage import RecordCorrupt, TopicNotFound
+from storage.records import ReadResult
 
 if TYPE_CHECKING:
     from broker.live.feed import Feed
     from broker.live.watcher import Watcher
-    from broker.memory.budget import Hold
+    from broker.memory import Hold
 
 
 #: Copies of records in memory until they are sent: the records, the event, and the outgoing bytes.

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from broker.content.render import Shape
+from broker.content import Shape
 from broker.live.cursor import Position
-from broker.service import partitions, reads
-from broker.service.predicates import check_topic_name
-from schemas.fields import MAX_PARTITION
-from storage.config import Durability
-from storage.errors import InvalidRequest, TopicNotFound
+from broker.service import check_topic_name, partitions, reads
+from schemas import MAX_PARTITION
+from storage import Durability, InvalidRequest, TopicNotFound
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage import Engine
 
 MAX_TOPICS: Final = 256
 MAX_LIMIT: Final = 1000

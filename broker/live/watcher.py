@@ -18,7 +18,7 @@ from broker.live.cursor import Position
 from broker.live.frames import Event
 from broker.live.subscription import Subscription
 from broker.live.watch_options import Options
-from storage.errors import RecordCorrupt, StorageError, TopicNotFound, Unreadable
+from storage import RecordCorrupt, StorageError, TopicNotFound, Unreadable
 
 if TYPE_CHECKING:
     from broker.live.hub import Live

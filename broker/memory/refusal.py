@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.errors import RequestError
+from storage import RequestError
 
 
 class Overloaded(RequestError):

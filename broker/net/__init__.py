@@ -1,1 +1,24 @@
 """Connections: what every port shares, whatever is spoken on it."""
+
+from broker.net.arrivals import FIRST_COST, NEXT_COST, Arrivals, Arriving
+from broker.net.listening import ACCEPTS, CannotListen, TlsListener, listen, tls_context, write_port_file
+from broker.net.slow import Look, Phase, Progress, Quota, Sweeper, look_at_http1
+
+__all__ = [
+    "ACCEPTS",
+    "FIRST_COST",
+    "NEXT_COST",
+    "Arrivals",
+    "Arriving",
+    "CannotListen",
+    "Look",
+    "Phase",
+    "Progress",
+    "Quota",
+    "Sweeper",
+    "TlsListener",
+    "listen",
+    "look_at_http1",
+    "tls_context",
+    "write_port_file",
+]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from broker.memory.memory import Memory
+    from broker.memory import Memory
     from broker.settings import Settings
 
 #: Connections are looked at this often at least, and four times in the shortest patience.

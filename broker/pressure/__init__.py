@@ -5,3 +5,11 @@ governor   which step that calls for; pure
 watch      measures and applies steps
 watch      measures, decides and does, ten times a second
 """
+
+from broker.pressure.refusal import UnderPressure
+from broker.pressure.watch import Pressure
+
+__all__ = [
+    "Pressure",
+    "UnderPressure",
+]

@@ -15,7 +15,7 @@ from broker.pressure.governor import Governor, Limits, Signals, Step
 from broker.pressure.refusal import UnderPressure
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage import Engine
 
 _log = structlog.get_logger("broker")
 

@@ -1,1 +1,70 @@
 """What a REST Proxy of Kafka offers, over the same topics: formats, instances of consumers, their groups."""
+
+from broker.proxy import lags, media, offsets, producing, reading, records, topics, v3, v3_records
+from broker.proxy.assignment import Partition
+from broker.proxy.base_uri import base_of
+from broker.proxy.errors import (
+    BadRequest,
+    ClusterMissing,
+    ConfigMissing,
+    ConsumerMissing,
+    GroupMissing,
+    PartitionMissing,
+    ProxyError,
+    TopicPartitionMissing,
+    Unprocessable,
+    answer_v2,
+    answer_v3,
+)
+from broker.proxy.group_view import GroupView, MemberView, group_view
+from broker.proxy.instance import config_of
+from broker.proxy.instances import Instances, check_partitions
+from broker.proxy.json_stream import Splitter
+from broker.proxy.media import Format
+from broker.proxy.membership import Member, count_of
+from broker.proxy.reading import Found, Limits
+from broker.proxy.records import Batch, ProducedRecord
+from broker.proxy.v3 import V3, Lag
+from broker.proxy.v3_records import Entry
+
+__all__ = [
+    "V3",
+    "BadRequest",
+    "Batch",
+    "ClusterMissing",
+    "ConfigMissing",
+    "ConsumerMissing",
+    "Entry",
+    "Format",
+    "Found",
+    "GroupMissing",
+    "GroupView",
+    "Instances",
+    "Lag",
+    "Limits",
+    "Member",
+    "MemberView",
+    "Partition",
+    "PartitionMissing",
+    "ProducedRecord",
+    "ProxyError",
+    "Splitter",
+    "TopicPartitionMissing",
+    "Unprocessable",
+    "answer_v2",
+    "answer_v3",
+    "base_of",
+    "check_partitions",
+    "config_of",
+    "count_of",
+    "group_view",
+    "lags",
+    "media",
+    "offsets",
+    "producing",
+    "reading",
+    "records",
+    "topics",
+    "v3",
+    "v3_records",
+]

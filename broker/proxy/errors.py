@@ -27,10 +27,9 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from broker.auth.access import Unauthorized
-from broker.content import errors
-from broker.content.answers import JSON, Answer, Headers
-from storage.errors import InvalidRequest, StorageError, TopicNotFound, Unavailable
+from broker.auth import Unauthorized
+from broker.content import JSON, Answer, Headers, errors
+from storage import InvalidRequest, StorageError, TopicNotFound, Unavailable
 
 #: Errors of Kafka in an answer about single records.
 KAFKA_ERROR: Final = 50002

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.kafka.errors import ErrorCode
-from broker.kafka.groups import consumer_protocol
-from broker.kafka.groups.values import Join, JoinAnswer
+from broker.kafka import ErrorCode
+from broker.kafka.groups import Join, JoinAnswer, consumer_protocol
 from broker.proxy.assignment import Partition, by_range
 
 if TYPE_CHECKING:
-    from broker.kafka.groups.coordinator import Coordinator
+    from broker.kafka.groups import Coordinator
 
 _log = structlog.get_logger("broker.proxy")
 

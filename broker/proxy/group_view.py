@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.kafka.groups import consumer_protocol
-from broker.kafka.groups.states import State
+from broker.kafka.groups import State, consumer_protocol
 from broker.proxy.assignment import Partition
 from broker.proxy.group_member import CLIENT_ID, PROTOCOL
 

@@ -34,11 +34,11 @@ from broker.proxy.instance import KIND, Instance, check_name, config_of
 from broker.proxy.membership import UNDEFINED, Group, Member, count_of
 from broker.proxy.patterns import compiled
 from broker.proxy.reading import Found, Limits
-from storage.errors import LimitReached, StorageError
+from storage import LimitReached, StorageError
 
 if TYPE_CHECKING:
-    from broker.kafka.groups.coordinator import Coordinator
-    from storage.engine import Engine
+    from broker.kafka.groups import Coordinator
+    from storage import Engine
 
 _log = structlog.get_logger("broker.proxy")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from storage.errors import InvalidRequest
+from storage import InvalidRequest
 
 _TOKEN: Final = re.compile(rb'["{}\[\]]')
 #: As much of the inside of a string as is there; an escape is taken as a whole or not at all.

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from broker.auth.scopes import narrowed
-from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
+from broker.auth import narrowed
+from broker.kafka import GROUP_PREFIX, consumer_name, group_of
 from broker.proxy.group_view import MemberView, group_view
 from broker.proxy.v3 import Lag
-from storage.records.partitions import address
+from storage.records import address
 
 if TYPE_CHECKING:
     from broker.proxy.node import ProxyNode
-    from storage.engine import Engine
-    from storage.state.catalog import Topic
+    from storage import Engine
+    from storage.state import Topic
 
 #: Topics looked at before others have their turn on the loop.
 _SLICE: Final = 1000

@@ -9,8 +9,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from broker.content.accept import weights
-from broker.content.answers import JSON
+from broker.content import JSON, weights
 from broker.proxy.errors import FormatMismatch, NotOffered
 
 

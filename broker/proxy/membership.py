@@ -19,11 +19,11 @@ from broker.proxy.group_member import ProxyGroupMember
 from broker.proxy.instance import Instance
 from broker.proxy.patterns import compiled
 from broker.proxy.reading import bounds
-from storage.errors import StorageError, TopicNotFound
+from storage import StorageError, TopicNotFound
 
 if TYPE_CHECKING:
-    from broker.kafka.groups.coordinator import Coordinator
-    from storage.engine import Engine
+    from broker.kafka.groups import Coordinator
+    from storage import Engine
 
 #: A position that is nowhere: nothing is committed, and the instance is to begin neither at the start nor the end.
 UNDEFINED: Final = -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from broker.kafka.node import Node
+from broker.kafka import Node
 
 if TYPE_CHECKING:
     from broker.proxy.instances import Instances

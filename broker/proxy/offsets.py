@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.kafka.names import consumer_name
+from broker.kafka import consumer_name
 from broker.proxy.errors import Unprocessable
-from storage.config import Durability, TopicType
-from storage.errors import ConsumerNotFound
-from storage.records.partitions import address
+from storage import ConsumerNotFound, Durability, TopicType
+from storage.records import address
 
 if TYPE_CHECKING:
     from broker.proxy.assignment import Partition
-    from storage.engine import Engine
+    from storage import Engine
 
 
 def keeps_offsets(engine: Engine, topic: str) -> bool:

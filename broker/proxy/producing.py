@@ -7,15 +7,13 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.kafka.compacted import is_compacted, key_missing
-from broker.kafka.mapping import NO_TIME, to_stored
+from broker.kafka import NO_TIME, is_compacted, key_missing, to_stored
 from broker.proxy.errors import KAFKA_ERROR, PartitionMissing, TopicMissing, number_of
 from broker.proxy.membership import count_of
 from broker.proxy.records import Batch, ProducedRecord
-from broker.service.predicates import check_topic_name
-from storage.config import TopicConfig
-from storage.errors import StorageError
-from storage.records.partitions import address, partition_of
+from broker.service import check_topic_name
+from storage import StorageError, TopicConfig
+from storage.records import address, partition_of
 
 if TYPE_CHECKING:
     from broker.proxy.node import ProxyNode

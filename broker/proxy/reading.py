@@ -11,16 +11,15 @@ from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.kafka.mapping import to_kafka
+from broker.kafka import to_kafka
 from broker.limits import Slots
 from broker.proxy.assignment import Partition
 from broker.proxy.records import Record
-from storage.errors import DataError, ShuttingDown, TopicNotFound, Unavailable
-from storage.records.partitions import address
-from storage.records.values import ReadQuery, Tombstone
+from storage import DataError, ShuttingDown, TopicNotFound, Unavailable
+from storage.records import ReadQuery, Tombstone, address
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage import Engine
 
 DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS = 1000, 30_000
 DEFAULT_BYTES, MAX_BYTES = 1 << 20, 8 << 20

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from broker.content import strict_json
-from broker.content.slices import Slices
-from broker.kafka.mapping import NO_TIME, Headers
+from broker.content import Slices, strict_json
+from broker.kafka import NO_TIME, Headers
 from broker.proxy import formats
 from broker.proxy.errors import Unprocessable
 from broker.proxy.media import Format

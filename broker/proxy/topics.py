@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.auth.scopes import narrowed
-from broker.kafka import settings
-from broker.kafka.cluster import BROKER_ID
+from broker.auth import narrowed
+from broker.kafka import BROKER_ID, settings
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage import Engine
 
 
 def names(engine: Engine, prefixes: tuple[str, ...]) -> list[str]:

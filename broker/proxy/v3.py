@@ -9,12 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from broker.kafka import settings
-from broker.kafka.broker_settings import BrokerSetting
-from broker.kafka.cluster import BROKER_ID
-from broker.kafka.settings import Setting
+from broker.kafka import BROKER_ID, BrokerSetting, Setting, settings
 from broker.proxy.group_view import GroupView, MemberView
-from storage.config import TopicConfig
+from storage import TopicConfig
 
 Shape = dict[str, Any]
 

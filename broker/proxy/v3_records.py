@@ -12,14 +12,12 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from broker.content import strict_json
-from broker.content.slices import LARGE_BYTES
-from broker.content.strict_json import check_flat, check_utf8
+from broker.content import LARGE_BYTES, check_flat, check_utf8, strict_json
 from broker.proxy import formats
 from broker.proxy.errors import BadRequest, Unprocessable
 from broker.proxy.media import Format
 from broker.proxy.records import Batch, Header, ProducedRecord, header_of, time_of
-from storage.errors import InvalidRequest
+from storage import InvalidRequest
 
 _FORMATS: Final = {"BINARY": Format.BINARY, "JSON": Format.JSON, "STRING": Format.TEXT}
 

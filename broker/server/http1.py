@@ -19,19 +19,14 @@ import structlog
 import zttp
 from uvicorn.protocols.http.zttp_impl import ZttpProtocol
 
-from broker.api.hot import Application, Sent
-from broker.api.request import by_name, has_hung_up, request_id
-from broker.api.routes.sockets import WEBSOCKET_PATH
-from broker.content import errors
-from broker.content.answers import MIN_GZIP_BYTES, PROTECTION, Answer, headers_of
-from broker.content.errors import HeadTooLarge
-from broker.net.arrivals import NEXT_COST, Arriving
-from broker.net.slow import Look, Phase, look_at_http1
-from storage.errors import InvalidRequest
+from broker.api import Application, Sent, by_name, has_hung_up, request_id
+from broker.api.routes import WEBSOCKET_PATH
+from broker.content import MIN_GZIP_BYTES, PROTECTION, Answer, HeadTooLarge, errors, headers_of
+from broker.net import NEXT_COST, Arriving, Look, Phase, look_at_http1
+from storage import InvalidRequest
 
 if TYPE_CHECKING:
-    from broker.api.hot import HotRequests, Target
-    from broker.api.request import Request
+    from broker.api import HotRequests, Request, Target
     from broker.server.server_context import ServerContext
 
 _log = structlog.get_logger("broker.http")

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from broker.api.routes.sockets import WEBSOCKET_PATH
-from broker.content.errors import HeadTooLarge
-from broker.net.arrivals import FIRST_COST, NEXT_COST, Arriving
-from broker.net.slow import Look, Phase, look_at_http1
+from broker.api.routes import WEBSOCKET_PATH
+from broker.content import HeadTooLarge
+from broker.net import FIRST_COST, NEXT_COST, Arriving, Look, Phase, look_at_http1
 from broker.server.http1 import can_answer, end_client_side, refusal, upgrade_with_body
-from storage.errors import InvalidRequest
+from storage import InvalidRequest
 
 if TYPE_CHECKING:
     from broker.server.server_context import ServerContext

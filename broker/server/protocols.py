@@ -16,16 +16,15 @@ from uvicorn.protocols.http.auto_zttp_impl import AutoZttpProtocol
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
-from broker.content.errors import HeadTooLarge
-from broker.net.arrivals import FIRST_COST, Arriving
-from broker.net.slow import Look, Phase, Progress, Quota
+from broker.content import HeadTooLarge
+from broker.net import FIRST_COST, Arriving, Look, Phase, Progress, Quota
 from broker.server.control_frames import ControlFrameLimiter
 from broker.server.http1 import Http1Protocol, can_answer, end_client_side, head_bytes
 from broker.server.plain1 import PlainProtocol
 
 if TYPE_CHECKING:
-    from broker.api.hot import HotRequests
-    from broker.memory.budget import Hold
+    from broker.api import HotRequests
+    from broker.memory import Hold
     from broker.server.server_context import ServerContext
 
 #: Why a stream is reset: too much is asked for, or it is not wanted any more (RFC 9113 §7).

@@ -13,11 +13,9 @@ from typing import Any, Final
 
 from uvicorn import Config, Server
 
-from broker.api.dispatch import Dispatcher
-from broker.api.hot import HotRequests
-from broker.content.answers import Receive, Scope, Send
-from broker.net.listening import ACCEPTS, CannotListen, TlsListener, tls_context
-from broker.net.slow import Sweeper
+from broker.api import Dispatcher, HotRequests
+from broker.content import Receive, Scope, Send
+from broker.net import ACCEPTS, CannotListen, Sweeper, TlsListener, tls_context
 from broker.server.protocols import one_port, plain
 from broker.server.server_context import ServerContext
 from broker.server.sockets import websockets

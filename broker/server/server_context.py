@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
-from broker.net.slow import Quota
+from broker.net import Quota
 
 if TYPE_CHECKING:
-    from broker.memory.memory import Memory
+    from broker.memory import Memory
     from broker.metrics import HttpMetrics
-    from broker.net.arrivals import Arrivals
+    from broker.net import Arrivals
     from broker.settings import Settings
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from broker.memory.memory import SMALL
+from broker.memory import SMALL
 
 if TYPE_CHECKING:
-    from broker.memory.budget import Hold
+    from broker.memory import Hold
     from broker.server.server_context import ServerContext
 
 

@@ -12,13 +12,13 @@ import msgspec
 
 from broker.service.predicates import check_topic_name
 from broker.service.topics import storage_config
-from schemas.config import TopicSettings
-from storage.records.values import Appended, NewRecord, PlainRecords
+from schemas import TopicSettings
+from storage.records import Appended, NewRecord, PlainRecords
 from storage.topics import partitioner
 
 if TYPE_CHECKING:
-    from broker.pressure.watch import Pressure
-    from storage.engine import Engine
+    from broker.pressure import Pressure
+    from storage import Engine
 
 
 class Append(msgspec.Struct, kw_only=True):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from storage.errors import InvalidRequest, LimitReached, StorageError
+from storage import InvalidRequest, LimitReached, StorageError
 
 if TYPE_CHECKING:
-    from storage.backup.taking import Summary
-    from storage.engine import Engine
+    from storage import Engine
+    from storage.backup import Summary
 
 _log = structlog.get_logger("broker")
 

@@ -17,15 +17,15 @@ from broker.limits import Slots
 from broker.service import reads
 from broker.service.predicates import check_consumer_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
-from schemas.consumers import ConsumerChange, ConsumerRequest, SeekRequest
-from storage.errors import InvalidRequest, ShuttingDown
-from storage.log.validation import check_text
-from storage.records.values import ReadQuery
-from storage.state.consumers.values import Consistency, ConsumerConfig
+from schemas import ConsumerChange, ConsumerRequest, SeekRequest
+from storage import InvalidRequest, ShuttingDown
+from storage.log import check_text
+from storage.records import ReadQuery
+from storage.state.consumers import Consistency, ConsumerConfig
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
-    from storage.state.consumers.values import ConsumerRead, ConsumerState
+    from storage import Engine
+    from storage.state.consumers import ConsumerRead, ConsumerState
 
 MAX_ATTEMPT_KEY_BYTES: Final = 128
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.service.predicates import tag_match
-from storage.errors import InvalidRequest
-from storage.records.values import DeletedRecords
+from storage import InvalidRequest
+from storage.records import DeletedRecords
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage import Engine
 
 
 async def delete_records(engine: Engine, topic: str, *, before_seq: int | None, match: Any) -> DeletedRecords:

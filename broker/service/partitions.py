@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from broker.service.predicates import check_topic_name
-from storage.errors import InvalidRequest
-from storage.records.partitions import address
+from storage import InvalidRequest
+from storage.records import address
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
-    from storage.records.values import TopicState
+    from storage import Engine
+    from storage.records import TopicState
 
 
 class PartitionState(msgspec.Struct, kw_only=True):

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from schemas.names import is_consumer_name, is_topic_name
-from storage.errors import InvalidRequest
-from storage.records.values import TagMatch
+from schemas import is_consumer_name, is_topic_name
+from storage import InvalidRequest
+from storage.records import TagMatch
 
 _NAME_RULE = "1 to 255 of A-Z a-z 0-9 . _ : -, beginning with a letter, a digit or _"
 _CONSUMER_RULE = "1 to 512 of A-Z a-z 0-9 . _ : - %, beginning with a letter, a digit or _"

@@ -14,14 +14,13 @@ import msgspec
 from broker.limits import Slots
 from broker.service.predicates import check_topic_name
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
-from storage.errors import InvalidRequest, ShuttingDown
-from storage.queues.queues import MAX_WAIT_MS
-from storage.state.queues.values import JobState, JobView, Redriven, Settled
+from storage import InvalidRequest, ShuttingDown
+from storage.queues import MAX_WAIT_MS
+from storage.state.queues import JobState, JobView, Redriven, Settled
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
-    from storage.queues.lease_queue import Claimed
-    from storage.queues.work import Worker
+    from storage import Engine
+    from storage.queues import Claimed, Worker
 
 PURGEABLE: Final = (JobState.READY, JobState.DELAYED)
 

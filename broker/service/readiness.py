@@ -8,10 +8,10 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any
 
-from storage.errors import NotReady, ShuttingDown, StorageFailed
+from storage import NotReady, ShuttingDown, StorageFailed
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage import Engine
 
 
 def check(engine: Engine, *, stopping: bool) -> int:

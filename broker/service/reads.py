@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from storage.records.values import ReadResult
+from storage.records import ReadResult
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage import Engine
 
 DEFAULT_LIMIT, MAX_LIMIT = 256, 1000
 DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES = 1 << 20, 8 << 20

@@ -9,18 +9,17 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from broker.auth.scopes import narrowed
+from broker.auth import narrowed
 from broker.service.predicates import check_topic_name, tag_match
 from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_cursor, encode_cursor
-from schemas.routers import RouterChange, RouterRequest
-from storage.routers.admin import check_router_name
-from storage.state.lookup import tag_predicate
-from storage.state.routers.router import Definition, Guarantee, Start
+from schemas import RouterChange, RouterRequest
+from storage.routers import check_router_name
+from storage.state import tag_predicate
+from storage.state.routers import Definition, Guarantee, Start
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
-    from storage.routers.values import RouterState
-    from storage.routers.waiting import Waited
+    from storage import Engine
+    from storage.routers import RouterState, Waited
 
 
 async def put(engine: Engine, router: str, asked: RouterRequest) -> tuple[RouterState, bool]:

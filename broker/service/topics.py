@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from broker import scheduler
-from broker.auth.scopes import narrowed
+from broker.auth import narrowed
 from broker.service import partitions
 from broker.service.predicates import check_topic_name
-from schemas.config import TopicChange, TopicSettings
-from storage.config import TopicConfig, TopicType
-from storage.errors import InvalidRequest
-from storage.records.values import TopicState
+from schemas import TopicChange, TopicSettings
+from storage import InvalidRequest, TopicConfig, TopicType
+from storage.records import TopicState
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
-    from storage.state.catalog import Topic
+    from storage import Engine
+    from storage.state import Topic
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from broker.tracing.carried import Carried, of_bodies, of_metas
-from storage.queues.lease_queue import Claimed
-from storage.records.values import Appended, NewRecord, PlainRecords, StoredRecord
-from storage.state.queues.values import Settled
+from storage.queues import Claimed
+from storage.records import Appended, NewRecord, PlainRecords, StoredRecord
+from storage.state.queues import Settled
 
 #: The operation types of the semantic conventions for messaging.
 Kind = Literal["send", "receive", "settle"]

@@ -27,7 +27,7 @@ from broker import VERSION
 from broker.tracing import notes
 from broker.tracing.carried import Carried
 from broker.tracing.notes import Note
-from storage.tracing import HasBody, Move
+from storage import HasBody, Move
 
 _log = structlog.get_logger("broker")
 

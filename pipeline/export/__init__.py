@@ -1,1 +1,36 @@
 """The export job: files in date partitions, and a chain of manifests that says which of them count."""
+
+from pipeline.export import publication
+from pipeline.export.arrow_engine import ArrowEngine
+from pipeline.export.chains import chain_of, exported_topics
+from pipeline.export.display import Display, grid, show, summary
+from pipeline.export.exporter import Exporter, Limits, Outcome
+from pipeline.export.maintenance import collect, compact, status
+from pipeline.export.parts import PartSettings
+from pipeline.export.store import Store, open_store, prove
+from pipeline.export.task import Engine, Job
+from pipeline.export.verification import Verification
+
+__all__ = [
+    "ArrowEngine",
+    "Display",
+    "Engine",
+    "Exporter",
+    "Job",
+    "Limits",
+    "Outcome",
+    "PartSettings",
+    "Store",
+    "Verification",
+    "chain_of",
+    "collect",
+    "compact",
+    "exported_topics",
+    "grid",
+    "open_store",
+    "prove",
+    "publication",
+    "show",
+    "status",
+    "summary",
+]

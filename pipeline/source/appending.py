@@ -33,7 +33,7 @@ import msgspec
 from client import Client, NewRecord, SeqConflict
 from client.values import Appended, Record
 from pipeline.errors import OtherRows
-from storage.records.partitions import partition_of
+from storage.records import partition_of
 
 #: An append has so many rows at most, or is closed once it has so many bytes.
 CHUNK_RECORDS = 1000

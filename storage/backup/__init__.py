@@ -1,1 +1,12 @@
 """Takes backups of a running engine, and restores them into new data directories (docs/adr/0027)."""
+
+from storage.backup.backups import Backups
+from storage.backup.metrics import collect_backups
+from storage.backup.taking import BackupSource, Summary
+
+__all__ = [
+    "BackupSource",
+    "Backups",
+    "Summary",
+    "collect_backups",
+]

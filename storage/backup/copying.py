@@ -8,7 +8,7 @@ from typing import Protocol
 import xxhash
 
 from storage.backup.errors import BackupFailed
-from storage.platform.filesystem import File, write_whole
+from storage.platform import File, write_whole
 
 CHUNK_BYTES = 1 << 20
 

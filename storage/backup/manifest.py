@@ -23,10 +23,9 @@ import re
 import msgspec
 import xxhash
 
-from storage.format.idx_entry import ENTRY_SIZE
+from storage.format import ENTRY_SIZE
 from storage.platform import layout
-from storage.segments import names
-from storage.segments.names import SegmentId
+from storage.segments import SegmentId, names
 
 VERSION = 1
 MARKER = "TOPICS-BACKUP"

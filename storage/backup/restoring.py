@@ -27,27 +27,28 @@ from storage.backup.backups import lies_within
 from storage.backup.errors import BackupDamaged, BackupRefused
 from storage.backup.manifest import Manifest
 from storage.backup.source import BackupSource
-from storage.format import idx_entry
-from storage.format.segment_frame import DELETED
-from storage.inspect.directory import DataDirectory
-from storage.inspect.verify import Verdict, verify
-from storage.inspect.wal import Finding
+from storage.format import idx_entry, segment_frame
+from storage.inspect import DataDirectory, Finding, Verdict, verify
 from storage.options import Options
-from storage.platform import layout
-from storage.platform.clock import Clock, EngineTime, SystemClock
-from storage.platform.directory import LockText, ShardTrust, ensure_dir, make_folders, take_lock, write_format
-from storage.platform.filesystem import File, FileSystem, write_whole
-from storage.recovery.recovery import Recovered, load_snapshots, recover
-from storage.recovery.resharding import lay_out_anew
-from storage.segments import names
-from storage.segments.files import remove_folder
-from storage.segments.names import SegmentId
-from storage.segments.store import id_of
-from storage.segments.tiering.directory import DirectoryStore
-from storage.segments.tiering.store import ColdError, ColdStore
-from storage.segments.tiering.tier import ColdTier
-from storage.state.catalog import Catalog
-from storage.state.manifest import COLD, HOT
+from storage.platform import (
+    Clock,
+    EngineTime,
+    File,
+    FileSystem,
+    LockText,
+    ShardTrust,
+    SystemClock,
+    ensure_dir,
+    layout,
+    make_folders,
+    take_lock,
+    write_format,
+    write_whole,
+)
+from storage.recovery import Recovered, lay_out_anew, load_snapshots, recover
+from storage.segments import SegmentId, id_of, names, remove_folder
+from storage.segments.tiering import ColdError, ColdStore, ColdTier, DirectoryStore
+from storage.state import COLD, HOT, Catalog
 
 #: The folder of cold segments until they are hot ones.
 _COLD = "restoring-cold"
@@ -230,7 +231,7 @@ class _Restoration:
         for index in idx_entry.set_bits(idx_entry.dead_bits(idx)):
             entry = idx_entry.unpack(idx, index)
             if entry.len and entry.end <= size:
-                write_whole(file, bytes((DELETED,)), entry.end - 1)
+                write_whole(file, bytes((segment_frame.DELETED,)), entry.end - 1)
 
     def _fetch(self, id: SegmentId, size: int, file: File) -> None:
         """From the cold store of the original. Raises ColdError."""

@@ -13,8 +13,7 @@ from storage.backup import target
 from storage.backup.copying import CHUNK_BYTES, Source
 from storage.backup.errors import BackupDamaged, BackupRefused
 from storage.backup.manifest import Manifest, Piece, Shared
-from storage.platform import layout
-from storage.platform.filesystem import File, FileSystem, Lock
+from storage.platform import File, FileSystem, Lock, layout
 
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _TOP = ("meta", "wal", "topics")

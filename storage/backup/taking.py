@@ -27,20 +27,11 @@ from storage.backup.errors import BackupFailed
 from storage.backup.manifest import Manifest, Referenced
 from storage.backup.target import Target
 from storage.errors import ShuttingDown, StorageError
-from storage.format import idx_entry
-from storage.format.idx_entry import ENTRY_SIZE
-from storage.log.encode import EncodedUnit
-from storage.log.position import split
-from storage.log.submission import Unit
-from storage.platform import layout
-from storage.platform.filesystem import File
-from storage.platform.slices import in_slices
-from storage.segments.data_file import open_data
-from storage.segments.errors import SegmentError
-from storage.segments.names import SegmentId
-from storage.segments.segment_worker import SegmentWorker
-from storage.segments.segments import Segments
-from storage.state.manifest import COLD, SegmentState
+from storage.format import ENTRY_SIZE, idx_entry
+from storage.log import EncodedUnit, Unit, split
+from storage.platform import File, in_slices, layout
+from storage.segments import SegmentError, SegmentId, Segments, SegmentWorker, open_data
+from storage.state import COLD, SegmentState
 
 #: Segments copied by one job on the I/O pool.
 _AT_ONCE = 64

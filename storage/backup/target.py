@@ -22,11 +22,8 @@ from storage.backup import manifest as files
 from storage.backup.copying import Going, Source, checksum_of, copy
 from storage.backup.errors import BackupRefused
 from storage.backup.manifest import Manifest, ManifestDamaged, ManifestUnsupported, Piece, Shared
-from storage.platform import layout
-from storage.platform.directory import ensure_dir
-from storage.platform.filesystem import File, FileSystem, Lock, write_whole
-from storage.segments.files import replace_file
-from storage.segments.names import SegmentId
+from storage.platform import File, FileSystem, Lock, ensure_dir, layout, write_whole
+from storage.segments import SegmentId, replace_file
 
 RETAINED = 2
 _MAX_MARKER_BYTES = 4096

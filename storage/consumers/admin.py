@@ -17,16 +17,13 @@ from storage.consumers.checks import check_kind, start_seq
 from storage.consumers.cursor_writer import CursorWriters
 from storage.errors import ConsumerNotFound, InvalidRequest, LimitReached, TopicIncompatible, TopicNotFound
 from storage.format import control
-from storage.log.encode import encode_controls
-from storage.state.catalog import Topic
-from storage.state.consumers.answers import has_one
-from storage.state.consumers.consumer import Consumer
+from storage.log import encode_controls
+from storage.state import OFFSET, Topic
+from storage.state.consumers import Consumer, ConsumerConfig, Start, has_one
 from storage.state.consumers.offset import CommittedOffset
-from storage.state.consumers.values import ConsumerConfig, Start
-from storage.state.state_table import OFFSET
 
 if TYPE_CHECKING:
-    from storage.log.logs import Logs
+    from storage.log import Logs
 
 
 class ConsumerAdmin:

@@ -9,9 +9,9 @@ import re
 
 from storage.config import Durability, TopicType
 from storage.errors import InvalidRequest, TopicIncompatible
-from storage.log.validation import check_text
-from storage.state.catalog import Topic
-from storage.state.consumers.values import ConsumerConfig, Start
+from storage.log import check_text
+from storage.state import Topic
+from storage.state.consumers import ConsumerConfig, Start
 
 CONSUMER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:%-]{0,511}")
 MAX_PERSIST_EVERY = 1_000_000_000

@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from storage.consumers.cursor_writer import CursorWriter
-from storage.reads.reader import Reader
-from storage.records.values import ReadQuery, ReadResult
-from storage.state.catalog import Topic
-from storage.state.consumers.attempts import ANSWER_TTL_MS, AnswerRange, Attempts
-from storage.state.consumers.consumer import Awaited, Consumer
+from storage.reads import Reader
+from storage.records import ReadQuery, ReadResult
+from storage.state import Topic
+from storage.state.consumers import ANSWER_TTL_MS, AnswerRange, Attempts, Awaited, Consumer, ConsumerRead
 from storage.state.consumers.unread import unread
-from storage.state.consumers.values import ConsumerRead
 
 if TYPE_CHECKING:
-    from storage.log.logs import Logs
+    from storage.log import Logs
 
 
 class _GoneBack(Exception):

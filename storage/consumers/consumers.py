@@ -20,18 +20,15 @@ from storage.consumers.checks import check_attempt_key, check_consumer_config, c
 from storage.consumers.consumer_read import ConsumerReading
 from storage.consumers.cursor_writer import CursorWriter, CursorWriters
 from storage.errors import ConsumerNotFound, InvalidRequest, NotReady, ShuttingDown, StorageError
-from storage.reads.reader import Reader
-from storage.records.values import ConsumerFigures, ReadQuery
-from storage.state.catalog import Topic
-from storage.state.consumers.answers import resume
-from storage.state.consumers.attempts import Attempts
-from storage.state.consumers.consumer import Consumer
+from storage.reads import Reader
+from storage.records import ConsumerFigures, ReadQuery
+from storage.state import Topic
+from storage.state.consumers import Attempts, Consumer, ConsumerConfig, ConsumerRead, ConsumerState, Start, resume
 from storage.state.consumers.offset import CommittedOffset
 from storage.state.consumers.unread import unread
-from storage.state.consumers.values import ConsumerConfig, ConsumerRead, ConsumerState, Start
 
 if TYPE_CHECKING:
-    from storage.log.logs import Logs
+    from storage.log import Logs
 
 _log = structlog.get_logger("storage")
 

@@ -15,14 +15,12 @@ import structlog
 
 from storage.errors import ConsumerNotFound, TopicNotFound
 from storage.format import control
-from storage.log.encode import encode_controls
-from storage.state.catalog import Topic
-from storage.state.consumers.answers import remembered
-from storage.state.consumers.consumer import Awaited, Consumer
-from storage.state.state_table import OFFSET
+from storage.log import encode_controls
+from storage.state import OFFSET, Topic
+from storage.state.consumers import Awaited, Consumer, remembered
 
 if TYPE_CHECKING:
-    from storage.log.logs import Logs
+    from storage.log import Logs
 
 _log = structlog.get_logger("storage")
 

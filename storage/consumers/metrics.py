@@ -6,15 +6,15 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, Sample
-from storage.records.partitions import split
+from storage.records import split
 from storage.state.consumers.unread import unread
 
 if TYPE_CHECKING:
     from storage.consumers.consumers import Consumers
     from storage.consumers.reclaim import Reclaim
-    from storage.log.logs import Logs
-    from storage.state.catalog import Topic
-    from storage.state.consumers.consumer import Consumer
+    from storage.log import Logs
+    from storage.state import Topic
+    from storage.state.consumers import Consumer
 
 
 def collect_consumers(logs: Logs, consumers: Consumers, reclaim: Reclaim) -> list[Family]:

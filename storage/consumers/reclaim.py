@@ -23,14 +23,14 @@ import structlog
 from storage.config import Retention
 from storage.errors import StorageError
 from storage.format import control
-from storage.log.encode import encode_controls
-from storage.platform.slices import in_slices
-from storage.records.values import LossCause
+from storage.log import encode_controls
+from storage.platform import in_slices
+from storage.records import LossCause
+from storage.state import Log
 from storage.state.consumers.consumed_floor import reclaimable_floor
-from storage.state.log import Log
 
 if TYPE_CHECKING:
-    from storage.log.logs import Logs
+    from storage.log import Logs
 
 _log = structlog.get_logger("storage")
 

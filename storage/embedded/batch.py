@@ -12,9 +12,8 @@ from typing import Any, overload
 
 import structlog
 
-from storage.records.frame_records import data_of
-from storage.records.values import StoredRecord, Tombstone
-from storage.state.consumers.values import ConsumerRead
+from storage.records import StoredRecord, Tombstone, data_of
+from storage.state.consumers import ConsumerRead
 
 _log = structlog.get_logger("storage")
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from storage.errors import InvalidRequest
-from storage.records.values import BinaryRecord, NewRecord, PlainBinary, PlainRecords
+from storage.records import BinaryRecord, NewRecord, PlainBinary, PlainRecords
 
 #: Bytes are stored as they are. `msgspec.Raw` is JSON text, as it is; whoever makes one vouches for it. A `NewRecord`
 #: or `BinaryRecord` may have a tag or a node. All others become JSON: what msgspec can encode, but NaN and infinities.

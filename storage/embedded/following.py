@@ -11,8 +11,8 @@ from typing import Protocol
 
 from storage.embedded.batch import RecordBatch
 from storage.errors import StorageError
-from storage.records.values import ReadQuery
-from storage.state.consumers.values import Consistency, ConsumerState
+from storage.records import ReadQuery
+from storage.state.consumers import Consistency, ConsumerState
 
 #: What a read gives at most unless told otherwise.
 MAX_BYTES, MAX_RECORDS = 1 << 20, 1000

@@ -16,15 +16,13 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 import kernel
-from storage.format.wal_frame import FrameType
-from storage.log.reader import Chunk, FrameStream
-from storage.platform import layout
-from storage.platform.filesystem import File, FileSystem, Readable
+from storage.format import FrameType
+from storage.log import Chunk, FrameStream
+from storage.platform import File, FileSystem, Readable, layout
 from storage.segments import names as segment_names
-from storage.segments.data_file import read_as_data
+from storage.segments import read_as_data
 from storage.snapshot import contents as snapshot
-from storage.state.catalog import shard_of
-from storage.state.state_table import StatesSection
+from storage.state import StatesSection, shard_of
 
 _SHARD = re.compile(r"shard-(\d{2,})")
 _FORMAT_MAX = 4096

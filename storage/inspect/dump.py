@@ -10,10 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from storage.format import control
-from storage.format.segment_frame import DELETED
-from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
-from storage.format.wal_frame import FrameFlag, FrameType
+from storage.format import FrameFlag, FrameType, SnapshotDamaged, SnapshotUnsupported, control, segment_frame
 from storage.inspect.directory import DataDirectory, Entry, SnapshotView, WalPath, control_map, entries, type_name
 from storage.inspect.text import (
     LEGEND,
@@ -26,13 +23,10 @@ from storage.inspect.text import (
     text_of,
     utc_text,
 )
-from storage.log.reader import FrameStream
-from storage.platform import layout
-from storage.platform.filesystem import File, Readable
-from storage.segments.check import iter_frames
-from storage.segments.errors import SegmentCorrupt
-from storage.segments.packed import PackedData
-from storage.snapshot.contents import Section
+from storage.log import FrameStream
+from storage.platform import File, Readable, layout
+from storage.segments import PackedData, SegmentCorrupt, iter_frames
+from storage.snapshot import Section
 
 _PREVIEW_CHARS = 72
 _NAMED = (FrameType.TOPIC_CREATE, FrameType.CONFIG_UPDATE)
@@ -132,7 +126,7 @@ def _dump_records(records: Readable, path: str, show: _Json | _Text, options: Du
         first_seq = records.header.first_seq if isinstance(records, PackedData) else 0
         for frame in iter_frames(path, records, 0, size):
             if gone and frame.seq - first_seq in range(len(gone)):
-                frame = frame._replace(deleted=gone[frame.seq - first_seq] == DELETED)
+                frame = frame._replace(deleted=gone[frame.seq - first_seq] == segment_frame.DELETED)
             if options.topic is None or show.names.fits(frame.topic_id, options.topic):
                 flags, topic_id, seq, ts, node, tag, data, deleted, frame_size = frame
                 entry = Entry(offset, FrameType.APPEND, flags, topic_id, seq, ts, node, tag, data, frame_size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
+from storage.format import SnapshotDamaged, SnapshotUnsupported
 from storage.inspect.directory import DataDirectory, SnapshotView
 from storage.inspect.frames import Counts
 from storage.inspect.manifest import LogSegments, NamedSegments

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from storage.format import control
-from storage.format.wal_frame import FrameFlag, FrameType
+from storage.format import FrameFlag, FrameType, control
 from storage.inspect.directory import Entry, type_name
 from storage.inspect.manifest import NamedSegments
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage.inspect.directory import DataDirectory, SnapshotView, WalPath
-from storage.log.reader import FrameStream
+from storage.log import FrameStream
 from storage.platform import layout
 
 _PEEK_BYTES = 1 << 16

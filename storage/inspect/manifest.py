@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from storage.format import control
 from storage.inspect.directory import SnapshotView
-from storage.snapshot.contents import Section
-from storage.state.lookup import tag_match
-from storage.state.manifest import SegmentState
+from storage.snapshot import Section
+from storage.state import SegmentState, tag_match
 
 Lsn: TypeAlias = tuple[int, int]
 """File number and offset in it."""

@@ -24,20 +24,24 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import NamedTuple
 
-from storage.format import idx_entry, segment_frame
-from storage.format.idx_entry import ENTRY_SIZE, Entry, IdxDamaged
-from storage.format.segment_frame import HEADER, HEADER_SIZE, OVERHEAD, SegmentFrame
-from storage.format.tag_file import TagFile, TagFileDamaged, TagFileUnsupported
-from storage.format.wal_frame import FrameError
+from storage.format import (
+    ENTRY_SIZE,
+    Entry,
+    FrameError,
+    IdxDamaged,
+    SegmentFrame,
+    TagFile,
+    TagFileDamaged,
+    TagFileUnsupported,
+    idx_entry,
+    segment_frame,
+)
 from storage.inspect.directory import DataDirectory
 from storage.inspect.manifest import LogSegments
 from storage.inspect.wal import Finding
-from storage.platform.filesystem import File, Readable
-from storage.segments import names
-from storage.segments.errors import SegmentCorrupt
-from storage.segments.names import SegmentId
-from storage.segments.packed import PackedData
-from storage.state.manifest import COLD, HOT, SegmentState
+from storage.platform import File, Readable
+from storage.segments import PackedData, SegmentCorrupt, SegmentId, names
+from storage.state import COLD, HOT, SegmentState
 
 _IDX_CHUNK = 3200 * ENTRY_SIZE
 _DATA_CHUNK = 1 << 20
@@ -316,7 +320,9 @@ class _Check:
         if self._next is None or self._next >= window.size:
             return
         try:
-            frame = segment_frame.decode(window.take(self._next, _size_of(window.take(self._next, HEADER_SIZE))))
+            frame = segment_frame.decode(
+                window.take(self._next, _size_of(window.take(self._next, segment_frame.HEADER_SIZE)))
+            )
         except FrameError as error:
             self._say(
                 self._data_path,
@@ -365,8 +371,8 @@ class _Check:
 
 def _size_of(header: bytes) -> int:
     """Bytes of a frame as its lengths say; the least there can be when they do not fit each other."""
-    if len(header) < HEADER_SIZE:
-        return OVERHEAD
-    length, *_, node_len, tag_len, data_len = HEADER.unpack(header)
-    size = OVERHEAD + node_len + tag_len + data_len
-    return size if size == length + 4 else OVERHEAD
+    if len(header) < segment_frame.HEADER_SIZE:
+        return segment_frame.OVERHEAD
+    length, *_, node_len, tag_len, data_len = segment_frame.HEADER.unpack(header)
+    size = segment_frame.OVERHEAD + node_len + tag_len + data_len
+    return size if size == length + 4 else segment_frame.OVERHEAD

@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from storage.format import control
-from storage.format.wal_frame import HOP_SHIFT, FrameFlag
+from storage.format import HOP_SHIFT, FrameFlag, control
 
 LEGEND = (
     "flags: t tag, n node, d durable (fsync class), m more frames of this batch follow, b binary, 1-7 hops of a copy"

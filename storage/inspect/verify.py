@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from contextlib import suppress
 
-from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
+from storage.format import SnapshotDamaged, SnapshotUnsupported
 from storage.inspect.directory import DataDirectory, FormatFile, SnapshotView, WalPath
 from storage.inspect.folders import named_segments, unnamed
 from storage.inspect.frames import Counts

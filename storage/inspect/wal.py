@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from storage.inspect.directory import DataDirectory, WalPath, chunk_entries
 from storage.inspect.frames import Counts, FrameChecks
 from storage.inspect.manifest import NamedSegments
-from storage.log.reader import FrameStream, find_sync_point
-from storage.platform.filesystem import File
+from storage.log import FrameStream, find_sync_point
+from storage.platform import File
 
 _CHUNK_BYTES = 1 << 20
 _PEEK_BYTES = 1 << 16

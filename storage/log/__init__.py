@@ -1,1 +1,68 @@
 """The write path: `append` makes frames of records, `writer` writes and syncs them, `publisher` applies them."""
+
+from storage.log.append import Appender, Blocker, PendingAppend, Write, eviction, over_caps
+from storage.log.contents import Contents, encode_stored
+from storage.log.encode import DURABLE, EncodedUnit, WriteHeader, encode_controls, internal
+from storage.log.fetch import WalFetcher, WalFileGone, WalReader
+from storage.log.files import no_space
+from storage.log.logs import Logs
+from storage.log.position import MAX_OFFSET, position, split
+from storage.log.publisher import CACHE_ENTRY_BYTES, apply_unit
+from storage.log.reader import CHUNK_BYTES, READ_BYTES, Chunk, FrameStream, find_sync_point
+from storage.log.reservation import Reservations
+from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, Outcome, PersistStep, Step, Unit
+from storage.log.units import BadUnit, ScannedUnit, UnitScan
+from storage.log.validation import MAX_DELAY_MS, MAX_U64, TOPIC_NAME, check_cleanup, check_text, check_topic_name
+from storage.log.writer import Histogram, Shard, ShardLog, WalStats
+
+__all__ = [
+    "CACHE_ENTRY_BYTES",
+    "CHUNK_BYTES",
+    "DURABLE",
+    "MAX_DELAY_MS",
+    "MAX_OFFSET",
+    "MAX_U64",
+    "READ_BYTES",
+    "TOPIC_NAME",
+    "AppendStep",
+    "Appender",
+    "BadUnit",
+    "Blocker",
+    "Chunk",
+    "Contents",
+    "ControlStep",
+    "EncodedUnit",
+    "FrameStream",
+    "Histogram",
+    "Logs",
+    "LoneAppendsStep",
+    "Outcome",
+    "PendingAppend",
+    "PersistStep",
+    "Reservations",
+    "ScannedUnit",
+    "Shard",
+    "ShardLog",
+    "Step",
+    "Unit",
+    "UnitScan",
+    "WalFetcher",
+    "WalFileGone",
+    "WalReader",
+    "WalStats",
+    "Write",
+    "WriteHeader",
+    "apply_unit",
+    "check_cleanup",
+    "check_text",
+    "check_topic_name",
+    "encode_controls",
+    "encode_stored",
+    "eviction",
+    "find_sync_point",
+    "internal",
+    "no_space",
+    "over_caps",
+    "position",
+    "split",
+]

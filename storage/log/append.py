@@ -36,25 +36,16 @@ from storage.errors import (
     TopicFull,
     TopicNotFound,
 )
-from storage.format import control
-from storage.format.blocks import largest, total
+from storage.format import control, largest, total
 from storage.log.contents import Contents, encoded, hash_of, measured
 from storage.log.encode import WriteHeader, assemble, encode_controls
 from storage.log.logs import Logs
 from storage.log.reservation import Reservations
 from storage.log.submission import Outcome, Submission
 from storage.log.validation import MAX_U64, check_address, check_cleanup, check_plain, check_text
-from storage.records.batches import AppendedRecords
-from storage.records.partitions import is_address
-from storage.records.values import Appended, LossCause, PlainRecords, ProducerBatch, StoredBodies
-from storage.state.catalog import Topic
+from storage.records import Appended, AppendedRecords, LossCause, PlainRecords, ProducerBatch, StoredBodies, is_address
+from storage.state import Eviction, Log, Segment, Sent, Topic, check_partitions, key_digest
 from storage.state.consumers.consumed_floor import consumed_floor
-from storage.state.keys import key_digest
-from storage.state.log import Log
-from storage.state.manifest import Segment
-from storage.state.partition_rules import check_partitions
-from storage.state.producer_table import Sent
-from storage.state.retained import Eviction
 
 if TYPE_CHECKING:
     from storage.log.writer import Shard

@@ -13,17 +13,20 @@ from typing import Any, TypeAlias
 
 import kernel
 from kernel import Body
-from storage.format.binary import is_binary
-from storage.format.checksum import digest128
-from storage.format.record import split_body
-from storage.format.wal_frame import HOP_SHIFT
+from storage.format import HOP_SHIFT, digest128, is_binary, split_body
 from storage.log.encode import DURABLE, WriteHeader
 from storage.log.validation import check_delays, check_plain, check_records, check_stored, fit, is_plain
 from storage.options import Options
-from storage.platform.filesystem import Buffer
-from storage.records.batches import AppendedRecords
-from storage.records.record_columns import RecordColumns, columns_of
-from storage.records.values import NewRecord, PlainBinary, PlainRecords, StoredBodies
+from storage.platform import Buffer
+from storage.records import (
+    AppendedRecords,
+    NewRecord,
+    PlainBinary,
+    PlainRecords,
+    RecordColumns,
+    StoredBodies,
+    columns_of,
+)
 
 Contents: TypeAlias = Sequence[NewRecord] | PlainRecords | RecordColumns | StoredBodies
 #: What `StoredBodies.binary` says, as a kernel.Body.

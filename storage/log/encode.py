@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from storage.format.control import TYPE_OF, Batch, Control, encode_control
-from storage.format.wal_frame import MORE, FrameFlag, FrameType, encode
+from storage.format import MORE, TYPE_OF, Batch, Control, FrameFlag, FrameType, encode, encode_control
 from storage.log.submission import AppendStep, ControlStep, Step, Submission, Unit
-from storage.records.batches import AppendedRecords
+from storage.records import AppendedRecords
 
 DURABLE, BINARY = int(FrameFlag.DURABLE), int(FrameFlag.BINARY)
 TAG, NODE = int(FrameFlag.HAS_TAG), int(FrameFlag.HAS_NODE)

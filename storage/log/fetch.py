@@ -7,11 +7,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from storage.format.blocks import total
+from storage.format import total
 from storage.log.position import split
-from storage.platform import layout
-from storage.platform.filesystem import File, FileSystem, Read
-from storage.records.batch_slices import BatchSlice
+from storage.platform import File, FileSystem, Read, layout
+from storage.records import BatchSlice
 
 MAX_OPEN = 64
 #: Reads in one batch: fewer than MAX_OPEN, so that opening the last never closes the first.

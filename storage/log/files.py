@@ -14,8 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from storage.platform import layout
-from storage.platform.filesystem import File, FileSystem, write_whole
+from storage.platform import File, FileSystem, layout, write_whole
 
 if TYPE_CHECKING:
     from storage.log.writer import WalStats

@@ -12,10 +12,8 @@ from storage.log.fetch import WalFetcher
 from storage.log.publisher import Publisher, TailCache
 from storage.log.validation import check_address
 from storage.log.writer import Shard
-from storage.platform.runtime import Runtime
-from storage.state.catalog import Catalog, Topic
-from storage.state.log import Log
-from storage.state.watermarks import LossRange
+from storage.platform import Runtime
+from storage.state import Catalog, Log, LossRange, Topic
 
 
 class Logs:

@@ -14,11 +14,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from storage.errors import ShuttingDown, StorageError, TopicNotFound
-from storage.format.control import ConfigUpdate, Consumer, RouterCursor, Segment, TopicDelete
-from storage.format.wal_frame import FrameType
+from storage.format import ConfigUpdate, Consumer, FrameType, RouterCursor, Segment, TopicDelete
 from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, PersistStep, Unit
-from storage.state.catalog import Catalog, Topic
-from storage.state.log import Log
+from storage.state import Catalog, Log, Topic
 
 if TYPE_CHECKING:
     from storage.log.writer import Shard

@@ -17,9 +17,8 @@ import msgspec
 
 import kernel
 from kernel import Columns
-from storage.format import control
-from storage.format.wal_frame import HEADER, LENGTH, OVERHEAD, FrameType
-from storage.platform.filesystem import File
+from storage.format import LENGTH, FrameType, control, wal_frame
+from storage.platform import File
 
 CHUNK_BYTES = 4 << 20
 #: A FrameStream reads this much at a time: what was just read is then still in the processor's cache.
@@ -75,9 +74,9 @@ class FrameStream:
                 return
             pending = data[at:]
             want = self._chunk_bytes
-            if len(pending) >= OVERHEAD:
+            if len(pending) >= wal_frame.OVERHEAD:
                 # The next frame's length fits its header; is there that much file? Only then is it read.
-                next_size = HEADER.unpack_from(pending)[0] + 4
+                next_size = wal_frame.HEADER.unpack_from(pending)[0] + 4
                 if base + at + next_size > self.size:
                     self.reason = "overrun"
                     return

@@ -16,8 +16,7 @@ from storage.errors import StorageError
 from storage.format import control
 from storage.log.encode import encode_controls
 from storage.log.logs import Logs
-from storage.state.catalog import Topic
-from storage.state.log import Log
+from storage.state import Log, Topic
 
 MIN_STEP = 256
 

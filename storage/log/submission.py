@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from storage.errors import StorageError
-from storage.format.control import Batch
-from storage.records.batches import AppendedRecords, LoneAppends
+from storage.format import Batch
+from storage.records import AppendedRecords, LoneAppends
 
 
 class ControlStep(NamedTuple):

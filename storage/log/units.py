@@ -15,13 +15,11 @@ import msgspec
 import kernel
 from kernel import Columns, GroupKind, Part
 from kernel.columns import FLAGS_AT, ROW, ROW_SIZE
-from storage.format import control
-from storage.format.control import Batch, SyncPoint
-from storage.format.wal_frame import HEADER_SIZE, MORE, FrameFlag, FrameType
+from storage.format import MORE, Batch, FrameFlag, FrameType, SyncPoint, control, wal_frame
 from storage.log.position import MAX_OFFSET
 from storage.log.reader import Chunk, FrameStream
 from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, Step, Unit
-from storage.records.batches import AppendedRecords, LoneAppends
+from storage.records import AppendedRecords, LoneAppends
 
 Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
 _TAGGED = bytes(flags for flags in range(256) if flags & FrameFlag.HAS_TAG)
@@ -201,7 +199,7 @@ class UnitScan:
 
     def _control(self, chunk: Chunk, row: Row) -> None:
         at, topic_id, _, ts, size, data_len, node_len, tag_len, type_, *_ = row
-        node_at, offset, builder = at + HEADER_SIZE, chunk.base + at, self._builder
+        node_at, offset, builder = at + wal_frame.HEADER_SIZE, chunk.base + at, self._builder
         data_at = node_at + node_len + tag_len
         node, data = chunk.bytes[node_at : node_at + node_len], chunk.bytes[data_at : data_at + data_len]
         try:

@@ -13,11 +13,9 @@ import msgspec
 
 from storage.config import CleanupPolicy, Retention, TopicConfig
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
-from storage.format.blocks import largest
+from storage.format import largest
 from storage.options import Options
-from storage.records.partitions import is_address
-from storage.records.record_columns import RecordColumns
-from storage.records.values import BinaryRecord, NewRecord, PlainRecords, StoredBodies
+from storage.records import BinaryRecord, NewRecord, PlainRecords, RecordColumns, StoredBodies, is_address
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}")
 _DROPPING = ("ttl_ms", "cap_records", "cap_bytes", "retention")

@@ -31,8 +31,7 @@ from storage.log.files import PreparedFile, WalFiles, no_space
 from storage.log.position import SHIFT, position
 from storage.log.submission import Outcome, Submission, Unit
 from storage.options import Options
-from storage.platform.clock import Clock
-from storage.platform.filesystem import Buffer, FileSystem, SyncFailed, write_buffers
+from storage.platform import Buffer, Clock, FileSystem, SyncFailed, write_buffers
 
 _log = structlog.get_logger("storage")
 

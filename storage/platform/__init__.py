@@ -2,3 +2,65 @@
 
 Everything else in storage gets these injected; nothing else makes a system call or asks for the time.
 """
+
+from storage.platform import layout
+from storage.platform.clock import Clock, EngineTime, SystemClock
+from storage.platform.directory import (
+    MAX_SHARDS,
+    Format,
+    LockText,
+    ShardTrust,
+    ensure_dir,
+    make_folders,
+    open_format,
+    put_format,
+    take_lock,
+    write_format,
+)
+from storage.platform.filesystem import (
+    Buffer,
+    File,
+    FileSystem,
+    Lock,
+    Read,
+    Readable,
+    SyncFailed,
+    write_buffers,
+    write_whole,
+)
+from storage.platform.layout import PACKED_FORMAT_VERSION
+from storage.platform.overlay import OverlayFileSystem
+from storage.platform.posix import PosixFileSystem
+from storage.platform.runtime import Runtime
+from storage.platform.slices import in_slices
+
+__all__ = [
+    "MAX_SHARDS",
+    "PACKED_FORMAT_VERSION",
+    "Buffer",
+    "Clock",
+    "EngineTime",
+    "File",
+    "FileSystem",
+    "Format",
+    "Lock",
+    "LockText",
+    "OverlayFileSystem",
+    "PosixFileSystem",
+    "Read",
+    "Readable",
+    "Runtime",
+    "ShardTrust",
+    "SyncFailed",
+    "SystemClock",
+    "ensure_dir",
+    "in_slices",
+    "layout",
+    "make_folders",
+    "open_format",
+    "put_format",
+    "take_lock",
+    "write_buffers",
+    "write_format",
+    "write_whole",
+]

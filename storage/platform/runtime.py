@@ -16,7 +16,7 @@ import structlog
 from storage.options import Options
 from storage.platform.clock import Clock, EngineTime, SystemClock
 from storage.platform.filesystem import FileSystem
-from storage.platform.io.choose import close_file_system, open_file_system
+from storage.platform.io import close_file_system, open_file_system
 from storage.platform.load_shedding import LoadShedding
 from storage.platform.posix import PosixFileSystem
 from storage.platform.supervisor import Supervisor

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from heapq import heappop, heappush
 
-from storage.platform.clock import Clock
+from storage.platform import Clock
 
 
 class Alarms:

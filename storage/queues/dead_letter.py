@@ -22,17 +22,14 @@ import structlog
 
 from storage.config import TopicConfig
 from storage.errors import StorageError, StorageFailed
-from storage.format import control
-from storage.format.control import Lease
-from storage.log.append import Appender, Write
+from storage.format import Lease, control
+from storage.log import Appender, Write
 from storage.queues import reading
 from storage.queues.dead_meta import copies_of
 from storage.queues.lease_queue import SharedQueues
-from storage.records.values import StoredBodies, StoredRecord
-from storage.state.catalog import Topic
-from storage.state.queues.leases import DEAD, LeaseEntry
-from storage.state.queues.moves import Move
-from storage.state.queues.policy import limits_of
+from storage.records import StoredBodies, StoredRecord
+from storage.state import Topic
+from storage.state.queues import DEAD, LeaseEntry, Move, limits_of
 from storage.tracing import Tracer, moving
 
 _log = structlog.get_logger("storage")

@@ -15,19 +15,20 @@ from functools import lru_cache
 
 import msgspec
 
-from storage.format.binary import is_binary
-from storage.format.meta import meta_of, with_meta
-from storage.format.record import (
+from storage.format import (
     DELIVER_AT,
     META,
     PLAIN_OVERHEAD,
     are_data_alone,
     body_sizes,
     delivered_at,
+    is_binary,
+    meta_of,
     payload_size,
+    with_meta,
 )
-from storage.records.values import StoredBodies, StoredRecord
-from storage.state.queues.moves import Move
+from storage.records import StoredBodies, StoredRecord
+from storage.state.queues import Move
 
 PREFIX = "$dead_letter_"
 FROM = "$dead_letter_from"

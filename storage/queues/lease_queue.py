@@ -29,23 +29,16 @@ import structlog
 
 from storage.config import Durability
 from storage.errors import LeaseLost, StorageError, TopicNotFound, Unreadable
-from storage.format.control import Control, Delete, Lease
-from storage.format.wal_frame import FrameType
-from storage.log.encode import EncodedUnit, encode_controls, internal
-from storage.log.logs import Logs
-from storage.log.submission import Outcome
+from storage.format import Control, Delete, FrameType, Lease
+from storage.log import EncodedUnit, Logs, Outcome, encode_controls, internal
 from storage.queues import reading
 from storage.queues.alarms import Alarms
 from storage.queues.read_ahead import ReadAhead
-from storage.reads.reader import Reader
-from storage.records.values import StoredRecord
-from storage.state.catalog import Topic
-from storage.state.lookup import Found, LookedUp
-from storage.state.queues.leases import Holder, Job, LeaseBatch, LeaseEntry, lease_entries
-from storage.state.queues.policy import backoff_ms
-from storage.state.queues.stats import QueueStats
-from storage.state.queues.values import Settled
-from storage.topics.admin import TopicAdmin
+from storage.reads import Reader
+from storage.records import StoredRecord
+from storage.state import Found, LookedUp, Topic
+from storage.state.queues import Holder, Job, LeaseBatch, LeaseEntry, QueueStats, Settled, backoff_ms, lease_entries
+from storage.topics import TopicAdmin
 
 _log = structlog.get_logger("storage")
 

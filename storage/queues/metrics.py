@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.log.logs import Logs
+from storage.log import Logs
 from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, Sample
 from storage.queues.queues import Queues
 

@@ -17,24 +17,19 @@ from typing import Any
 
 from storage.config import MAX_LEASE_MS, MIN_LEASE_MS
 from storage.errors import BatchTooLarge, InvalidRequest, NotAQueue, ShuttingDown, TopicNotFound
-from storage.format.control import Control, Delete, Lease
-from storage.log.append import Appender
-from storage.log.logs import Logs
-from storage.log.validation import MAX_DELAY_MS, MAX_U64, check_text, check_topic_name
+from storage.format import Control, Delete, Lease
+from storage.log import MAX_DELAY_MS, MAX_U64, Appender, Logs, check_text, check_topic_name
 from storage.options import Options
 from storage.queues import views
 from storage.queues.dead_letter import Mover
 from storage.queues.lease_queue import CallbackOutcome, Claim, Claimed, LeaseQueue, SharedQueues
 from storage.queues.redrive import Seen, redrive
 from storage.queues.work import Worker
-from storage.reads.reader import Reader
-from storage.records.values import QueueFigures
-from storage.state.catalog import Topic
-from storage.state.log import Log
-from storage.state.queues.leases import Holder, Job, LeaseTable
-from storage.state.queues.values import JobState, JobView, Redriven, Settled
-from storage.topics.admin import TopicAdmin
-from storage.topics.expiry import Expiry
+from storage.reads import Reader
+from storage.records import QueueFigures
+from storage.state import Log, Topic
+from storage.state.queues import Holder, Job, JobState, JobView, LeaseTable, Redriven, Settled
+from storage.topics import Expiry, TopicAdmin
 from storage.tracing import Tracer
 
 #: Most jobs in one claim, ack, nack or extend.

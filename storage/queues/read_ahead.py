@@ -17,14 +17,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage.errors import StorageError
-from storage.log.logs import Logs
+from storage.log import Logs
 from storage.queues import reading
 from storage.queues.reading import Found, Read, in_memory, sizes_of
-from storage.reads.reader import Reader
-from storage.records.batch_slices import consecutive_ranges
-from storage.records.values import ReadQuery
-from storage.state.catalog import Topic
-from storage.state.queues.prefetched import PrefetchedRecords
+from storage.reads import Reader
+from storage.records import ReadQuery, consecutive_ranges
+from storage.state import Topic
+from storage.state.queues import PrefetchedRecords
 
 #: Most records in one read.
 RECORDS = 1000

@@ -9,13 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage.errors import RecordCorrupt, Unreadable
-from storage.format.record import payload_sizes
-from storage.reads.reader import Reader
-from storage.reads.scan import Read, cached
-from storage.records.batch_slices import consecutive_ranges
-from storage.records.frame_records import FrameRecords, parts_of
-from storage.records.values import ReadQuery, StoredRecord
-from storage.state.catalog import Topic
+from storage.format import payload_sizes
+from storage.reads import Read, Reader, cached
+from storage.records import FrameRecords, ReadQuery, StoredRecord, consecutive_ranges, parts_of
+from storage.state import Topic
 
 #: Most bytes of records in the answer to one claim, beyond its first record.
 MAX_BYTES = 8 << 20

@@ -9,15 +9,14 @@ import asyncio
 from typing import Protocol
 
 from storage.errors import InvalidRequest, StorageError
-from storage.format.control import Lease
-from storage.log.validation import check_topic_name
+from storage.format import Lease
+from storage.log import check_topic_name
 from storage.queues.dead_letter import AT_ONCE, MAX_MOVES, SIDE_BY_SIDE, Mover
 from storage.queues.dead_meta import came_from
 from storage.queues.lease_queue import SharedQueues
-from storage.records.values import ReadQuery
-from storage.state.catalog import Topic
-from storage.state.queues.leases import READY
-from storage.state.queues.values import Redriven
+from storage.records import ReadQuery
+from storage.state import Topic
+from storage.state.queues import READY, Redriven
 
 MAX_JOBS = 10_000
 #: A call without a rate moves jobs for this long, and counts the remaining ones for no longer.

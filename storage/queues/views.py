@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from heapq import nsmallest
 from itertools import islice
 
-from storage.records.values import QueueFigures
-from storage.state.catalog import Topic
-from storage.state.log import Log
-from storage.state.queues.leases import DEAD, DELAYED, LEASED, READY, SHOWN, Job
-from storage.state.queues.values import JobState, JobView
+from storage.records import QueueFigures
+from storage.state import Log, Topic
+from storage.state.queues import DEAD, DELAYED, LEASED, READY, SHOWN, Job, JobState, JobView
 
 
 def figures(topic: Topic, now_ms: int, *, waiting: int) -> QueueFigures:

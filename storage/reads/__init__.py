@@ -1,1 +1,11 @@
 """The read path: from a cursor to records, wherever they are."""
+
+from storage.reads.reader import ROUTING_SCAN_RECORDS, Reader
+from storage.reads.scan import Read, cached
+
+__all__ = [
+    "ROUTING_SCAN_RECORDS",
+    "Read",
+    "Reader",
+    "cached",
+]

@@ -23,20 +23,15 @@ from storage.errors import (
     TopicNotFound,
     Unreadable,
 )
-from storage.format.blocks import total
-from storage.log.fetch import WalFileGone
-from storage.log.position import split
+from storage.format import total
+from storage.log import WalFileGone, split
 from storage.reads.scan import MAX_CORRUPT, Piece, Scan, limit_slice
-from storage.records.batch_slices import BatchSlice
-from storage.records.values import ReadQuery, ReadResult, StoredRecord, Tombstone
-from storage.segments.io import SegmentGone, look_into, said_by
-from storage.segments.store import SegmentStore, id_of
-from storage.state.catalog import Topic
-from storage.state.log import Log
-from storage.state.manifest import COLD
+from storage.records import BatchSlice, ReadQuery, ReadResult, StoredRecord, Tombstone
+from storage.segments import SegmentGone, SegmentStore, id_of, look_into, said_by
+from storage.state import COLD, Log, Topic
 
 if TYPE_CHECKING:
-    from storage.log.logs import Logs
+    from storage.log import Logs
 
 
 class Expiring(Protocol):

@@ -17,22 +17,24 @@ from typing import NamedTuple
 import kernel
 from kernel import Columns, Kind, Part
 from storage.errors import RecordCorrupt, SegmentIncomplete
-from storage.format.blocks import total
-from storage.format.idx_entry import DELETED
-from storage.format.wal_frame import HOP_SHIFT
-from storage.log.position import split
-from storage.records.batch_slices import BatchSlice, consecutive_ranges
-from storage.records.frame_records import FrameRecords, body_bytes, chain_records
-from storage.records.values import ReadQuery, StoredRecord
-from storage.segments import names
-from storage.segments.names import SegmentId
-from storage.segments.reader import SegmentSlice
-from storage.state.catalog import Topic
+from storage.format import HOP_SHIFT, idx_entry, total
+from storage.log import split
+from storage.records import (
+    BatchSlice,
+    FrameRecords,
+    ReadQuery,
+    StoredRecord,
+    body_bytes,
+    chain_records,
+    consecutive_ranges,
+)
+from storage.segments import SegmentId, SegmentSlice, names
+from storage.state import Topic
 
 #: Fewer records of a piece become single records at once: keeping its bytes costs more.
 _FEW = 16
 _ROUTED = bytes(flags for flags in range(256) if flags >> HOP_SHIFT)
-_IS_DELETED = bytes(bool(flags & DELETED) for flags in range(256))
+_IS_DELETED = bytes(bool(flags & idx_entry.DELETED) for flags in range(256))
 
 
 class _Given(NamedTuple):

@@ -1,1 +1,65 @@
 """Arguments and results of the engine, and records as columns. Pure."""
+
+from storage.records.batch_slices import BatchSlice, SliceColumns, consecutive_ranges
+from storage.records.batches import AppendedRecords, LoneAppends
+from storage.records.frame_records import FrameRecords, Records, body_bytes, chain_records, data_of, parts_of
+from storage.records.partitions import MAX_PARTITIONS, address, is_address, partition_of, partition_of_tags, split
+from storage.records.record_columns import RecordColumns, columns_of
+from storage.records.values import (
+    Appended,
+    BinaryRecord,
+    ConsumerFigures,
+    DeletedRecords,
+    LossCause,
+    NewRecord,
+    PlainBinary,
+    PlainRecords,
+    ProducerBatch,
+    QueueFigures,
+    ReadQuery,
+    ReadResult,
+    StoredBodies,
+    StoredRecord,
+    TagMatch,
+    Tombstone,
+    TopicState,
+)
+
+__all__ = [
+    "MAX_PARTITIONS",
+    "Appended",
+    "AppendedRecords",
+    "BatchSlice",
+    "BinaryRecord",
+    "ConsumerFigures",
+    "DeletedRecords",
+    "FrameRecords",
+    "LoneAppends",
+    "LossCause",
+    "NewRecord",
+    "PlainBinary",
+    "PlainRecords",
+    "ProducerBatch",
+    "QueueFigures",
+    "ReadQuery",
+    "ReadResult",
+    "RecordColumns",
+    "Records",
+    "SliceColumns",
+    "StoredBodies",
+    "StoredRecord",
+    "TagMatch",
+    "Tombstone",
+    "TopicState",
+    "address",
+    "body_bytes",
+    "chain_records",
+    "columns_of",
+    "consecutive_ranges",
+    "data_of",
+    "is_address",
+    "partition_of",
+    "partition_of_tags",
+    "parts_of",
+    "split",
+]

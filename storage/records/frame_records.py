@@ -17,9 +17,7 @@ from typing import Any, overload
 
 import kernel
 from kernel import Columns, Kind, Part
-from storage.format.binary import OPENING
-from storage.format.binary import OVERHEAD as AROUND_BYTES
-from storage.format.wal_frame import HEADER_SIZE, OVERHEAD, FrameFlag
+from storage.format import OPENING, FrameFlag, binary, wal_frame
 from storage.records.values import StoredRecord
 
 #: Creates the tuple without a Python call.
@@ -75,7 +73,7 @@ class FrameRecords(Records):
         tag_at = node_at + node_len
         body_at = tag_at + tag_len
         # In the log as in a segment, eight bytes and what a header is shorter there are behind the body.
-        end, buffer = offset + size - (HEADER_SIZE + 8 - header), self.buffer
+        end, buffer = offset + size - (wal_frame.HEADER_SIZE + 8 - header), self.buffer
         return StoredRecord(seq, ts, buffer[node_at:tag_at], buffer[tag_at:body_at], buffer[body_at:end])
 
     @property
@@ -91,7 +89,7 @@ class FrameRecords(Records):
         """`data` of each, byte for byte as appended."""
         bodies = self.bodies()
         if all(map(bytes.startswith, bodies, repeat(OPENING))):
-            return [body[AROUND_BYTES:] for body in bodies]
+            return [body[binary.OVERHEAD :] for body in bodies]
         return super().data()
 
     def tags(self) -> list[bytes]:
@@ -125,7 +123,7 @@ class FrameRecords(Records):
         begin, end = columns.row(0)[0], columns.end
         if 2 * (end - begin) >= len(self.buffer):
             return self
-        kind = Kind.LOG if columns.row(0)[11] == HEADER_SIZE else Kind.SEGMENT
+        kind = Kind.LOG if columns.row(0)[11] == wal_frame.HEADER_SIZE else Kind.SEGMENT
         buffer = self.buffer[begin:end]
         moved = kernel.scan(buffer, kind, verify=False).columns
         if len(moved) > len(columns):  # there are others between them
@@ -144,7 +142,7 @@ def body_bytes(columns: Columns) -> int:
     count, flags = len(columns), columns.flags
     first, last = columns.row(0), columns.row(-1)
     if last[2] - first[2] == count - 1 and len(flags.translate(None, _LABELS)) == count:
-        return last[0] + last[4] - first[0] - count * OVERHEAD  # one behind the other, without nodes and tags
+        return last[0] + last[4] - first[0] - count * wal_frame.OVERHEAD  # one behind the other, without nodes and tags
     return sum(columns.data_lens)
 
 

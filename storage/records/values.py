@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from storage.config import TopicConfig
-from storage.format.binary import binary_value, is_binary
-from storage.format.meta import meta_of
-from storage.format.record import body_sizes, split_body
+from storage.format import binary_value, body_sizes, is_binary, meta_of, split_body
 
 
 class NewRecord(msgspec.Struct):

@@ -8,16 +8,11 @@ from __future__ import annotations
 import contextlib
 
 from storage.errors import OpenError
-from storage.format import idx_entry
-from storage.format.idx_entry import ENTRY_SIZE
-from storage.segments import names
-from storage.segments.errors import SegmentCorrupt
-from storage.segments.files import make_folder, replace_file
-from storage.segments.names import SegmentId
-from storage.segments.store import SegmentStore, id_of
+from storage.format import ENTRY_SIZE, idx_entry
+from storage.segments import SegmentCorrupt, SegmentId, SegmentStore, id_of, make_folder, names, replace_file
+from storage.segments.tiering import ColdMissing, ColdUnavailable
 from storage.segments.tiering.relocation import remove_hot_data
-from storage.segments.tiering.store import ColdMissing, ColdUnavailable
-from storage.state.manifest import Segment
+from storage.state import Segment
 
 
 def reconcile_cold(store: SegmentStore, topic_id: int, segment: Segment) -> None:

@@ -6,7 +6,7 @@ Source: docs/reference/guarantees.md#recovery, docs/reference/guarantees.md#cons
 from __future__ import annotations
 
 from storage.format import control
-from storage.state.catalog import Catalog
+from storage.state import Catalog
 
 
 def reconcile_consumers(catalog: Catalog) -> None:

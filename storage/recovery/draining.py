@@ -9,17 +9,12 @@ docs/reference/guarantees.md#recovery, docs/reference/format.md#segments.
 from __future__ import annotations
 
 from storage.errors import WalCorrupt
-from storage.format.idx_entry import set_bits
-from storage.log.fetch import WalFileGone, WalReader
+from storage.format import set_bits
+from storage.log import WalFileGone, WalReader
 from storage.options import Options
 from storage.platform import layout
-from storage.segments.copying import Copy, append, open_writer, read
-from storage.segments.flush_plan import Plan, plan_flush
-from storage.segments.store import SegmentStore
-from storage.segments.writer import MAX_JUMP, ActiveSegment
-from storage.state.log import Log
-from storage.state.manifest import Segment, opened
-from storage.state.retained import Written
+from storage.segments import MAX_JUMP, ActiveSegment, Copy, Plan, SegmentStore, append, open_writer, plan_flush, read
+from storage.state import Log, Segment, Written, opened
 
 
 def drain(store: SegmentStore, wal: WalReader, log: Log, options: Options) -> int:

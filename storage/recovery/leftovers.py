@@ -11,8 +11,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable
 
-from storage.platform import layout
-from storage.platform.filesystem import FileSystem
+from storage.platform import FileSystem, layout
 
 
 def stray_folders(fs: FileSystem, root: str, shards: int) -> list[str]:

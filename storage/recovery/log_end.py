@@ -18,13 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from storage.errors import UnsupportedFormat, WalCorrupt
-from storage.format.control import UnknownFrameType
-from storage.log.position import position, split
-from storage.log.reader import READ_BYTES, FrameStream, find_sync_point
-from storage.log.units import BadUnit, UnitScan
-from storage.platform import layout
-from storage.platform.filesystem import File, FileSystem
-from storage.platform.io.choose import backend_of
+from storage.format import UnknownFrameType
+from storage.log import READ_BYTES, BadUnit, FrameStream, UnitScan, find_sync_point, position, split
+from storage.platform import File, FileSystem, layout
+from storage.platform.io import backend_of
 from storage.recovery.replay import Replay
 from storage.recovery.salvage import Salvage
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from storage.state.catalog import Catalog
+from storage.state import Catalog
 
 
 def reconcile_jobs(catalog: Catalog, *, clean: bool) -> list[int]:

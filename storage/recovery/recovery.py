@@ -18,13 +18,11 @@ import structlog
 
 from storage.config import Durability
 from storage.errors import MetadataLost, UnsupportedFormat, WalCorrupt
-from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
-from storage.log.position import position, split
+from storage.format import SnapshotDamaged, SnapshotUnsupported
+from storage.log import position, split
 from storage.options import Options, Recovery
-from storage.platform import layout
-from storage.platform.directory import ShardTrust
-from storage.platform.filesystem import FileSystem
-from storage.records.values import LossCause
+from storage.platform import FileSystem, ShardTrust, layout
+from storage.records import LossCause
 from storage.recovery.consumers import reconcile_consumers
 from storage.recovery.log_end import LogEnd, find_end
 from storage.recovery.queues import reconcile_jobs
@@ -33,14 +31,10 @@ from storage.recovery.replay import Replay
 from storage.recovery.routers import reconcile_routers
 from storage.recovery.salvage import Salvage
 from storage.recovery.segments import reconcile_segments
-from storage.segments.store import SegmentStore
-from storage.segments.tiering.tier import ColdTier
+from storage.segments import SegmentStore
+from storage.segments.tiering import ColdTier
 from storage.snapshot import contents as snapshot
-from storage.state.catalog import Catalog
-from storage.state.keys import KeyRing
-from storage.state.log import Log
-from storage.state.partition_sets import reconcile_partitions
-from storage.state.watermarks import LossRange
+from storage.state import Catalog, KeyRing, Log, LossRange, reconcile_partitions
 
 _log = structlog.get_logger("storage")
 

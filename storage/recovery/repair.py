@@ -16,12 +16,9 @@ from typing import TYPE_CHECKING
 import structlog
 import xxhash
 
-from storage.log.files import no_space
-from storage.log.position import split
-from storage.log.reader import CHUNK_BYTES
+from storage.log import CHUNK_BYTES, no_space, split
 from storage.options import Options
-from storage.platform import layout
-from storage.platform.filesystem import File, FileSystem, write_whole
+from storage.platform import File, FileSystem, layout, write_whole
 from storage.recovery.log_end import LogEnd, last_nonzero
 from storage.recovery.salvage import filler
 

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from storage.errors import WalCorrupt
 from storage.format import control
-from storage.log.position import MAX_OFFSET, position, split
-from storage.log.publisher import apply_unit
-from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, PersistStep, Step, Unit
-from storage.log.units import ScannedUnit
+from storage.log import (
+    MAX_OFFSET,
+    AppendStep,
+    ControlStep,
+    LoneAppendsStep,
+    PersistStep,
+    ScannedUnit,
+    Step,
+    Unit,
+    apply_unit,
+    position,
+    split,
+)
 from storage.platform import layout
-from storage.records.batches import LoneAppends
+from storage.records import LoneAppends
 from storage.recovery.salvage import Salvage
-from storage.state.catalog import Catalog
-from storage.state.log import Log
-from storage.state.lookup import tag_match
+from storage.state import Catalog, Log, tag_match
 
 
 class Replay:

@@ -28,11 +28,9 @@ from collections.abc import Callable
 import structlog
 
 from storage.errors import MetadataLost
-from storage.log.fetch import WalReader
-from storage.log.position import position, split
+from storage.log import WalReader, position, split
 from storage.options import Options
-from storage.platform import layout
-from storage.platform.filesystem import FileSystem
+from storage.platform import FileSystem, layout
 from storage.recovery import leftovers
 from storage.recovery.draining import drain
 from storage.recovery.recovery import Loaded, Recovered
@@ -40,7 +38,7 @@ from storage.recovery.repair import heal
 from storage.recovery.segments import refusing_damage
 from storage.snapshot import contents as snapshot
 from storage.snapshot import file as snapshot_file
-from storage.state.catalog import Catalog, shard_of
+from storage.state import Catalog, shard_of
 
 _log = structlog.get_logger("storage")
 

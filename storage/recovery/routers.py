@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from storage.errors import StorageFailed, StorageFull
 from storage.format import control
-from storage.log.encode import encode_controls
-from storage.state.catalog import Catalog
-from storage.state.routers.router import Router
+from storage.log import encode_controls
+from storage.state import Catalog
+from storage.state.routers import Router
 
 if TYPE_CHECKING:
-    from storage.log.logs import Logs
+    from storage.log import Logs
 
 
 def reconcile_routers(catalog: Catalog, *, clean: bool) -> None:

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING
 import structlog
 
 import kernel
-from storage.format.wal_frame import MORE, OVERHEAD, FrameType, encode
-from storage.log.reader import CHUNK_BYTES
-from storage.log.submission import AppendStep, ControlStep, Step
-from storage.platform.filesystem import File, FileSystem
-from storage.records.values import LossCause
-from storage.state.watermarks import LossRange
+from storage.format import MORE, FrameType, encode, wal_frame
+from storage.log import CHUNK_BYTES, AppendStep, ControlStep, Step
+from storage.platform import File, FileSystem
+from storage.records import LossCause
+from storage.state import LossRange
 
 if TYPE_CHECKING:
     from storage.recovery.recovery import Report
-    from storage.state.log import Log
+    from storage.state import Log
 
 _log = structlog.get_logger("storage")
 
@@ -113,9 +112,9 @@ def filler(size: int) -> bytes:
 
     It is an EvictWatermark of no log, without floors; the padding is in its node, or under a key that is ignored.
     """
-    if size <= OVERHEAD + 256:
-        return encode(FrameType.EVICT_WATERMARK, 0, 0, 0, 0, node=b"\0" * (size - OVERHEAD - 1), data=b"\x80")
-    room = size - OVERHEAD - len(b"\x81\xa3pad\xc6") - 4
+    if size <= wal_frame.OVERHEAD + 256:
+        return encode(FrameType.EVICT_WATERMARK, 0, 0, 0, 0, node=b"\0" * (size - wal_frame.OVERHEAD - 1), data=b"\x80")
+    room = size - wal_frame.OVERHEAD - len(b"\x81\xa3pad\xc6") - 4
     return encode(
         FrameType.EVICT_WATERMARK, 0, 0, 0, 0, data=b"\x81\xa3pad\xc6" + room.to_bytes(4, "big") + bytes(room)
     )
@@ -123,7 +122,7 @@ def filler(size: int) -> bytes:
 
 def _first_unit(data: bytes, *, last: bool) -> int | None:
     """Where in `data` a unit begins: a frame with a chain of frames after it, and not inside a batch."""
-    stop = len(data) - OVERHEAD if last else min(len(data) - OVERHEAD, CHUNK_BYTES)
+    stop = len(data) - wal_frame.OVERHEAD if last else min(len(data) - wal_frame.OVERHEAD, CHUNK_BYTES)
     at = 0
     while at <= stop:
         # A frame's first eight bytes are a length, whose upper byte is nearly always 0, and a type of 1 to 17.

@@ -15,16 +15,10 @@ from collections.abc import Generator
 import structlog
 
 from storage.errors import StorageError, WalCorrupt
-from storage.platform import layout
-from storage.platform.filesystem import FileSystem
+from storage.platform import FileSystem, layout
 from storage.recovery.cold import reconcile_cold, restore_idx
-from storage.segments import check, names
-from storage.segments.errors import SegmentCorrupt, SegmentError
-from storage.segments.store import SegmentStore, id_of
-from storage.state.catalog import Catalog
-from storage.state.log import Log
-from storage.state.lookup import plan
-from storage.state.manifest import COLD, UNKNOWN, Segment
+from storage.segments import SegmentCorrupt, SegmentError, SegmentStore, check, id_of, names
+from storage.state import COLD, UNKNOWN, Catalog, Log, Segment, plan
 
 _log = structlog.get_logger("storage")
 

@@ -13,15 +13,15 @@ import structlog
 from storage.config import Durability
 from storage.errors import StorageFailed, StorageFull
 from storage.format import control
-from storage.log.encode import encode_controls
+from storage.log import encode_controls
 from storage.recovery.recovery import Recovered
 from storage.recovery.repair import heal
 from storage.recovery.routers import announce_routers
-from storage.state.catalog import Topic, shard_of
+from storage.state import Topic, shard_of
 
 if TYPE_CHECKING:
-    from storage.log.logs import Logs
-    from storage.snapshot.snapshotter import Snapshotter
+    from storage.log import Logs
+    from storage.snapshot import Snapshotter
 
 _log = structlog.get_logger("storage")
 

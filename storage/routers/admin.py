@@ -23,14 +23,10 @@ from storage.errors import (
     TopicNotFound,
 )
 from storage.format import control
-from storage.log.encode import encode_controls
-from storage.log.logs import Logs
-from storage.log.validation import TOPIC_NAME
-from storage.state.catalog import Topic
-from storage.state.partition_rules import check_unpartitioned
-from storage.state.routers.graph import find_cycle
-from storage.state.routers.router import Definition, Router, Start
-from storage.topics.admin import TopicAdmin
+from storage.log import TOPIC_NAME, Logs, encode_controls
+from storage.state import Topic, check_unpartitioned
+from storage.state.routers import Definition, Router, Start, find_cycle
+from storage.topics import TopicAdmin
 
 ROUTER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:>-]{0,254}")
 

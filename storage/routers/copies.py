@@ -16,16 +16,11 @@ from operator import attrgetter
 from typing import NamedTuple
 
 import kernel
-from storage.format.binary import is_binary
-from storage.format.record import DELIVER_AT, FURTHER, PLAIN_OVERHEAD, delivered_at, payload_size
-from storage.format.wal_frame import HOP_SHIFT
-from storage.log.contents import encode_stored
-from storage.log.encode import DURABLE, WriteHeader
-from storage.records.batches import AppendedRecords
-from storage.records.frame_records import FrameRecords, parts_of
-from storage.records.values import StoredBodies, StoredRecord
+from storage.format import DELIVER_AT, FURTHER, HOP_SHIFT, PLAIN_OVERHEAD, delivered_at, is_binary, payload_size
+from storage.log import DURABLE, WriteHeader, encode_stored
+from storage.records import AppendedRecords, FrameRecords, StoredBodies, StoredRecord, parts_of
 from storage.routers.windows import Picked
-from storage.state.routers.router import MAX_HOPS, Definition
+from storage.state.routers import MAX_HOPS, Definition
 from storage.tracing import HasBody
 
 

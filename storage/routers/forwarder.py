@@ -17,16 +17,14 @@ import structlog
 
 from storage.config import Durability, TopicType
 from storage.errors import RecordTooLarge, RouterNotFound, StorageError, TopicFull, TopicNotFound
-from storage.log.append import Appender
-from storage.log.encode import EncodedUnit
-from storage.log.submission import Unit
-from storage.reads.reader import ROUTING_SCAN_RECORDS
-from storage.records.values import ReadQuery, ReadResult, StoredRecord
+from storage.log import Appender, EncodedUnit, Unit
+from storage.reads import ROUTING_SCAN_RECORDS
+from storage.records import ReadQuery, ReadResult, StoredRecord
 from storage.routers.copies import Copies, copies_of
 from storage.routers.windows import Windows
 from storage.routers.writing import CopyWrite, fitting, lose, persist
-from storage.state.catalog import Topic
-from storage.state.routers.router import Router
+from storage.state import Topic
+from storage.state.routers import Router
 from storage.tracing import Tracer, moving
 
 _log = structlog.get_logger("storage")

@@ -14,17 +14,16 @@ from itertools import islice
 import structlog
 
 from storage.errors import RouterNotFound, StorageError
-from storage.log.append import Appender
-from storage.reads.reader import Reader
+from storage.log import Appender
+from storage.reads import Reader
 from storage.routers.admin import RouterAdmin, check_router_name
 from storage.routers.forwarder import Forwarder, Forwarding
 from storage.routers.values import RouterState
 from storage.routers.waiting import Waited, caught_up, lags
 from storage.routers.windows import Windows
-from storage.state.catalog import Catalog
-from storage.state.log import Log
-from storage.state.routers.router import Definition, Router
-from storage.topics.admin import TopicAdmin
+from storage.state import Catalog, Log
+from storage.state.routers import Definition, Router
+from storage.topics import TopicAdmin
 from storage.tracing import Tracer
 
 _log = structlog.get_logger("storage")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from storage.state.routers.router import Definition
+from storage.state.routers import Definition
 
 
 class RouterState(msgspec.Struct, kw_only=True):

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from storage.state.catalog import Catalog
-from storage.state.routers.router import MAX_HOPS, Router
+from storage.state import Catalog
+from storage.state.routers import MAX_HOPS, Router
 
 MAX_WAIT_S = 1.0
 

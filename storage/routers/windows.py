@@ -19,12 +19,11 @@ from typing import Final, overload
 
 import kernel
 from kernel import Body
-from storage.format.binary import is_binary
-from storage.log.logs import Logs
-from storage.reads.reader import ROUTING_SCAN_RECORDS, Reader
-from storage.records.frame_records import FrameRecords, Records, parts_of
-from storage.records.values import ReadQuery, ReadResult, StoredRecord, TagMatch
-from storage.state.catalog import Topic
+from storage.format import is_binary
+from storage.log import Logs
+from storage.reads import ROUTING_SCAN_RECORDS, Reader
+from storage.records import FrameRecords, ReadQuery, ReadResult, Records, StoredRecord, TagMatch, parts_of
+from storage.state import Topic
 
 #: Bytes of one window, and most windows over all sources: routers that fell behind have their own.
 WINDOW_BYTES: Final = 2 << 20

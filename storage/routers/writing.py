@@ -12,20 +12,12 @@ from typing import Any, cast
 
 from storage.config import Discard, Durability, TopicConfig
 from storage.errors import RouterNotFound, ShuttingDown
-from storage.format import control
-from storage.format.blocks import total
-from storage.format.wal_frame import FrameType
-from storage.log.append import Appender, Blocker, Write
-from storage.log.encode import WriteHeader, encode_controls
-from storage.log.logs import Logs
-from storage.log.reservation import Reservations
-from storage.records.batches import AppendedRecords
-from storage.records.values import LossCause
+from storage.format import FrameType, control, total
+from storage.log import Appender, Blocker, Logs, Reservations, Write, WriteHeader, encode_controls
+from storage.records import AppendedRecords, LossCause
 from storage.routers.copies import Copies
-from storage.state.catalog import Topic
-from storage.state.log import Log
-from storage.state.routers.router import Router
-from storage.state.routers.routes import Routes
+from storage.state import Log, Topic
+from storage.state.routers import Router, Routes
 
 
 class CopyWrite(Write):

@@ -22,12 +22,8 @@ import contextlib
 from collections.abc import Collection, Iterator
 from itertools import groupby
 
-from storage.format import idx_entry, segment_frame
-from storage.format.idx_entry import ENTRY_SIZE, Entry
-from storage.format.segment_frame import DELETED, OVERHEAD, SegmentFrame
-from storage.format.wal_frame import LENGTH, FrameError
-from storage.platform import layout
-from storage.platform.filesystem import FileSystem, Readable
+from storage.format import ENTRY_SIZE, LENGTH, Entry, FrameError, SegmentFrame, idx_entry, segment_frame
+from storage.platform import FileSystem, Readable, layout
 from storage.segments import names
 from storage.segments.data_file import read_as_data
 from storage.segments.errors import SegmentCorrupt
@@ -185,7 +181,7 @@ def _rebuild(fs: FileSystem, root: str, id: SegmentId, end_seq: int, idx: bytes,
     try:
         file = fs.open(path, write=False)
     except FileNotFoundError as error:
-        raise _too_short(path, None, data_bytes or OVERHEAD) from error
+        raise _too_short(path, None, data_bytes or segment_frame.OVERHEAD) from error
     with contextlib.closing(read_as_data(file, path, id)) as data:
         size = data.size()
         if data_bytes is not None and size < data_bytes:
@@ -237,7 +233,7 @@ class _Repair:
                 yield Entry(offset, 0, ts, 0)
                 continue
             ts = frame.ts
-            deleted = self._delete_bytes[index] == DELETED if self._delete_bytes else frame.deleted
+            deleted = self._delete_bytes[index] == segment_frame.DELETED if self._delete_bytes else frame.deleted
             yield Entry(offset, frame.size, ts, segment_frame.idx_flags(frame.flags, deleted))
             offset += frame.size
             frame = None
@@ -265,10 +261,10 @@ def iter_frames(path: str, file: Readable, start: int, stop: int) -> Iterator[Se
     buffer, base = b"", start
     at = start
     while at < stop:
-        if at + OVERHEAD > base + len(buffer):
+        if at + segment_frame.OVERHEAD > base + len(buffer):
             buffer, base = file.pread(min(_CHUNK_BYTES, stop - at), at), at
         remaining = len(buffer) - (at - base)
-        if remaining >= OVERHEAD:
+        if remaining >= segment_frame.OVERHEAD:
             (length,) = LENGTH.unpack_from(buffer, at - base)
             if remaining < length + 4 <= stop - at:
                 buffer, base = file.pread(max(length + 4, min(_CHUNK_BYTES, stop - at)), at), at

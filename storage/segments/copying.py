@@ -17,11 +17,10 @@ from typing import NamedTuple
 import kernel
 from kernel import Columns
 from kernel.columns import ROW
-from storage.format.blocks import total
-from storage.format.wal_frame import HEADER_SIZE, LENGTH, OVERHEAD, FrameError, FrameType
-from storage.log.fetch import WalReader
-from storage.platform.filesystem import FileSystem
-from storage.records.batch_slices import BatchSlice, SliceColumns
+from storage.format import LENGTH, FrameError, FrameType, total, wal_frame
+from storage.log import WalReader
+from storage.platform import FileSystem
+from storage.records import BatchSlice, SliceColumns
 from storage.segments import names
 from storage.segments.names import SegmentId
 from storage.segments.writer import ActiveSegment, Frames
@@ -143,7 +142,7 @@ def _table_of(data: bytes, start: int, topic_id: int, group: list[BatchSlice]) -
             if data[at : at + _FLAGS_AT] != _BEGIN(size - LENGTH.size) + _APPEND or at + size > len(data):
                 raise FrameError(f"no frame of {size} bytes of seq {seq} begins at {at} of what was read")
             flags = data[at + _FLAGS_AT]
-            fields = (size - OVERHEAD, 0, 0, FrameType.APPEND, flags, 0, HEADER_SIZE)
+            fields = (size - wal_frame.OVERHEAD, 0, 0, FrameType.APPEND, flags, 0, wal_frame.HEADER_SIZE)
             table += ROW.pack(at, topic_id, seq, slice_.ts, size, *fields)
             at += size
     return bytes(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.platform.filesystem import File, FileSystem, Readable
+from storage.platform import File, FileSystem, Readable
 from storage.segments import names
 from storage.segments.names import SegmentId
 from storage.segments.packed import BlockCache, PackedData

@@ -22,8 +22,7 @@ import structlog
 from storage.errors import RecordCorrupt, SegmentUnreadable
 from storage.segments.io import SegmentGone, look_into, look_into_here
 from storage.segments.segments import Segments
-from storage.state.log import Log
-from storage.state.manifest import COLD, Details, Segment, Times
+from storage.state import COLD, Details, Log, Segment, Times
 
 _log = structlog.get_logger("storage")
 

@@ -19,14 +19,9 @@ from contextlib import closing, contextmanager
 from operator import add
 from typing import Protocol
 
-from storage.format import idx_entry
-from storage.format.blocks import all_equal
-from storage.format.checksum import checksum
-from storage.format.idx_entry import DELETED, ENTRY_SIZE, Entries
-from storage.format.segment_frame import APPEND, HEADER_SIZE, OVERHEAD
-from storage.format.segment_frame import DELETED as DELETE_BYTE
-from storage.log.logs import Logs
-from storage.platform.filesystem import File, Readable
+from storage.format import APPEND, ENTRY_SIZE, Entries, all_equal, checksum, idx_entry, segment_frame
+from storage.log import Logs
+from storage.platform import File, Readable
 from storage.segments import names
 from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentCorrupt, SegmentShort
@@ -36,14 +31,13 @@ from storage.segments.names import DATA, IDX, SegmentId
 from storage.segments.packed import PackedData
 from storage.segments.store import SegmentStore, id_of
 from storage.segments.view import SegmentNotFound, sealed, withheld
-from storage.state.catalog import Topic
-from storage.state.manifest import COLD, Segment
+from storage.state import COLD, Segment, Topic
 
 #: Entries read at a time.
 _STRIDE = 2048
 _FLAGS_AT = 16
-_DELETED = bytes((DELETE_BYTE,))
-_IS_DELETED = bytes(1 if flags & DELETED else 0 for flags in range(256))
+_DELETED = bytes((segment_frame.DELETED,))
+_IS_DELETED = bytes(1 if flags & idx_entry.DELETED else 0 for flags in range(256))
 
 
 class Opened(Protocol):
@@ -200,9 +194,9 @@ def read_data(store: SegmentStore, id: SegmentId, cold: bool, end_seq: int, hidd
         content = files.read_data(begin, end)
         out: bytearray | None = None
         for offset, size in _to_blank(files, end_seq - id.first_seq, hidden, content, begin):
-            if size < OVERHEAD:
+            if size < segment_frame.OVERHEAD:
                 raise SegmentCorrupt(data_path, offset, f"{size} bytes are too few for a frame")
-            header_end = offset + HEADER_SIZE
+            header_end = offset + segment_frame.HEADER_SIZE
             within = begin <= offset and header_end <= end
             header = content[offset - begin : header_end - begin] if within else files.read_data(offset, header_end)
             out = bytearray(content) if out is None else out
@@ -231,11 +225,13 @@ def _to_blank(files: SegmentFiles, count: int, hidden: int, content: bytes, begi
         marks = _delete_bytes(entries, content, begin)
         if len(marks) < len(entries):  # the last frame continues after the content
             last = entries[-1]
-            known = last.flags & DELETED or gone >> len(marks)
+            known = last.flags & idx_entry.DELETED or gone >> len(marks)
             marks += _DELETED if known else files.read_data(last.end - 1, last.end)
-        if gone or DELETE_BYTE in marks or 1 in entries.flags.translate(_IS_DELETED):
+        if gone or segment_frame.DELETED in marks or 1 in entries.flags.translate(_IS_DELETED):
             for index, ((offset, size, _, flags), mark) in enumerate(zip(entries, marks, strict=True)):
-                if size and (flags & DELETED or (gone and gone >> index & 1) or mark == DELETE_BYTE):
+                if size and (
+                    flags & idx_entry.DELETED or (gone and gone >> index & 1) or mark == segment_frame.DELETED
+                ):
                     yield offset, size
         if is_last:
             return
@@ -256,5 +252,5 @@ def _delete_bytes(entries: Entries, content: bytes, begin: int) -> bytes:
 
 def blank(header: bytes, size: int) -> bytes:
     """A valid deleted frame of `size` bytes with the same header and no content. Pure."""
-    body = header + bytes(size - OVERHEAD)
+    body = header + bytes(size - segment_frame.OVERHEAD)
     return body + checksum(APPEND + body[4:]).to_bytes(8, "little") + _DELETED

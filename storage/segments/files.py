@@ -11,8 +11,7 @@ import contextlib
 import errno
 from collections.abc import Generator
 
-from storage.platform import layout
-from storage.platform.filesystem import Buffer, File, FileSystem, write_whole
+from storage.platform import Buffer, File, FileSystem, layout, write_whole
 from storage.segments import names
 from storage.segments.errors import SegmentBroken
 from storage.segments.names import SegmentId

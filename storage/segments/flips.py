@@ -15,18 +15,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from storage.format import idx_entry
-from storage.format.idx_entry import ENTRY_SIZE, IdxDamaged
-from storage.format.packed_file import HEADER_SIZE
-from storage.format.segment_frame import DELETED
-from storage.platform.filesystem import FileSystem
+from storage.format import ENTRY_SIZE, IdxDamaged, idx_entry, packed_file, segment_frame
+from storage.platform import FileSystem
 from storage.segments import names
 from storage.segments.errors import SegmentCorrupt
 from storage.segments.files import datasync, replace_file, write_all
 from storage.segments.names import SegmentId
 from storage.segments.packed import PackedData
 
-_DELETE_BYTE = bytes((DELETED,))
+_DELETE_BYTE = bytes((segment_frame.DELETED,))
 _TAIL_AT = 16
 
 
@@ -63,7 +60,7 @@ def flip(fs: FileSystem, root: str, id: SegmentId, indexes: Sequence[int]) -> No
                 continue
             if entry.end > data_bytes:
                 raise SegmentCorrupt(data_path, data_bytes, f"seq {id.first_seq + index} should end at {entry.end}")
-            delete_bytes.append(HEADER_SIZE + index if id.packed else entry.end - 1)
+            delete_bytes.append(packed_file.HEADER_SIZE + index if id.packed else entry.end - 1)
             tails.append((index * ENTRY_SIZE + _TAIL_AT, tail))
         # Bytes that are flipped already are written again. A process that was killed before its sync may have written
         # them, or a sync may have failed, and then only a new write brings them to the disk.

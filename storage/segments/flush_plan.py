@@ -13,15 +13,13 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from storage.format import control
-from storage.format.blocks import total
+from storage.format import control, total
 from storage.options import Options
-from storage.records.batch_slices import SliceColumns
+from storage.records import SliceColumns
 from storage.segments.copying import Copy
 from storage.segments.store import id_of
 from storage.segments.writer import MAX_JUMP
-from storage.state.log import Log
-from storage.state.manifest import UNKNOWN, Segment, opened
+from storage.state import UNKNOWN, Log, Segment, opened
 
 #: Most bytes of one log that are moved in one step, and held in memory for it.
 _FLUSH_BYTES = 8 << 20

@@ -18,10 +18,8 @@ import structlog
 
 from storage.config import Retention
 from storage.format import control
-from storage.log.encode import encode_controls
-from storage.log.fetch import WalFileGone
-from storage.log.position import split
-from storage.platform.slices import in_slices
+from storage.log import WalFileGone, encode_controls, split
+from storage.platform import in_slices
 from storage.segments.copying import Copied, Copy, append, open_writer, read
 from storage.segments.details import DetailsCache
 from storage.segments.errors import SegmentBroken
@@ -30,10 +28,7 @@ from storage.segments.rewrite import rewrite_anew
 from storage.segments.segments import Segments
 from storage.segments.store import id_of
 from storage.segments.writer import MAX_JUMP, ActiveSegment
-from storage.state.catalog import Topic
-from storage.state.log import Log
-from storage.state.manifest import Segment, opened
-from storage.state.retained import Written
+from storage.state import Log, Segment, Topic, Written, opened
 
 _log = structlog.get_logger("storage")
 

@@ -17,10 +17,8 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from storage.format import idx_entry
-from storage.format.idx_entry import ENTRY_SIZE, Entries, Entry, IdxDamaged
-from storage.format.tag_file import TagFile
-from storage.platform.filesystem import File, FileSystem, Readable
+from storage.format import ENTRY_SIZE, Entries, Entry, IdxDamaged, TagFile, idx_entry
+from storage.platform import File, FileSystem, Readable
 from storage.segments import names
 from storage.segments.data_file import read_as_data
 from storage.segments.errors import SegmentCorrupt, SegmentShort

@@ -15,12 +15,9 @@ from typing import Protocol
 import structlog
 
 from storage.config import CompressionType
-from storage.format import control
-from storage.format.idx_entry import set_bits
-from storage.log.encode import EncodedUnit, encode_controls
-from storage.log.submission import Unit
-from storage.platform.filesystem import FileSystem
-from storage.platform.slices import in_slices
+from storage.format import control, set_bits
+from storage.log import EncodedUnit, Unit, encode_controls
+from storage.platform import FileSystem, in_slices
 from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentBroken, SegmentCorrupt, SegmentError
 from storage.segments.files import remove_folder
@@ -30,10 +27,7 @@ from storage.segments.packed import is_worth_packing
 from storage.segments.rewrite import Rewritten, remove, rewrite_anew
 from storage.segments.segments import Segments
 from storage.segments.store import id_of
-from storage.state.catalog import Topic
-from storage.state.log import Log
-from storage.state.manifest import COLD, HOT, Segment
-from storage.state.state_table import CODEC, PRODUCER
+from storage.state import CODEC, COLD, HOT, PRODUCER, Log, Segment, Topic
 
 _log = structlog.get_logger("storage")
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 from storage.errors import RecordCorrupt, SegmentIncomplete, SegmentUnreadable
 from storage.segments import names
 from storage.segments.errors import SegmentCorrupt, SegmentShort
-from storage.segments.tiering.store import ColdError, ColdMissing
-from storage.state.log import Log
-from storage.state.manifest import COLD, Segment
+from storage.segments.tiering import ColdError, ColdMissing
+from storage.state import COLD, Log, Segment
 
 if TYPE_CHECKING:
-    from storage.log.logs import Logs
+    from storage.log import Logs
 
 
 class SegmentGone(Exception):

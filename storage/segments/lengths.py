@@ -12,7 +12,7 @@ import contextlib
 from array import array
 
 from storage.format import len_file
-from storage.platform.filesystem import FileSystem
+from storage.platform import FileSystem
 from storage.segments import names
 from storage.segments.files import replace_file
 from storage.segments.names import SegmentId

@@ -8,7 +8,7 @@ from storage.segments.housekeeping import Housekeeping
 from storage.segments.segment_worker import SegmentWorker
 from storage.segments.segments import Segments
 from storage.segments.tiering.relocator import Relocator
-from storage.state.manifest import COLD
+from storage.state import COLD
 
 
 def collect_segments(

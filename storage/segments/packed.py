@@ -20,18 +20,16 @@ from typing import Any
 import cramjam
 from xxhash import xxh3_64_intdigest
 
-from storage.format import packed_file
-from storage.format.packed_file import BLOCK_BYTES, HEADER_SIZE, Header, PackedDamaged, Table
-from storage.format.segment_frame import DELETED, LIVE
-from storage.platform.filesystem import Buffer, File, Readable
+from storage.format import BLOCK_BYTES, LIVE, Header, PackedDamaged, Table, packed_file, segment_frame
+from storage.platform import Buffer, File, Readable
 from storage.segments.errors import SegmentCorrupt, SegmentShort
 from storage.segments.files import write_all
 from storage.segments.names import SegmentId
 
 _zstd: Any = cramjam.zstd  # pyright: ignore
 _LEVEL = 1
-_DELETED = bytes((DELETED,))
-_DIGITS = bytes(b"01"[value == DELETED] for value in range(256))
+_DELETED = bytes((segment_frame.DELETED,))
+_DIGITS = bytes(b"01"[value == segment_frame.DELETED] for value in range(256))
 #: Largest window that a zstd frame may ask for. Frames written here never ask for more.
 _MAX_WINDOW = 1 << 20
 #: Cache for a file that one reader goes through: the blocks that one record can span, and the next one.
@@ -88,7 +86,7 @@ class PackedData:
         self.damage: dict[int, str] = {}
         try:
             size = file.size()
-            self.header: Header = packed_file.decode_header(file.pread(HEADER_SIZE, 0))
+            self.header: Header = packed_file.decode_header(file.pread(packed_file.HEADER_SIZE, 0))
             if self.header[:3] != id[:3]:
                 raise PackedDamaged(0, "it is another segment's")
             if size < self.header.blocks_at + self.header.table_bytes:  # before that much is asked for
@@ -117,20 +115,22 @@ class PackedData:
 
     def delete_bytes(self) -> bytes:
         """One byte for each seq. Raises SegmentCorrupt, OSError."""
-        found = self._file.pread(self.header.seqs, HEADER_SIZE)
-        if found.count(LIVE) + found.count(DELETED) != self.header.seqs:
-            number = next((number for number, each in enumerate(found) if each not in (LIVE, DELETED)), len(found))
-            raise SegmentCorrupt(self._path, HEADER_SIZE + number, "this is no delete byte")
+        found = self._file.pread(self.header.seqs, packed_file.HEADER_SIZE)
+        if found.count(LIVE) + found.count(segment_frame.DELETED) != self.header.seqs:
+            number = next(
+                (number for number, each in enumerate(found) if each not in (LIVE, segment_frame.DELETED)), len(found)
+            )
+            raise SegmentCorrupt(self._path, packed_file.HEADER_SIZE + number, "this is no delete byte")
         return found
 
     def deleted_bits(self) -> int:
         """A bitset: bit i is set when the record first_seq + i is deleted. Raises SegmentCorrupt, OSError."""
         found = self.delete_bytes()
-        return int(found[::-1].translate(_DIGITS), 2) if DELETED in found else 0
+        return int(found[::-1].translate(_DIGITS), 2) if segment_frame.DELETED in found else 0
 
     def is_deleted(self, number: int) -> bool:
         """Whether the delete byte of a seq is set now. Raises OSError."""
-        return self._file.pread(1, HEADER_SIZE + number) == _DELETED
+        return self._file.pread(1, packed_file.HEADER_SIZE + number) == _DELETED
 
     def block_offset(self, number: int) -> int:
         """Where a block begins in the file."""

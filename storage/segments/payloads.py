@@ -12,13 +12,12 @@ import kernel
 from kernel import Columns as Frames
 from kernel import Kind
 from kernel.columns import ROW
-from storage.format.segment_frame import HEADER_SIZE, OVERHEAD
-from storage.format.wal_frame import FrameType
+from storage.format import FrameType, segment_frame
 from storage.segments.chunks import Chunk, Columns, chunks
 from storage.segments.handles import SegmentFiles
 
 _LENGTHS = struct.Struct("<HHI")  # node_len, tag_len, data_len: the last of a frame's header
-_LENGTHS_AT = HEADER_SIZE - _LENGTHS.size
+_LENGTHS_AT = segment_frame.HEADER_SIZE - _LENGTHS.size
 
 
 def payloads(files: SegmentFiles, entries: Columns) -> array[int]:
@@ -47,7 +46,9 @@ def _frames(chunk: Chunk, entries: Columns) -> Frames:
     for number in chunk.numbers:
         at, size = entries.offsets[number] - chunk.base, entries.lens[number]
         node_len, tag_len, data_len = _LENGTHS.unpack_from(chunk.data, at + _LENGTHS_AT)
-        if OVERHEAD + node_len + tag_len + data_len != size:
-            node_len, tag_len, data_len = 0, 0, max(0, size - OVERHEAD)
-        table += ROW.pack(at, 0, 0, 0, size, data_len, node_len, tag_len, FrameType.APPEND, 0, 0, HEADER_SIZE)
+        if segment_frame.OVERHEAD + node_len + tag_len + data_len != size:
+            node_len, tag_len, data_len = 0, 0, max(0, size - segment_frame.OVERHEAD)
+        table += ROW.pack(
+            at, 0, 0, 0, size, data_len, node_len, tag_len, FrameType.APPEND, 0, 0, segment_frame.HEADER_SIZE
+        )
     return Frames(bytes(table))

@@ -13,10 +13,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
-from storage.format import idx_entry
-from storage.format.idx_entry import DELETED, ENTRY_SIZE, HAS_TAG, Entries
-from storage.platform.filesystem import FileSystem
-from storage.records.values import TagMatch
+from storage.format import ENTRY_SIZE, HAS_TAG, Entries, idx_entry
+from storage.platform import FileSystem
+from storage.records import TagMatch
 from storage.segments.chunks import columns
 from storage.segments.handles import OpenCold, OpenSegments, SegmentFiles
 from storage.segments.names import SegmentId
@@ -177,11 +176,11 @@ def _live_with_tag(files: SegmentFiles, numbers: list[int]) -> list[int]:
         return []
     first, width = numbers[0], numbers[-1] - numbers[0] + 1
     if width > _SPARSE * len(numbers):
-        return [number for number in numbers if files.entry(number).flags & (HAS_TAG | DELETED) == HAS_TAG]
+        return [number for number in numbers if files.entry(number).flags & (HAS_TAG | idx_entry.DELETED) == HAS_TAG]
     buffer = files.read_idx(first, width)
     damaged = set(idx_entry.damaged(buffer))
     for number in numbers if damaged else ():
         if number - first in damaged:
             raise files.damaged_entry(number)
     flags = buffer[_FLAGS_AT::ENTRY_SIZE]
-    return [number for number in numbers if flags[number - first] & (HAS_TAG | DELETED) == HAS_TAG]
+    return [number for number in numbers if flags[number - first] & (HAS_TAG | idx_entry.DELETED) == HAS_TAG]

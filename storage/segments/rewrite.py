@@ -18,11 +18,8 @@ from operator import add
 from typing import NamedTuple
 
 import kernel
-from storage.format import idx_entry, segment_frame
-from storage.format.blocks import total
-from storage.format.idx_entry import ENTRY_SIZE, Entries, IdxDamaged
-from storage.format.packed_file import Header
-from storage.platform.filesystem import Buffer, File, FileSystem, Readable
+from storage.format import ENTRY_SIZE, Entries, Header, IdxDamaged, idx_entry, segment_frame, total
+from storage.platform import Buffer, File, FileSystem, Readable
 from storage.segments import names
 from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentCorrupt

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from storage.log.logs import Logs
+from storage.log import Logs
 from storage.segments.names import SegmentId
 from storage.segments.pins import Pins
 from storage.segments.store import SegmentStore
-from storage.state.manifest import Segment
+from storage.state import Segment
 
 
 class Segments:

@@ -13,20 +13,17 @@ from array import array
 from collections.abc import Sequence
 from contextlib import suppress
 
-from storage.format.idx_entry import DELETED, HAS_TAG, Entry
-from storage.format.record import payload_size
-from storage.format.segment_frame import HEADER, HEADER_SIZE, OVERHEAD, SegmentFrame, decode
-from storage.format.wal_frame import FrameError
-from storage.platform.filesystem import FileSystem
-from storage.records.values import TagMatch
+from storage.format import HAS_TAG, Entry, FrameError, SegmentFrame, decode, idx_entry, payload_size, segment_frame
+from storage.platform import FileSystem
+from storage.records import TagMatch
 from storage.segments import names
 from storage.segments.errors import SegmentBroken, SegmentCorrupt
 from storage.segments.flips import flip, flip_idx
 from storage.segments.lengths import read_lengths, write_lengths
 from storage.segments.names import SegmentId
 from storage.segments.reader import SegmentReader, SegmentSlice
-from storage.segments.tiering.tier import ColdTier
-from storage.state.manifest import COLD, Details, Segment, Times
+from storage.segments.tiering import ColdTier
+from storage.state import COLD, Details, Segment, Times
 
 _WALK_RECORDS = 4096
 _WALK_BYTES = 4 << 20
@@ -116,7 +113,7 @@ class SegmentStore:
         while seq < end_seq:
             piece = self.reader.read(id, end_seq, seq, _WALK_RECORDS, _WALK_BYTES)
             for seq, entry in enumerate(piece.entries, piece.first_seq):
-                if entry.len and entry.flags & (HAS_TAG | DELETED) == HAS_TAG:
+                if entry.len and entry.flags & (HAS_TAG | idx_entry.DELETED) == HAS_TAG:
                     frame = decode_frame(id, piece, entry)
                     if match.matches(frame.tag):
                         found.append(seq)
@@ -137,8 +134,8 @@ class SegmentStore:
 
 def _size(found: SegmentSlice) -> int:
     entry, data = found.entries[0], found.data
-    _, _, _, _, _, node_len, tag_len, data_len = HEADER.unpack_from(data, 0)
-    if OVERHEAD + node_len + tag_len + data_len != entry.len:
-        return max(0, entry.len - OVERHEAD)  # damaged: whoever reads it is told
-    begin = HEADER_SIZE + node_len + tag_len
+    _, _, _, _, _, node_len, tag_len, data_len = segment_frame.HEADER.unpack_from(data, 0)
+    if segment_frame.OVERHEAD + node_len + tag_len + data_len != entry.len:
+        return max(0, entry.len - segment_frame.OVERHEAD)  # damaged: whoever reads it is told
+    begin = segment_frame.HEADER_SIZE + node_len + tag_len
     return payload_size(data, begin, begin + data_len)

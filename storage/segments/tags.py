@@ -15,10 +15,8 @@ from collections.abc import Iterator
 
 import kernel
 from kernel import Kind, Part
-from storage.format import tag_file
-from storage.format.idx_entry import DELETED, HAS_TAG
-from storage.format.tag_file import TagFile, TagFileDamaged, TagFileUnsupported
-from storage.platform.filesystem import FileSystem
+from storage.format import HAS_TAG, TagFile, TagFileDamaged, TagFileUnsupported, idx_entry, tag_file
+from storage.platform import FileSystem
 from storage.segments import names
 from storage.segments.chunks import chunks, columns
 from storage.segments.errors import SegmentBroken, SegmentCorrupt
@@ -106,7 +104,7 @@ def _pairs(files: SegmentFiles, count: int) -> Iterator[tuple[bytes, int]]:
     """(tag, seq) of the live records among the first `count`. Deleted ones are left out: they never come back."""
     entries = columns(files, count)
     offsets, lens, first_seq = entries.offsets, entries.lens, files.id.first_seq
-    wanted = [number for number, flags in enumerate(entries.flags) if flags & (HAS_TAG | DELETED) == HAS_TAG]
+    wanted = [number for number, flags in enumerate(entries.flags) if flags & (HAS_TAG | idx_entry.DELETED) == HAS_TAG]
     for numbers, data, base in chunks(files, entries, wanted):
         for number in numbers:
             at = offsets[number] - base

@@ -12,12 +12,9 @@ from __future__ import annotations
 import msgspec
 
 from storage.errors import RequestError
-from storage.log.position import position
-from storage.log.writer import ShardLog
-from storage.records.values import LossCause
-from storage.state.catalog import Topic
-from storage.state.log import Log
-from storage.state.manifest import Segment
+from storage.log import ShardLog, position
+from storage.records import LossCause
+from storage.state import Log, Segment, Topic
 
 #: The version of frames in .data and entries in .idx (docs/reference/format.md).
 FILE_FORMAT = 1

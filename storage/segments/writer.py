@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 import kernel
 from kernel import Columns
-from storage.format import idx_entry
-from storage.format.idx_entry import ENTRY_SIZE, IdxDamaged
-from storage.platform.filesystem import File, FileSystem
+from storage.format import ENTRY_SIZE, IdxDamaged, idx_entry
+from storage.platform import File, FileSystem
 from storage.segments import names
 from storage.segments.errors import SegmentBroken, SegmentCorrupt
 from storage.segments.files import create_files, datasync, discard, make_folder, write_all, writing

@@ -17,19 +17,26 @@ import msgspec
 
 from storage.config import TopicConfig
 from storage.format import control, snapshot_header
-from storage.log.position import position, split
-from storage.state.catalog import Catalog, Topic
+from storage.log import position, split
+from storage.state import (
+    Catalog,
+    KeyRing,
+    Manifest,
+    OwnStates,
+    ProducerSection,
+    ProducerTable,
+    Remembered,
+    SegmentState,
+    StatesSection,
+    StateTable,
+    Topic,
+)
+from storage.state.consumers import ConsumerSection
 from storage.state.consumers import section as consumer_section
-from storage.state.consumers.section import ConsumerSection
-from storage.state.keys import KeyRing, Remembered
-from storage.state.manifest import Manifest, SegmentState
-from storage.state.producer_table import ProducerSection, ProducerTable
+from storage.state.queues import MovesSection, QueueSection
 from storage.state.queues import section as queue_section
-from storage.state.queues.section import MovesSection, QueueSection
+from storage.state.routers import Router, RouterSection
 from storage.state.routers import section as router_section
-from storage.state.routers.router import Router
-from storage.state.routers.section import RouterSection
-from storage.state.state_table import OwnStates, StatesSection, StateTable
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import contextlib
 
-from storage.log.files import no_space
-from storage.platform import layout
-from storage.platform.filesystem import FileSystem, write_whole
+from storage.log import no_space
+from storage.platform import FileSystem, layout, write_whole
 
 
 def write(fs: FileSystem, root: str, number: int, data: bytes) -> None:

@@ -14,12 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from storage.log.encode import EncodedUnit
-from storage.log.logs import Logs
-from storage.log.position import position, split
-from storage.log.submission import Unit
+from storage.log import EncodedUnit, Logs, Unit, position, split
 from storage.platform import layout
-from storage.segments.pins import Pins
+from storage.segments import Pins
 from storage.snapshot import contents as snapshot
 from storage.snapshot import file as snapshot_file
 

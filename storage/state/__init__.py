@@ -3,3 +3,60 @@
 Every frame changes it through `storage.log.publisher.apply_unit`, on the live path and in recovery. Nothing here
 waits, reads a clock or touches a file.
 """
+
+from storage.state.catalog import Catalog, Topic, leases_durable, shard_of
+from storage.state.keys import KeyRing, Remembered, key_digest
+from storage.state.log import Log
+from storage.state.lookup import Found, LookedUp, look_up, plan, tag_match, tag_predicate
+from storage.state.manifest import COLD, HOT, UNKNOWN, Details, Manifest, Segment, SegmentState, Times, opened
+from storage.state.partition_rules import check_partitions, check_unpartitioned
+from storage.state.partition_sets import creation, reconcile_partitions
+from storage.state.producer_table import MAX_EPOCH, MAX_PRODUCER_ID, MAX_SEQUENCE, ProducerSection, ProducerTable, Sent
+from storage.state.retained import Eviction, Written
+from storage.state.state_table import CODEC, OFFSET, PRODUCER, OwnStates, StatesSection, StateTable
+from storage.state.watermarks import LossRange
+
+__all__ = [
+    "CODEC",
+    "COLD",
+    "HOT",
+    "MAX_EPOCH",
+    "MAX_PRODUCER_ID",
+    "MAX_SEQUENCE",
+    "OFFSET",
+    "PRODUCER",
+    "UNKNOWN",
+    "Catalog",
+    "Details",
+    "Eviction",
+    "Found",
+    "KeyRing",
+    "Log",
+    "LookedUp",
+    "LossRange",
+    "Manifest",
+    "OwnStates",
+    "ProducerSection",
+    "ProducerTable",
+    "Remembered",
+    "Segment",
+    "SegmentState",
+    "Sent",
+    "StateTable",
+    "StatesSection",
+    "Times",
+    "Topic",
+    "Written",
+    "check_partitions",
+    "check_unpartitioned",
+    "creation",
+    "key_digest",
+    "leases_durable",
+    "look_up",
+    "opened",
+    "plan",
+    "reconcile_partitions",
+    "shard_of",
+    "tag_match",
+    "tag_predicate",
+]

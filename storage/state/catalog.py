@@ -18,18 +18,14 @@ from typing import Any
 import xxhash
 
 from storage.config import Durability, TopicConfig, TopicType
-from storage.format import control
-from storage.format.wal_frame import FrameType
-from storage.records.partitions import address
-from storage.records.values import ProducerBatch
+from storage.format import FrameType, control
+from storage.records import ProducerBatch, address
 from storage.state.keys import KeyRing, Remembered, key_digest
 from storage.state.log import Log
 from storage.state.lookup import LookedUp
 from storage.state.producer_table import ProducerTable
-from storage.state.queues.leases import LeaseTable
-from storage.state.queues.policy import limits_of
-from storage.state.routers.router import Router
-from storage.state.routers.routes import Routes
+from storage.state.queues import LeaseTable, limits_of
+from storage.state.routers import Router, Routes
 from storage.state.state_table import ATTEMPT, OFFSET, OwnStates, StateTable
 from storage.state.usage import Usage
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from storage.format.checksum import digest128
+from storage.format import digest128
 
 GENERATION_KEYS = 16_384
 _FIRST_SLOTS = 16

@@ -13,17 +13,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import takewhile
 
-from storage.format import control
-from storage.format.blocks import total
-from storage.records.batches import AppendedRecords, LoneAppends
-from storage.records.values import LossCause
-from storage.state.consumers.table import ConsumerTable
+from storage.format import control, total
+from storage.records import AppendedRecords, LoneAppends, LossCause
+from storage.state.consumers import ConsumerTable
 from storage.state.keys import KeyRing
 from storage.state.lookup import Found, find, tag_match
 from storage.state.manifest import Segment
 from storage.state.producer_table import ProducerTable
-from storage.state.queues.leases import LeaseTable
-from storage.state.queues.moves import Moves
+from storage.state.queues import LeaseTable, Moves
 from storage.state.retained import Eviction, Retained
 from storage.state.state_table import StateTable
 from storage.state.tail import TailIndex

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage.format import control
-from storage.records.values import TagMatch
+from storage.records import TagMatch
 from storage.state.manifest import Access, Segment
 from storage.state.retained import Retained
 

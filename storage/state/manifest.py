@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from storage.format.blocks import total
-from storage.format.control import Segment as Frame
-from storage.records.values import TagMatch
+from storage.format import Segment as Frame
+from storage.format import total
+from storage.records import TagMatch
 from storage.state.segment_sums import STRIDE, alive_flags, next_that_free, that_free
 
 HOT = "hot"

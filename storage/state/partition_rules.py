@@ -8,7 +8,7 @@ from __future__ import annotations
 from storage.config import TopicConfig, TopicType
 from storage.errors import InvalidRequest, LimitReached, TopicIncompatible
 from storage.options import Options
-from storage.records.partitions import MAX_PARTITIONS
+from storage.records import MAX_PARTITIONS
 from storage.state.catalog import Catalog, Topic
 
 

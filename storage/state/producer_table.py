@@ -25,7 +25,7 @@ from typing import NamedTuple
 import msgspec
 
 from storage.errors import InvalidProducerEpoch, OutOfOrderSequence
-from storage.records.values import ProducerBatch
+from storage.records import ProducerBatch
 
 REMEMBERED = 5
 MAX_SEQUENCE = (1 << 31) - 1

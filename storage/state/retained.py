@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage.format import control
-from storage.records.batch_slices import consecutive_ranges
+from storage.records import consecutive_ranges
 from storage.state.manifest import UNKNOWN, Access, Details, Manifest, Segment, SegmentState
 from storage.state.tail import TailIndex
 

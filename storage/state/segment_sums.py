@@ -7,7 +7,7 @@ from bisect import bisect_left
 from itertools import accumulate
 from operator import mul
 
-from storage.format.blocks import all_equal
+from storage.format import all_equal
 
 STRIDE = 256
 _DEAD_DIGITS = bytes(1 if code == ord("0") else 0 for code in range(256))

@@ -15,9 +15,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, compress, repeat
 from operator import sub
 
-from storage.format.blocks import total
-from storage.records.batch_slices import BatchSlice, SliceColumns, consecutive_ranges
-from storage.records.batches import AppendedRecords, LoneAppends
+from storage.format import total
+from storage.records import AppendedRecords, BatchSlice, LoneAppends, SliceColumns, consecutive_ranges
 from storage.state.segment_sums import STRIDE, next_that_free, that_free
 
 _TRIM_ENTRIES = 4096

@@ -10,7 +10,7 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 
-from storage.records.values import TagMatch
+from storage.records import TagMatch
 
 _CHUNK = 1024
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from storage.metric_table import METRICS, Family, Sample
 
 if TYPE_CHECKING:
-    from storage.records.values import ReadResult
+    from storage.records import ReadResult
 
 
 class Traffic:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from storage.records.values import LossCause, Tombstone
+from storage.records import LossCause, Tombstone
 
 LossRange: TypeAlias = tuple[int, int, str]
 

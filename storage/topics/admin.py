@@ -31,22 +31,35 @@ from storage.errors import (
     TopicNotFound,
 )
 from storage.format import control
-from storage.log.append import eviction, over_caps
-from storage.log.encode import EncodedUnit, encode_controls
-from storage.log.logs import Logs
-from storage.log.reservation import Reservations
-from storage.log.submission import ControlStep, PersistStep, Unit
-from storage.log.validation import check_cleanup, check_topic_name
-from storage.records.values import DeletedRecords, TagMatch
-from storage.segments.details import DetailsCache
-from storage.segments.io import SegmentGone, look_into
-from storage.state.catalog import Topic, leases_durable
-from storage.state.log import Log
-from storage.state.lookup import Found, LookedUp, look_up, plan, tag_predicate
-from storage.state.partition_rules import check_partitions
-from storage.state.partition_sets import creation
-from storage.state.queues.frames import lease_frames
-from storage.state.retained import Eviction
+from storage.log import (
+    ControlStep,
+    EncodedUnit,
+    Logs,
+    PersistStep,
+    Reservations,
+    Unit,
+    check_cleanup,
+    check_topic_name,
+    encode_controls,
+    eviction,
+    over_caps,
+)
+from storage.records import DeletedRecords, TagMatch
+from storage.segments import DetailsCache, SegmentGone, look_into
+from storage.state import (
+    Eviction,
+    Found,
+    Log,
+    LookedUp,
+    Topic,
+    check_partitions,
+    creation,
+    leases_durable,
+    look_up,
+    plan,
+    tag_predicate,
+)
+from storage.state.queues import lease_frames
 from storage.topics.expiry import Expiry
 
 _log = structlog.get_logger("storage")

@@ -12,15 +12,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from storage.errors import DataError, RecordCorrupt, TopicFull, Unavailable
-from storage.format import control
-from storage.format.wal_frame import FrameType
-from storage.log.encode import encode_controls
-from storage.log.logs import Logs
-from storage.platform.slices import in_slices
-from storage.records.values import LossCause
-from storage.segments.details import DetailsCache
-from storage.state.catalog import Topic
-from storage.state.manifest import Segment
+from storage.format import FrameType, control
+from storage.log import Logs, encode_controls
+from storage.platform import in_slices
+from storage.records import LossCause
+from storage.segments import DetailsCache
+from storage.state import Segment, Topic
 from storage.topics.producers import Producers
 
 

@@ -13,11 +13,9 @@ from typing import Protocol
 
 from storage.config import TopicConfig
 from storage.errors import InvalidRequest
-from storage.log.logs import Logs
-from storage.records.partitions import address, partition_of_tags
-from storage.records.values import Appended, NewRecord, PlainRecords, TopicState
-from storage.state.catalog import Topic
-from storage.state.keys import key_digest
+from storage.log import Logs
+from storage.records import Appended, NewRecord, PlainRecords, TopicState, address, partition_of_tags
+from storage.state import Topic, key_digest
 
 
 class Topics(Protocol):

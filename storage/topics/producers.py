@@ -13,12 +13,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from storage.errors import InvalidRequest
-from storage.records.values import ProducerBatch
-from storage.state.log import Log
-from storage.state.producer_table import MAX_EPOCH, MAX_PRODUCER_ID, MAX_SEQUENCE, ProducerTable, Sent
+from storage.records import ProducerBatch
+from storage.state import MAX_EPOCH, MAX_PRODUCER_ID, MAX_SEQUENCE, Log, ProducerTable, Sent
 
 if TYPE_CHECKING:
-    from storage.log.logs import Logs
+    from storage.log import Logs
     from storage.topics.states import States
 
 KIND, NEXT = "producer_ids", "next"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from storage.errors import InvalidRequest, LimitReached
 from storage.format import control
-from storage.log.encode import encode_controls
+from storage.log import encode_controls
 
 if TYPE_CHECKING:
-    from storage.log.logs import Logs
-    from storage.state.catalog import Topic
+    from storage.log import Logs
+    from storage.state import Topic
 
 #: Longest kind and key, in bytes of UTF-8.
 MAX_NAME_BYTES = 1024

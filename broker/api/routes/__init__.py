@@ -1,1 +1,47 @@
 """One file an endpoint family. Handlers parse, call one function of `broker.service`, and shape the answer."""
+
+from broker.api.routes import (
+    append,
+    backups,
+    claims,
+    consumer_reads,
+    consumers,
+    health,
+    metrics,
+    proxy_consumers,
+    proxy_topics,
+    proxy_v3,
+    proxy_v3_records,
+    queues,
+    reads,
+    routers,
+    segments,
+    sockets,
+    topics,
+    watch,
+    work,
+)
+from broker.api.routes.sockets import WEBSOCKET_PATH
+
+__all__ = [
+    "WEBSOCKET_PATH",
+    "append",
+    "backups",
+    "claims",
+    "consumer_reads",
+    "consumers",
+    "health",
+    "metrics",
+    "proxy_consumers",
+    "proxy_topics",
+    "proxy_v3",
+    "proxy_v3_records",
+    "queues",
+    "reads",
+    "routers",
+    "segments",
+    "sockets",
+    "topics",
+    "watch",
+    "work",
+]

@@ -19,18 +19,13 @@ from pydantic import ValidationError
 from broker.api.operation import NUMBER, TOPIC, Natural, Operation, in_header, in_query
 from broker.api.record_count import check_count
 from broker.api.request import Request
-from broker.auth.rules import Rule
-from broker.auth.scopes import WRITE, WRITE_ADMIN
-from broker.content import slices, strict_json
-from broker.content.answers import CREATED, OK, Answer, Outcome, Pending, awaited
-from broker.content.errors import wrong_model
+from broker.auth import WRITE, WRITE_ADMIN, Rule
+from broker.content import CREATED, OK, Answer, Outcome, Pending, awaited, slices, strict_json, wrong_model
 from broker.service import appends
 from broker.tracing import notes
-from schemas.config import TopicSettings
-from schemas.fields import MAX_U64
-from schemas.records import AppendAnswer, AppendRequest
-from storage.errors import InvalidRequest, StorageError
-from storage.records.values import Appended, NewRecord, PlainRecords
+from schemas import MAX_U64, AppendAnswer, AppendRequest, TopicSettings
+from storage import InvalidRequest, StorageError
+from storage.records import Appended, NewRecord, PlainRecords
 
 #: What msgspec leaves in a field of raw JSON that is absent: it takes nothing else for a Raw next to None.
 _ABSENT: Final = Raw()

@@ -8,11 +8,9 @@ import msgspec
 
 from broker.api.control import ControlOperations, Current, performance
 from broker.api.refusals import refusals
-from broker.auth.access import Forbidden
-from broker.auth.rules import Rule
-from broker.auth.scopes import ADMIN
-from broker.service.backups import BackupJob
-from schemas.backups import BackupAnswer, BackupRequest
+from broker.auth import ADMIN, Forbidden, Rule
+from broker.service import BackupJob
+from schemas import BackupAnswer, BackupRequest
 
 operations = ControlOperations("/v0/admin", tag="operations")
 

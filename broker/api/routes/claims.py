@@ -18,15 +18,13 @@ from msgspec import Raw
 
 from broker.api.operation import TOPIC, Handler, Natural, Operation, in_query
 from broker.api.request import Request
-from broker.auth.rules import Rule
-from broker.auth.scopes import READ_WRITE, WRITE
-from broker.content import render, strict_json
-from broker.content.answers import OK, Answer, Outcome, Pending
-from broker.memory.memory import SMALL
+from broker.auth import READ_WRITE, WRITE, Rule
+from broker.content import OK, Answer, Outcome, Pending, render, strict_json
+from broker.memory import SMALL
 from broker.service import queues, routers
 from broker.tracing import notes
-from schemas.fields import MAX_U64
-from schemas.queues import (
+from schemas import (
+    MAX_U64,
     AckAnswer,
     AckRequest,
     ClaimAnswer,
@@ -36,13 +34,12 @@ from schemas.queues import (
     NackAnswer,
     NackRequest,
 )
-from storage.errors import InvalidRequest, StorageError
-from storage.queues.lease_queue import Claimed
-from storage.queues.queues import MAX_JOBS
-from storage.state.queues.values import Settled
+from storage import InvalidRequest, StorageError
+from storage.queues import MAX_JOBS, Claimed
+from storage.state.queues import Settled
 
 if TYPE_CHECKING:
-    from storage.routers.waiting import Waited
+    from storage.routers import Waited
 
 #: The records of a claim, and the answer that is made of them.
 COPIES: Final = 2

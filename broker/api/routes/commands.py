@@ -21,18 +21,14 @@ from broker.api.record_count import check_count
 from broker.api.routes.append import rendered, write_of
 from broker.api.routes.replies import Refused, Replies, ReplyTo, Wording
 from broker.api.routes.subscribing import Subscribing
-from broker.auth.access import Access
-from broker.auth.rules import COMMANDS
-from broker.auth.scopes import WRITE_ADMIN
-from broker.content import strict_json
-from broker.content.errors import wrong_model
-from broker.live import frames
-from broker.live.watcher import Watcher
+from broker.auth import COMMANDS, WRITE_ADMIN, Access
+from broker.content import strict_json, wrong_model
+from broker.live import Watcher, frames
 from broker.metrics import HttpMetrics
 from broker.service import appends
-from schemas.watch import Subscribe, Unsubscribe
-from storage.errors import InvalidRequest
-from storage.records.values import Appended
+from schemas import Subscribe, Unsubscribe
+from storage import InvalidRequest
+from storage.records import Appended
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -12,21 +12,23 @@ from msgspec import Meta
 from broker.api import render_consumers
 from broker.api.operation import PARTITION, TOPIC, Operation, in_path
 from broker.api.request import ClientGone, Request
-from broker.auth.rules import Rule
-from broker.auth.scopes import READ_WRITE
-from broker.content import render, strict_json
-from broker.content.answers import OK, Answer
-from broker.content.render import Shape
-from broker.memory.memory import LOOK_BYTES, SMALL
+from broker.auth import READ_WRITE, Rule
+from broker.content import OK, Answer, Shape, render, strict_json
+from broker.memory import LOOK_BYTES, SMALL
 from broker.service import consumers, reads, routers
 from broker.tracing import notes
-from schemas.consumers import CommitRequest, ConsumerAnswer, ConsumerReadAnswer, ConsumerReadRequest
-from schemas.fields import MAX_U64
-from schemas.names import CONSUMER_NAME_PATTERN
-from storage.errors import InvalidRequest
+from schemas import (
+    CONSUMER_NAME_PATTERN,
+    MAX_U64,
+    CommitRequest,
+    ConsumerAnswer,
+    ConsumerReadAnswer,
+    ConsumerReadRequest,
+)
+from storage import InvalidRequest
 
 if TYPE_CHECKING:
-    from storage.state.consumers.values import ConsumerRead
+    from storage.state.consumers import ConsumerRead
 
 Natural = Annotated[int, Meta(ge=0)]
 

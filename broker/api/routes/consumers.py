@@ -9,22 +9,21 @@ from fastapi import Path, Query, Response
 from broker.api.control import ControlOperations, Current, PartitionNumber, TopicName, performance
 from broker.api.refusals import refusals
 from broker.api.render_consumers import entry
-from broker.auth.rules import Rule
-from broker.auth.scopes import READ, READ_WRITE
-from broker.content.answers import CREATED
-from broker.kafka.group_reach import require_consumer
+from broker.auth import READ, READ_WRITE, Rule
+from broker.content import CREATED
+from broker.kafka import require_consumer
 from broker.service import consumers, partitions
-from schemas.consumers import (
+from schemas import (
+    CONSUMER_NAME_PATTERN,
     ConsumerAnswer,
     ConsumerChange,
     ConsumerDeleteAnswer,
     ConsumerListAnswer,
     ConsumerPutAnswer,
     ConsumerRequest,
+    QueryU64,
     SeekRequest,
 )
-from schemas.fields import QueryU64
-from schemas.names import CONSUMER_NAME_PATTERN
 
 operations = ControlOperations("/v0/topics/{topic}/consumers", tag="consumers")
 

@@ -13,10 +13,10 @@ from broker.api.control import ControlOperations, Current
 from broker.api.operation import Operation
 from broker.api.refusals import refusals
 from broker.api.request import Request
-from broker.auth.rules import PROBE
-from broker.content.answers import Answer
+from broker.auth import PROBE
+from broker.content import Answer
 from broker.service import readiness
-from schemas.health import HealthAnswer, ReadyAnswer
+from schemas import HealthAnswer, ReadyAnswer
 
 
 def health(request: Request) -> Answer:

@@ -8,10 +8,8 @@ from typing import Any
 from fastapi import Response
 
 from broker.api.control import ControlOperations, Current
-from broker.auth.rules import Rule
-from broker.auth.scopes import READ
-from broker.content.accept import prefers_json
-from broker.content.answers import OK
+from broker.auth import READ, Rule
+from broker.content import OK, prefers_json
 from broker.exposition import families, reaching
 from broker.metrics import as_json, as_text
 

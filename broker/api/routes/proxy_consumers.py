@@ -24,22 +24,26 @@ from broker.api.routes.proxy_topics import (
     wants_events,
     within_memory,
 )
-from broker.auth.access import Forbidden
-from broker.auth.scopes import READ, READ_WRITE
-from broker.content import strict_json
-from broker.content.answers import NO_CONTENT, Answer, Streamed
-from broker.kafka.group_reach import require_group
-from broker.memory.memory import SMALL
-from broker.proxy import media, offsets, reading
-from broker.proxy.assignment import Partition
-from broker.proxy.base_uri import base_of
-from broker.proxy.errors import ProxyError, Unprocessable
-from broker.proxy.instance import config_of
-from broker.proxy.instances import check_partitions
-from broker.proxy.media import Format
-from broker.proxy.membership import Member
-from broker.proxy.reading import Found, Limits
-from storage.errors import StorageError
+from broker.auth import READ, READ_WRITE, Forbidden
+from broker.content import NO_CONTENT, Answer, Streamed, strict_json
+from broker.kafka import require_group
+from broker.memory import SMALL
+from broker.proxy import (
+    Format,
+    Found,
+    Limits,
+    Member,
+    Partition,
+    ProxyError,
+    Unprocessable,
+    base_of,
+    check_partitions,
+    config_of,
+    media,
+    offsets,
+    reading,
+)
+from storage import StorageError
 
 
 class _Subscription(msgspec.Struct):

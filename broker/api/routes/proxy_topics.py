@@ -14,17 +14,25 @@ import msgspec
 from broker.api import events
 from broker.api.record_count import check_count
 from broker.api.request import Request
-from broker.content.answers import Answer, Headers, Streamed
-from broker.kafka.cluster import BROKER_ID
-from broker.memory.memory import LOOK_BYTES, SMALL
-from broker.proxy import media, producing, reading, records, topics
-from broker.proxy.assignment import Partition
-from broker.proxy.errors import PartitionMissing, Unprocessable
-from broker.proxy.instances import check_partitions
-from broker.proxy.media import Format
-from broker.proxy.reading import Found, Limits
-from schemas.fields import MAX_U64
-from storage.errors import StorageError
+from broker.content import Answer, Headers, Streamed
+from broker.kafka import BROKER_ID
+from broker.memory import LOOK_BYTES, SMALL
+from broker.proxy import (
+    Format,
+    Found,
+    Limits,
+    Partition,
+    PartitionMissing,
+    Unprocessable,
+    check_partitions,
+    media,
+    producing,
+    reading,
+    records,
+    topics,
+)
+from schemas import MAX_U64
+from storage import StorageError
 
 #: Says in an answer what was lost in front of its records, which have no place for it.
 LOST: Final = b"topics-lost"

@@ -10,31 +10,41 @@ from typing import Any
 import msgspec
 
 from broker.api.request import Request
-from broker.auth.scopes import ADMIN
-from broker.content import strict_json
-from broker.content.answers import CREATED, JSON, NO_CONTENT, Answer
-from broker.kafka import settings
-from broker.kafka.broker_settings import broker_settings
-from broker.kafka.changes import change
-from broker.kafka.cluster import BROKER_ID, named_operations, topic_operations
-from broker.kafka.group_reach import listed, reaches_group
-from broker.kafka.settings import InvalidConfig, Setting
-from broker.proxy import lags, reading, topics, v3
-from broker.proxy.base_uri import base_of
-from broker.proxy.errors import (
+from broker.auth import ADMIN
+from broker.content import CREATED, JSON, NO_CONTENT, Answer, strict_json
+from broker.kafka import (
+    BROKER_ID,
+    InvalidConfig,
+    Setting,
+    broker_settings,
+    change,
+    listed,
+    named_operations,
+    reaches_group,
+    settings,
+    topic_operations,
+)
+from broker.proxy import (
+    V3,
     BadRequest,
     ClusterMissing,
     ConfigMissing,
     ConsumerMissing,
     GroupMissing,
+    GroupView,
+    Lag,
+    MemberView,
     TopicPartitionMissing,
+    base_of,
+    count_of,
+    group_view,
+    lags,
+    reading,
+    topics,
+    v3,
 )
-from broker.proxy.group_view import GroupView, MemberView, group_view
-from broker.proxy.membership import count_of
-from broker.proxy.v3 import V3, Lag
-from broker.service.predicates import check_topic_name
-from storage.config import TopicConfig
-from storage.errors import TopicNotFound
+from broker.service import check_topic_name
+from storage import TopicConfig, TopicNotFound
 
 
 class _NewTopic(msgspec.Struct):

@@ -17,15 +17,19 @@ import msgspec
 from broker.api.intake import is_json_type
 from broker.api.request import Request
 from broker.api.routes.proxy_v3 import cluster_of
-from broker.content.answers import JSON, Answer, Streamed
-from broker.content.errors import ApiError, UnsupportedMediaType
-from broker.content.slices import Slices, yield_to_loop
-from broker.proxy import producing, v3_records
-from broker.proxy.errors import BadRequest, ProxyError, answer_v3
-from broker.proxy.json_stream import Splitter
-from broker.proxy.records import Batch, ProducedRecord
-from broker.proxy.v3_records import Entry
-from storage.errors import InvalidRequest, RequestError, StorageError
+from broker.content import JSON, Answer, ApiError, Slices, Streamed, UnsupportedMediaType, yield_to_loop
+from broker.proxy import (
+    BadRequest,
+    Batch,
+    Entry,
+    ProducedRecord,
+    ProxyError,
+    Splitter,
+    answer_v3,
+    producing,
+    v3_records,
+)
+from storage import InvalidRequest, RequestError, StorageError
 
 MULTI_STATUS: Final = 207
 #: What stands around a record, and Base64, in the longest object.

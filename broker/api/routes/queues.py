@@ -8,18 +8,18 @@ from fastapi import Query
 
 from broker.api.control import ControlOperations, Current, TopicName, performance
 from broker.api.refusals import refusals
-from broker.auth.rules import Rule
-from broker.auth.scopes import ADMIN, DELETE, READ
+from broker.auth import ADMIN, DELETE, READ, Rule
 from broker.service import queues
-from schemas.fields import QueryU64, StateOfJobs
-from schemas.queues import (
+from schemas import (
     Job,
     LeasesAnswer,
     PauseAnswer,
     PurgeAnswer,
     PurgeRequest,
+    QueryU64,
     RedriveAnswer,
     RedriveRequest,
+    StateOfJobs,
 )
 
 operations = ControlOperations("/v0/topics", tag="queues")

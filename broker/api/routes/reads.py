@@ -12,19 +12,14 @@ import msgspec
 from broker.api.operation import NUMBER, PARTITION, TOPIC, Natural, Operation, Parameter, in_path, in_query
 from broker.api.query import Query, parsed
 from broker.api.request import Request
-from broker.auth.rules import Rule
-from broker.auth.scopes import READ
-from broker.content import render
-from broker.content.answers import OK, Answer, Outcome, Pending
-from broker.content.render import Shape
-from broker.memory.memory import LOOK_BYTES, SMALL
-from broker.service import reads, routers
-from broker.service.predicates import tag_match
+from broker.auth import READ, Rule
+from broker.content import OK, Answer, Outcome, Pending, Shape, render
+from broker.memory import LOOK_BYTES, SMALL
+from broker.service import reads, routers, tag_match
 from broker.tracing import notes
-from schemas.fields import MAX_U64, parse_u64
-from schemas.records import DiffAnswer, DiffRequest, RecordAnswer
-from storage.errors import InvalidRequest, ShuttingDown
-from storage.records.values import ReadQuery, ReadResult
+from schemas import MAX_U64, DiffAnswer, DiffRequest, RecordAnswer, parse_u64
+from storage import InvalidRequest, ShuttingDown
+from storage.records import ReadQuery, ReadResult
 
 if TYPE_CHECKING:
     pass

@@ -10,10 +10,9 @@ from typing import NamedTuple
 import structlog
 from msgspec import Raw
 
-from broker.live import frames
-from broker.live.watcher import Watcher
+from broker.live import Watcher, frames
 from broker.metrics import HttpMetrics
-from storage.errors import StorageError
+from storage import StorageError
 
 _log = structlog.get_logger("broker.http")
 

@@ -8,13 +8,13 @@ from fastapi import Path, Query, Response
 
 from broker.api.control import ControlOperations, Current, performance
 from broker.api.refusals import refusals
-from broker.auth.rules import Rule
-from broker.auth.scopes import ADMIN, DELETE, READ
-from broker.content.answers import CREATED
+from broker.auth import ADMIN, DELETE, READ, Rule
+from broker.content import CREATED
 from broker.service import routers
-from schemas.fields import NameInQuery, QueryU64
-from schemas.names import ROUTER_NAME_PATTERN
-from schemas.routers import (
+from schemas import (
+    ROUTER_NAME_PATTERN,
+    NameInQuery,
+    QueryU64,
     RouterAnswer,
     RouterChange,
     RouterDeleteAnswer,
@@ -22,7 +22,7 @@ from schemas.routers import (
     RouterPutAnswer,
     RouterRequest,
 )
-from storage.routers.values import RouterState
+from storage.routers import RouterState
 
 operations = ControlOperations("/v0/routers", tag="routers")
 

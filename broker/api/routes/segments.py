@@ -12,15 +12,11 @@ from broker.api import conditions, ranges
 from broker.api.operation import NUMBER, PARTITION, TOPIC, Handler, Operation, in_header, in_path
 from broker.api.query import parsed
 from broker.api.request import Request
-from broker.auth.rules import Rule
-from broker.auth.scopes import READ
-from broker.content import render
-from broker.content.answers import NOT_MODIFIED, OK, PARTIAL_CONTENT, Answer, Streamed
-from broker.memory.memory import SMALL
-from schemas.fields import parse_u64
-from schemas.segments import SegmentsAnswer
-from storage.segments.download import SegmentDownload, open_download
-from storage.segments.names import DATA, IDX
+from broker.auth import READ, Rule
+from broker.content import NOT_MODIFIED, OK, PARTIAL_CONTENT, Answer, Streamed, render
+from broker.memory import SMALL
+from schemas import SegmentsAnswer, parse_u64
+from storage.segments import DATA, IDX, SegmentDownload, open_download
 
 OCTETS: Final = b"application/octet-stream"
 #: So much of a file is read and sent in one go: what a download holds in memory, with what the transport has of it.

@@ -29,15 +29,11 @@ from broker.api.request import Request, by_name, request_id
 from broker.api.routes.commands import Commands
 from broker.api.routes.replies import Wording
 from broker.api.routes.watch import SLOW_READER, TOO_SLOW
-from broker.auth.access import ANYBODY, Access
-from broker.auth.rules import Rule
-from broker.auth.scopes import NOTHING
-from broker.content import errors
-from broker.content.answers import OK, Answer, Receive, Scope, Send, with_protection
-from broker.live import frames
-from broker.live.watcher import Watcher
-from broker.memory.memory import SMALL
-from storage.errors import InvalidRequest, NotReady, ShuttingDown, StorageError
+from broker.auth import ANYBODY, NOTHING, Access, Rule
+from broker.content import OK, Answer, Receive, Scope, Send, errors, with_protection
+from broker.live import Watcher, frames
+from broker.memory import SMALL
+from storage import InvalidRequest, NotReady, ShuttingDown, StorageError
 
 if TYPE_CHECKING:
     from broker.wiring import Broker

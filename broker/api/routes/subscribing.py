@@ -15,15 +15,13 @@ from typing import Final
 
 from broker.api.routes.replies import Replies, ReplyTo
 from broker.api.routes.watch import start_of
-from broker.auth.access import Access
-from broker.auth.rules import COMMANDS
-from broker.content.render import Shape
-from broker.live import watch_options
-from broker.live.watcher import Watcher
+from broker.auth import COMMANDS, Access
+from broker.content import Shape
+from broker.live import Watcher, watch_options
 from broker.service import routers
-from schemas.watch import Subscribe, Unsubscribe
-from storage.errors import InvalidRequest, TopicNotFound
-from storage.records.partitions import address, split
+from schemas import Subscribe, Unsubscribe
+from storage import InvalidRequest, TopicNotFound
+from storage.records import address, split
 
 DEFAULT_LIMIT: Final = 1000
 DEFAULT_BATCH_BYTES: Final = 1 << 20

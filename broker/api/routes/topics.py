@@ -10,25 +10,28 @@ from fastapi import Query, Response
 from broker.api.control import ControlOperations, Current, PartitionNumber, TopicName, performance
 from broker.api.refusals import refusals
 from broker.api.request import Request
-from broker.auth.rules import Rule
-from broker.auth.scopes import ADMIN, DELETE, READ
-from broker.content.answers import CREATED
+from broker.auth import ADMIN, DELETE, READ, Rule
+from broker.content import CREATED
 from broker.service import deletes, partitions, routers, topics
-from schemas.config import TopicChange, TopicConfig, TopicSettings
-from schemas.fields import QueryFlag, QueryU64
-from schemas.performance import RoutedPerformance
-from schemas.queues import QueueState
-from schemas.records import DeleteRecordsAnswer, DeleteRecordsRequest
-from schemas.topics import (
+from schemas import (
     ConsumerFigures,
+    DeleteRecordsAnswer,
+    DeleteRecordsRequest,
     PartitionEntry,
+    QueryFlag,
+    QueryU64,
+    QueueState,
+    RoutedPerformance,
     TopicAnswer,
+    TopicChange,
+    TopicConfig,
     TopicDeleteAnswer,
     TopicEntry,
     TopicListAnswer,
     TopicPutAnswer,
+    TopicSettings,
 )
-from storage.records.values import TopicState
+from storage.records import TopicState
 
 operations = ControlOperations("/v0/topics", tag="topics")
 

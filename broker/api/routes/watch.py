@@ -15,20 +15,12 @@ from broker.api.control import ControlOperations, Current
 from broker.api.operation import Operation, in_header, in_path
 from broker.api.refusals import refusals
 from broker.api.request import Request
-from broker.auth.rules import Rule
-from broker.auth.scopes import READ
-from broker.content.answers import OK, Streamed
-from broker.content.errors import status_of
-from broker.content.render import Shape
-from broker.live import cursor, watch_options
-from broker.live.frames import Event
-from broker.live.session import TTL_MS, Session
-from broker.live.watcher import Heartbeat, Watcher
+from broker.auth import READ, Rule
+from broker.content import OK, Shape, Streamed, status_of
+from broker.live import TTL_MS, Event, Heartbeat, Session, Watcher, cursor, watch_options
 from broker.service import routers
-from schemas.fields import QueryFlag
-from schemas.performance import RoutedPerformance
-from schemas.watch import WatchAnswer, WatchedTopic, WatchRequest, WatchStart
-from storage.records.partitions import split
+from schemas import QueryFlag, RoutedPerformance, WatchAnswer, WatchedTopic, WatchRequest, WatchStart
+from storage.records import split
 
 DEFAULT_LIMIT: Final = 256
 DEFAULT_BATCH_BYTES: Final = 262_144

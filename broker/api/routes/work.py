@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, Final
 from broker.api import events
 from broker.api.operation import NUMBER, TOPIC, Operation, in_query
 from broker.api.request import Request
-from broker.auth.rules import Rule
-from broker.auth.scopes import READ_WRITE
-from broker.content import render
-from broker.content.answers import OK, Streamed
-from broker.memory.memory import PATIENCE_S, SMALL
+from broker.auth import READ_WRITE, Rule
+from broker.content import OK, Streamed, render
+from broker.memory import PATIENCE_S, SMALL
 from broker.service import queues
-from storage.errors import StorageError, TopicNotFound
-from storage.queues.lease_queue import ClaimedJob
+from storage import StorageError, TopicNotFound
+from storage.queues import ClaimedJob
 
 if TYPE_CHECKING:
-    from broker.memory.budget import Hold
-    from storage.queues.work import Worker
+    from broker.memory import Hold
+    from storage.queues import Worker
 
 #: Records that were claimed, and the events that are made of them.
 COPIES: Final = 2

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from broker.auth.scopes import ADMIN, DELETE, READ
+from broker.auth import ADMIN, DELETE, READ
 from broker.kafka import cluster, settings
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
@@ -40,12 +40,12 @@ from broker.kafka.messages.topics import (
     DescribeLogDirsTopic,
 )
 from broker.kafka.refusals import Refused, refusal
-from schemas.names import is_topic_name
-from storage.config import TopicConfig
-from storage.records.partitions import address
+from schemas import is_topic_name
+from storage import TopicConfig
+from storage.records import address
 
 if TYPE_CHECKING:
-    from storage.state.catalog import Topic
+    from storage.state import Topic
 
 MAX_PARTITIONS: Final = 1024
 #: From this version on, DeleteTopics may name topics by id.

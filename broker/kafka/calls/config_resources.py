@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from broker.auth.scopes import READ
+from broker.auth import READ
 from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded

@@ -9,7 +9,7 @@ import enum
 from collections.abc import Callable
 from typing import Final
 
-from broker.auth.scopes import ADMIN, READ, Scopes
+from broker.auth import ADMIN, READ, Scopes
 from broker.kafka import cluster, group_settings, settings
 from broker.kafka.apis import ApiKey
 from broker.kafka.broker_settings import broker_settings
@@ -34,7 +34,7 @@ from broker.kafka.messages.configs import (
 )
 from broker.kafka.refusals import Refused, refusal
 from broker.kafka.settings import Setting
-from storage.config import TopicConfig
+from storage import TopicConfig
 
 
 class Resource(enum.IntEnum):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
-from broker.auth.scopes import READ
+from broker.auth import READ
 from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
@@ -19,10 +19,10 @@ from broker.kafka.messages.metadata import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from schemas.names import is_topic_name
+from schemas import is_topic_name
 
 if TYPE_CHECKING:
-    from storage.state.catalog import Topic
+    from storage.state import Topic
 
 #: Most partitions in an answer, whatever the request says.
 MAX_PARTITIONS: Final = 2000

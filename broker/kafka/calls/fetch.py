@@ -14,21 +14,20 @@ from collections.abc import Coroutine, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.auth.scopes import READ
+from broker.auth import READ
 from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Answer, Call, Handler, located, log_start_offset
+from broker.kafka.codec import Buffer
 from broker.kafka.codec.fetch import Fetched, FetchRequest, Wanted, read_fetch, write_fetched
-from broker.kafka.codec.wire import Buffer
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.fetching import OffsetOutOfRange, check_offset, read_from, stale_epoch
 from broker.kafka.packing import packed
-from broker.memory.memory import LOOK_BYTES, PATIENCE_S, SMALL
-from broker.memory.refusal import Overloaded
-from storage.errors import ShuttingDown, TopicNotFound
+from broker.memory import LOOK_BYTES, PATIENCE_S, SMALL, Overloaded
+from storage import ShuttingDown, TopicNotFound
 
 if TYPE_CHECKING:
-    from broker.memory.budget import Hold
+    from broker.memory import Hold
 
 #: No request waits longer.
 MAX_WAIT_MS: Final = 60_000

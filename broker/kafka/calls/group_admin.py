@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
-from broker.auth.scopes import DELETE, READ
+from broker.auth import DELETE, READ
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.calls import share
 from broker.kafka.cluster import group_operations, may
 from broker.kafka.errors import ErrorCode
 from broker.kafka.group_reach import listed, reaches, reaches_shares, topics_of
-from broker.kafka.groups.coordinator import Described
-from broker.kafka.groups.states import State
+from broker.kafka.groups import Described, State
 from broker.kafka.messages.groups import (
     DeleteGroupsDeletableGroupResult,
     DeleteGroupsRequest,

@@ -14,11 +14,10 @@ from typing import Final, TypeVar
 
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Answer, Body, Call, Handler, Later, decoded
-from broker.kafka.codec.schema import Message, decode, encode
+from broker.kafka.codec import Message, decode, encode
 from broker.kafka.errors import ErrorCode
 from broker.kafka.group_reach import is_for, reaches
-from broker.kafka.groups import consumer_protocol
-from broker.kafka.groups.values import Join
+from broker.kafka.groups import Join, consumer_protocol
 from broker.kafka.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.auth.scopes import DELETE, READ
+from broker.auth import DELETE, READ
 from broker.kafka.apis import NEVER, ApiKey
 from broker.kafka.call import Call, Handler, decoded, located, log_start_offset
 from broker.kafka.cluster import LEADER_EPOCH
@@ -32,11 +32,11 @@ from broker.kafka.messages.topics import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from storage.state.manifest import COLD
+from storage.state import COLD
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
-    from storage.state.catalog import Topic
+    from storage import Engine
+    from storage.state import Topic
 
 #: Timestamps that mean a place in the partition, and the version from which on each may be asked for: the end; the
 #: beginning; the record with the latest time; the first that is here and not only in the cold tier; the last that is in

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from broker.auth.scopes import READ, WRITE
+from broker.auth import READ, WRITE
 from broker.kafka import cluster, no_transactions
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import BROKER_ID, LEADER_EPOCH
-from broker.kafka.codec.padding import PADDED_VERSION, TOPIC_PADDING
+from broker.kafka.codec import PADDED_VERSION, TOPIC_PADDING
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.messages.metadata import (
     DescribeClusterBroker,
@@ -31,11 +31,11 @@ from broker.kafka.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from schemas.names import is_topic_name
-from storage.config import TopicConfig
+from schemas import is_topic_name
+from storage import TopicConfig
 
 if TYPE_CHECKING:
-    from storage.state.catalog import Topic
+    from storage.state import Topic
 
 #: Key types: coordinators of groups, and of transactions, which do not exist here.
 _COORDINATED: Final = (0, 1)

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from broker.auth.scopes import DELETE, READ, READ_WRITE
+from broker.auth import DELETE, READ, READ_WRITE
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import may
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.group_reach import reaches
-from broker.kafka.groups.offsets import Committed
-from broker.kafka.groups.states import State
+from broker.kafka.groups import Committed, State
 from broker.kafka.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -35,7 +34,7 @@ from broker.kafka.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from storage.errors import InvalidRequest, LimitReached, ShuttingDown, TopicIncompatible, TopicNotFound, Unavailable
+from storage import InvalidRequest, LimitReached, ShuttingDown, TopicIncompatible, TopicNotFound, Unavailable
 
 #: Versions of OffsetFetch: from which on an error of the whole request can be returned, and several groups may be
 #: named.

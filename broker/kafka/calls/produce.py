@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker.auth.scopes import WRITE
+from broker.auth import WRITE
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Answer, Body, Call, Handler, Later, located, log_start_offset
 from broker.kafka.codec.produce import (
@@ -27,9 +27,12 @@ from broker.kafka.codec.produce import (
 from broker.kafka.compacted import COMPACTED, key_missing
 from broker.kafka.errors import ErrorCode, code_of, sentence_of
 from broker.kafka.mapping import to_stored
-from broker.kafka.records.compression import MAX_BATCH_BYTES
-from broker.kafka.records.errors import (
+from broker.kafka.records import (
+    CODEC_MASK,
+    MAX_BATCH_BYTES,
+    NO_PRODUCER,
     BatchError,
+    BatchHeader,
     BatchTooLarge,
     CorruptBatch,
     InvalidTimestamp,
@@ -37,12 +40,11 @@ from broker.kafka.records.errors import (
     UnsupportedCodec,
     UnsupportedMagic,
 )
-from broker.kafka.records.header import CODEC_MASK, NO_PRODUCER, BatchHeader
 from broker.kafka.records.reading import read_batch
-from storage.records.values import Appended, ProducerBatch, StoredBodies
+from storage.records import Appended, ProducerBatch, StoredBodies
 
 if TYPE_CHECKING:
-    from storage.state.catalog import Topic
+    from storage.state import Topic
 
 #: The answer comes when nothing can be lost any more, as far as the topic's class promises.
 ALL: Final = -1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.auth.scopes import WRITE
+from broker.auth import WRITE
 from broker.kafka import cluster, no_transactions
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.auth.access import ANYBODY, Access
+from broker.auth import ANYBODY, Access
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, Peer, decoded
 from broker.kafka.errors import ErrorCode

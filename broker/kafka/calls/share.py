@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from broker.auth.scopes import DELETE, READ, READ_WRITE
+from broker.auth import DELETE, READ, READ_WRITE
 from broker.kafka import cluster
 from broker.kafka import group_settings as settings
 from broker.kafka.apis import ApiKey
@@ -38,15 +38,13 @@ from broker.kafka.messages.share import (
     ShareTopic,
 )
 from broker.kafka.packing import packed
-from broker.kafka.share.acks import InvalidBatches, plan
+from broker.kafka.share import FIRST_EPOCH, MAX_TOPICS, InvalidBatches, Session, Step, plan
 from broker.kafka.share.acquiring import MAX_BYTES, Acquired, Room, acquire, batches_of, ranges_of
-from broker.kafka.share.members import MAX_TOPICS
-from broker.kafka.share.sessions import FIRST_EPOCH, Session, Step
-from broker.memory.memory import SMALL
-from storage.errors import StorageError
+from broker.memory import SMALL
+from storage import StorageError
 
 if TYPE_CHECKING:
-    from storage.state.catalog import Topic
+    from storage.state import Topic
 
 #: As in Kafka; the node of a member's leases has this id in its name, whose length is limited.
 MAX_MEMBER_ID_CHARS: Final = 36

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.auth.scopes import DELETE, READ, Scopes
+from broker.auth import DELETE, READ, Scopes
 from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded, log_start_offset
 from broker.kafka.cluster import LEADER_EPOCH, group_operations, may
 from broker.kafka.errors import ErrorCode
 from broker.kafka.group_reach import reaches_shares
-from broker.kafka.groups.states import State
+from broker.kafka.groups import State
 from broker.kafka.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -40,7 +40,7 @@ from broker.kafka.messages.share import (
 from broker.kafka.refusals import Refused, refusal
 
 if TYPE_CHECKING:
-    from storage.state.catalog import Topic
+    from storage.state import Topic
 
 #: Every member is assigned all topics that it wants.
 _ASSIGNOR: Final = "simple"

@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.kafka.apis import APIS
 from broker.kafka.call import Call, Handler, decoded
-from broker.kafka.codec.schema import encode
+from broker.kafka.codec import encode
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 

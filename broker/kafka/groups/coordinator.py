@@ -28,11 +28,11 @@ from broker.kafka.groups.record import KIND, GroupRecord
 from broker.kafka.groups.states import State
 from broker.kafka.groups.values import Join, JoinAnswer, Limits, Member, Save, SyncAnswer, Token
 from broker.kafka.names import consumer_name
-from storage.errors import Unavailable
+from storage import Unavailable
 
 if TYPE_CHECKING:
     from broker.kafka.groups.offsets import Offsets
-    from storage.engine import Engine
+    from storage import Engine
 
 _log = structlog.get_logger("broker.kafka")
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
-from storage.errors import ConsumerNotFound, InvalidRequest, TopicIncompatible, TopicNotFound
-from storage.records.partitions import address, split
+from storage import ConsumerNotFound, InvalidRequest, TopicIncompatible, TopicNotFound
+from storage.records import address, split
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage import Engine
 
 
 #: Groups whose topics are cached: keys with prefixes need them at every heartbeat.

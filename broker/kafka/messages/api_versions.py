@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.kafka.codec.schema import Int16, Int32, Message, Part, Since, String, flexible
+from broker.kafka.codec import Int16, Int32, Message, Part, Since, String, flexible
 
 
 @flexible(3)

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.kafka.codec.schema import (
-    Bool,
-    Int16,
-    Int32,
-    Int64,
-    Message,
-    NullableString,
-    Part,
-    Since,
-    String,
-    Until,
-    flexible,
-)
+from broker.kafka.codec import Bool, Int16, Int32, Int64, Message, NullableString, Part, Since, String, Until, flexible
 
 
 class OffsetCommitRequestPartition(Part):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.kafka.codec.schema import Int8, Int16, Int32, Int64, Message, Part, Since, String, flexible
+from broker.kafka.codec import Int8, Int16, Int32, Int64, Message, Part, Since, String, flexible
 
 
 class ListOffsetsPartition(Part):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.kafka.codec.schema import Int16, Int32, Int64, Message, NullableString, Since, flexible
+from broker.kafka.codec import Int16, Int32, Int64, Message, NullableString, Since, flexible
 
 
 @flexible(2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.kafka.codec.schema import Bytes, Int16, Int64, Message, NullableString, Since, String, flexible
+from broker.kafka.codec import Bytes, Int16, Int64, Message, NullableString, Since, String, flexible
 
 
 class SaslHandshakeRequest(Message):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from broker.kafka.codec.schema import (
+from broker.kafka.codec import (
     Bool,
     Bytes,
     Int8,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.kafka.codec.schema import (
+from broker.kafka.codec import (
     Bool,
     Int8,
     Int16,

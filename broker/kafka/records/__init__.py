@@ -1,1 +1,35 @@
 """Record batches of the Kafka protocol: pure codecs, and compression."""
+
+from broker.kafka.records.codecs import Codec
+from broker.kafka.records.compression import MAX_BATCH_BYTES
+from broker.kafka.records.errors import (
+    BatchError,
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidTimestamp,
+    KeyMissing,
+    UnsupportedCodec,
+    UnsupportedMagic,
+)
+from broker.kafka.records.header import CODEC_MASK, HEADER_SIZE, NO_PRODUCER, BatchHeader, empty_batch
+from broker.kafka.records.writing import Columns, compressed, write_batch
+
+__all__ = [
+    "CODEC_MASK",
+    "HEADER_SIZE",
+    "MAX_BATCH_BYTES",
+    "NO_PRODUCER",
+    "BatchError",
+    "BatchHeader",
+    "BatchTooLarge",
+    "Codec",
+    "Columns",
+    "CorruptBatch",
+    "InvalidTimestamp",
+    "KeyMissing",
+    "UnsupportedCodec",
+    "UnsupportedMagic",
+    "compressed",
+    "empty_batch",
+    "write_batch",
+]

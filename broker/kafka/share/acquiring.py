@@ -15,14 +15,14 @@ from broker.kafka import cluster
 from broker.kafka.cluster import LEADER_EPOCH
 from broker.kafka.columns import columns_of
 from broker.kafka.messages.share import AcquiredRecords
-from broker.kafka.records.writing import write_batch
-from storage.queues.queues import MAX_JOBS, MAX_WAIT_MS
+from broker.kafka.records import write_batch
+from storage.queues import MAX_JOBS, MAX_WAIT_MS
 
 if TYPE_CHECKING:
     from broker.kafka.share.sessions import Session
     from broker.kafka.share.shares import Shares
-    from storage.queues.lease_queue import ClaimedJob
-    from storage.state.catalog import Topic
+    from storage.queues import ClaimedJob
+    from storage.state import Topic
 
 #: No answer is larger, except for a single job.
 MAX_BYTES: Final = 64 << 20

@@ -16,7 +16,7 @@ import msgspec
 from broker.kafka.group_settings import GroupConfig
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
+    from storage import Engine
 
 #: Kind of the states: `ShareGroupConfig` in JSON, by the id of the group.
 KIND: Final = "share_config"

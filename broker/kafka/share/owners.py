@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from storage.engine import Engine
-    from storage.state.catalog import Topic
+    from storage import Engine
+    from storage.state import Topic
 
 #: Kind of the states: a group's id, by the number of the topic, which no later topic has.
 KIND: Final = "share_group"

@@ -27,16 +27,16 @@ from broker.kafka.share.configs import Configs
 from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, Members
 from broker.kafka.share.owners import Owners
 from broker.kafka.share.sessions import Session, Step, judge
-from storage.queues.queues import MAX_JOBS
+from storage.queues import MAX_JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.kafka.call import Peer
-    from storage.engine import Engine
-    from storage.queues.lease_queue import ClaimedJob
-    from storage.state.catalog import Topic
-    from storage.state.queues.values import Settled
+    from storage import Engine
+    from storage.queues import ClaimedJob
+    from storage.state import Topic
+    from storage.state.queues import Settled
 
 #: Sessions of all groups together, as in Kafka (group.share.max.share.sessions).
 MAX_SESSIONS: Final = 2000

@@ -26,8 +26,7 @@ from collections.abc import Generator, Iterator
 from typing import NoReturn
 
 from storage.errors import OpenError
-from storage.platform.directory import ensure_dir
-from storage.platform.filesystem import File, FileSystem, Readable, write_whole
+from storage.platform import File, FileSystem, Readable, ensure_dir, write_whole
 from storage.segments.tiering.store import (
     TMP_SUFFIX,
     ColdMissing,

@@ -16,8 +16,7 @@ from __future__ import annotations
 import contextlib
 
 from storage.errors import OpenError
-from storage.platform import layout
-from storage.platform.filesystem import FileSystem
+from storage.platform import FileSystem, layout
 from storage.segments.files import replace_file
 from storage.segments.tiering.directory import MARKER, DirectoryStore
 from storage.segments.tiering.store import ColdUnavailable

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from storage.errors import OpenError
-from storage.platform.filesystem import FileSystem, Readable
+from storage.platform import FileSystem, Readable
 from storage.segments.tiering.store import (
     ColdError,
     ColdMissing,

@@ -6,7 +6,7 @@ import re
 
 from storage.errors import OpenError
 from storage.options import Options
-from storage.platform.filesystem import FileSystem
+from storage.platform import FileSystem
 from storage.segments.tiering.directory import DirectoryStore
 from storage.segments.tiering.marker import Marker
 from storage.segments.tiering.object_store import SCHEMES, TIMEOUT_S, open_url

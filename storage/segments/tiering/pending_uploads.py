@@ -10,8 +10,7 @@ import structlog
 from storage.segments import names
 from storage.segments.names import SegmentId
 from storage.segments.store import id_of
-from storage.state.log import Log
-from storage.state.manifest import COLD
+from storage.state import COLD, Log
 
 _log = structlog.get_logger("storage")
 

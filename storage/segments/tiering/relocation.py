@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
-from storage.platform.filesystem import FileSystem, Readable
-from storage.records.values import TagMatch
+from storage.platform import FileSystem, Readable
+from storage.records import TagMatch
 from storage.segments import names
 from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentCorrupt
@@ -20,10 +20,7 @@ from storage.segments.names import SegmentId
 from storage.segments.store import SegmentStore, id_of
 from storage.segments.tiering.store import ColdMissing, ColdStore, ColdUnavailable
 from storage.segments.tiering.tier import ColdTier
-from storage.state.catalog import Topic
-from storage.state.log import Log
-from storage.state.manifest import COLD, Segment
-from storage.state.watermarks import LossRange
+from storage.state import COLD, Log, LossRange, Segment, Topic
 
 #: Bytes read back and compared at a time.
 _PIECE_BYTES = 4 << 20

@@ -26,7 +26,7 @@ from typing import Any
 import structlog
 
 from storage.errors import ShuttingDown, StorageError
-from storage.log.encode import encode_controls
+from storage.log import encode_controls
 from storage.segments.errors import SegmentError
 from storage.segments.housekeeping import needs_rewrite
 from storage.segments.names import SegmentId
@@ -36,9 +36,7 @@ from storage.segments.tiering import relocation
 from storage.segments.tiering.pending_uploads import PendingUploads, pending_for
 from storage.segments.tiering.store import ColdError
 from storage.segments.tiering.tier import ColdTier
-from storage.state.catalog import Topic
-from storage.state.log import Log
-from storage.state.manifest import COLD, HOT, Segment
+from storage.state import COLD, HOT, Log, Segment, Topic
 
 _log = structlog.get_logger("storage")
 

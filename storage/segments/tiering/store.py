@@ -21,7 +21,7 @@ import re
 from typing import Protocol
 
 from storage.errors import StorageError
-from storage.platform.filesystem import Readable
+from storage.platform import Readable
 
 MAX_KEY_CHARS = 512
 #: The directory store gives unfinished puts this ending, so no object may have it.

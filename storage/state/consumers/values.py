@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from storage.records.values import ReadResult
+from storage.records import ReadResult
 
 #: A position for a cursor. A seq counts as done, like `from_seq` of a read: the next record is the first one handed
 #: out. "earliest": before the oldest record; "head": after the newest.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from storage.format.control import Lease
+from storage.format import Lease
 from storage.state.queues.leases import DELAYED, LEASED, READY, Attempt, LeaseEntry, LeaseTable
 
 #: Jobs in one frame of `lease_frames`.

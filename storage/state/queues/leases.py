@@ -27,7 +27,7 @@ from heapq import heapify, heappop, heappush
 from itertools import repeat
 from typing import Any, Protocol, TypeAlias
 
-from storage.format.control import Lease
+from storage.format import Lease
 from storage.state.queues.policy import Limits
 from storage.state.queues.values import JobState
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from storage.format.control import Lease
+from storage.format import Lease
 
 
 class Move(NamedTuple):

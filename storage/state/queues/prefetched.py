@@ -12,9 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from storage.records.batch_slices import consecutive_ranges
-from storage.records.frame_records import FrameRecords, chain_records, parts_of
-from storage.records.values import StoredRecord
+from storage.records import FrameRecords, StoredRecord, chain_records, consecutive_ranges, parts_of
 
 
 class _Block(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from storage.records.values import TagMatch
+from storage.records import TagMatch
 from storage.state.lookup import tag_match
 
 #: A record that has been copied this often is not copied again: this ends copies in a cycle.
