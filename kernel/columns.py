@@ -39,14 +39,16 @@ class Columns:
     Immutable. A property makes a new array at each use (about 10 ns a frame): ask once and keep it.
     """
 
-    __slots__ = ("rows",)
+    __slots__ = ("count", "rows")
 
     def __init__(self, rows: bytes = b"") -> None:
         """`rows`: as above; whoever makes them answers for them."""
         self.rows = rows
+        #: The number of frames, as `len` says it.
+        self.count = len(rows) // ROW_SIZE
 
     def __len__(self) -> int:
-        return len(self.rows) // ROW_SIZE
+        return self.count
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Columns) and self.rows == other.rows
@@ -64,11 +66,11 @@ class Columns:
     def row(self, index: int) -> tuple[int, int, int, int, int, int, int, int, int, int, int, int]:
         """(offset, topic_id, seq, ts, size, data_len, node_len, tag_len, type, flags, delete_byte, header_len) of one
         frame. Raises IndexError."""
-        return ROW.unpack_from(self.rows, range(len(self))[index] * ROW_SIZE)
+        return ROW.unpack_from(self.rows, range(self.count)[index] * ROW_SIZE)
 
     def between(self, begin: int, end: int) -> Columns:
         """The frames with numbers [begin, end), counted from 0."""
-        return self if begin <= 0 and end >= len(self) else Columns(self.rows[begin * ROW_SIZE : end * ROW_SIZE])
+        return self if begin <= 0 and end >= self.count else Columns(self.rows[begin * ROW_SIZE : end * ROW_SIZE])
 
     def take(self, numbers: Iterable[int]) -> Columns:
         """The frames with these numbers, in this order."""
@@ -141,7 +143,7 @@ class Columns:
         """Where in the buffer the last frame ends; 0 where there is none."""
         if not self.rows:
             return 0
-        row = self.row(-1)
+        row = ROW.unpack_from(self.rows, len(self.rows) - ROW_SIZE)
         return row[0] + row[4]
 
     def _u64(self, index: int) -> array[int]:

@@ -41,13 +41,12 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def row(self) -> int:
         """As the kernel takes it."""
-        given = {
-            RowShape.TAGS: self.tags,
-            RowShape.META: self.meta,
-            RowShape.DATA: self.data,
-            RowShape.STORED: self.stored,
-        }
-        return sum(flag for flag, wanted in given.items() if wanted)
+        return (
+            self.tags * RowShape.TAGS.value
+            + self.meta * RowShape.META.value
+            + self.data * RowShape.DATA.value
+            + self.stored * RowShape.STORED.value
+        )
 
 
 def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:

@@ -106,12 +106,8 @@ class Reader:
                 if cursor == begin and tombstone is None:
                     raise
                 break  # records before the failure are returned; the next read reports it
-            for piece in pieces:
-                cursor = scan.take(piece)
-                if scan.done:
-                    break
-            else:
-                cursor = reached
+            examined = scan.take_all(pieces)
+            cursor = examined if scan.done else reached
         result = ReadResult(
             topic=topic.name,
             records=scan.records,

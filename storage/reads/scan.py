@@ -33,6 +33,8 @@ from storage.state import Topic
 
 #: Fewer records of a piece become single records at once: keeping its bytes costs more.
 _FEW = 16
+#: Small pieces are joined into no more than so many bytes.
+_JOINED_BYTES = 256 * 1024
 _ROUTED = bytes(flags for flags in range(256) if flags >> HOP_SHIFT)
 _IS_DELETED = bytes(bool(flags & idx_entry.DELETED) for flags in range(256))
 
@@ -111,7 +113,8 @@ class Scan:
         return chain_records([*self._parts, self._separate] if self._separate else self._parts)
 
     def _add(self, part: FrameRecords) -> None:
-        if len(part) < _FEW:
+        count = part.columns.count
+        if count < _FEW and (self._parts or self._separate):
             self._separate += part
             return
         if self._separate:
@@ -119,13 +122,60 @@ class Scan:
             self._before += len(self._separate)
             self._separate = []
         self._parts.append(part.own())
-        self._before += len(part)
+        self._before += count
 
     def appetite(self) -> tuple[int, int]:
         """How many records and bytes to fetch next: the rest of the limit, or more if many records were skipped."""
         skipped = self.scanned - self.count
         wanted = self._query.limit - self.count
         return max(wanted, min(4096, 2 * skipped)), max(1, self._query.max_bytes - self.size) + 65536
+
+    def take_all(self, pieces: Sequence[Piece]) -> int:
+        """Examine the frames of these pieces in order, until the query is satisfied; returns the last seq examined.
+
+        Small pieces are joined: to look at each by itself costs more than to copy its bytes.
+        """
+        at = last = 0
+        while at < len(pieces) and not self.done:
+            end = self._joinable(pieces, at)
+            last = self.take(pieces[at]) if end == at + 1 else self._take_joined(pieces[at:end])
+            at = end
+        return last
+
+    def _joinable(self, pieces: Sequence[Piece], begin: int) -> int:
+        """Where the pieces end that can be joined with the one at `begin`."""
+        verified, next_seq, size = pieces[begin].verified, pieces[begin].slice.first_seq, 0
+        for index in range(begin, len(pieces)):
+            (_, _, _, first_seq, ts, sizes), data, start, is_verified, dead = pieces[index]
+            count, here = len(sizes), sum(sizes)
+            if (
+                count >= _FEW
+                or dead is not None
+                or is_verified is not verified
+                or first_seq != next_seq
+                or ts < self._oldest_ts
+                or start + here > len(data)
+                or (size and size + here > _JOINED_BYTES)
+            ):
+                return max(index, begin + 1)
+            next_seq += count
+            size += here
+        return len(pieces)
+
+    def _take_joined(self, pieces: Sequence[Piece]) -> int:
+        sizes = pieces[0].slice.sizes[:0]  # of the same kind of array
+        parts: list[bytes] = []
+        for (_, _, _, _, _, of_piece), data, start, _, _ in pieces:
+            sizes += of_piece
+            parts.append(data[start : start + sum(of_piece)])
+
+        def damaged(seq: int, at: int) -> None:
+            number = bisect_right([piece.slice.first_seq for piece in pieces], seq) - 1
+            self._damaged(pieces[number], seq, pieces[number].start + at - sum(map(len, parts[:number])))
+
+        first = pieces[0]
+        given = _Given(b"".join(parts), Kind.LOG, sizes, first.slice.first_seq, first.verified, None, None)
+        return self._examine(given, 0, damaged)
 
     def take(self, piece: Piece) -> int:
         """Examine the frames of a piece; returns the last seq examined."""
@@ -164,21 +214,21 @@ class Scan:
                 most = min(most, query.limit - self.count)
                 max_bytes = max(1, query.max_bytes - self.size)
             frames, end, reason = self._sound(given, min(at, len(data)), number, max(1, most), max_bytes)
-            if reason == "full" and len(frames) < most:
+            if reason == "full" and frames.count < most:
                 # The next one does not fit; if it is damaged, that is told first.
-                behind = number + len(frames)
+                behind = number + frames.count
                 following = self._sound(given, end, behind, 1, 0).columns
-                if not following or not _alive(following, behind, skipped, deleted):
+                if not following.count or not _alive(following, behind, skipped, deleted):
                     reason = "damaged"
             if kind == Kind.SEGMENT:
                 alive = _alive(frames, number, skipped, deleted)
-                if alive < len(frames):
+                if alive < frames.count:
                     frames, reason = frames.between(0, alive), "delete"
                     end = frames.end or at
-            if frames:
-                number += len(frames)
+            if frames.count:
+                number += frames.count
                 at = end
-                last = self._take(data, frames, skipped, number, full=reason == "full" and len(frames) < most)
+                last = self._take(data, frames, skipped, number, full=reason == "full" and frames.count < most)
                 if self.done:
                     return last
             if number < count and reason != "full":
@@ -208,12 +258,12 @@ class Scan:
     def _take(self, data: bytes, frames: Columns, skipped: bytes | None, end: int, *, full: bool) -> int:
         """Take the sound frames in front of number `end`, as far as they are wanted and fit; returns the last seq
         examined. `full`: the next one does not fit."""
-        query, count = self._query, len(frames)
+        query, count = self._query, frames.count
         first_seq = frames.row(0)[2]
         numbers = self._wanted(data, frames, None if skipped is None else skipped[end - count : end])
         taken = frames if numbers is None else frames.take(numbers)
         examined, room = count, query.limit - self.count
-        if len(taken) >= room:
+        if taken.count >= room:
             examined = room if numbers is None else numbers[room - 1] + 1
             taken = taken.between(0, room)
             self.done = True
@@ -221,13 +271,13 @@ class Scan:
         if self.size + size > query.max_bytes:
             fitting = bisect_right([*accumulate(taken.data_lens)], query.max_bytes - self.size)
             fitting = max(fitting, 0 if self.count else 1)
-            if fitting < len(taken):
+            if fitting < taken.count:
                 examined, full = fitting if numbers is None else numbers[fitting], True
                 taken = taken.between(0, fitting)
                 size = body_bytes(taken)
         self.scanned += examined
         self.size += size
-        if taken:
+        if taken.count:
             flags = taken.flags if query.routing else b""
             if len(flags.translate(None, _ROUTED)) < len(flags):
                 hops = zip(taken.seqs, flags, strict=True)
@@ -336,6 +386,7 @@ def cached(topic: Topic, seqs: Sequence[int], now_ms: int, max_bytes: int) -> Re
     sizes: list[int] = []
     query = ReadQuery(limit=count, max_bytes=max_bytes, skip_corrupt=True)  # nothing is raised here
     scan = Scan(topic, query, now_ms, count)
+    pieces: list[Piece] = []
     ranges = ((first, last),) if last - first + 1 == count else consecutive_ranges(seqs)
     for begin, end in ranges:
         sizes += tail.payloads(begin, end + 1)
@@ -344,6 +395,7 @@ def cached(topic: Topic, seqs: Sequence[int], now_ms: int, max_bytes: int) -> Re
             if in_cache is None:
                 return None
             dead = None if tail.dead is None else tail.dead_between(slice_.first_seq, len(slice_.sizes))
-            scan.take(Piece(slice_, in_cache[0], in_cache[1] + slice_.offset, True, dead))
+            pieces.append(Piece(slice_, in_cache[0], in_cache[1] + slice_.offset, True, dead))
+    scan.take_all(pieces)
     records = scan.records
     return Read(records, sizes) if len(records) == count else None

@@ -24,6 +24,10 @@ from storage.records.values import StoredRecord
 make_record: Callable[[Iterable[Any]], StoredRecord] = partial(tuple.__new__, StoredRecord)  # pyright: ignore
 
 
+#: A buffer of so few bytes is kept whole, however little of it is used.
+_LITTLE = 2048
+
+
 class Records(Sequence[StoredRecord]):
     """Records in seq order, some of which may not have been created yet. Equal to any sequence of the same records."""
 
@@ -51,7 +55,7 @@ class FrameRecords(Records):
         self.columns = columns
 
     def __len__(self) -> int:
-        return len(self.columns)
+        return self.columns.count
 
     def __iter__(self) -> Iterator[StoredRecord]:
         columns = self.columns
@@ -115,11 +119,17 @@ class FrameRecords(Records):
 
     def between(self, begin: int, end: int) -> FrameRecords:
         """Those of these numbers, counted from 0."""
-        return self if begin == 0 and end >= len(self) else FrameRecords(self.buffer, self.columns.between(begin, end))
+        return (
+            self
+            if begin == 0 and end >= self.columns.count
+            else FrameRecords(self.buffer, self.columns.between(begin, end))
+        )
 
     def own(self) -> FrameRecords:
         """The same, keeping no bytes in memory but those of its frames, or little more."""
         columns = self.columns
+        if len(self.buffer) <= _LITTLE:
+            return self
         begin, end = columns.row(0)[0], columns.end
         if 2 * (end - begin) >= len(self.buffer):
             return self
@@ -137,9 +147,10 @@ _LABELS = bytes(flags for flags in range(256) if flags & (FrameFlag.HAS_TAG | Fr
 
 def body_bytes(columns: Columns) -> int:
     """Bytes of all bodies."""
-    if not columns:
-        return 0
-    count, flags = len(columns), columns.flags
+    count = columns.count
+    if count < 2:
+        return sum(columns.data_lens)
+    flags = columns.flags
     first, last = columns.row(0), columns.row(-1)
     if last[2] - first[2] == count - 1 and len(flags.translate(None, _LABELS)) == count:
         return last[0] + last[4] - first[0] - count * wal_frame.OVERHEAD  # one behind the other, without nodes and tags

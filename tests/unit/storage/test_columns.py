@@ -15,9 +15,10 @@ from storage import TopicConfig
 from storage.errors import RecordCorrupt
 from storage.format import idx_entry, segment_frame, wal_frame
 from storage.format.wal_frame import FrameType
+from storage.reads import scan as scan_module
 from storage.reads.scan import Piece, Scan
 from storage.records.batch_slices import BatchSlice
-from storage.records.frame_records import FrameRecords
+from storage.records.frame_records import FrameRecords, parts_of
 from storage.records.values import ReadQuery, StoredRecord, TagMatch
 from storage.segments.names import SegmentId
 from storage.segments.reader import SegmentSlice
@@ -280,3 +281,62 @@ def test_damage_is_told_before_what_would_not_fit_any_more(kind: str) -> None:
     for at in range(len(frames.log) - 2 * IN_FRONT):
         reading = plain_reading(length=7, kind=kind, flips=frozenset({at}), max_bytes=60)
         assert both(reading, frames, Scan) == both(reading, frames, ScanModel)
+
+
+# -- small pieces ----------------------------------------------------------------------------------------------------
+
+
+def pieces_of(reading: Reading, frames: Frames, verified: bool) -> list[Piece]:
+    """As of batches of 1 to 20 records, each with bytes of its own."""
+    data = damaged(frames.log, frozenset() if verified else reading.flips)
+    random = Random(reading.seed)
+    pieces: list[Piece] = []
+    begin, at = 0, IN_FRONT
+    while begin < reading.length:
+        end = min(reading.length, begin + random.choice((1, 1, 1, 2, 5, 20)))
+        sizes = frames.sizes[begin:end]
+        in_front = random.randrange(3)
+        own = data[at - in_front : at + sum(sizes) + random.randrange(3)]
+        if random.random() < 0.02:
+            own = own[: random.randrange(len(own))]  # the file was missing, or ended too early
+        bits = bytes(index in reading.dead for index in range(begin, end))
+        slice_ = BatchSlice(FIRST + begin, ((3 << 40) + 1000 + at), 0, FIRST + begin, TS, sizes)
+        pieces.append(Piece(slice_, own, in_front, verified, bits if any(bits) else None))
+        begin, at = end, at + sum(sizes)
+    return pieces
+
+
+def taken(reading: Reading, pieces: list[Piece], joined_bytes: int | None) -> Any:
+    """`joined_bytes` None: each piece by itself."""
+    made = new_scan(query_of(reading), reading.max_scan, ttl_ms=reading.ttl_ms, dedupe_node=True)
+    last = 0
+    try:
+        if joined_bytes is None:
+            for piece in pieces:
+                last = made.take(piece)
+                if made.done:
+                    break
+        else:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(scan_module, "_JOINED_BYTES", joined_bytes)
+                last = made.take_all(pieces)
+    except RecordCorrupt as error:
+        return outcome(made, [], error)
+    return outcome(made, [last], None)
+
+
+@given(reading=READINGS, verified=st.booleans(), joined_bytes=st.sampled_from([200, 1000, 1 << 18]))
+def test_small_pieces_are_read_as_if_one_by_one(reading: Reading, verified: bool, joined_bytes: int) -> None:
+    odd = dict.fromkeys(reading.odd, (b"n", b"t"))
+    frames = framed(bodies_of(reading.length, reading.kind, reading.seed), odd=odd, step_ms=reading.step_ms)
+    pieces = pieces_of(reading, frames, verified)
+    assert taken(reading, pieces, joined_bytes) == taken(reading, pieces, None)
+
+
+def test_small_pieces_are_joined() -> None:
+    reading = plain_reading(length=40, kind="uniform")
+    scan = new_scan(query_of(reading))
+    pieces = pieces_of(reading, framed(bodies_of(40, "uniform", 1)), True)
+    scan.take_all(pieces)
+    assert len(scan.records) == 40
+    assert len(parts_of(scan.records)) < len(pieces) / 3
