@@ -210,7 +210,7 @@ async def _what_became_of_it(found: SimDisk, stage: Stage) -> list[str]:
     except OpenError as error:
         if "restore" not in str(error).lower():
             return [f"refused, but for another reason: {error}"]
-        with pytest.raises(BackupRefused, match="not come to its end"):
+        with pytest.raises(BackupRefused, match="was interrupted"):
             made_of(found.process_kill(), clock, OPTIONS)
     else:
         there = await view(engine)

@@ -158,7 +158,7 @@ async def test_what_waits_long_counts_for_more(
     await put_bands(http)
     await fill(http, *BANDS)
     async with watched(broker, *BANDS, from_seq=0) as deliveries:
-        turns, now_ns = broker.scheduler, 0
+        turns, now_ns = broker.live.scheduler, 0
 
         def later() -> int:
             nonlocal now_ns

@@ -105,7 +105,7 @@ async def test_a_queue_that_fills_is_pressure_before_anybody_has_to_wait() -> No
 
 async def test_each_step_does_what_it_says_and_undoes_it() -> None:
     async with HotServer() as server:
-        pressure, engine, turns = server.broker.pressure, server.engine, server.broker.scheduler
+        pressure, engine, turns = server.broker.pressure, server.engine, server.broker.live.scheduler
 
         def state() -> tuple[Any, ...]:
             wanted, _ = engine.shards[0]._window.wait_for(0)

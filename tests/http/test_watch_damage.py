@@ -201,7 +201,7 @@ async def test_at_the_head_each_of_those_who_watch_is_told(
     async with stream(http, path) as one, stream(http, path) as other, stream(http, passing) as third:
         for watch in (one, other, third):
             await watch.caught_up()
-        turns = server.broker.scheduler
+        turns = server.broker.live.scheduler
         real, hold = turns.take, asyncio.Event()
 
         async def take_late(cost: int, priority: Callable[[], int]) -> None:

@@ -36,7 +36,7 @@ async def test_a_read_whose_answer_cannot_be_compressed_is_answered_all_the_same
         wire = await server.connect()
         wire.send(post("t", records(*["x" * 50] * COUNT)))
         assert (await wire.answer()).status == 200
-        monkeypatch.setattr(hot, "encoded", failing)
+        monkeypatch.setattr(hot, "compress", failing)
         wire.send(post("t/diff", {"limit": COUNT}, {"accept-encoding": "gzip"}))
         assert (await wire.answer()).status == 500
         wire.send(post("t/diff", {"limit": 1}, {"accept-encoding": "gzip"}))
