@@ -178,7 +178,11 @@ def check(case: Case, response: Any, headers: dict[str, str] | None = None) -> N
 
 
 def furnish(session: requests.Session, url: str) -> None:
-    """Make what the names in `THERE` stand for, as far as it is not there any more."""
+    """Make what the names in `THERE` stand for, as far as it is not there any more. A made-up request may have created
+    the queue anew, as a log."""
+    found = session.get(f"{url}/v0/topics/{QUEUE}", timeout=PATIENCE_S)
+    if found.ok and found.json()["config"]["type"] != "queue":
+        assert session.delete(f"{url}/v0/topics/{QUEUE}", timeout=PATIENCE_S).ok
     wanted: list[tuple[str, str, dict[str, Any]]] = [
         ("PUT", f"topics/{LOG}", {}),
         ("PUT", f"topics/{DEAD}", {}),
