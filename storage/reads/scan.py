@@ -33,8 +33,8 @@ from storage.state import Topic
 
 #: Fewer records of a piece become single records at once: keeping its bytes costs more.
 _FEW = 16
-#: Small pieces are joined into no more than so many bytes.
-_JOINED_BYTES = 256 * 1024
+#: Small pieces are merged into no more than so many bytes.
+_MERGED_BYTES = 256 * 1024
 _ROUTED = bytes(flags for flags in range(256) if flags >> HOP_SHIFT)
 _IS_DELETED = bytes(bool(flags & idx_entry.DELETED) for flags in range(256))
 
@@ -133,17 +133,17 @@ class Scan:
     def take_all(self, pieces: Sequence[Piece]) -> int:
         """Examine the frames of these pieces in order, until the query is satisfied; returns the last seq examined.
 
-        Small pieces are joined: to look at each by itself costs more than to copy its bytes.
+        Small pieces are merged: to look at each by itself costs more than to copy its bytes.
         """
         at = last = 0
         while at < len(pieces) and not self.done:
-            end = self._joinable(pieces, at)
-            last = self.take(pieces[at]) if end == at + 1 else self._take_joined(pieces[at:end])
+            end = self._mergeable(pieces, at)
+            last = self.take(pieces[at]) if end == at + 1 else self._take_merged(pieces[at:end])
             at = end
         return last
 
-    def _joinable(self, pieces: Sequence[Piece], begin: int) -> int:
-        """Where the pieces end that can be joined with the one at `begin`."""
+    def _mergeable(self, pieces: Sequence[Piece], begin: int) -> int:
+        """Where the pieces end that can be merged with the one at `begin`."""
         verified, next_seq, size = pieces[begin].verified, pieces[begin].slice.first_seq, 0
         for index in range(begin, len(pieces)):
             (_, _, _, first_seq, ts, sizes), data, start, is_verified, dead = pieces[index]
@@ -155,14 +155,14 @@ class Scan:
                 or first_seq != next_seq
                 or ts < self._oldest_ts
                 or start + here > len(data)
-                or (size and size + here > _JOINED_BYTES)
+                or (size and size + here > _MERGED_BYTES)
             ):
                 return max(index, begin + 1)
             next_seq += count
             size += here
         return len(pieces)
 
-    def _take_joined(self, pieces: Sequence[Piece]) -> int:
+    def _take_merged(self, pieces: Sequence[Piece]) -> int:
         sizes = pieces[0].slice.sizes[:0]  # of the same kind of array
         parts: list[bytes] = []
         for (_, _, _, _, _, of_piece), data, start, _, _ in pieces:

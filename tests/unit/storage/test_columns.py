@@ -306,34 +306,34 @@ def pieces_of(reading: Reading, frames: Frames, verified: bool) -> list[Piece]:
     return pieces
 
 
-def taken(reading: Reading, pieces: list[Piece], joined_bytes: int | None) -> Any:
-    """`joined_bytes` None: each piece by itself."""
+def taken(reading: Reading, pieces: list[Piece], merged_bytes: int | None) -> Any:
+    """`merged_bytes` None: each piece by itself."""
     made = new_scan(query_of(reading), reading.max_scan, ttl_ms=reading.ttl_ms, dedupe_node=True)
     last = 0
     try:
-        if joined_bytes is None:
+        if merged_bytes is None:
             for piece in pieces:
                 last = made.take(piece)
                 if made.done:
                     break
         else:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(scan_module, "_JOINED_BYTES", joined_bytes)
+                patch.setattr(scan_module, "_MERGED_BYTES", merged_bytes)
                 last = made.take_all(pieces)
     except RecordCorrupt as error:
         return outcome(made, [], error)
     return outcome(made, [last], None)
 
 
-@given(reading=READINGS, verified=st.booleans(), joined_bytes=st.sampled_from([200, 1000, 1 << 18]))
-def test_small_pieces_are_read_as_if_one_by_one(reading: Reading, verified: bool, joined_bytes: int) -> None:
+@given(reading=READINGS, verified=st.booleans(), merged_bytes=st.sampled_from([200, 1000, 1 << 18]))
+def test_small_pieces_are_read_as_if_one_by_one(reading: Reading, verified: bool, merged_bytes: int) -> None:
     odd = dict.fromkeys(reading.odd, (b"n", b"t"))
     frames = framed(bodies_of(reading.length, reading.kind, reading.seed), odd=odd, step_ms=reading.step_ms)
     pieces = pieces_of(reading, frames, verified)
-    assert taken(reading, pieces, joined_bytes) == taken(reading, pieces, None)
+    assert taken(reading, pieces, merged_bytes) == taken(reading, pieces, None)
 
 
-def test_small_pieces_are_joined() -> None:
+def test_small_pieces_are_merged() -> None:
     reading = plain_reading(length=40, kind="uniform")
     scan = new_scan(query_of(reading))
     pieces = pieces_of(reading, framed(bodies_of(40, "uniform", 1)), True)
