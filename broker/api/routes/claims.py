@@ -265,8 +265,7 @@ def _check_u64(value: int, field: str) -> None:
 
 
 def tokens_of_json(text: bytes) -> Sequence[int] | None:
-    """Like `tokens`, for JSON text. Raises InvalidRequest, and msgspec.DecodeError if it is not an array of strings.
-    """
+    """Like `tokens`, for JSON text. Raises InvalidRequest, and msgspec.DecodeError if it is not an array of strings."""
     # Decodes all ids at once, if encoding the result gives the same text: no string per id is needed.
     try:
         digits = unhexlify(text[len(_OPENING) : -len(_CLOSING)].replace(_BETWEEN, b""))
