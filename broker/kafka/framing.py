@@ -109,7 +109,7 @@ class Frames:
 
 
 class Header(NamedTuple):
-    """A request's header. `known`: its kind and version are served; `body_offset`: the start of its body in the frame."""
+    """A request's header. `known`: its kind and version are served; `body_offset`: where its body begins."""
 
     api_key: int
     version: int
