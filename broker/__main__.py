@@ -1,4 +1,4 @@
-"""`python -m broker`: start the broker as the `TOPICS_*` environment variables say."""
+"""`python -m broker`: start the broker with the settings of the `TOPICS_*` environment variables."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("broker")
 
-#: The writer threads sync while the loop works: a thread whose group is complete must not wait for as long as a sync
-#: takes until the loop lets it go. CPython's own is 5 ms.
+#: The writer threads sync while the loop works. After its sync, a thread must not wait for the loop to release the
+#: interpreter's lock for as long as a sync takes. CPython's default is 5 ms.
 SWITCH_INTERVAL_S = 0.0005
 
 
 def main() -> int:
-    """The exit code: 0 stopped, 1 cannot start, 2 bad settings, 70 storage failed."""
+    """Run the broker. Returns the exit code: 0 stopped, 1 cannot start, 2 bad settings, 70 storage failed."""
     parser = argparse.ArgumentParser(
         prog="python -m broker",
         description="The topics broker. It takes no options; settings are environment variables:\n\n" + described(),

@@ -1,4 +1,4 @@
-"""What stands in the environment by names that begin as settings do, and is none. Pure."""
+"""Environment variables that look like settings and are none. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from typing import Final
 
 PREFIX: Final = "TOPICS_"
-#: Of the client and of what it starts, of the kernel, of the tests.
+#: Variables of the client and the programs that it starts, of the kernel, and of the tests.
 _OTHERS: Final = re.compile(r"(KERNEL|URL|TOKEN|NODE|BACKUP_DIR|JOB_\w+|TEST_\w+)")
-#: What Kubernetes tells every container of a service whose name begins with topics.
+#: Variables that Kubernetes sets in every container for a service whose name begins with topics.
 _SERVICE_LINK: Final = re.compile(r"(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 
 
@@ -21,7 +21,7 @@ def is_injected(variable: str, value: str | None) -> bool:
 
 
 def ignored(environment: Mapping[str, str], settings: Collection[str]) -> list[str]:
-    """Sentences about variables that look like settings and are not used; `settings`: the names there are."""
+    """Sentences about variables that look like settings and are not used; `settings`: the names of all settings."""
     sentences: list[str] = []
     for variable, value in environment.items():
         name = variable.upper().removeprefix(PREFIX)

@@ -1,4 +1,4 @@
-"""Everything `/v0/metrics` shows, gathered at the scrape: of the process, of HTTP, of Kafka clients, of the engine."""
+"""Collects the metrics of `/v0/metrics` at each scrape: of the process, HTTP, Kafka clients and the engine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NAMES: Final = frozenset({"topic", "router"})
 
 
 def families(broker: Broker) -> Iterator[Family]:
-    """All metrics, renamed ones under both names. Those of the engine are there while it recovers, too."""
+    """All metrics, renamed ones under both names. The engine's metrics exist even while it recovers."""
     return with_former_names(_families(broker), DEPRECATED)
 
 
 def with_former_names(found: Iterable[Family], deprecated: Mapping[str, Metric]) -> Iterator[Family]:
-    """The families, and behind each that was renamed the same samples under its former name."""
+    """The families; after each that was renamed, the same samples under its former name."""
     for family in found:
         yield family
         former = deprecated.get(family.name)
@@ -77,7 +77,7 @@ def _remembering(memory: Memory) -> Iterator[Family]:
 
 
 def reaching(found: Iterable[Family], access: Access) -> Iterator[Family]:
-    """The same without what is about topics and routers that a caller's key is not for."""
+    """The families without the samples of topics and routers that the caller's key is not for."""
     for family in found:
         samples = [sample for sample in family.samples if _reaches(access, sample.labels)] if access.prefixes else None
         yield family if samples is None else Family(family.name, family.kind, family.help, samples)

@@ -1,4 +1,4 @@
-"""Work that keeps a processor busy for long, on threads, so that the loop goes on meanwhile; so much at once."""
+"""Runs work that keeps a processor busy for long on a few threads, so that the loop goes on meanwhile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
-#: More of it at once would only take memory: the work is bound by processors.
+#: More at once would only take memory: processors are the bound.
 AT_ONCE: Final = max(2, min(4, os.cpu_count() or 1))
 
 A = ParamSpec("A")
@@ -16,13 +16,13 @@ T = TypeVar("T")
 
 
 class Heavy:
-    """`at_once` pieces of work run, the others wait in the order in which they came. Belongs to a loop."""
+    """At most `at_once` pieces of work run; the others wait, in the order in which they came. Belongs to a loop."""
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._slots = asyncio.Semaphore(at_once)
 
     async def run(self, work: Callable[A, T], /, *args: A.args, **kwargs: A.kwargs) -> T:
-        """What `work` returns or raises. When cancelled, work that is begun keeps its place until it ends."""
+        """Run `work` on a thread. If cancelled, work that has begun still counts until it ends."""
         await self._slots.acquire()
         try:
             working = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
@@ -33,11 +33,11 @@ class Heavy:
         try:
             return await asyncio.shield(working)
         finally:
-            # An error leads to this frame, and the frame to what holds the error: without this, all that the work had
-            # in memory would stay until the garbage collector comes by, which is seldom.
+            # The error refers to this frame, and the frame to the future that holds the error. Without this, everything
+            # that the work had in memory would stay until the garbage collector runs, which is seldom.
             del working
 
     def _ended(self, working: asyncio.Future[T]) -> None:
         self._slots.release()
         if not working.cancelled():
-            working.exception()  # where nobody waits any more, nobody else asks for it
+            working.exception()  # if nobody waits any more, nobody else retrieves it

@@ -1,9 +1,9 @@
-"""Decompresses gzip into no more bytes than a bound, in time that is linear in what comes in and goes out. Pure.
+"""Decompresses gzip into a bounded number of bytes, in time that is linear in input and output. Pure.
 
-Bodies of HTTP requests and record batches of Kafka clients both come through here. A stream may be several members, one
-behind the other (RFC 1952 §2.2). Whoever sends one pays 20 bytes for a member, and the reader a decompressor of 40 kB:
-so members are counted, whatever they hold. zlib copies what is behind the end of a member, so it gets the input in
-slices, small ones first: a member never makes it copy more than about what the member itself has.
+Bodies of HTTP requests and record batches of Kafka clients both use it. A stream may have several members, one after
+another (RFC 1952 §2.2). A member costs its sender 20 bytes, and the reader a decompressor of 40 kB: so the number of
+members is limited, whatever they hold. zlib copies the input after the end of a member, so it gets the input in slices,
+small ones first: a member never makes it copy much more than the member's own size.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-#: Most members of one stream. Blocked gzip (as genomic tools write it) has one for each 64 kB.
+#: The most members of one stream. Blocked gzip, which genomic tools write, has one for each 64 kB.
 MAX_MEMBERS: Final = 10_000
 _GZIP_FORMAT: Final = 31
-#: Input of a member's first call, which doubles up to the last.
+#: Input of the first call for a member; it doubles with each call.
 _FIRST_SLICE_BYTES: Final = 512
 _LARGEST_SLICE_BYTES: Final = 1 << 16
 #: Most output of one call.
@@ -43,7 +43,7 @@ class Damaged(InflateError):
 
 
 def gunzip(data: bytes, max_bytes: int) -> bytes:
-    """What all members hold, `max_bytes` at most. Raises TooLarge, TooManyMembers, Damaged."""
+    """The contents of all members, at most `max_bytes`. Raises TooLarge, TooManyMembers, Damaged."""
     parts: list[bytes] = []
     source = memoryview(data)
     at = got = members = 0

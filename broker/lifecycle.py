@@ -1,9 +1,9 @@
 """The life of a broker process: listening before recovery, serving, stopping in order.
 
-    listen → recover → serve, Kafka clients too → [signal] not ready, waiting requests answered → drain → close sockets
+    listen → recover → serve, Kafka clients too → [signal] not ready, answer waiting requests → drain → close sockets
            → requests in flight end → engine closed → exit
 
-A signal during recovery gives it up; a second signal ends the drain early. Neither skips closing the engine.
+A signal during recovery abandons it; a second signal ends the drain early. Neither skips closing the engine.
 
 Source: docs/guides/deploy.md#start-and-stop.
 """
@@ -40,7 +40,7 @@ class ExitCode(enum.IntEnum):
 
 
 class Lifecycle:
-    """Takes one broker from listening to exit."""
+    """Runs one broker from listening to exit."""
 
     def __init__(
         self, broker: Broker, server: BrokerServer, notifier: Notifier | None = None, kafka: KafkaPort | None = None
@@ -54,7 +54,7 @@ class Lifecycle:
         self._exit_code = ExitCode.OK
 
     def stop(self) -> None:
-        """What a signal does. Calling it again shortens the drain."""
+        """Called for a signal. A second call shortens the drain."""
         if self._stop.is_set():
             _log.info("stopping_at_once")
             self._hurry.set()
@@ -63,9 +63,9 @@ class Lifecycle:
             self._stop.set()
 
     async def run(self) -> ExitCode:
-        """Until it is stopped or cannot go on. Returns the exit code of the process."""
+        """Run until it is stopped or cannot go on. Returns the exit code of the process."""
         serving = asyncio.create_task(self._server.serve_until_stopped())
-        # Should the server end by itself, so does the process.
+        # If the server ends by itself, the process ends too.
         serving.add_done_callback(lambda _: self._stop.set())
         telling = asyncio.create_task(self._notifier.keep_telling(self._state))
         await _first(self._server.listening(), self._stop.wait())
@@ -80,7 +80,7 @@ class Lifecycle:
         return self._exit_code
 
     def _state(self) -> list[str]:
-        """What is said again and again to who started the process."""
+        """The lines that are sent to the service manager again and again."""
         if self._broker.stopping:
             return [EXTEND]
         if self._broker.engine.ready:
@@ -102,7 +102,7 @@ class Lifecycle:
             await engine.start()
             self._broker.proxy.start()
             if self._kafka is not None:
-                # Not before: a Kafka client that is refused tries again, one that is answered takes it as an answer.
+                # Not before: a Kafka client retries a refused connection, but it takes an answer as final.
                 await self._kafka.open()
         except (StorageError, OSError) as error:
             _log.error("cannot_start", reason=_reason(error), data_dir=str(self._broker.settings.data_dir))
@@ -118,7 +118,7 @@ class Lifecycle:
         _log.info("ready", url=self._server.url, cluster_id=engine.cluster_id)
 
     def _shard_failed(self, shard: int, number: int | None) -> None:
-        """With TOPICS_ON_STORAGE_FAILED=exit the process ends; whoever waits for the shard is answered first."""
+        """With TOPICS_ON_STORAGE_FAILED=exit the process ends, after requests that wait for the shard are answered."""
         if self._broker.settings.on_storage_failed is OnStorageFailed.EXIT:
             _log.error("stopping_for_failed_storage", shard=shard, errno=number)
             self._fail(ExitCode.STORAGE_FAILED)
@@ -148,7 +148,7 @@ class Lifecycle:
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Until the first of them is through; the others are cancelled."""
+    """Wait until the first of them is done; then cancel the others."""
     tasks = [asyncio.create_task(wait) for wait in waits]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
@@ -163,7 +163,7 @@ def _reason(error: Exception) -> str:
 
 
 def tune_garbage_collection() -> None:
-    """What lives as long as the process is not looked at again, and young objects less often.
+    """Exclude objects that live as long as the process from collection, and collect young objects less often.
 
     Requests make few cycles; with the default thresholds the collector shows in latencies (docs/architecture.md).
     """

@@ -1,4 +1,4 @@
-"""Bounds on what requests may hold while they stay."""
+"""Limits on the number of requests that stay: they wait, or stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from storage import LimitReached
 
 
 class Slots(Protocol):
-    """Where a request may stay."""
+    """A limited number of places for requests that stay."""
 
     def hold(self) -> AbstractContextManager[None]:
         """Hold one place. Raises LimitReached when all are taken."""
@@ -18,9 +18,9 @@ class Slots(Protocol):
 
 
 class Parking:
-    """Counts requests that stay: they wait for something to happen, or stream it. `max` 0 = no bound.
+    """Counts requests that stay: they wait for an event, or stream events. `max` 0 = no limit.
 
-    `limit` names the bound in refusals, which say that so many `are_there` already.
+    `limit` names the limit in refusals; `are_there` is the text that says how many there are already.
     """
 
     __slots__ = ("are_there", "limit", "max", "parked", "refused_total")

@@ -1,6 +1,6 @@
-"""Logging: one line an event, with fields, to stderr.
+"""Logging: one line per event, with fields, to stderr.
 
-Payloads, keys and header values are never logged: tracebacks come without the values of variables.
+Payloads, keys and header values are never logged: tracebacks do not contain the values of variables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.settings import LogFormat, LogLevel
 
 
 def configure(level: LogLevel, form: LogFormat) -> None:
-    """Set up structlog and send what libraries log the same way."""
+    """Set up structlog, and send the logs of libraries through it."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -40,7 +40,7 @@ def configure(level: LogLevel, form: LogFormat) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    # Its lower levels repeat what we log ourselves, or tell of every malformed request of a stranger.
+    # Its lower levels repeat our own events, or log every malformed request of a stranger.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     logging.getLogger("asyncio").addFilter(_no_strangers_bytes)
@@ -60,5 +60,5 @@ def _rendering(form: LogFormat) -> list[structlog.typing.Processor]:
 
 
 def _no_strangers_bytes(record: logging.LogRecord) -> bool:
-    # The server decodes a path as ASCII and closes the connection when it is none; that is no error of ours.
+    # The server decodes a path as ASCII and closes the connection if it is not; that is no error of ours.
     return not (record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError))

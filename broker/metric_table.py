@@ -7,7 +7,7 @@ from typing import Final
 from storage import COUNTER, GAUGE, HISTOGRAM, Metric, MetricTable
 from storage import METRICS as OF_STORAGE
 
-#: Of so many keys there are metrics.
+#: The most keys that have metrics.
 MAX_KEY_SERIES: Final = 1000
 _KEYS: Final = f"of a key, by its place in the settings (the first {MAX_KEY_SERIES})."
 

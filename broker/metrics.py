@@ -1,8 +1,8 @@
-"""Metrics of HTTP requests, and the two forms in which all metrics go out: Prometheus text and JSON
+"""Metrics of HTTP requests, and the two output forms of all metrics: Prometheus text and JSON
 (docs/reference/metrics.md).
 
-Rendered anew from plain counters at each scrape, so that nothing on the hot path knows of a metrics library. Label
-values are bounded: routes are templates, methods are those we know, statuses are classes.
+Each scrape renders plain counters, so that the hot path uses no metrics library. Label values are bounded: routes are
+templates, methods are those we know, statuses are classes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"
 
 
 class Latencies:
-    """Requests by the time they took."""
+    """A histogram of requests by their duration."""
 
     __slots__ = ("counts", "total_s")
 
@@ -50,16 +50,16 @@ class HttpMetrics:
         self._requests: dict[tuple[str, str, int], int] = {}
         self._seconds: dict[tuple[str, str], Latencies] = {}
         self._gone: dict[str, int] = {}
-        #: By limit: refused because it was reached.
+        #: By limit: requests refused because it was reached.
         self._limits: dict[str, int] = {}
         #: By phase (see `broker.net.slow`): connections cut off because their client was too slow.
         self._slow = dict.fromkeys(Phase, 0)
-        #: By what (see `broker.server.control_frames`; protocol: too many resets, heads in too many frames).
+        #: Floods by kind (see `broker.server.control_frames`; protocol: too many resets, heads in too many frames).
         self._floods: dict[str, int] = {"control_frames": 0, "protocol": 0}
         self.connections_refused = 0
-        #: Those there are; set by the server.
+        #: The open connections; set by the server.
         self.connections: Sized = ()
-        #: By code: refused before it was known what was wanted, or because it was not for them.
+        #: By code: requests refused before their operation was known, or because their key does not allow it.
         self._refused = dict.fromkeys(("unauthorized", "forbidden", "request_timeout", "header_too_large"), 0)
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
@@ -71,12 +71,12 @@ class HttpMetrics:
         latencies = self._seconds.get((route, method))
         if latencies is None:
             latencies = self._seconds[route, method] = Latencies()
-        # As `Latencies.add` does it, which costs one more call for each request.
+        # The same as `Latencies.add`, without one more call per request.
         latencies.counts[bisect_left(SECONDS, seconds)] += 1
         latencies.total_s += seconds
 
     def refused(self, error: Exception) -> None:
-        """Count a refusal that belongs to one of the families here."""
+        """Count a refusal, if it belongs to one of the families here."""
         if isinstance(error, LimitReached):
             limit: str = error.detail["limit"]
             self._limits[limit] = self._limits.get(limit, 0) + 1
@@ -86,15 +86,15 @@ class HttpMetrics:
             self._refused[code] += 1
 
     def too_slow(self, phase: Phase) -> None:
-        """Count a connection that is cut off, or a body that was given up."""
+        """Count a connection that is cut off, or a body that is abandoned, because the client is too slow."""
         self._slow[phase] += 1
 
     def flooded(self, of: str) -> None:
-        """Count a connection that is closed for that."""
+        """Count a connection that is closed for a flood."""
         self._floods[of] += 1
 
     def client_gone(self, route: str) -> None:
-        """Count a request that was not, because its client had left."""
+        """Count a request that was not answered because its client had left."""
         self._gone[route] = self._gone.get(route, 0) + 1
 
     def families(self) -> Iterator[Family]:

@@ -1,4 +1,4 @@
-"""Tells the service manager how it goes, in the way of sd_notify(3): datagrams of NAME=value lines to $NOTIFY_SOCKET.
+"""Tells the service manager the broker's state by sd_notify(3): datagrams of NAME=value lines to $NOTIFY_SOCKET.
 
     recovering   STATUS, and EXTEND_TIMEOUT_USEC: however long it takes, it is not to be taken for a start that hangs
     serving      READY=1 once, then nothing but the watchdog
@@ -20,7 +20,7 @@ from typing import Final
 SOCKET: Final = "NOTIFY_SOCKET"
 WATCHDOG_US: Final = "WATCHDOG_USEC"
 WATCHDOG_PID: Final = "WATCHDOG_PID"
-#: How often recovery and stop are told of, and for how long each time asks to be waited for.
+#: How often recovery and stop are reported; each report also asks the service manager for more time.
 INTERVAL_S: Final = 1.0
 PATIENCE_S: Final = 30
 _US: Final = 1_000_000
@@ -28,7 +28,7 @@ EXTEND: Final = f"EXTEND_TIMEOUT_USEC={PATIENCE_S * _US}"
 
 
 class Notifier:
-    """`address`: a path, or @name in the abstract namespace; None = there is nobody to tell."""
+    """`address`: a path, or @name in the abstract namespace; None: there is no service manager."""
 
     def __init__(self, address: str | None = None, watchdog_s: float | None = None) -> None:
         self._address = f"\0{address[1:]}" if address and address.startswith("@") else address
@@ -36,7 +36,7 @@ class Notifier:
 
     @classmethod
     def taken_from(cls, environment: MutableMapping[str, str]) -> Notifier:
-        """As the service manager has set it. Takes it out, so that processes started from here do not speak for it."""
+        """Read and remove the service manager's variables, so that child processes do not notify for the broker."""
         address = environment.pop(SOCKET, None)
         watchdog_us, pid = environment.pop(WATCHDOG_US, ""), environment.pop(WATCHDOG_PID, "")
         for_us = pid in ("", str(os.getpid()))
@@ -44,7 +44,7 @@ class Notifier:
         return cls(address or None, int(watchdog_us) / _US if counts and for_us else None)
 
     def notify(self, *lines: str) -> None:
-        """One datagram; none when there is nobody, or nobody listens."""
+        """Send one datagram; nothing if there is no service manager, or it does not listen."""
         if not self._address or not lines:
             return
         # ValueError: an address with a NUL in it.
@@ -53,7 +53,7 @@ class Notifier:
             sender.sendto("\n".join(lines).encode(), self._address)
 
     async def keep_telling(self, state: Callable[[], list[str]]) -> None:
-        """What `state` says, every so often, and that the loop goes round. For ever; at once when nobody listens."""
+        """Send the lines of `state` and the watchdog's, periodically and for ever; return if there is no address."""
         if not self._address:
             return
         interval_s = INTERVAL_S if self._watchdog_s is None else min(INTERVAL_S, self._watchdog_s / 2)

@@ -1,4 +1,4 @@
-"""What the operating system says of this process. Linux; elsewhere what cannot be told is left out."""
+"""Metrics that the operating system has of this process. For Linux; elsewhere those it cannot read are left out."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def families() -> Iterator[Family]:
             resident = int(file.read().split()[1]) * _PAGE_BYTES
         yield METRICS.whole("topics_process_resident_bytes", resident)
     with suppress(OSError):
-        # One of them is that of the listing itself.
+        # One of them belongs to the listing itself.
         yield METRICS.whole("topics_process_open_files", len(os.listdir("/proc/self/fd")) - 1)
     yield METRICS.whole("topics_process_max_open_files", resource.getrlimit(resource.RLIMIT_NOFILE)[0])

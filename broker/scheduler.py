@@ -60,7 +60,7 @@ class Bands(Generic[T]):
     def __init__(self) -> None:
         self._bands: tuple[deque[tuple[float, T]], ...] = tuple(deque() for _ in WEIGHTS)
         self._credit = [0] * len(WEIGHTS)
-        #: How much waits; `len` says the same, and costs a call.
+        #: How many wait; the same as `len`, which costs a call.
         self.size = 0
 
     def __len__(self) -> int:
@@ -112,7 +112,7 @@ class DeliveryScheduler:
             await self.wait(cost, priority)
 
     def try_take(self, cost: int) -> bool:
-        """Whether it is this work's turn already; if not, it may `wait`."""
+        """Whether this work may run at once; if not, it can `wait`."""
         if not self._round_is_due:
             self._round_is_due = True
             asyncio.get_running_loop().call_soon(self._next_round)
@@ -122,7 +122,7 @@ class DeliveryScheduler:
         return True
 
     def wait(self, cost: int, priority: Callable[[], int]) -> asyncio.Future[None]:
-        """Is done when it is the turn of work for which `try_take` had no room."""
+        """A future that is done when work may run for which `try_take` had no room."""
         self.waits_total += 1
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add((waiter, cost), priority(), self._now_ns() / 1e6)

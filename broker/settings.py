@@ -50,16 +50,16 @@ class HttpServer(enum.StrEnum):
 
 
 class SettingsError(Exception):
-    """The settings make no sense; one sentence naming the variable."""
+    """The settings are invalid; one sentence that names the variable."""
 
 
 def _digested(value: Any) -> Any:
-    """The keys in a variable: from here on only their digests are there."""
+    """Replace the keys in a variable by their digests: nothing after this has the keys."""
     return keys.parse(value) if isinstance(value, str) else value
 
 
 def _digested_file(value: Any) -> Any:
-    """The keys in the file of that name, likewise."""
+    """The digests of the keys in the file of that name."""
     if not isinstance(value, str | Path):
         return value
     try:
@@ -71,7 +71,7 @@ def _digested_file(value: Any) -> Any:
 
 
 class Advertised(NamedTuple):
-    """Where clients are told to go."""
+    """The address that clients are told to connect to."""
 
     host: str
     port: int
@@ -89,7 +89,7 @@ def _advertised(value: Any) -> Any:
 
 
 def _split_host(given: dict[str, Any]) -> dict[str, Any]:
-    """`host` may be host:port, an IPv6 address in brackets then; a `port` of its own wins."""
+    """Split a `host` of the form host:port (an IPv6 address in brackets); a separate `port` wins."""
     host = given.get("host")
     if not isinstance(host, str):
         return given
@@ -97,7 +97,7 @@ def _split_host(given: dict[str, Any]) -> dict[str, Any]:
         return {**given, "host": host[1:-1]}
     bracketed = host.startswith("[") and "]:" in host
     if not bracketed and host.count(":") != 1:
-        return given  # a name, or an IPv6 address as it stands
+        return given  # a name, or a bare IPv6 address
     name, _, port = host.rpartition(":")
     return {"port": port, **given, "host": name[1:-1] if bracketed else name}
 
@@ -232,7 +232,7 @@ class Settings(StorageSettings):
         return self
 
     def all_keys(self) -> Keys:
-        """Those of the variable and those of the file. Raises ValueError when one is in both."""
+        """The keys of the variable and of the file. Raises ValueError if a key is in both."""
         return keys.merged(self.api_keys or (), self.api_keys_file or ())
 
     @classmethod
@@ -248,7 +248,7 @@ class Settings(StorageSettings):
 
 
 class _Environment(EnvSettingsSource):
-    """The environment without what Kubernetes puts there for a service named topics."""
+    """The environment without the variables that Kubernetes adds for a service named topics."""
 
     def __init__(self, settings_cls: type[BaseSettings]) -> None:
         super().__init__(settings_cls)
@@ -258,8 +258,8 @@ class _Environment(EnvSettingsSource):
 def load() -> tuple[Settings, list[str]]:
     """The settings, and sentences to warn with. Raises SettingsError.
 
-    Refuses what would be unsafe: keys that make no sense, and a bind beyond this machine without keys. Takes the keys
-    out of the environment, which processes started from here would inherit.
+    Refuses unsafe settings: invalid keys, and a bind beyond this machine without keys. Removes the keys from the
+    environment, which child processes would inherit.
     """
     try:
         settings = Settings()  # pyright: ignore[reportCallIssue]
@@ -275,7 +275,7 @@ def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
     variable = PREFIX + str((*first["loc"], "api_keys")[0]).upper()
     if variable.startswith(f"{PREFIX}API_KEYS"):
-        return f"{variable}: {first['msg'].removeprefix('Value error, ')}."  # without what was there
+        return f"{variable}: {first['msg'].removeprefix('Value error, ')}."  # without the value
     return f"{variable} is {first['input']!r}: {first['msg'][:1].lower()}{first['msg'][1:]}."
 
 

@@ -139,5 +139,5 @@ class StorageSettings(BaseSettings):
     )
 
     def storage_options(self) -> Options:
-        """As the engine takes them."""
+        """The options of the engine."""
         return msgspec.convert({field.name: getattr(self, field.name) for field in fields(Options)}, Options)

@@ -1,4 +1,4 @@
-"""What the parts of a running broker share."""
+"""The state that the parts of a running broker share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """The engine, the settings, and what belongs to the process: made once, before the engine is started."""
+    """The engine, the settings, and the objects of the process. Made once, before the engine starts."""
 
     __slots__ = (
         "arrivals",
@@ -83,17 +83,17 @@ class Broker:
         self.kafka_metrics = KafkaMetrics(self.kafka_groups, self.kafka_packed)
         self.proxy = Instances(
             engine,
-            # Kafka clients can be in a group only where there is a port for them.
+            # Kafka clients can be in a group only if there is a port for them.
             None if settings.kafka_port is None else self.kafka_groups,
             idle_s=settings.kafka_rest_idle_s,
             most=settings.max_kafka_rest_instances,
         )
-        #: Reads large record batches.
+        #: Threads that read large record batches.
         self.unpacking = Heavy()
-        #: How fast the body of a request has to come.
+        #: The minimum rate at which the body of a request has to arrive.
         self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)
         keys = settings.all_keys()
-        #: None: there are no keys, and everything is open.
+        #: None: there are no keys, and everything is allowed.
         self.gate = (
             Gate(
                 keys,
@@ -105,10 +105,10 @@ class Broker:
             else None
         )
         self.sites = sites_of(settings, socket.gethostname())
-        #: Takes spans; None, as a rule: nobody does.
+        #: Records spans; None, the default: nobody does.
         self.tracing = engine.tracer = tracing
         self.started = monotonic()
-        #: True from the first signal on: not ready any more, but served until the sockets close.
+        #: True from the first signal on: the broker is no longer ready, but serves until the sockets close.
         self.stopping = False
 
     def uptime_ms(self) -> int:

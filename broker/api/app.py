@@ -29,7 +29,7 @@ from broker.api.routes import (
 from broker.api.routing import RouteTable
 from broker.wiring import Broker
 
-#: Those of the broker's own API, in the order in which the OpenAPI document has them.
+#: The operations of the broker's own API, in the order of the OpenAPI document.
 OPERATIONS: tuple[Operation, ...] = (
     *topics.operations,
     *queues.operations,

@@ -1,6 +1,6 @@
-"""Requests that depend on what the client has: If-Match, If-None-Match, If-Range (RFC 9110 §13). Pure.
+"""Conditional requests: If-Match, If-None-Match, If-Range (RFC 9110 §13). Pure.
 
-Ours are strong tags. A tag in a header counts in its quotes only.
+The broker's tags are strong. A tag in a header counts only with its quotes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _TAG = re.compile(rb'(W/)?("[^"]*")')
 
 
 def has_it(headers: Mapping[bytes, bytes], tag: bytes) -> bool:
-    """Whether the client says that it has what `tag` (with its quotes) names. Raises PreconditionFailed."""
+    """Whether the client says that it has the version `tag` (with its quotes). Raises PreconditionFailed."""
     wanted = headers.get(b"if-match")
     if wanted is not None and wanted.strip() != b"*" and (b"", tag) not in _TAG.findall(wanted):
         raise PreconditionFailed(etag=tag.decode())
@@ -23,5 +23,5 @@ def has_it(headers: Mapping[bytes, bytes], tag: bytes) -> bool:
 
 
 def range_counts(headers: Mapping[bytes, bytes], tag: bytes) -> bool:
-    """Whether a Range is meant for what `tag` names: a client that has a part of something else wants all of it."""
+    """Whether a Range applies to the version `tag`. A client with a part of another version gets the whole."""
     return headers.get(b"if-range", tag).strip() == tag

@@ -1,9 +1,9 @@
-"""Operations of the control plane: FastAPI reads their parameters and bodies, by the signature of the handler, and
-writes their answers, by its models.
+"""Operations of the control plane. FastAPI parses parameters and bodies by the handler's signature, and writes answers
+by its models.
 
-A request has been routed, let in, and its body read and checked before it comes here (`broker.api.dispatch`). So what
-runs is the handler that FastAPI makes for a route, not its application: its routing, middleware and error pages would
-come a second time. What it raises goes to the dispatcher, which answers all errors.
+`broker.api.dispatch` has already routed and admitted the request. So this module runs only the handler that FastAPI
+makes for a route, and not FastAPI's application, which would repeat routing, middleware and error pages. Errors go to
+the dispatcher, which answers all of them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from broker.auth import Rule
 from broker.content import Answer, strict_json
 from schemas import TOPIC_NAME_PATTERN, Performance, QueryU64
 
-#: The largest body of a request that has no records: the event loop parses and checks it in one go.
+#: The largest body of a request without records: the event loop parses and checks it at once.
 MAX_CONTROL_BODY_BYTES: Final = 1 << 20
-#: Where a FastAPI handler finds what closes the resources of its dependencies.
+#: The scope's keys for the exit stacks that close the dependencies of a FastAPI handler.
 _STACKS: Final = ("fastapi_middleware_astack", "fastapi_inner_astack", "fastapi_function_astack")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 async def current(request: FrameworkRequest) -> Request:
-    """The request as the rest of the broker sees it."""
+    """The broker's own request behind the framework's."""
     return request.scope["topics.request"]
 
 
@@ -43,7 +43,7 @@ PartitionNumber = Annotated[QueryU64 | None, Query(description="Which partition,
 
 
 def performance(request: Request) -> Performance:
-    """What an answer that is made now says of the time it took."""
+    """The performance to put into an answer that is made at this moment."""
     return Performance(server_total_ms=round(request.elapsed_ms(), 3))
 
 
@@ -107,8 +107,8 @@ class ControlOperations(list[Operation]):
 
 
 class _Body(FrameworkRequest):
-    """A request whose body has been read. Its JSON is as our own parser has it: the framework's fails on very long
-    integers, naming no field."""
+    """A request whose body has been read. Our own parser decodes its JSON: the framework's fails on very long integers
+    without naming a field."""
 
     def __init__(self, scope: Any, body: bytes) -> None:
         super().__init__(scope)
@@ -119,9 +119,9 @@ class _Body(FrameworkRequest):
 
 
 class _Served:
-    """The handler of one operation: FastAPI's, between our request and our answer.
+    """The handler of one operation: wraps FastAPI's handler between our request and our answer.
 
-    `waits`: it takes its turn with others that may keep the event loop for long.
+    `waits`: it runs one after another with other handlers that may keep the event loop busy for long.
     """
 
     __slots__ = ("_handle", "_has_body", "_parameters", "_waits")

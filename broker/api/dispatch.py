@@ -1,6 +1,6 @@
 """From an ASGI call to an answer: gate, key, operation, handler, errors, metrics.
 
-All operations are called from here; those of the control plane are in FastAPI's form (`broker.api.control`).
+This module calls all operations; those of the control plane have FastAPI's form (`broker.api.control`).
 
 Source: docs/reference/errors.md#order-of-checks.
 """
@@ -40,9 +40,9 @@ from storage import InvalidRequest, NotReady, ShuttingDown, StorageError
 
 _log = structlog.get_logger("broker.http")
 
-#: What these answer can be asked again.
+#: Methods that a client can safely repeat.
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-#: What an answer counts with beside its bytes while its client takes nothing.
+#: What each answer counts in addition to its bytes while its client reads nothing.
 FULL_BYTES: Final = 16 * 1024
 
 
@@ -81,7 +81,7 @@ class Dispatcher:
     async def go_on(
         self, request: Request, work: Coroutine[Any, Any, Answer], scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Carry out a request that was begun without a task (`broker.api.hot`) and has to wait for something."""
+        """Go on with a request that began without a task (`broker.api.hot`) and has to wait for something."""
         request.attach(scope, receive, connection_of(send))
         try:
             await self._deliver(request, send, _with_body_counted(request, work))
@@ -89,7 +89,7 @@ class Dispatcher:
             request.end()
 
     async def _deliver(self, request: Request, send: Send, work: Awaitable[Answer]) -> None:
-        """Send what `work` returns, or what is to be said of what it raises."""
+        """Send the answer that `work` returns, or the refusal for the error that it raises."""
         scope, route = request.scope, request.route
         template = request.template
         is_probe = route is not None and route.always
@@ -101,13 +101,13 @@ class Dispatcher:
         except asyncio.CancelledError:
             if not self.broker.stopping:
                 raise
-            # The end of a shutdown's grace. What this request did is unknown, and that is what it is told.
+            # The grace period of a shutdown has ended: answer that the outcome of this request is unknown.
             answer = request.refuse(ShuttingDown(outcome="unknown"), request_id=request.request_id.decode())
         except Exception as error:
             self.broker.http_metrics.refused(error)
             answer = request.refuse(error, request_id=request.request_id.decode())
         if b"expect" in request.headers and request.awaits_continue():
-            # The client may send the body or not: what comes next on the connection would be either.
+            # The client may send the body or not: the next bytes on the connection could be the body or a new request.
             answer.headers = [*answer.headers, (b"connection", b"close")]
         origin = request.headers.get(b"origin")
         if origin is not None:
@@ -141,12 +141,13 @@ class Dispatcher:
         self.broker.http_metrics.observe(template, scope["method"], answer.status, perf_counter() - request.started)
 
     async def _with_room(self, answer: Answer, request: Request, send: Send) -> Answer:
-        """The answer, its memory held; where there is none, a refusal, if what it says can be taken back. Raises
-        ClientGone: its client takes nothing, not even a refusal.
+        """Hold memory for the answer and return it. Without memory, return a refusal if the answer can be withdrawn.
+
+        Raises ClientGone if the client reads nothing, not even a refusal.
         """
         size = len(answer.body)
         if request.route is not None and request.route.always:
-            return answer  # whether the broker lives is told in any case
+            return answer  # a health check is answered in any case
         if answer.withdraw is None and request.scope["method"] not in _SAFE and not request.is_read:
             request.hold(size)
             return answer
@@ -164,9 +165,9 @@ class Dispatcher:
         return answer
 
     async def _stream(self, answer: Streamed, request: Request, send: Send, template: str) -> bool:
-        """Send for as long as the client stays and the rest can be read; either end leaves the answer incomplete.
+        """Send while the client stays and the rest can be read; if either fails, the answer stays incomplete.
 
-        Returns whether the client has stayed.
+        Returns whether the client stayed.
         """
         if answer.attach is not None:
             answer.attach(partial(self._push, send))
@@ -185,8 +186,8 @@ class Dispatcher:
         return True
 
     def _push(self, send: Send, piece: bytes) -> bool:
-        """Past the stream's own task, which sends what is large in parts: over HTTP/1.1 it may go as a whole, if there
-        is memory for all of it.
+        """Send a piece without the stream's own task, which splits large pieces. Over HTTP/1.1 the piece may go whole,
+        if there is memory for all of it.
         """
         if len(piece) > SMALL and (
             is_http2(send) or not self.broker.memory.answers.has_room(connection_of(send), len(piece))
@@ -195,7 +196,7 @@ class Dispatcher:
         return try_send(send, _body(piece))
 
     async def _served(self, request: Request) -> Answer:
-        """Let it in, read its body, and call its handler. Raises what there is to say against it."""
+        """Check the request, read its body and call its handler. Raises what refuses it."""
         route = request.route
         if route is None or not route.always:
             await self.broker.memory.begin()
@@ -239,7 +240,7 @@ class Dispatcher:
 
 
 async def _with_body_counted(request: Request, work: Coroutine[Any, Any, Answer]) -> Answer:
-    """`work`, while the memory of the request's body is held: it may wait for long. Raises Overloaded."""
+    """Run `work`, which may wait for long, while memory is held for the request's body. Raises Overloaded."""
     try:
         await request.count_body()
     except BaseException:
@@ -253,18 +254,18 @@ def _body(piece: bytes) -> Message:
 
 
 def has_encoded_slash(raw_path: bytes) -> bool:
-    """Paths are matched decoded: a slash that a client took care to encode, within a name, would lead elsewhere."""
+    """Paths are matched decoded, so a slash that a client encoded within a name would match another route."""
     return b"%2" in raw_path and b"%2f" in raw_path.lower()
 
 
 def _origin_form(path: str) -> str:
-    """The path in a target that names the whole URL, as clients of a proxy send it (RFC 9112 §3.2.2)."""
+    """The path of a target in absolute form, the form that clients send to a proxy (RFC 9112 §3.2.2)."""
     scheme, _, rest = path.partition("://")
     return "/" + rest.partition("/")[2] if scheme in ("http", "https") else path
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
-    # Starting and stopping the engine is `broker.lifecycle`'s: the port has to open before the engine is ready.
+    # `broker.lifecycle` starts and stops the engine: the port has to open before the engine is ready.
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

@@ -1,6 +1,6 @@
-"""The interactive documentation, without the internet: Swagger UI from the files of the package fastapi-offline.
+"""The interactive documentation: Swagger UI from the files of the package fastapi-offline, without the internet.
 
-The page's Content-Security-Policy lets a browser load nothing from anywhere else, so this holds whatever they contain.
+The page's Content-Security-Policy forbids the browser to load anything from elsewhere, whatever those files contain.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _POLICY = (
 
 
 class DocsPages:
-    """The page, its assets and the document; each is read or made when it is first asked for, and kept."""
+    """The page, its assets and the OpenAPI document. Each is read or made at the first request for it, then cached."""
 
     def __init__(self, document: Callable[[], dict[str, Any]]) -> None:
         self._make_document = document
@@ -65,7 +65,7 @@ class DocsPages:
         self._assets: dict[str, bytes] = {"start.js": _START}
 
     def operations(self) -> list[Operation]:
-        """Where the pages are. The document is not about them."""
+        """The operations that serve the pages. The OpenAPI document leaves them out."""
         return [
             Operation(method="GET", path=path, handler=handler, rule=PROBE)
             for path, handler in (
@@ -93,9 +93,9 @@ class DocsPages:
 
     async def openapi(self, request: Request) -> Answer:
         if self._document is None:
-            async with self._making:  # once, however many ask for it meanwhile
+            async with self._making:  # made once, even if several requests ask for it
                 if self._document is None:
-                    # Takes a tenth of a second: not on the loop, and not at every start.
+                    # This takes a tenth of a second, so it runs on a thread, and not at every start.
                     self._document = msgspec.json.encode(await asyncio.to_thread(self._make_document))
         return Answer(self._document)
 

@@ -1,4 +1,4 @@
-"""Server-sent events: what a stream is answered with, and what its frames look like.
+"""Server-sent events: the answer that opens a stream, and the form of its events.
 
 Source: docs/reference/api.md#live-reading.
 """
@@ -16,17 +16,17 @@ from storage.records import split
 
 EVENT_STREAM: Final = b"text/event-stream"
 HEADERS: Final[Headers] = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
-#: Tells the client how long to wait before it comes again.
+#: Tells the client how long to wait before it reconnects.
 RETRY: Final = b"retry: 2000\n\n"
-#: What an `error` has for a code when the broker stops.
+#: The code of the `error` event when the broker stops.
 SHUTTING_DOWN: Final = "server_shutting_down"
 HEARTBEAT_S: Final = 15.0
-#: How long a client may take for what it is sent before its stream is closed.
+#: How long a client may take to read a piece before its stream is closed.
 PATIENCE_S: Final = 30.0
 
 
 def check_accept(request: Request) -> None:
-    """Raises NotAcceptable when the client says that it takes no event stream."""
+    """Raises NotAcceptable if the client's Accept header excludes event streams."""
     header = request.headers.get(b"accept")
     if header is None:
         return
@@ -41,19 +41,19 @@ def event(name: str, data: dict[str, Any]) -> bytes:
 
 
 def heartbeat(now_ms: int) -> bytes:
-    """A comment, which says that the connection lives."""
+    """A comment that shows that the connection is alive."""
     return b": hb %d\n\n" % now_ms
 
 
 def topic_and_partition(address: str) -> dict[str, Any]:
-    """A topic in an event or message, with its partition, unless that is 0."""
+    """The topic of an event or message, with its partition unless that is 0."""
     name, partition = split(address)
     return {"topic": name, "partition": partition} if partition else {"topic": name}
 
 
 def error_event(error: StorageError, topic: str | None = None) -> bytes:
-    """Why the stream ends, or what it gives of `topic`: `code` is the status that a request would have got, `reason`
-    the code of the API.
+    """The event for an error that ends the stream, or its part for `topic`. `code` is the status that a request would
+    have got, `reason` the code of the API.
     """
     code: int | str = SHUTTING_DOWN if isinstance(error, ShuttingDown) else status_of(error.code)
     detail: dict[str, Any] = {"detail": error.detail} if error.detail else {}

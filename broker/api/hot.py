@@ -1,10 +1,10 @@
-"""The most frequent requests of HTTP/1.1, answered without a task: the one place where ASGI is bypassed.
+"""Answers the most frequent requests of HTTP/1.1 without a task: the one place that bypasses ASGI.
 
-A task, an ASGI call and two writes to the socket cost a small request more than all the rest of it. So the protocol
-(`broker.server.http1`) collects the body of a request whose operation says `is_direct`, and the handler is called from
-here. The handler is the same that `Dispatcher` calls, and so are the rules: where a request is out of the ordinary by
-its head (a page of another site, a key that is missing, a content coding), it is left to the dispatcher before its body
-has come. What the handler has to wait for in a task goes there as well (`Dispatcher.go_on`).
+A task, an ASGI call and two writes to the socket cost more than all the rest of a small request. So the protocol
+(`broker.server.http1`) collects the body of a request whose operation is `is_direct`, and this module calls the
+handler. The handler and the rules are the same as `Dispatcher`'s. A request with an unusual head (a page of another
+site, a missing key, a content coding) goes to the dispatcher before its body has arrived. A handler that has to wait
+in a task goes on in the dispatcher as well (`Dispatcher.go_on`).
 
 Source: docs/reference/api.md#records, docs/reference/api.md#queues, docs/performance.md.
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from broker.api.dispatch import Dispatcher
     from broker.content import Receive
 
-#: Longer bodies take the other way, where they are read with back-pressure.
+#: Longer bodies go to the dispatcher, which reads them with back-pressure.
 MAX_HOT_BODY_BYTES: Final = 1 << 20
 
 
 class Sent(enum.Enum):
-    """What became of an answer: it went out; there was one already; its client has gone."""
+    """What happened to an answer: it was sent; the request already had one; the client has gone."""
 
     OUT = enum.auto()
     LATE = enum.auto()
@@ -47,22 +47,22 @@ class Application(Protocol):
 
 
 class Caller(Protocol):
-    """Who made a request, and waits for one answer."""
+    """The client of a request; it waits for one answer."""
 
     def respond(self, answer: Answer, identity: bytes, headers: list[tuple[bytes, bytes]] | None = None) -> Sent:
-        """Send the whole answer; one that can be withdrawn only to a client that is surely there. Never raises.
+        """Send the whole answer; if it can be withdrawn, only to a client that is surely there. Never raises.
 
-        `identity` is the request's id. `headers`: all of its headers, where `headers_of` does not tell them.
+        `identity` is the request's id. `headers` are all headers of the answer; without them, `headers_of` makes them.
         """
         ...
 
     def carry_out(self, application: Application) -> bool:
-        """Have the request answered in a task. False: its client has gone, or has an answer. Never raises."""
+        """Answer the request in a task. Returns False if its client has gone or has an answer. Never raises."""
         ...
 
 
 class Target(NamedTuple):
-    """What a request asks for, by its head."""
+    """What the head of a request asks for."""
 
     route: Route
     operation: Operation
@@ -71,19 +71,19 @@ class Target(NamedTuple):
 
 
 class HotRequests:
-    """Takes requests, or leaves them to the application."""
+    """Takes requests, or leaves them to the dispatcher."""
 
     def __init__(self, app: Dispatcher) -> None:
         self._app = app
         self._broker = app.broker
-        #: Longer bodies are left to the application.
+        #: Requests with longer bodies are left to the dispatcher.
         self.max_body_bytes = min(MAX_HOT_BODY_BYTES, app.broker.settings.max_body_bytes)
         self._sending: set[asyncio.Task[None]] = set()
 
     def target(self, method: bytes, path: bytes, query: bytes, headers: Mapping[bytes, bytes]) -> Target | None:
-        """What is asked for, if it is worth collecting the body of this request.
+        """The target of a request, if its body is worth collecting; None leaves the request to the dispatcher.
 
-        What is refused without a look at the body is left to those who refuse it before the body has come.
+        The dispatcher refuses a request before its body has arrived, where the head is reason enough.
         """
         if (
             b"%" in path
@@ -110,7 +110,7 @@ class HotRequests:
         return Target(found[0], operation, found[1], query)
 
     def begin(self, target: Target, headers: dict[bytes, bytes]) -> Request | None:
-        """A request that may be taken begins. None: it is left to those who refuse it, and say why."""
+        """Begin a request that may be taken. None leaves it to the dispatcher, which refuses it and says why."""
         request = Request(self._broker, headers, target.query)
         request.route, request.operation, request.values = target.route, target.operation, target.values
         request.template = target.route.template
@@ -132,7 +132,7 @@ class HotRequests:
         return request
 
     def take(self, request: Request, body: bytes, caller: Caller) -> None:
-        """Carry it out; the caller will be answered. Never raises."""
+        """Call the handler and answer the caller, now or later. Never raises."""
         request.body = body
         operation = request.operation
         assert operation is not None
@@ -151,11 +151,11 @@ class HotRequests:
             self._answer(request, caller, outcome)  # pyright: ignore[reportArgumentType]
 
     def give_up(self, request: Request, caller: Caller) -> None:
-        """The end of a shutdown's grace. What the request did is unknown, and that is what it is told."""
+        """The grace period of a shutdown has ended: answer that the outcome of the request is unknown."""
         self._answer(request, caller, ShuttingDown(outcome="unknown"))
 
     def too_slow(self, request: Request, caller: Caller) -> None:
-        """The rest of its body does not come."""
+        """Answer a request whose body does not arrive in time."""
         self._answer(request, caller, BodyTooSlow())
 
     def client_gone(self, request: Request) -> None:
@@ -163,7 +163,7 @@ class HotRequests:
         self._broker.http_metrics.client_gone(request.template)
 
     def _answer(self, request: Request, caller: Caller, result: Result) -> None:
-        """Never raises: called by the engine, to whom the answer's trouble is none."""
+        """Send the result. Never raises: the engine calls it, and a failed answer is not the engine's concern."""
         if isinstance(result, Answer):
             answer = result
         elif isinstance(result, Exception):
@@ -181,7 +181,7 @@ class HotRequests:
             )
         if len(answer.body) >= MIN_GZIP_BYTES and b"accept-encoding" in headers:
             sending = asyncio.ensure_future(self._send_large(request, caller, answer))
-            self._sending.add(sending)  # the loop itself would let it be collected
+            self._sending.add(sending)  # the loop keeps only a weak reference
             sending.add_done_callback(self._sending.discard)
             return
         sent = caller.respond(answer, request.request_id)
@@ -192,7 +192,7 @@ class HotRequests:
             self._not_sent(request, answer, sent)
 
     async def _send_large(self, request: Request, caller: Caller, answer: Answer) -> None:
-        """What may be compressed: on a thread, where it is large. The caller is answered in any case."""
+        """Compress the answer, on a thread if it is large, and send it. The caller gets an answer in any case."""
         accept_encoding = request.headers.get(b"accept-encoding")
         try:
             coding = await compress(answer, accept_encoding)
@@ -209,7 +209,7 @@ class HotRequests:
 
     def _not_sent(self, request: Request, answer: Answer, sent: Sent) -> None:
         if answer.withdraw is not None:
-            answer.withdraw()  # nobody will ever hear of it
+            answer.withdraw()  # the client never gets it
             if sent is Sent.GONE:
                 self.client_gone(request)
         elif sent is Sent.GONE:

@@ -1,6 +1,6 @@
-"""Reading a body: media type, size, gzip, in that order.
+"""Reads a body and checks its media type, size and gzip, in that order.
 
-Sizes are counted while reading, so that a body without a length and a small gzip of a huge one stop early.
+Sizes are counted while reading, so that a body without a length, or a small gzip of a huge body, is stopped early.
 
 Source: docs/reference/errors.md#order-of-checks.
 """
@@ -18,11 +18,11 @@ from broker.net import Progress, Quota
 from storage import InvalidRequest
 
 _JSON_TYPE = re.compile(rb"\s*application/json\s*(;.*)?", re.IGNORECASE | re.DOTALL)
-#: Above this, decompressing is done in a thread: it may grow a thousandfold.
+#: Larger bodies are decompressed on a thread: they may grow a thousandfold.
 _GUNZIP_ON_LOOP_BYTES = 2048
-#: How often as long as itself a compressed body may become (deflate).
+#: The highest ratio by which deflate can expand.
 _MOST_GROWTH = 1032
-#: Where a member says how long it is (RFC 1952 §2.3.1).
+#: The size of a gzip member's length field, at its end (RFC 1952 §2.3.1).
 _LENGTH_BYTES = 4
 
 
@@ -39,12 +39,12 @@ async def read_body(
     is_taken: Callable[[bytes], bool],
     room: BodyRoom,
 ) -> bytes | None:
-    """The body, decompressed; b"" when there is none; None when the client left in the middle of it. `is_taken` says of
-    a Content-Type whether a body may have it.
+    """The body, decompressed; b"" if there is none; None if the client left in the middle of it. `is_taken` decides
+    whether a Content-Type is accepted.
 
-    Raises UnsupportedMediaType, PayloadTooLarge, BodyTooSlow (it does not keep `pace`), InvalidRequest (bad gzip),
-    Overloaded (there is no memory for it in `room`). A body that is refused is not read to its end here: the server
-    below drops the rest.
+    Raises UnsupportedMediaType, PayloadTooLarge, BodyTooSlow (slower than `pace`), InvalidRequest (bad gzip),
+    Overloaded (no memory for it in `room`). A refused body is not read to its end here: the server below drops the
+    rest.
     """
     content_type = headers.get(b"content-type")
     typed = content_type is not None and is_taken(content_type)
@@ -75,9 +75,9 @@ async def read_body(
 
 
 async def pieces(receive: Receive, pace: Quota) -> AsyncGenerator[bytes | None]:
-    """A body as it comes, for those who work it off meanwhile; None when the client left. Raises BodyTooSlow.
+    """The pieces of a body as they arrive, for callers that process them meanwhile; None if the client left.
 
-    The pace counts while it is waited for, not while what has come is worked on.
+    Raises BodyTooSlow. The pace counts only the time of waiting for pieces, not that of processing them.
     """
     loop = asyncio.get_running_loop()
     while True:
@@ -97,7 +97,7 @@ def _declared_length(headers: Mapping[bytes, bytes]) -> int:
 
 
 async def _next(receive: Receive, progress: Progress) -> Message:
-    """The next part. Raises BodyTooSlow."""
+    """The next message. Raises BodyTooSlow."""
     try:
         async with asyncio.timeout_at(progress.deadline()):
             return await receive()
@@ -137,18 +137,18 @@ async def _decoded(body: bytes, coding: bytes, max_bytes: int, room: BodyRoom) -
     if len(body) <= _GUNZIP_ON_LOOP_BYTES:
         return gunzip(body, max_bytes)
     most = min(max_bytes, len(body) * _MOST_GROWTH)
-    # Its last four bytes say how long the last member is, which mostly is the only one.
+    # The last four bytes give the length of the last member, which is mostly the only one.
     declared = int.from_bytes(body[-_LENGTH_BYTES:], "little")
     if declared < most:
         try:
             return await _unpacked(body, declared, room)
         except PayloadTooLarge:
-            pass  # it is longer: room for as much as it may be
+            pass  # the body is longer than that: hold room for the maximum
     return await _unpacked(body, most, room, max_bytes)
 
 
 async def _unpacked(body: bytes, most: int, room: BodyRoom, max_bytes: int | None = None) -> bytes:
-    """What has room for `most` bytes. Raises PayloadTooLarge past that, or past `max_bytes`; Overloaded."""
+    """Decompress with room for `most` bytes. Raises PayloadTooLarge beyond that or beyond `max_bytes`; Overloaded."""
     unpacking = await room.unpack(most)
     size: int | None = None
     try:
@@ -160,7 +160,7 @@ async def _unpacked(body: bytes, most: int, room: BodyRoom, max_bytes: int | Non
 
 
 def gunzip(body: bytes, max_bytes: int) -> bytes:
-    """All members of a gzip stream. Raises PayloadTooLarge past `max_bytes`, InvalidRequest when damaged."""
+    """Decompress all members of a gzip stream. Raises PayloadTooLarge beyond `max_bytes`, InvalidRequest if damaged."""
     try:
         return inflate.gunzip(body, max_bytes)
     except inflate.TooLarge:

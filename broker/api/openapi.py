@@ -1,6 +1,7 @@
 """The OpenAPI document, made from the declarations of all operations.
 
-FastAPI describes those of the control plane, from the signatures of their handlers; the others say it themselves.
+FastAPI describes the control plane's operations, from the signatures of their handlers; the others describe
+themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _REF = "#/components/schemas/{model}"
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
-    """The whole document. Made once, when it is first asked for."""
+    """The whole document. Made once, at the first request for it."""
     named = [operation for operation in operations if operation.name]
     routes = [operation.route for operation in named if operation.route is not None]
     others = [operation for operation in named if operation.route is None]
@@ -84,7 +85,7 @@ def _described(operation: Operation) -> dict[str, Any]:
 def _answer(operation: Operation, description: str) -> dict[str, Any]:
     if operation.answer is not None:
         return _content(operation.answer, description)
-    # Bytes or events: without a schema, as OpenAPI 3.1 has it.
+    # Bytes or events have no schema, as in OpenAPI 3.1.
     return {
         "description": description,
         "headers": {name: {"schema": {"type": "string"}} for name in operation.headers},
@@ -101,7 +102,7 @@ def _reference(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _drop_framework_refusals(doc: dict[str, Any]) -> None:
-    """Invalid fields are 400 here; the framework thinks its own 422."""
+    """Remove the framework's 422: here, invalid fields are answered 400."""
     for path in doc["paths"].values():
         for operation in path.values():
             refusal = operation["responses"].get("422", {})
@@ -112,14 +113,14 @@ def _drop_framework_refusals(doc: dict[str, Any]) -> None:
 
 
 def _say_who_may(described: dict[str, Any], operation: Operation) -> None:
-    """A key, where the broker has any, and its scopes."""
+    """Describe that the operation needs a key, if the broker has keys, and its scopes."""
     if not operation.rule.probe:
         described["security"] = [{"key": []}, {}]
         described["x-scopes"] = sorted(operation.rule.scopes)
 
 
 def _add_refusals_of_any(described: dict[str, Any], operation: Operation) -> None:
-    """What does not depend on the operation but on its kind: refused before it is looked at, or a failure of ours."""
+    """Add the refusals that any operation of this kind may answer: those before its handler, and internal failures."""
     codes = of_any(operation.rule, has_body=operation.has_body, always=operation.always)
     for status, refusal in refusals(*codes).items():
         answers: dict[str, Any] = described["responses"]
@@ -135,10 +136,10 @@ def _models(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def _lift_examples(doc: dict[str, Any]) -> None:
-    """Each body shows the example of its model, where viewers look for one."""
+    """Copy the example of each body's model to where viewers look for one."""
     schemas = doc["components"]["schemas"]
     for model in (*_models(AnswerModel), *_models(RequestModel)):
-        # From the model itself: the framework drops what is null in an example.
+        # Taken from the model itself, because the framework drops nulls from an example.
         extra: Any = model.model_config.get("json_schema_extra")
         if extra and model.__name__ in schemas:
             schemas[model.__name__]["examples"] = extra["examples"]

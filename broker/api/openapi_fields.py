@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of single fields, where models and framework say less than is so."""
+"""Corrections to fields in the OpenAPI document, where models and framework describe them incompletely."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Final
 from schemas import MAX_PARTITION
 
 _NULL: Final[dict[str, Any]] = {"type": "null"}
-#: What stands beside a field's type, and not in it.
+#: Keys that belong beside a field's type, not in it.
 _NOTES: Final = ("title", "description", "examples", "deprecated")
 _DEFAULT: Final = "default"
 
 
 def say_what_null_means(doc: dict[str, Any]) -> None:
-    """A field that may be left out takes null in a request, and a parameter does not; nothing defaults to null.
+    """Let every optional field of a request be null, but no parameter, and remove defaults of null.
 
-    What has a default next to its type is taken for required by generators of types: in requests it goes into the
-    type, from answers it goes away, since a client never needs it.
+    Type generators take a field for required if its default is beside its type. So in requests the default moves into
+    the type; in answers it is removed, because a client never needs it.
     """
     schemas: dict[str, Any] = doc["components"]["schemas"]
     asked = set(_names_in(doc, schemas))
@@ -43,7 +43,7 @@ def _or_null(described: dict[str, Any]) -> dict[str, Any]:
     if kind.get(_DEFAULT, ...) is None:
         del kind[_DEFAULT]
     if not kind:
-        return notes  # anything may be sent, null as well
+        return notes  # any value is allowed, null included
     kinds: list[dict[str, Any]] = kind.pop("anyOf", None) or [kind]
     if kind and kinds[0] is not kind:
         kinds[0] = {**kinds[0], **kind}
@@ -63,7 +63,7 @@ def _of_parameter(name: str, described: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_names(value: Any) -> Iterator[str]:
-    """The schemas that are referred to right here."""
+    """The names of the schemas that this value refers to directly."""
     if isinstance(value, dict):
         fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
         if "$ref" in fields:
@@ -75,7 +75,7 @@ def _own_names(value: Any) -> Iterator[str]:
 
 
 def _names_in(doc: dict[str, Any], schemas: dict[str, Any]) -> set[str]:
-    """The schemas of all requests, and those within them."""
+    """The names of the schemas of all requests, and of the schemas within them."""
     found: set[str] = set()
     waiting = [
         name

@@ -1,7 +1,7 @@
-"""One operation of the HTTP API, declared once: where it is, who may call it, what it takes and gives, and its handler.
+"""One operation of the HTTP API, declared once: its path, its scopes, its request and answer, and its handler.
 
-Routes, scopes, the OpenAPI document and the route names of the metrics are all made from these declarations. Each
-stands beside its handler in `broker.api.routes`; `broker.api.app` puts them into one table.
+Routes, scopes, the OpenAPI document and the route names of the metrics all come from these declarations. Each one is
+next to its handler in `broker.api.routes`; `broker.api.app` collects them in one table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from schemas import TOPIC_NAME_PATTERN
 if TYPE_CHECKING:
     from broker.api.request import Request
 
-#: Answers at once, or returns what will have the answer: something pending in the engine, or a coroutine.
+#: Returns the answer, or an awaitable for it: a `Pending` that the engine resolves, or a coroutine.
 Handler: TypeAlias = "Callable[[Request], Answer | Awaitable[Answer]]"
 WITH_BODY: Final = frozenset({"PUT", "POST", "PATCH"})
 #: A parameter as OpenAPI describes it.
@@ -36,14 +36,14 @@ class Refuse(Protocol):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """`always`: answers also while the engine is not ready. `refuse` makes its answers to errors.
+    """`always`: it answers even while the engine is not ready. `refuse` makes its answers to errors.
 
-    `reads_body`: the handler reads the body itself. Else a JSON body is read first and is whole in `request.body`.
-    `is_direct`: asked so often that the HTTP/1.1 protocol calls the handler itself (`broker.api.hot`).
+    `reads_body`: the handler reads the body itself. Otherwise the JSON body is read first, whole, into `request.body`.
+    `is_direct`: it is so frequent that the HTTP/1.1 protocol calls the handler without a task (`broker.api.hot`).
 
-    The other fields are for the OpenAPI document, which leaves out an operation without a `name`. Without a model for
-    its answer it gives bytes of `media_type`, as `example` shows. `refusals` are codes of errors, without those that
-    any operation may answer with. `route`: FastAPI knows the models and parameters, from the signature of the handler.
+    The other fields are for the OpenAPI document, which leaves out an operation without a `name`. An operation without
+    a model for its answer returns bytes of `media_type`, as in `example`. `refusals` are its error codes, without those
+    that any operation may answer with. `route`: FastAPI reads the models and parameters from the handler's signature.
     """
 
     method: str
@@ -85,7 +85,7 @@ def in_query(name: str, schema: dict[str, Any], description: str = "", *, requir
 
 
 def in_header(name: str, description: str) -> Parameter:
-    """A header that the operation looks at."""
+    """A header that the operation reads."""
     return _parameter(name, "header", {"type": "string"}, description, required=False)
 
 

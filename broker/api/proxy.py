@@ -1,4 +1,4 @@
-"""The operations of the REST Proxy: below its prefix, refusing in its own words. Clients may send a key as Basic."""
+"""The operations of the REST Proxy, below its prefix, with its own error format. Clients may send a key as Basic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _V2: Final[tuple[tuple[str, str, Rule, Handler], ...]] = (
     ("GET", f"{_P}/offsets", _READS, topics.get_offsets),
     ("GET", f"{_P}/records", _READS, topics.read_partition),
     ("GET", "/brokers", _READS, topics.list_brokers),
-    # Of an instance that commits by itself: write, too.
+    # An instance that commits automatically needs the write scope, too.
     ("POST", _G, _READS, consumers.create),
     ("DELETE", _I, _READS, consumers.delete),
     ("POST", f"{_I}/subscription", _READS, consumers.subscribe),
@@ -96,7 +96,7 @@ _V3: Final[tuple[tuple[str, str, Rule, Handler], ...]] = (
 
 
 def operations(prefix: str) -> list[Operation]:
-    """All of them, below the proxy's prefix."""
+    """All operations of the proxy, below its prefix."""
     return [*_declared(prefix, _V2, answer_v2), *_declared(prefix, _V3, answer_v3)]
 
 

@@ -1,7 +1,7 @@
-"""Sending without waiting: for those who have many connections to write to and cannot wait for one of them.
+"""Sending without waiting, for callers that write to many connections and cannot wait for one of them.
 
-uvicorn's `send` waits in one place only, before anything else: until there is room in the connection. So a call that
-would wait has done nothing yet, and can be taken back.
+uvicorn's `send` waits only at its start, until the connection has room. So a call that would wait has done nothing
+yet and can be abandoned.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from broker.content import Message, Send
 
-#: How long a client that did not read may take for what is left before its connection is cut.
+#: How long a client that did not read may take to read the rest before its connection is aborted.
 LINGER_S: Final = 30.0
 
 
 def try_send(send: Send, message: Message) -> bool:
-    """Send if that is possible at once. False: nothing was sent; send it the common way, which knows more."""
+    """Send if that is possible at once. False: nothing was sent; use `send`, which handles every case."""
     sending = send(message).__await__()
     try:
         sending.send(None)
@@ -29,24 +29,24 @@ def try_send(send: Send, message: Message) -> bool:
 
 
 def connection_of(send: Send) -> Any:
-    """Whose memory an answer is counted to: the transport below, or what there is where there is none."""
+    """The owner of an answer's memory: the transport below or, without one, `send` itself."""
     cycle: Any = getattr(send, "__self__", None)
     return getattr(cycle, "transport", None) or send
 
 
 def is_full(send: Send) -> bool:
-    """Whether the client has not taken what it was sent before."""
+    """Whether the client has not read what was sent before."""
     flow: Any = getattr(getattr(send, "__self__", None), "flow", None)
     return flow is not None and flow.write_paused
 
 
 def is_http2(send: Send) -> bool:
-    """Whether it goes to a stream of HTTP/2, whose window may be smaller than the connection's room."""
+    """Whether `send` writes to an HTTP/2 stream, whose window may be smaller than the connection's room."""
     return hasattr(getattr(send, "__self__", None), "stream")
 
 
 def drop(send: Send) -> None:
-    """To a client that does not read: nothing more. Its stream is reset, over HTTP/1.1 the connection ends."""
+    """Give up a client that does not read: reset its stream or, over HTTP/1.1, close the connection."""
     cycle: Any = getattr(send, "__self__", None)
     if hasattr(cycle, "abort_stream"):
         cycle.abort_stream()
@@ -55,7 +55,7 @@ def drop(send: Send) -> None:
 
 
 class _Open:
-    """Stands where a connection is asked whether there is room: there is."""
+    """Replaces a connection's flow control and always has room."""
 
     write_paused = False
 
@@ -64,10 +64,10 @@ class _Open:
 
 
 def send_last(send: Send, message: Message, end: Message) -> None:
-    """To a client that does not read: put the message behind what waits for it, and end.
+    """For a client that does not read: queue the message after the data that waits for it, and end the answer.
 
-    What is left is sent if the client reads on within `LINGER_S`. HTTP/1.1 only: a stream of HTTP/2 whose window is
-    closed is reset by those who gave it up, which takes nothing from the others on its connection.
+    The rest is sent if the client reads again within `LINGER_S`. For HTTP/1.1 only: the caller resets an HTTP/2 stream
+    whose window is closed, which does not affect the other streams of the connection.
     """
     cycle: Any = getattr(send, "__self__", None)
     if cycle is None or not hasattr(cycle, "keep_alive"):

@@ -13,7 +13,8 @@ T = TypeVar("T")
 
 
 class Query:
-    """Parsed once; a parameter given twice counts by its last value, but for `texts`. Unknown ones are ignored."""
+    """Query parameters, parsed once. Except in `texts`, a repeated one counts by its last value. Unknown ones are
+    ignored."""
 
     __slots__ = ("_values",)
 
@@ -31,18 +32,18 @@ class Query:
         return self._values.get(name, [])
 
     def number(self, name: str) -> int | None:
-        """A u64. Raises InvalidRequest naming the parameter."""
+        """A u64. Raises InvalidRequest, which names the parameter."""
         value = self.text(name)
         return None if value is None else parsed(parse_u64, value, name)
 
     def flag(self, name: str, default: bool) -> bool:
-        """true or false (1 or 0). Raises InvalidRequest naming the parameter."""
+        """true or false (1 or 0). Raises InvalidRequest, which names the parameter."""
         value = self.text(name)
         return default if value is None else parsed(parse_flag, value, name)
 
 
 def parsed(parse: Callable[[str], T], text: str, field: str) -> T:
-    """What `parse` makes of `text`; raises InvalidRequest naming `field` where that raises ValueError."""
+    """The result of `parse(text)`. Raises InvalidRequest, which names `field`, if that raises ValueError."""
     try:
         return parse(text)
     except ValueError as error:
@@ -50,9 +51,9 @@ def parsed(parse: Callable[[str], T], text: str, field: str) -> T:
 
 
 def _text(value: bytes, field: str) -> str:
-    """Percent-decoded, + as space. Raises InvalidRequest when that is not UTF-8."""
+    """The text, percent-decoded, + as space. Raises InvalidRequest if it is not UTF-8."""
     if value.isalnum():
-        return value.decode()  # bytes.isalnum knows ASCII only
+        return value.decode()  # bytes.isalnum accepts ASCII only
     try:
         return unquote_to_bytes(value.replace(b"+", b" ")).decode()
     except UnicodeDecodeError:

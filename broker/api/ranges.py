@@ -1,6 +1,7 @@
-"""The Range header of a request for bytes: one range, no more (RFC 9110 §14). Pure.
+"""The Range header of a request: one range of bytes (RFC 9110 §14). Pure.
 
-A header that is malformed, of another unit or asks for several ranges is ignored, as the RFC allows: the whole is sent.
+A header that is malformed, has another unit or asks for several ranges is ignored, as the RFC allows: the answer is
+the whole file.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ import re
 
 from broker.content import RangeNotSatisfiable
 
-# So many digits say more than any file has, and are still quick to read.
+# This many digits exceed the size of any file, and are still quick to parse.
 _ONE_RANGE = re.compile(rb"bytes=[ \t]*(\d{0,40})[ \t]*-[ \t]*(\d{0,40})[ \t]*", re.IGNORECASE)
 
 
 def parse(header: bytes | None, size: int) -> tuple[int, int] | None:
-    """(begin, end), end exclusive, of `size` bytes; None for all of them. Raises RangeNotSatisfiable."""
+    """(begin, end), end exclusive, within `size` bytes; None for all of them. Raises RangeNotSatisfiable."""
     found = _ONE_RANGE.fullmatch(header) if header is not None else None
     if found is None or not (found[1] or found[2]):
         return None

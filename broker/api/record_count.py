@@ -1,4 +1,4 @@
-"""Records of a large body are counted before it is decoded: 64 MiB of tiny ones would become a gigabyte, just to be
+"""Counts the records of a large body before it is decoded: 64 MiB of tiny records would become a gigabyte, only to be
 refused for their number.
 """
 
@@ -13,7 +13,7 @@ from storage import BatchTooLarge
 
 
 class _Remaining:
-    """How many more may come."""
+    """How many more records are allowed."""
 
     __slots__ = ("count",)
 
@@ -25,7 +25,7 @@ _left = _Remaining()
 
 
 class _Counted(msgspec.Struct, gc=False):
-    """A record of which nothing is kept."""
+    """A record whose fields are all dropped."""
 
     def __post_init__(self) -> None:
         _left.count -= 1
@@ -45,9 +45,9 @@ _decoder: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(_Body)
 
 
 async def check_count(body: bytes, most: int) -> None:
-    """Raises BatchTooLarge. Whatever else is wrong with the body is found when it is decoded."""
+    """Raises BatchTooLarge. Decoding the body finds any other error."""
     if len(body) <= LARGE_BYTES:
-        return  # what is made of a smaller body is bounded by its size
+        return  # the records of a smaller body are bounded by its size
     async with slices.exclusive():
         if body.count(b"{") > most:
             await slices.yield_to_loop()

@@ -1,4 +1,4 @@
-"""How refusals are described in the OpenAPI document."""
+"""The descriptions of refusals in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refusals(*codes: str) -> dict[int | str, dict[str, Any]]:
 
 
 def of_any(rule: Rule, *, has_body: bool, always: bool) -> list[str]:
-    """The codes that an operation may answer with whatever it is: for its caller, its size, or the broker's state.
+    """The codes that any operation may answer with: for its caller, its size, or the broker's state.
 
     `always`: it answers while the engine is not ready.
     """

@@ -1,4 +1,4 @@
-"""What consumers are answered: records by slicing, as in `render`.
+"""The answers to consumers; records are copied as bytes, as in `render`.
 
 Source: docs/reference/api.md#consumers.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read(consumer: str, done: ConsumerRead, shape: Shape, started: float, text: bytes | None = None) -> bytes:
-    """The answer to a read: that of a diff, and where the consumer is. `text`: its records, if rendered already."""
+    """The answer to a read: that of a diff, and the consumer's cursor. `text`: the records, if already rendered."""
     more = b',"consumer":%b,"cursor_seq":%d,"unread":%d%b' % (
         quoted(consumer),
         done.cursor_seq,
@@ -29,7 +29,7 @@ def read(consumer: str, done: ConsumerRead, shape: Shape, started: float, text: 
 
 
 def entry(state: ConsumerState) -> dict[str, Any]:
-    """A consumer as it is shown everywhere."""
+    """A consumer, in the form that all answers use."""
     topic, partition = split(state.topic)
     return {
         "topic": topic,

@@ -1,4 +1,4 @@
-"""One request as the endpoints see it."""
+"""One request, as the handlers see it."""
 
 from __future__ import annotations
 
@@ -33,44 +33,44 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _log = structlog.get_logger("broker.http")
-#: A body of that size cannot be nested too deeply.
+#: A body of at most this size cannot be nested too deeply.
 SURELY_FLAT_BYTES: Final = 2 * strict_json.MAX_NESTING
-#: The template of what has no path of ours.
+#: The path template of a request whose path matches no route.
 UNMATCHED: Final = "unmatched"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
-#: A client has ended its side (FIN), or both (RST).
+#: The client has closed its side (FIN), or both sides (RST).
 _ENDED: Final = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 _process = secrets.token_hex(4).encode()
 _numbers = itertools.count(1)
 
 
 class ClientGone(Exception):
-    """The client closed the connection; there is nobody to answer."""
+    """The client has closed the connection: there is nobody to answer."""
 
 
 class Request:
-    """Headers and body of a request, who makes it, and how long it has taken so far.
+    """Headers and body of a request, the caller's access, and how long the request has taken so far.
 
-    `scope` is there once a task carries it out (`attach`); what is answered without one has none.
+    `scope` is set once a task runs the request (`attach`); a request that is answered without a task has none.
     """
 
-    # Defaults stand in the class: a frequent request sets few of them.
+    # Defaults are class attributes: a frequent request sets few of them.
     scope: Scope
     _receive: Receive
-    #: The path's template, None: there is no such path; the operation; the path's parameters.
+    #: The route of the path (None: there is no such path), the operation, and the parameters in the path.
     route: Route | None = None
     operation: Operation | None = None
     template = UNMATCHED
     values: Sequence[str] = ()
-    #: All of it, where the operation does not read it itself (see `Operation.reads_body`).
+    #: The whole body, unless the operation reads it itself (see `Operation.reads_body`).
     body = b""
-    #: Whose it is.
+    #: The caller's access.
     access: Access = ANYBODY
-    #: It is under way for as long as this has not ended.
+    #: The request counts as under way until this has ended.
     flight: Flight = UNCOUNTED
-    #: What a handler says of it to whoever traces.
+    #: What the handler adds to the trace of the request.
     note: Note | None = None
-    #: It changes nothing, whatever its method: it can be refused when all is done.
+    #: The request changes nothing, whatever its method: it can still be refused after it was carried out.
     is_read = False
     _connection: object = None
     _identity: bytes | None = None
@@ -85,18 +85,18 @@ class Request:
 
     @property
     def connection(self) -> object:
-        """Whose memory its body and its answer are counted to."""
+        """The owner to which the memory of body and answer is counted."""
         return self if self._connection is None else self._connection
 
     def attach(self, scope: Scope, receive: Receive, connection: object) -> None:
-        """A task carries it out. `connection` None: its memory counts for itself."""
+        """A task runs the request. `connection` None: the request itself owns its memory."""
         self.scope = scope
         self._receive = receive
         self._connection = connection
 
     @property
     def request_id(self) -> bytes:
-        """The caller's, or one made here."""
+        """The caller's id, or one made here."""
         identity = self._identity
         if identity is None:
             given = self.headers.get(b"x-request-id")
@@ -106,7 +106,7 @@ class Request:
 
     @property
     def refuse(self) -> Refuse:
-        """Makes its answers to errors."""
+        """The function that makes the answer to an error."""
         return errors.answer if self.route is None else self.route.refuse
 
     @property
@@ -115,9 +115,9 @@ class Request:
         return Query(self.query_string)
 
     def decoded(self, decoder: msgspec.json.Decoder[T], go_on: Callable[[T], Outcome]) -> Outcome:
-        """`go_on` with what is in the body: at once, or in a coroutine where decoding a large body lets others run.
+        """Call `go_on` with the decoded body: at once, or in a coroutine if decoding a large body yields to others.
 
-        Raises InvalidRequest, now or when it is awaited.
+        Raises InvalidRequest, at once or when awaited.
         """
         body = self.body
         if len(body) <= SURELY_FLAT_BYTES:
@@ -125,7 +125,7 @@ class Request:
                 body.decode()
                 value = decoder.decode(body)
             except (UnicodeDecodeError, msgspec.DecodeError):
-                value = strict_json.decode_sync(body, decoder)  # says what is wrong, or reads 1.0 as an integer
+                value = strict_json.decode_sync(body, decoder)  # raises what is wrong, or reads 1.0 as an integer
         elif len(body) <= strict_json.WALK_ON_LOOP_BYTES:
             value = strict_json.decode_sync(body, decoder)
         else:
@@ -136,15 +136,15 @@ class Request:
         return await awaited(go_on(await strict_json.decode(self.body, decoder)))
 
     def partition(self) -> int | None:
-        """The partition that the query asks for. Raises InvalidRequest."""
+        """The number of the partition in the query. Raises InvalidRequest."""
         return self.query.number("partition") if self.query_string else None
 
     def address(self) -> str:
-        """The partition that the path and the query mean. Raises InvalidRequest, TopicNotFound."""
+        """The address of the partition that the path and the query name. Raises InvalidRequest, TopicNotFound."""
         return partitions.at(self.broker.engine, self.values[0], self.partition())
 
     def take_note(self, make: Callable[..., Note], *arguments: Any) -> None:
-        """What `make` says of it goes to whoever traces. Never raises: what was done is done."""
+        """Add the note that `make` returns to the trace. Never raises: the operation has already been done."""
         try:
             self.note = make(*arguments)
         except Exception:
@@ -155,12 +155,12 @@ class Request:
 
     @property
     def parking(self) -> Slots:
-        """Where it may wait for something to happen; while it does it is not under way, and is not again after."""
+        """The slots for requests that wait for an event. Once the request waits it no longer counts as under way."""
         return _Parking(self)
 
     @contextmanager
     def hold_stream(self) -> Generator[None]:
-        """Hold an event stream instead of being under way. Raises LimitReached."""
+        """Count as an event stream instead of as a request under way. Raises LimitReached."""
         with self.broker.streams.hold(), self.access.hold_stream():
             self.flight.end()
             yield
@@ -168,9 +168,9 @@ class Request:
     async def read_body(
         self, is_taken: Callable[[bytes], bool] = intake.is_json_type, max_bytes: int | None = None
     ) -> bytes:
-        """The whole body, decompressed; type and size checked. Raises ClientGone and as `intake.read_body`.
+        """The whole body, decompressed, its type and size checked. Raises ClientGone and like `intake.read_body`.
 
-        `max_bytes`: less than other bodies may have.
+        `max_bytes` sets a lower limit than the general one.
         """
         broker = self.broker
         most = broker.settings.max_body_bytes
@@ -183,19 +183,20 @@ class Request:
         return body
 
     async def count_body(self) -> None:
-        """Hold the memory of a body that is there already. Raises Overloaded."""
+        """Hold memory for a body that has already arrived. Raises Overloaded."""
         self._spooled = BodyRoom(self.broker.memory, self.connection)
         await self._spooled.grow(len(self.body))
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
     async def room(self, size: int) -> int:
-        """How large an answer may be to a read that may as well give less than it is asked for: `size`, or what is held
-        already, or SMALL, where there is no memory for more.
+        """How large the answer to a read may be that can return less than was asked for.
+
+        Returns `size`; if there is no memory for that, the size that is held already, or SMALL.
         """
         held = self._room
         if held is not None:
-            # Whoever holds something does not wait for more: others may wait for what it holds.
+            # A request that holds memory does not wait for more: others may wait for the memory it holds.
             if self.broker.memory.answers.has_room(held.owner, size - held.size):
                 held.resize(size)
             return held.size
@@ -205,7 +206,7 @@ class Request:
         return SMALL if self._room is None else size
 
     async def room_for(self, size: int, *, waits: bool = True) -> None:
-        """Hold memory for an answer of this size; what was held before may be more or less. Raises Overloaded."""
+        """Hold memory for an answer of this size, in place of what was held before. Raises Overloaded."""
         held = self._room
         if held is not None and (
             size <= held.size or self.broker.memory.answers.has_room(held.owner, size - held.size)
@@ -219,43 +220,43 @@ class Request:
         self._room = await memory.answer(self.connection, size, PATIENCE_S if waits else 0)
 
     def hold(self, size: int) -> None:
-        """Count an answer that is there and cannot be refused any more."""
+        """Count the memory of an answer that exists and can no longer be refused."""
         if self._room is None:
             self._room = self.broker.memory.answers.hold(self.connection, size)
         else:
             self._room.resize(size)
 
     def release_room(self) -> None:
-        """There is no answer yet, or not any more."""
+        """Release the answer's memory: there is no answer yet, or no longer."""
         if self._room is not None:
             self._room.release()
             self._room = None
 
     def release(self) -> None:
-        """It is over: neither its body nor its answer is there any more."""
+        """The request is over: release the memory of its body and its answer."""
         self.release_room()
         if self._spooled is not None:
             self._spooled.release()
 
     def end(self) -> None:
-        """It is answered, or there is nobody to answer."""
+        """End the request: it is answered, or there is nobody to answer."""
         if self.flight is not UNCOUNTED:
             self.flight.end()
         if self._room is not None or self._spooled is not None:
             self.release()
 
     async def pieces(self) -> AsyncGenerator[bytes]:
-        """The body as it comes, of any length, not decompressed. Raises ClientGone, BodyTooSlow."""
+        """The body in pieces as they arrive, of any length, not decompressed. Raises ClientGone, BodyTooSlow."""
         async for piece in intake.pieces(self._receive, self.broker.body_pace):
             if piece is None:
                 raise ClientGone
             yield piece
 
     async def unless_gone(self, work: Coroutine[Any, Any, T], *, discard: Callable[[T], None] | None = None) -> T:
-        """Run `work` for as long as the client stays; raises ClientGone, with `work` cancelled, when it leaves.
+        """Run `work` while the client stays connected; when it leaves, cancel `work` and raise ClientGone.
 
-        Only after the body has been read: it is the next message that says so. `discard` gets a result for which it
-        was too late: of work that ended in the moment in which it was cancelled.
+        Call it only after the body has been read: the next message then says that the client has left. `discard` gets
+        the result of work that ended in the moment in which it was cancelled.
         """
         working = asyncio.ensure_future(work)
         leaving = asyncio.ensure_future(self._leaves())
@@ -274,9 +275,9 @@ class Request:
                 discard(working.result())
 
     def client_is_gone(self) -> bool:
-        """Whether the client is known to have gone, without waiting for news of it. After the body has been read.
+        """Whether the client is known to have gone; does not wait. Call it only after the body has been read.
 
-        The kernel is asked as well: this is for what is granted to nobody but a client that is there.
+        It asks the kernel as well, because it guards results, such as leases, that only a connected client may get.
         """
         cycle: Any = getattr(self._receive, "__self__", None)
         if (transport := getattr(cycle, "transport", None)) is not None and has_hung_up(transport):
@@ -291,7 +292,7 @@ class Request:
                 if told.value["type"] == "http.disconnect":
                     return True
             else:
-                asking.close()  # it waits: there is no news
+                asking.close()  # no message is ready: the client is still there
                 return False
 
     async def _leaves(self) -> None:
@@ -299,21 +300,21 @@ class Request:
             pass
 
     def _hung_up(self) -> bool:
-        """Whether the client has ended its side of the connection; if so, nothing is sent to it any more.
+        """Whether the client has closed its side of the connection; if so, nothing more is sent to it.
 
-        It may have closed only that side, and read on: a write under way is answered all the same. But nobody knows
-        that: what would wait for it, or grant it something, takes it for gone.
+        A client may close only that side and go on reading, so a write under way is answered all the same. But nobody
+        can know that it reads: code that would wait for it, or lease jobs to it, takes it for gone.
         """
         cycle: Any = getattr(self._receive, "__self__", None)
         if not getattr(cycle, "client_ended", False):
             return False
         cycle.disconnected = True
-        if not hasattr(cycle, "stream"):  # the other streams of an HTTP/2 connection may still be answered
+        if not hasattr(cycle, "stream"):  # HTTP/2: the other streams of the connection may still be answered
             cycle.transport.close()
         return True
 
     def awaits_continue(self) -> bool:
-        """Whether the client still waits to be told to send the body, and has sent none of it."""
+        """Whether the client has sent none of the body and still waits for 100 Continue."""
         cycle: Any = getattr(self._receive, "__self__", None)
         return getattr(cycle, "waiting_for_100_continue", False) and cycle.more_body and not cycle.body
 
@@ -332,7 +333,7 @@ class _Parking:
 
 
 def by_name(headers: Headers) -> dict[bytes, bytes]:
-    """The last of each name. Of several keys none counts: what stands before the broker may have judged another one."""
+    """The last header of each name. Of several keys none counts: a proxy in front may have checked another one."""
     found = dict(headers)
     if len(found) != len(headers) and sum(name == b"authorization" for name, _ in headers) > 1:
         found[b"authorization"] = b""
@@ -340,17 +341,18 @@ def by_name(headers: Headers) -> dict[bytes, bytes]:
 
 
 def request_id(given: bytes | None) -> bytes:
-    """The caller's id when it is harmless to log and echo, else a new one."""
+    """The caller's id if it is safe to log and to echo, else a new one."""
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given
     return b"%b-%x" % (_process, next(_numbers))
 
 
 def has_hung_up(transport: Any) -> bool:
-    """Whether the client of a connection has ended its side, as the kernel knows it, read by the loop or not.
+    """Whether the kernel knows that the client has closed its side, even if the loop has not read that yet.
 
-    The loop reads a request and the end behind it one after the other. After a standstill both are there, and the
-    broker would lease jobs before it sees the end. This is a system call: only for what a client is granted.
+    The loop reads a request first and the end of the connection after it. After a standstill both are there, and the
+    broker would lease jobs before it sees the end. This costs a system call: use it only before a result such as
+    leases, which only a connected client may get.
     """
     wire = transport.get_extra_info("socket")
     if wire is None or wire.fileno() < 0:

@@ -1,8 +1,8 @@
 """Which operation a path and method lead to. One table for all operations, so that 404, 405, HEAD, OPTIONS and the
 route names of the metrics are decided in one place.
 
-Paths are matched after percent-decoding, as the framework does it: segments are separated by "/", a `{parameter}`
-is one non-empty segment, and a trailing slash is another path.
+Paths are matched after percent-decoding, like in the framework: "/" separates segments, a `{parameter}` is one
+non-empty segment, and a path with a trailing slash is a different path.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final
 from broker.api.operation import Operation
 
 _PARAMETER: Final = "{}"
-#: The parameters that name what prefixes of keys are about.
+#: The parameters with names that the prefixes of keys apply to.
 _NAMED: Final = ("topic", "router")
 
 
 class Route:
     """One path template with its operations by method.
 
-    `named`: which of its parameters is the name of a topic or router. `always`, `refuse`: as its operations have it.
+    `named`: selects the parameter that names a topic or router. `always`, `refuse`: those of its operations.
     """
 
     __slots__ = ("allow", "always", "named", "operations", "parameters", "refuse", "template")
@@ -36,7 +36,7 @@ class Route:
         self.allow = ""
 
     def operation(self, method: str) -> Operation | None:
-        """That of a method; HEAD is served by GET. None: the method is not allowed."""
+        """The operation of a method; GET serves HEAD too. None: the method is not allowed."""
         found = self.operations.get(method)
         if found is None and method == "HEAD":
             return self.operations.get("GET")
@@ -60,7 +60,7 @@ class _Node:
 
 
 class RouteTable:
-    """All operations, as a tree over path segments. Two for one method and path are a mistake."""
+    """All operations, as a tree of path segments. A method and path can have only one."""
 
     def __init__(self, operations: Iterable[Operation] = ()) -> None:
         self._root = _Node()
@@ -84,7 +84,7 @@ class RouteTable:
                 yield node.route
 
     def match(self, path: str) -> tuple[Route, list[str]] | None:
-        """The route of a path and the values of its parameters in order; None when there is none."""
+        """The route of a path and the values of its parameters in order; None if no route matches."""
         node = self._root
         values: list[str] = []
         for part in path.split("/")[1:]:

@@ -1,10 +1,10 @@
-"""What a client accepts: headers of weighted items (RFC 9110 §12.4.2)."""
+"""The Accept headers of a client: items with weights (RFC 9110 §12.4.2)."""
 
 from __future__ import annotations
 
 
 def weights(header: bytes) -> dict[str, float]:
-    """Item in lower case → its q, 1.0 where none is given, 0.0 where it makes no sense."""
+    """Item in lower case → its q: 1.0 if none is given, 0.0 if it is invalid."""
     found: dict[str, float] = {}
     for item in header.decode("latin-1").lower().split(","):
         name, _, parameters = item.partition(";")
@@ -19,7 +19,7 @@ def accepts_gzip(accept_encoding: bytes) -> bool:
 
 
 def prefers_json(accept: bytes) -> bool:
-    """Whether JSON is named, and plain text is not preferred to it."""
+    """Whether the header names JSON and does not prefer plain text to it."""
     found = weights(accept)
     json = found.get("application/json", 0.0)
     return json > 0 and json >= found.get("text/plain", 0.0)

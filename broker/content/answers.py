@@ -1,7 +1,7 @@
-"""What a handler returns, and how it goes out: request id, gzip, HEAD.
+"""The answers that handlers return, and how they are sent: request id, gzip, HEAD.
 
-A handler returns an `Answer`, or a `Pending`: the engine will call back with the answer. The HTTP/1.1 protocol asks to
-be called (`then`) and sends the answer from within the engine's callback. All others await it.
+A handler returns an `Answer`, a `Pending` or a coroutine. The engine resolves a `Pending` later. The HTTP/1.1 protocol
+registers a callback with it (`then`) and sends the answer from within the engine's callback. All others await it.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _WITHOUT_BODY = (NO_CONTENT, NOT_MODIFIED)
 
 #: Below this, gzip costs more than it saves.
 MIN_GZIP_BYTES = 1024
-#: Above this, compressing is done in a thread: 64 KiB take about a millisecond.
+#: Larger bodies are compressed on a thread: 64 KiB take about a millisecond.
 _GZIP_ON_LOOP_BYTES = 64 * 1024
 _GZIP_LEVEL = 4
 _GZIP_FORMAT = 31
 
 
 class Answer:
-    """A whole answer: status, body and headers (content-length, request id and gzip are added on the way out).
+    """A whole answer: status, body and headers (content-length, request id and gzip are added when it is sent).
 
-    `withdraw` is called in place of sending it when its client has gone: what it grants is then nobody's.
+    If the client has gone, `withdraw` is called instead of sending it: it gives back leases and the like.
     """
 
     __slots__ = ("body", "content_type", "headers", "status", "withdraw")
@@ -66,13 +66,13 @@ class Answer:
 
 
 class Streamed(Answer):
-    """An answer of `length` bytes that is sent as it is read: `body` first, then what `rest` yields. Never compressed.
+    """An answer of `length` bytes that is sent while it is read: `body`, then the pieces of `rest`. Never compressed.
 
-    `length` None: it has no end that could be known. `patience_s` is how long the client may take for one piece;
-    `last_words` are what it finds behind the pieces when it has taken longer. `attach` is given what sends a piece
-    past `rest` if that is possible at once; only for while `rest` has nothing to send.
-    `takes_body`: `rest` reads the body of the request, and so is who sees that the client leaves.
-    To a HEAD: no body and no rest, and the length all the same.
+    `length` None: the length is not known. `patience_s` is how long the client may take for one piece; if it takes
+    longer, `last_words` are sent after the pieces. `attach` receives a function that sends a piece without `rest`, if
+    that is possible at once; it may be called only while `rest` has nothing to send.
+    `takes_body`: `rest` reads the body of the request, so `rest` also notices when the client leaves.
+    The answer to a HEAD has no body and no rest, but the same length.
     """
 
     __slots__ = ("attach", "last_words", "length", "patience_s", "rest", "takes_body")
@@ -100,15 +100,15 @@ class Streamed(Answer):
         self.takes_body = takes_body
 
 
-#: What a handler returns: the answer, or what will have it.
+#: The return value of a handler: the answer, or an awaitable for it.
 Outcome: TypeAlias = Answer | Awaitable[Answer]
-#: What a pending answer comes to: an answer, an error, or work that takes a task after all.
+#: The result of a pending answer: an answer, an error, or a coroutine that needs a task after all.
 Result: TypeAlias = Answer | Exception | Coroutine[Any, Any, Answer]
 
 
 class Pending(Awaitable[Answer]):
-    """`finish` makes the result of what the engine has done. It may return a coroutine, where it turns out that
-    something must be waited for. `instead`: what takes a task, where the engine turns out to have done nothing.
+    """An answer that the engine resolves later. `finish` makes the result from the engine's outcome; it may return a
+    coroutine if something else must be waited for. `instead` makes the coroutine that runs if the engine did nothing.
     """
 
     __slots__ = ("_finish", "_instead", "_result", "_then")
@@ -124,7 +124,7 @@ class Pending(Awaitable[Answer]):
         self._result: Result | None = None
 
     def resolve(self, outcome: Any) -> None:
-        """The engine has done it, or failed with an exception. To be called once. Never raises."""
+        """The engine has done the work, or failed with an exception. Call it once. Never raises."""
         result: Result
         if isinstance(outcome, Exception):
             result = outcome
@@ -139,7 +139,7 @@ class Pending(Awaitable[Answer]):
             self._then(result)
 
     def leave(self) -> None:
-        """The engine has done nothing, because something must be waited for. In place of `resolve`; never raises."""
+        """The engine did nothing, because something must be waited for. Call it instead of `resolve`; never raises."""
         assert self._instead is not None
         result = self._instead()
         if self._then is None:
@@ -148,14 +148,14 @@ class Pending(Awaitable[Answer]):
             self._then(result)
 
     def then(self, call: Callable[[Result], None]) -> None:
-        """`call` is given the result, now or later. It must not raise."""
+        """Call `call` with the result, at once or later. `call` must not raise."""
         if self._result is None:
             self._then = call
         else:
             call(self._result)
 
     def run(self, work: Coroutine[Any, Any, Any], cancelled: Callable[[], Exception]) -> Pending:
-        """Resolve with what `work` returns or raises; with `cancelled()` where it was cancelled."""
+        """Resolve with the result or the error of `work`; with `cancelled()` if `work` was cancelled."""
         task = asyncio.ensure_future(work)
         _running.add(task)
         task.add_done_callback(partial(self._ran, cancelled))
@@ -180,7 +180,7 @@ class Pending(Awaitable[Answer]):
         return (yield from result.__await__())
 
 
-#: The loop itself would let them be collected.
+#: The loop keeps only weak references to tasks.
 _running: set[asyncio.Task[Any]] = set()
 
 
@@ -188,11 +188,11 @@ def _give(waiting: asyncio.Future[Result], result: Result) -> None:
     if not waiting.done():
         waiting.set_result(result)
     else:
-        drop(result)  # whoever waited was cancelled
+        drop(result)  # the task that waited was cancelled
 
 
 def drop(result: Result) -> None:
-    """Nobody will be given it: take back what it grants, do not begin what it would begin."""
+    """Nobody gets this result: withdraw an answer, and do not start a coroutine."""
     if isinstance(result, Answer):
         if result.withdraw is not None:
             result.withdraw()
@@ -201,11 +201,11 @@ def drop(result: Result) -> None:
 
 
 async def awaited(outcome: Outcome) -> Answer:
-    """The answer, waited for if it must be."""
+    """The answer; waits for it if necessary."""
     return outcome if isinstance(outcome, Answer) else await outcome
 
 
-#: On every answer that does not say otherwise itself: nobody keeps it, takes it for anything else, or shows it framed.
+#: Default headers of every answer: do not cache it, do not guess its type, do not show it in a frame.
 PROTECTION: Final[Headers] = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -215,7 +215,7 @@ PROTECTION: Final[Headers] = (
 
 
 def with_protection(headers: Headers) -> Headers:
-    """An answer's own headers, and those of `PROTECTION` that are not among them."""
+    """An answer's own headers, and the headers of `PROTECTION` that it does not set itself."""
     if not headers:
         return PROTECTION
     own = {name for name, _ in headers}
@@ -223,10 +223,10 @@ def with_protection(headers: Headers) -> Headers:
 
 
 async def send_streamed(answer: Streamed, send: Send, *, request_id: bytes) -> None:
-    """Send it piece by piece, as fast as the client takes them. What `rest` raises comes after the status was sent:
-    all that is left then is not to complete the answer, and the server below ends the connection or stream.
+    """Send the answer piece by piece, as fast as the client reads. If `rest` raises, the status has already been sent:
+    the answer stays incomplete, and the server below ends the connection or stream.
 
-    Raises TimeoutError when the client takes longer for a piece than it may. `rest` is closed in any case.
+    Raises TimeoutError when the client takes too long for a piece. `rest` is closed in any case.
     """
     headers = [(b"x-request-id", request_id), *with_protection(answer.headers), (b"content-type", answer.content_type)]
     if answer.length is not None:
@@ -246,14 +246,14 @@ async def send_streamed(answer: Streamed, send: Send, *, request_id: bytes) -> N
 
 
 def _parts(piece: bytes) -> Sequence[bytes]:
-    """As the transport is given it: in pieces, so that it never holds much of what a client does not take."""
+    """Split a piece for the transport, so that the transport never buffers much for a client that does not read."""
     if len(piece) <= PIECE:
         return (piece,)
     return [piece[at : at + PIECE] for at in range(0, len(piece), PIECE)]
 
 
 async def _send_body(body: bytes, send: Send) -> None:
-    """The whole of it, as fast as the client takes it; others have their turn in between."""
+    """Send a whole body, as fast as the client reads it; other tasks run in between."""
     at, number = 0, 0
     while len(body) - at > PIECE:
         await send({"type": "http.response.body", "body": body[at : at + PIECE], "more_body": True})
@@ -274,7 +274,7 @@ def _stays() -> bool:
 
 
 def headers_of(answer: Answer, request_id: bytes, coding: bytes | None = None) -> list[tuple[bytes, bytes]]:
-    """All headers of an answer that goes out as it is, or has been put into this content coding."""
+    """All headers of an answer. `coding` is the content coding of its body; None: the body is sent as it is."""
     headers = [(b"x-request-id", request_id), *with_protection(answer.headers)]
     if coding is not None:
         headers += (b"vary", b"accept-encoding"), (b"content-encoding", coding)
@@ -286,7 +286,7 @@ def headers_of(answer: Answer, request_id: bytes, coding: bytes | None = None) -
 
 
 async def compress(answer: Answer, accept_encoding: bytes | None) -> bytes | None:
-    """Compress its body where the client takes that and it is worth it. Returns the content coding."""
+    """Compress the body if the client accepts that and it saves bytes. Returns the content coding."""
     if len(answer.body) < MIN_GZIP_BYTES or accept_encoding is None or not accepts_gzip(accept_encoding):
         return None
     body, answer.body = answer.body, b""
@@ -302,13 +302,13 @@ async def send_answer(
     accept_encoding: bytes | None,
     left: Callable[[], bool] = _stays,
 ) -> bool:
-    """Send it. The body of an answer to HEAD is left out by the server below, which keeps its length.
+    """Send the answer. For a HEAD, the server below leaves out the body and keeps the length.
 
-    False: it was withdrawn, because the client has `left`.
+    Returns False if the answer was withdrawn, because the client had `left`.
     """
     headers = headers_of(answer, request_id, await compress(answer, accept_encoding))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    # Only with its body is it an answer: whether the client is there is asked as late as can be.
+    # The check for the client comes as late as possible: after this, the answer can no longer be withdrawn.
     if answer.withdraw is not None and left():
         answer.withdraw()
         return False

@@ -12,7 +12,8 @@
       RangeNotSatisfiable        416 range_not_satisfiable  Content-Range
       Refused                    any code: what a framework refused, by its status
 
-Everything `storage.errors` raises carries its code; whatever else is raised is `internal`, logged with the request id.
+The errors of `storage.errors` have codes. Any other exception is answered as `internal`, and logged with the request
+id.
 
 Source: docs/reference/errors.md.
 """
@@ -36,7 +37,7 @@ _log = structlog.get_logger("broker.http")
 
 
 class Code(NamedTuple):
-    """What a code says: its status, seconds for Retry-After or None, and three answers for people.
+    """A code: its status, the seconds for Retry-After or None, and three answers for people.
 
     `retry` begins with yes (the same request may succeed later) or no, `effect` with nothing (was done) or unknown.
     """
@@ -51,7 +52,7 @@ class Code(NamedTuple):
 _NO: Final = "no"
 _AFTER_DELAY: Final = "yes, after Retry-After"
 
-#: Every code that is answered. The table of docs/reference/errors.md is made of it; each is reached in a test.
+#: Every error code. The table of docs/reference/errors.md is made from it; a test reaches each code.
 CODES: Final[dict[str, Code]] = {
     "invalid_request": Code(
         400, None, "a field, a name or the JSON is wrong; `detail.field` names it", _NO,
@@ -141,7 +142,7 @@ CODES: Final[dict[str, Code]] = {
     "storage_full": Code(507, None, "the disk is full", "yes, once there is space; it resumes by itself"),
 }  # fmt: skip
 
-#: The framework's kinds of complaint, in the words that the hot routes use.
+#: The framework's error types, in the words that the hot routes use.
 _PHRASES = {
     "missing": "required",
     "model_type": "expected an object",
@@ -236,7 +237,7 @@ class RangeNotSatisfiable(ApiError):
 
 
 def answer(error: Exception, *, request_id: str) -> Answer:
-    """The answer to a request that ended in `error`. Never raises, never leaks what an unknown error says."""
+    """The answer to a request that ended in `error`. Never raises, and never shows the message of an unknown error."""
     code, message, detail = _parts(error, request_id)
     known = CODES.get(code, CODES["internal"])
     headers: list[tuple[bytes, bytes]] = []
@@ -282,16 +283,16 @@ def _parts(error: Exception, request_id: str) -> tuple[str, str, dict[str, Any]]
 
 
 def _invalid(error: RequestValidationError) -> tuple[str, str, dict[str, Any]]:
-    """Names the first field that is wrong."""
+    """Code, message and detail that name the first wrong field."""
     first = error.errors()[0]
     refusal = wrong_model(first, (), str(first["loc"][0]))
     return refusal.code, refusal.message, refusal.detail
 
 
 def wrong_model(error: Mapping[str, Any], within: Sequence[str], whole: str) -> InvalidRequest:
-    """A model's complaint as a refusal that begins with the field's name; `whole` when it is about all of it.
+    """A model's error as a refusal that begins with the name of the field, or with `whole` if no field is named.
 
-    Where the field stands: behind `within`, or, without that, behind the part of the request named first.
+    The path of the field begins after `within`, or, without that, after the part of the request, which comes first.
     """
     location = (*within, *error["loc"]) if within else error["loc"][1:]
     field = ""

@@ -1,4 +1,4 @@
-"""Records and jobs as JSON: `data` and `meta` go out as the bytes they came in.
+"""Records and jobs as JSON: `data` and `meta` are sent as the bytes that were received.
 
 Source: docs/architecture.md#one-append-from-the-socket-to-the-disk.
 """
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from storage.routers import Waited
 
 
-#: Of large answers so much is rendered without letting others run: about a millisecond.
+#: Bytes of a large answer that are rendered before other tasks run: about a millisecond.
 SLICE_BYTES: Final = 256 * 1024
 
 _LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """Which parts of a record are given."""
+    """Which parts of a record an answer contains."""
 
     tags: bool = False
     meta: bool = True
     data: bool = True
-    #: The stored body as well, where it is not what is shown.
+    #: Include the stored body too, if it differs from the one shown.
     stored: bool = False
 
     @property
     def row(self) -> int:
-        """As the kernel takes it."""
+        """The shape as the kernel's argument."""
         return (
             self.tags * RowShape.TAGS.value
             + self.meta * RowShape.META.value
@@ -65,7 +65,7 @@ def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
 async def records_in_slices(
     found: Sequence[StoredRecord], shape: Shape, size: int, acquire: Callable[[int], Awaitable[None]]
 ) -> bytes:
-    """The same of records of `size` bytes, in slices, each in its `acquire`: others are served in between."""
+    """Like `records`, for records of `size` bytes, in slices; each slice waits for `acquire`, so that others run."""
     each = max(1, len(found) * SLICE_BYTES // max(1, size))
     texts: list[bytes] = []
     for part in parts_of(found):
@@ -80,14 +80,14 @@ quoted: Final[Callable[[str], bytes]] = msgspec.json.Encoder().encode
 
 
 def topic_fields(address: str) -> bytes:
-    """A topic's name in an answer, and behind it the partition, unless that is 0."""
+    """A topic's name in an answer, followed by the partition unless that is 0."""
     name, partition = split(address)
     return b'%b,"partition":%d' % (quoted(name), partition) if partition else quoted(name)
 
 
 def diff(result: ReadResult, shape: Shape, started: float, more: bytes = b"", text: bytes | None = None) -> bytes:
-    """The answer to a read; `started` is when its request came, by perf_counter, `more` further fields of it. `text`:
-    its records, where they are rendered already."""
+    """The answer to a read. `started`: the perf_counter when the request arrived; `more`: further fields; `text`: the
+    records, if they are already rendered."""
     tombstone = b"null" if result.tombstone is None else msgspec.json.encode(result.tombstone)
     corrupt = b"" if not result.corrupt_seqs else b',"corrupt_seqs":' + msgspec.json.encode(result.corrupt_seqs)
     if text is None:
@@ -115,14 +115,14 @@ def diff(result: ReadResult, shape: Shape, started: float, more: bytes = b"", te
 async def large_diff(
     result: ReadResult, shape: Shape, started: float, acquire: Callable[[int], Awaitable[None]], more: bytes = b""
 ) -> bytes:
-    """The same, rendered in turns. The records are gone from `result` then: an answer is not kept twice."""
+    """Like `diff`, rendered in slices. Removes the records from `result`, so that memory holds the answer once."""
     text = await records_in_slices(result.records, shape, result.bytes, acquire)
     result.records = ()
     return diff(result, shape, started, more, text)
 
 
 def routed(answer: bytes, waited: Waited | None) -> bytes:
-    """The answer to a read, which ends with its performance, with what it had to wait for routers into its topic."""
+    """The answer to a read, with the wait for routers into its topic added to the performance at its end."""
     if waited is None:
         return answer
     blocked = b',"router_blocked":%b' % msgspec.json.encode(waited.blocked) if waited.blocked else b""
@@ -130,14 +130,14 @@ def routed(answer: bytes, waited: Waited | None) -> bytes:
 
 
 def one_record(topic: str, record: StoredRecord, shape: Shape, started: float) -> bytes:
-    """The answer to a point read: the record with its topic, flat."""
+    """The answer to a point read: the fields of the record and its topic in one object."""
     text = records([record], shape)
     elapsed_ms = (perf_counter() - started) * 1000
     return b'%b,"topic":%b,"performance":{"server_total_ms":%.3f}}' % (text[:-1], topic_fields(topic), elapsed_ms)
 
 
 def segments(view: SegmentsView, started: float) -> bytes:
-    """What the segments of a topic hold."""
+    """The answer that lists the segments of a topic."""
     elapsed_ms = (perf_counter() - started) * 1000
     return b'%b,"performance":{"server_total_ms":%.3f}}' % (msgspec.json.encode(view)[:-1], elapsed_ms)
 
@@ -146,7 +146,7 @@ def segments(view: SegmentsView, started: float) -> bytes:
 
 
 def claimed(claim: Claimed, started: float) -> bytes:
-    """The answer to a claim; `started` is when its request came, by perf_counter."""
+    """The answer to a claim; `started` is the perf_counter when the request arrived."""
     text = jobs(claim.jobs)
     return b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":{"server_total_ms":%.3f}}' % (
         quoted(claim.topic),
@@ -181,13 +181,13 @@ def _batch_objects(found: ClaimedBatch) -> Iterator[bytes]:
 def job_event(topic: bytes, job: ClaimedJob) -> bytes:
     """A job as an event of a stream; `topic` is the name as JSON."""
     text = jobs([job])
-    if b"\n" in text or b"\r" in text:  # between tokens, where a space is as good; a line of an event ends there
+    if b"\n" in text or b"\r" in text:  # only between tokens, where a space means the same; in an event they end a line
         text = text.translate(_LINE_BREAKS)
     return b'event: job\nid: %d\ndata: {"topic":%b,%b\n\n' % (job.record.seq, topic, text[1:])
 
 
 def ack_answer(done: Settled, counted: bytes, started: float) -> bytes:
-    """The answer to an ack, nack or extend, whose count goes by the name of `counted`."""
+    """The answer to an ack, nack or extend; `counted` is the name of its count."""
     deadlines = b',"deadlines":%b' % msgspec.json.encode(done.deadlines) if counted == b"extended" else b""
     return (b'{"topic":%b,"%b":%d,"skipped":%b%b,"ready":%d,"in_flight":%d,"performance":{"server_total_ms":%.3f}}') % (
         quoted(done.topic),

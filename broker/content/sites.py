@@ -1,16 +1,16 @@
-"""Which names the broker answers to (`Host`), and pages of which sites may use it (`Origin`).
+"""Which names the broker answers to (`Host`), and which sites' pages may use it (`Origin`).
 
-A browser sends what a page tells it to, also to a broker on its own machine, which may have no keys. Two headers that
-no page can forge tell such a request from others:
+A browser sends any request that a page asks for, even to a broker on the same machine, which may have no keys. Two
+headers that no page can forge identify such a request:
 
-    Host     the name in the URL. A page whose name was made to lead to this machine (DNS rebinding) has its own name
-             there. Addresses are always allowed: nobody can make an address lead elsewhere.
-    Origin   the site of the page. For a WebSocket, and for whatever changes something, it has to be the broker's own
-             or one of `TOPICS_CORS_ORIGINS`. Other reading is left to the browser, which keeps the answer from a page
-             that the broker does not name.
+    Host     the name in the URL. A page whose name was pointed at this machine (DNS rebinding) sends its own name.
+             Addresses are always allowed: nobody can point an address elsewhere.
+    Origin   the site of the page. For a WebSocket, and for any request that changes something, it has to be the
+             broker's own or one of `TOPICS_CORS_ORIGINS`. For other reads the browser decides: it hides the answer from
+             a page that the broker does not name.
 
-Where a page loads an image or a script, the browser sends no Origin, but Sec-Fetch-Site: GET …/work claims jobs.
-Programs send neither, and are not concerned.
+When a page loads an image or a script, the browser sends no Origin, but Sec-Fetch-Site. That matters because
+GET …/work claims jobs. Programs send neither header, so these rules do not affect them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from broker.settings import Settings
 
 _LOOPBACK: Final = frozenset({"localhost", "*.localhost"})
-#: Hosts that were found to be allowed, as they were sent: so many are remembered.
+#: How many allowed values of Host are remembered, as they were sent.
 _MAX_KNOWN: Final = 256
-#: A Host in an error message is cut off there.
+#: Characters of a Host that an error message shows.
 _SHOWN_CHARS: Final = 255
 
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-#: What Sec-Fetch-Site says of a page of another site; another port of the same machine is one, too.
+#: The values of Sec-Fetch-Site for a page of another site; another port of the same machine counts as one.
 _FOREIGN: Final = frozenset({b"cross-site", b"same-site"})
 
-#: Without cookies, * stands for all headers but Authorization.
+#: Without cookies, * means all headers except Authorization.
 _SHARED: Final[Headers] = ((b"access-control-expose-headers", b"*"), (b"vary", b"origin"))
 _PREFLIGHT: Final[Headers] = (
     (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE"),
@@ -58,7 +58,7 @@ class ForeignPage(RequestError):
 
 
 class Sites:
-    """Of one broker. `hosts` None: it answers to every name."""
+    """The sites of one broker. `hosts` None: it answers to every name."""
 
     def __init__(self, hosts: frozenset[str] | None, origins: frozenset[str]) -> None:
         self._hosts = None if hosts is None or ANY in hosts else hosts
@@ -66,7 +66,7 @@ class Sites:
         self._known: set[bytes | None] = {None}
 
     def answers_to(self, host: bytes | None) -> bool:
-        """Whether a request may be for that Host. None: it says none, as browsers never do."""
+        """Whether the broker answers to this Host. None: the request has none, which no browser does."""
         if self._hosts is None or host in self._known:
             return True
         if not _is_among(_name(host), self._hosts):
@@ -87,7 +87,7 @@ class Sites:
             )
 
     def check_page(self, headers: Mapping[bytes, bytes], scheme: str, *, changes: bool) -> None:
-        """That the page a request comes from may make it, if it comes from one. Raises ForeignPage."""
+        """Raises ForeignPage if the request comes from a page that may not make it."""
         if not changes:
             return
         origin = headers.get(b"origin")
@@ -101,7 +101,7 @@ class Sites:
             )
 
     def preflight(self, method: str, headers: Mapping[bytes, bytes]) -> Answer | None:
-        """The answer to a browser that asks before it sends; None: this is no such question, or its site may not."""
+        """The answer to a CORS preflight request; None if this is none, or if its site may not use the broker."""
         if method != "OPTIONS" or b"access-control-request-method" not in headers:
             return None
         if not self._is_named(headers.get(b"origin", b"")):
@@ -109,7 +109,7 @@ class Sites:
         return Answer(b"", status=NO_CONTENT, headers=_PREFLIGHT)
 
     def shared_with(self, origin: bytes) -> Headers:
-        """What an answer has to say for a page of another site to see it; nothing, if the page may not."""
+        """The headers that let a page of another site see an answer; none if it may not."""
         if not self._is_named(origin):
             return ()
         return (b"access-control-allow-origin", b"*" if ANY in self._origins else origin), *_SHARED
@@ -122,12 +122,12 @@ class Sites:
 
 
 def changes_something(method: str, scopes: Scopes) -> bool:
-    """Whether an operation with these scopes may change something: reading by POST may wait, and counts as well."""
+    """Whether an operation with these scopes may change something. A read by POST counts too, because it may wait."""
     return method not in _SAFE_METHODS or not scopes <= READ
 
 
 def sites_of(settings: Settings, machine: str) -> Sites:
-    """By what was set; `machine` is the name of this machine. Without keys, only names of it are answered to."""
+    """The sites that the settings allow. `machine` is this machine's name; without keys, only its names are allowed."""
     hosts = settings.allowed_hosts
     if hosts is None and not settings.all_keys():
         hosts = _LOOPBACK | {settings.host.lower(), machine.lower()}
@@ -135,7 +135,7 @@ def sites_of(settings: Settings, machine: str) -> Sites:
 
 
 def _name(host: bytes | None) -> str:
-    """The name or address in a Host, without its port."""
+    """The name or address in a Host, without the port."""
     text = (host or b"").decode("latin-1").lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]
@@ -153,7 +153,7 @@ def _is_among(name: str, hosts: frozenset[str]) -> bool:
 
 
 def _is_same(origin: bytes, host: bytes, scheme: str) -> bool:
-    """Whether a page is the broker's own. A proxy that ends TLS makes http of https, never the reverse."""
+    """Whether a page is the broker's own. A proxy that terminates TLS turns https into http, never the reverse."""
     page_scheme, _, page_host = origin.decode("latin-1").partition("://")
     if not page_host or (scheme in ("https", "wss") and page_scheme != "https"):
         return False

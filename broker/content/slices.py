@@ -1,6 +1,6 @@
-"""Work on large bodies: one body at a time, in slices, with rounds of the event loop in between.
+"""Work on large bodies: one body at a time, in slices, with iterations of the event loop in between.
 
-A thread would not help: what is done here holds the interpreter's lock.
+A thread would not help: the work holds the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from weakref import WeakKeyDictionary
 
 #: Work on a body up to this size is done at once: a few milliseconds.
 LARGE_BYTES: Final = 1 << 20
-#: So much of it is done without letting others run: a millisecond or two.
+#: Bytes of a large body that are worked on before others run: a millisecond or two.
 SLICE_BYTES: Final = 256 * 1024
-#: What each thing costs beside its bytes.
+#: What each item counts in addition to its bytes.
 EACH_BYTES: Final = 2 * 1024
-#: Rounds between two slices. A request that comes in is accepted, read and answered within so many: it waits for one
-#: slice, and not for one slice at each of these steps.
+#: Iterations of the loop between two slices. In this many, a new request is accepted, read and answered, so that it
+#: waits for one slice, and not for one slice at each of these steps.
 ROUNDS: Final = 8
 
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -31,7 +31,7 @@ async def yield_to_loop() -> None:
 
 
 class Slices:
-    """Of work on many small things: others run whenever a slice of them is done."""
+    """Work on many small items: others run whenever a slice of them is done."""
 
     __slots__ = ("_done",)
 
@@ -39,7 +39,7 @@ class Slices:
         self._done = 0
 
     async def done(self, size: int) -> None:
-        """One thing of so many bytes is done."""
+        """One item of `size` bytes is done."""
         self._done += size + EACH_BYTES
         if self._done >= SLICE_BYTES:
             self._done = 0
@@ -48,7 +48,7 @@ class Slices:
 
 @asynccontextmanager
 async def exclusive() -> AsyncGenerator[None]:
-    """Work on a large body alone. Other large bodies wait, in the order in which they came."""
+    """Work on one large body. Other large bodies wait, in the order in which they arrived."""
     lock = _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     async with lock:
         await yield_to_loop()

@@ -1,7 +1,7 @@
-"""JSON by the letter (RFC 8259): what is let in, and how a refusal names the place.
+"""Strict JSON (RFC 8259): what the broker accepts, and how a refusal names the byte or the field.
 
-msgspec checks grammar, control characters and surrogates, also in values it only skips over; it does not check UTF-8
-there and bounds nesting by the interpreter's stack, so both are done here, once on the whole body.
+msgspec checks grammar, control characters and surrogates, even in values that it skips. In those it does not check
+UTF-8, and it bounds nesting by the interpreter's stack. So this module checks both, once for the whole body.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MAX_NESTING: Final = 256
 
 _NOT_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
 _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
-#: Real documents are flat: peeling off this many layers of leaves empties them.
+#: Real documents are flat: removing the innermost brackets this many times leaves nothing.
 _PEELS = 8
 _LONGEST_INTEGER = 40
-#: Bodies up to this size are looked through for deep nesting on the event loop.
+#: Bodies up to this size are checked for deep nesting on the event loop.
 WALK_ON_LOOP_BYTES: Final = 256 * 1024
 _TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]+|[\]}]+', re.DOTALL)
 _LONE_SURROGATE = re.compile(
@@ -54,7 +54,7 @@ _any_json: msgspec.json.Decoder[msgspec.Raw] = msgspec.json.Decoder(msgspec.Raw)
 
 
 async def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """The value in `body`. Raises InvalidRequest naming the byte (not JSON) or the field (not what was asked for)."""
+    """The value in `body`. Raises InvalidRequest, which names the byte (not JSON) or the field (not of its type)."""
     if len(body) <= slices.LARGE_BYTES:
         check_utf8(body)
         if may_be_deep(body):
@@ -69,7 +69,7 @@ async def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def decode_sync(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """As `decode`, without waiting: for bodies of at most `WALK_ON_LOOP_BYTES`."""
+    """Like `decode`, without waiting, for bodies of at most `WALK_ON_LOOP_BYTES`."""
     check_utf8(body)
     if may_be_deep(body):
         at = _deep_at(body)
@@ -79,12 +79,12 @@ def decode_sync(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 async def check(body: bytes) -> None:
-    """That `body` is one JSON value; for those who parse it elsewhere. Raises InvalidRequest."""
+    """Raises InvalidRequest unless `body` is one JSON value; for callers that parse it elsewhere."""
     await decode(body, _any_json)
 
 
 def decoded(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """As `decode`, for text whose UTF-8 and nesting are known to be sound."""
+    """Like `decode`, for text whose UTF-8 and nesting have been checked."""
     try:
         try:
             return decoder.decode(body)
@@ -101,12 +101,12 @@ def decoded(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def loads(text: bytes) -> Any:
-    """Plain values of text that is known to be sound JSON, for models: numbers out of all range are infinite."""
+    """The Python value of text that is known to be valid JSON, for models. Numbers that are too large are infinite."""
     return json.loads(text, parse_int=_integer, parse_float=_number)
 
 
 def _number(text: str) -> int | float:
-    # 1.0 is an integer, as JSON Schema has it.
+    # 1.0 is an integer, as in JSON Schema.
     number = whole(text.encode())
     return float(text) if number is None else number
 
@@ -117,7 +117,7 @@ def _integer(digits: str) -> int | float:
 
 
 def check_utf8(body: bytes) -> None:
-    """Raises InvalidRequest naming the first byte that is not UTF-8."""
+    """Raises InvalidRequest, which names the first byte that is not UTF-8."""
     try:
         body.decode()
     except UnicodeDecodeError as error:
@@ -133,21 +133,21 @@ async def _check_utf8_in_slices(body: bytes) -> None:
             decoder.decode(body[start : start + size], start + size >= len(body))
             await asyncio.sleep(0)
     except UnicodeDecodeError:
-        check_utf8(body)  # which knows the byte
+        check_utf8(body)  # names the byte
 
 
 def check_flat(body: bytes) -> None:
-    """As `decode` does before it decodes, for those who have another way with what is deep. Raises InvalidRequest."""
+    """The check of `decode`, for callers that treat deep nesting in another way. Raises InvalidRequest."""
     if may_be_deep(body):
         raise _too_deep(None)
 
 
 def may_be_deep(body: bytes) -> bool:
-    """A quick answer for nearly all bodies. False: not deeper than the bound; True: it takes a walk to tell.
+    """A quick check that decides nearly all bodies. False: not deeper than the bound; True: only a full walk can tell.
 
-    Peels off the innermost pairs, a layer a time, brackets within strings and all. These can make a document look
-    flatter than it is, never deeper; leaving them out would cost as much as decoding. What slips through so is still
-    bounded by the decoder, and harmless: payloads are not taken apart.
+    It removes the innermost pairs of brackets, one layer at a time, and counts brackets within strings too. Those can
+    make a document look flatter than it is, never deeper; to skip them would cost as much as decoding. A document that
+    slips through is still bounded by the decoder, and harmless: payloads are not parsed.
     """
     if len(body) <= 2 * MAX_NESTING or body.count(b"[") + body.count(b"{") <= MAX_NESTING:
         return False
@@ -160,7 +160,7 @@ def may_be_deep(body: bytes) -> bool:
 
 
 async def _large_may_be_deep(body: bytes) -> bool:
-    """As `may_be_deep`, in slices."""
+    """Like `may_be_deep`, in slices."""
     size = slices.LARGE_BYTES
     parts: list[bytes] = []
     for start in range(0, len(body), size):
@@ -185,7 +185,7 @@ async def _check_nesting(body: bytes) -> None:
 
 
 def _deep_at(body: bytes) -> int | None:
-    """Where the nesting first exceeds the bound; None when it never does. Sound for well-formed text."""
+    """The position where the nesting first exceeds the bound; None if it never does. Correct for well-formed text."""
     depth = 0
     for token in _TOKENS.finditer(body):
         start, end = token.span()
@@ -211,7 +211,7 @@ def _not_json(reason: str, body: bytes) -> InvalidRequest:
         at = int(at_byte[1])
         reason = reason.removeprefix("JSON is malformed: ").removesuffix(at_byte[0]).strip()
     else:
-        # "Input data was truncated" is also said of an escaped surrogate too near the end to have its other half.
+        # msgspec also says "Input data was truncated" of an escaped surrogate too near the end for its other half.
         surrogate = _LONE_SURROGATE.search(body)
         at = surrogate.start("at") if surrogate else len(body)
         reason = "unpaired surrogate" if surrogate else "it ends too early"
@@ -219,7 +219,7 @@ def _not_json(reason: str, body: bytes) -> InvalidRequest:
 
 
 def _wrong_field(reason: str) -> InvalidRequest:
-    """From msgspec's sentence to one that begins with the field's name."""
+    """Turn msgspec's message into one that begins with the name of the field."""
     parts = _AT_PATH.match(reason)
     what, path = (parts["what"], parts["path"]) if parts else (reason, None)
     field = (path or "").lstrip(".")

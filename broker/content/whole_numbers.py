@@ -1,7 +1,7 @@
-"""Numbers such as 1.0 and 1e3 where an integer belongs: integers to JSON Schema, floats to a decoder.
+"""Numbers such as 1.0 and 1e3 in place of an integer: JSON Schema takes them for integers, a decoder for floats.
 
-Only a body that was refused for one comes here, and is then decoded again with the number spelled as an integer. All
-else stays as it was sent, byte for byte: payloads are not looked into.
+Only a body that was refused for such a number comes here. It is decoded again with the number spelled as an integer.
+Everything else stays as it was sent, byte for byte: payloads are not parsed.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.inspect import IntType, ListType, StructType, Type, UnionType, type_info
 
-#: A number with a fraction or exponent, and no longer than those that are taken.
+#: A number with an optional fraction and exponent, within the accepted length.
 _NUMBER: Final = re.compile(rb"-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,2})?")
 _MAX_DIGITS: Final = 40
-#: Longer lists of integers are refused whatever is in them.
+#: Longer lists of integers are refused in any case.
 _MAX_INTEGERS: Final = 10_000
 
 
 def whole(text: bytes) -> int | None:
-    """The integer that a JSON number is; None when it has a fraction, or more digits than any that is taken."""
+    """The integer value of a JSON number; None if it has a fraction, or more digits than are accepted."""
     if not _NUMBER.fullmatch(text):
         return None
     number = Decimal(text.decode())
@@ -33,7 +33,7 @@ def whole(text: bytes) -> int | None:
 
 
 def spelled_as_integers(body: bytes, wanted: Any) -> bytes:
-    """`body`, meant for a decoder of `wanted`, with its whole numbers as integers. Raises msgspec.DecodeError."""
+    """`body`, for a decoder of `wanted`, with its whole numbers spelled as integers. Raises msgspec.DecodeError."""
     return bytes(_respelled(Raw(body.strip()), type_info(wanted)))
 
 
@@ -74,7 +74,7 @@ _raws: msgspec.json.Decoder[list[Raw]] = msgspec.json.Decoder(list[Raw])
 
 @cache
 def _with_raw_fields(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """As `struct`, each field as it was sent. What is in no field is passed over, as there."""
+    """A struct like `struct` whose fields are raw JSON. Like `struct`, it ignores unknown fields."""
     names = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
     return msgspec.defstruct(struct.__name__, [(name, Raw | UnsetType, UNSET) for name in names], rename=names)
 

@@ -1,4 +1,4 @@
-"""The Kafka port: the wire protocol of Kafka clients, as another face of the same topics.
+"""The Kafka port: serves the same topics by Kafka's wire protocol.
 
 Source: docs/guides/kafka.md.
 """

@@ -1,6 +1,6 @@
-"""The kinds of requests and their versions: what is advertised, what is served, from where on they are flexible.
+"""The kinds of requests and their versions: which are advertised, which are served, and which are flexible.
 
-A kind that nobody handles is not advertised. Flexible: header and body carry tagged fields (KIP-482).
+A kind without a handler is not advertised. Flexible: header and body carry tagged fields (KIP-482).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ApiKey(enum.IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
 
 
-#: A version that none reaches.
+#: Higher than any version.
 NEVER: Final = 1 << 15
 
 
@@ -65,8 +65,8 @@ class Api(NamedTuple):
     flexible_since: int
 
 
-#: Produce is shown, and handled, from 0 on: librdkafka before 2.6 would else fall back to old formats or send batches
-#: uncompressed. Its real versions 0 to 2 are answered UNSUPPORTED_VERSION by the call.
+#: Produce is advertised, and handled, from 0 on: librdkafka before 2.6 would otherwise fall back to old formats or send
+#: batches uncompressed. The call answers versions 0 to 2 with UNSUPPORTED_VERSION.
 APIS: Final[dict[int, Api]] = {
     api.key: api
     for api in (
@@ -98,7 +98,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.DELETE_GROUPS, 0, 2, 2),
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1),
         Api(ApiKey.OFFSET_DELETE, 0, 0, NEVER),
-        # kafka-python 3.0 looks for what only version 1 answers.
+        # kafka-python 3.0 needs fields that only version 1 has.
         Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0),
         Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),

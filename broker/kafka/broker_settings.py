@@ -1,4 +1,4 @@
-"""What tools look for among the settings of a broker. They are set by variables, at the start."""
+"""The settings of a broker that Kafka's tools look for. Environment variables set them, at the start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BrokerSetting(NamedTuple):
 
 
 def broker_settings(broker: Node, host: str, port: int) -> list[BrokerSetting]:
-    """By name; `host` and `port` are where clients are told to come."""
+    """The settings, by name; `host` and `port` are the address that clients are told to connect to."""
     ours = broker.settings
     protocol = f"{'SASL_' * (broker.gate is not None)}{'SSL' if ours.tls_cert else 'PLAINTEXT'}"
     return [

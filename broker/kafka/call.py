@@ -1,9 +1,9 @@
-"""What a request is to those who handle it, and how they answer.
+"""A request as its handler sees it, and the forms of its answer.
 
-A handler gets the call and the raw body of its request, behind the header. Requests of a connection are started one
-after the other, in the order in which they came: the next one when the handler of the one before has returned. What it
-returned may be on its way still, a `Later`: so a produce request that waits for its commit holds up nobody, while
-answers go out in order all the same.
+A handler gets the call and the raw body of its request, without the header. The requests of a connection are started
+one after another, in the order in which they came: each one when the handler of the previous one has returned. A
+handler may return a `Later`, an answer that comes later: so a produce request that waits for its commit holds up no
+other request, and answers are still sent in order.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ Body: TypeAlias = Buffer | Sequence[Buffer]
 
 
 class Later(NamedTuple):
-    """An answer on its way. What is awaited gives the body, or None."""
+    """An answer that comes later: awaiting it returns the body, or None."""
 
     body: Awaitable[Body | None]
 
 
-#: None: this request gets no answer at all (a produce request with acks=0).
+#: None: the request gets no answer (a produce request with acks=0).
 Answer: TypeAlias = Body | Later | None
 
 
 class Peer:
-    """One connection as its calls see it.
+    """One connection, as its calls see it.
 
-    `access`: what it may do; None until it has said who it is. `local` is the address that it has reached: host, port.
+    `access`: its permissions; None until it has authenticated. `local`: the host and port that it connected to.
     """
 
     __slots__ = ("access", "address", "local", "mechanism", "raw_tokens", "rejected", "software", "when_gone")
 
     def __init__(self, access: Access | None, local: tuple[str, int], address: str) -> None:
-        #: What is to be done when it ends, by what for.
+        #: Callbacks for the end of the connection, by their purpose.
         self.when_gone: dict[object, Callable[[], None]] = {}
         self.access = access
         self.local = local
         self.address = address
-        #: Name and version of the client, as it says; "": it has not.
+        #: The client's own statement of its name and version; "": none.
         self.software = ""
-        #: What it has agreed to say it by.
+        #: The agreed SASL mechanism.
         self.mechanism: str | None = None
         #: SaslHandshake v0: the next frame is a token without any header.
         self.raw_tokens = False
-        #: It has said who it is, and is not: the connection ends with that answer.
+        #: Authentication failed: the connection ends after that answer.
         self.rejected = False
 
 
@@ -72,34 +72,34 @@ class Call:
         self.client_id = client_id
         self.connection = connection
         self.broker = broker
-        #: Error codes within the answer, for the metrics: handlers of raw bodies add theirs.
+        #: The error codes in the answer, for the metrics; handlers of raw bodies add theirs.
         self.errors: list[int] = []
-        #: Its place among the requests of its key that are under way: ended when it is done, or waits for something.
+        #: Counts it among the requests of its key that are under way; ends when it is done, or waits for something.
         self.flight: Flight = UNCOUNTED
-        #: The memory that its answer holds until the transport has taken it.
+        #: The memory that its answer holds until it is written to the transport.
         self.room: Hold | None = None
 
     def release(self) -> None:
-        """Its answer is not there any more."""
+        """Release the memory of the answer."""
         if self.room is not None:
             self.room.release()
             self.room = None
 
     @property
     def access(self) -> Access:
-        """What the connection may do; there when any call but those of SASL is made."""
+        """The permissions of the connection; every call except those of SASL has them."""
         access = self.connection.access
         assert access is not None
         return access
 
 
 def located(call: Call, scopes: Scopes, name: str, partition: int) -> tuple[str, Topic]:
-    """The partition's address in the engine, and what is there. Raises Forbidden, TopicNotFound."""
+    """The partition's address in the engine, and the partition. Raises Forbidden, TopicNotFound."""
     access = call.connection.access
     assert access is not None
-    if access.owner is not None:  # else nothing is refused
+    if access.owner is not None:  # otherwise nothing is refused
         access.require(scopes, (name,))
-    if partition >= 0 and "/" not in name:  # which is in addresses only
+    if partition >= 0 and "/" not in name:  # only addresses have a "/"
         partition_name = address(name, partition)
         topic = call.broker.engine.catalog.topics.get(partition_name)
         if topic is not None and not topic.provisional:
@@ -108,7 +108,7 @@ def located(call: Call, scopes: Scopes, name: str, partition: int) -> tuple[str,
 
 
 def log_start_offset(topic: Topic) -> int:
-    """The offset of the first record there is, or would be."""
+    """The offset of the first record; in an empty log, of the next one."""
     return topic.log.earliest_seq - 1
 
 
@@ -125,10 +125,10 @@ def decoded(
     large: Callable[[R], bool] | None = None,
     room: Callable[[R, int], int] | None = None,
 ) -> Handler:
-    """A handler of raw bodies from one of messages. It raises Malformed on bytes that are no such request.
+    """Make a handler of raw bodies from a handler of messages. It raises Malformed for an invalid body.
 
-    Answers that are `large` are written on a thread, so that the loop goes on meanwhile. `room`: by how many bytes an
-    answer in that version is made longer than it is.
+    `large` answers are encoded on a thread, so that the loop goes on meanwhile. `room`: the bytes by which an answer in
+    that version is padded.
     """
 
     async def handler(call: Call, body: memoryview) -> Answer:

@@ -1,4 +1,4 @@
-"""Changing topics as their settings stand at that moment."""
+"""Changes a topic's settings, from those it has at that moment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check(engine: Engine, name: str, config: TopicConfig) -> None:
-    """Raises as the engine would, were the topic made or changed to be so."""
+    """Raises the error that the engine would raise for creating the topic, or changing it, with this config."""
     topic = engine.catalog.topics.get(name)
     if topic is not None and topic.config.type is not config.type:
         raise TopicIncompatible(f"{name} is a {topic.config.type}; its type cannot be changed.", field="type")
@@ -23,8 +23,8 @@ def check(engine: Engine, name: str, config: TopicConfig) -> None:
 
 
 async def change(engine: Engine, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> None:
-    """Give a topic other settings; durable on return. Raises as `changed`, TopicNotFound, and as the engine does.
+    """Change a topic's settings; durable on return. Raises TopicNotFound, and the errors of `changed` and the engine.
 
-    No other change comes between looking and writing, and a topic that is being deleted is not made again.
+    No other change comes between the read and the write, and a topic that is being deleted is not created again.
     """
     await engine.change_topic(name, changed)

@@ -1,4 +1,4 @@
-"""What clients are told of the cluster: it is this broker, where they have reached it."""
+"""The cluster as clients see it: this broker alone, at the address that they connected to."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 BROKER_ID: Final = 1
 #: Leadership never moves.
 LEADER_EPOCH: Final = 0
-#: Of topics listed at a time: so many names are held, whatever there is.
+#: Topics listed at a time: a listing holds at most this many names in memory.
 PAGE: Final = 500
 
-#: The id that stands where a topic is not named by its id.
+#: The id of a topic that is not named by id.
 NO_UUID: Final = bytes(16)
 
-#: What all topic ids begin with; the rest is the number of the topic.
+#: The start of all topic ids; the rest is the number of the topic.
 _UUIDS: Final = b"topics\x00\x01"
 
-#: Bits of Kafka's operations, by what a key needs for them here.
+#: Bits of Kafka's operations, by the scopes that a key needs for them here.
 _TOPIC_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
     (READ, (3, 8, 10)),  # read, describe, describe configs
     (WRITE, (4, 5)),  # write; create, by naming it
@@ -40,7 +40,7 @@ _CLUSTER_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
     (WRITE, (12,)),  # idempotent write
     (ADMIN, (5, 7, 9, 11)),  # create, alter, cluster action, alter configs
 )
-#: The topics of the group are looked at besides.
+#: The key must also be for the topics of the group.
 _GROUP_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
     (READ, (3, 8, 10)),  # read, describe, describe configs
     (ADMIN, (11,)),  # alter configs
@@ -49,7 +49,7 @@ _GROUP_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
 
 
 def address(call: Call) -> tuple[str, int]:
-    """Host and port for the client to go to: as set, else the address by which it has come."""
+    """Host and port for the client to connect to: the advertised one if set, else the one it connected to."""
     advertised = call.broker.settings.kafka_advertised
     if advertised is not None:
         return advertised.host, advertised.port
@@ -67,12 +67,12 @@ def may(access: Access, scopes: Scopes, *names: str) -> bool:
 
 
 def topic_operations(access: Access, name: str) -> int:
-    """What it may do with a topic, as Kafka's bit field."""
+    """The operations that the caller may do with a topic, as Kafka's bit field."""
     return _bits(access, _TOPIC_OPERATIONS, name)
 
 
 def cluster_operations(access: Access) -> int:
-    """And with the cluster."""
+    """The operations that the caller may do with the cluster, as Kafka's bit field."""
     return _bits(access, _CLUSTER_OPERATIONS)
 
 
@@ -88,7 +88,7 @@ def named_operations(bits: int) -> list[str]:
 
 
 def group_operations(access: Access) -> int:
-    """And with a group that is for it."""
+    """The operations that the caller may do with a group that its key is for, as Kafka's bit field."""
     return _bits(access, _GROUP_OPERATIONS)
 
 
@@ -97,7 +97,7 @@ def _bits(access: Access, operations: tuple[tuple[Scopes, tuple[int, ...]], ...]
 
 
 def pages(engine: Engine, access: Access) -> Iterator[list[Topic]]:
-    """All topics that are for this key, by name, a page at a time: between two of them topics may come and go."""
+    """All topics that this key is for, by name, in pages. Between two pages, topics may be created and deleted."""
     for prefix in access.prefixes or ("",):
         after = ""
         while page := list(islice(engine.catalog.named(prefix, after), PAGE)):
@@ -106,20 +106,20 @@ def pages(engine: Engine, access: Access) -> Iterator[list[Topic]]:
 
 
 def topic(call: Call, name: str) -> Topic:
-    """The topic of that name, not a partition's address. Raises TopicNotFound."""
+    """The topic of that name, which is not a partition's address. Raises TopicNotFound."""
     if not is_topic_name(name):
         raise TopicNotFound(name)
     return call.broker.engine.topic(name)
 
 
 def with_uuid(engine: Engine, uuid: bytes) -> Topic | None:
-    """The topic with that id, not a partition; None: there is none."""
+    """The topic (not a partition) with that id; None if there is none."""
     found = engine.catalog.by_id.get(int.from_bytes(uuid[8:], "big")) if uuid.startswith(_UUIDS) else None
     return found if found is not None and not found.provisional and is_topic_name(found.name) else None
 
 
 def known_by_id(call: Call, uuid: bytes) -> Topic | None:
-    """The same, if the key may know of it: what it may not know of by its name it may not by its id."""
+    """Like `with_uuid`, but None also for a topic that the key may not know by its name."""
     found = with_uuid(call.broker.engine, uuid)
     if found is None or not any(may(call.access, scopes, found.name) for scopes in (READ, WRITE, ADMIN, DELETE)):
         return None
@@ -127,5 +127,5 @@ def known_by_id(call: Call, uuid: bytes) -> Topic | None:
 
 
 def uuid_of(topic: Topic) -> bytes:
-    """A topic's id of 16 bytes: never that of another, also not of a later one of its name."""
+    """A topic's id of 16 bytes. No other topic ever has it, not even a later one of the same name."""
     return _UUIDS + topic.topic_id.to_bytes(8, "big")

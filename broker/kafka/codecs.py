@@ -1,8 +1,8 @@
-"""By which codec the consumers of a partition get their batches.
+"""The codec in which the consumers of a partition get their batches.
 
-A topic whose compression.type names a codec: by that. With `producer`, the default: by the codec in which a producer
-has sent to the partition last, which is kept with the log, over restarts. Batches that come uncompressed change
-nothing: clients send small ones so whatever they are set to.
+If the topic's compression.type names a codec, that one. With `producer`, the default: the codec in which a producer
+last sent to the partition; it is stored with the log and survives restarts. Uncompressed batches do not change it:
+clients send small batches uncompressed, whatever their settings.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("broker.kafka")
 
-#: Producers of one partition that differ change what is kept no more often than this.
+#: If producers of one partition use different codecs, the stored codec changes at most this often.
 CHANGES_APART_S: Final = 60.0
-#: Partitions whose last change is remembered; beyond that those are forgotten that may change again.
+#: Partitions whose last change is remembered; beyond this number, those that may change again are forgotten.
 _MAX_CHANGES: Final = 10_000
-#: Fetch has known zstd since this version (KIP-110). Older clients get what every language has in its own library.
+#: Fetch supports zstd since this version (KIP-110). Older clients get a codec that every language's library has.
 ZSTD_SINCE: Final = 10
 _FIXED: Final = {
     CompressionType.UNCOMPRESSED: Codec.NONE,
@@ -41,7 +41,7 @@ _FIXED: Final = {
 
 
 class Codecs:
-    """Of the partitions of an engine. Belongs to the loop."""
+    """The codecs of an engine's partitions. Belongs to the loop."""
 
     def __init__(self, engine: Engine, now_s: Callable[[], float] = monotonic) -> None:
         self._engine = engine
@@ -50,12 +50,12 @@ class Codecs:
         self._writing: dict[int, asyncio.Task[None]] = {}
 
     def of(self, topic: Topic) -> Codec:
-        """For those who fetch from it."""
+        """The codec for consumers that fetch from the partition."""
         fixed = _FIXED.get(topic.config.compression_type)
         return self._of_producers(topic) if fixed is None else fixed
 
     def sent(self, topic: Topic, codec: int) -> None:
-        """A producer has sent a batch in that codec."""
+        """Note that a producer has sent a batch in that codec."""
         if codec == Codec.NONE or codec == self._of_producers(topic):
             return
         number, now = topic.topic_id, self._now_s()
@@ -69,7 +69,7 @@ class Codecs:
         writing.add_done_callback(lambda _: self._writing.pop(number, None))
 
     async def wait_written(self) -> None:
-        """Wait until all that was noticed so far is written, or given up."""
+        """Wait until every change noted so far is written or abandoned."""
         while self._writing:
             await asyncio.wait([*self._writing.values()])
 
@@ -82,5 +82,5 @@ class Codecs:
         try:
             await self._engine.states.put_of_log(topic, CODEC, PRODUCER, codec.name.lower().encode())
         except StorageError as error:
-            # The records are stored; consumers get them as they did before.
+            # The records are stored; consumers get them in the previous codec.
             _log.info("kafka_codec_not_saved", topic=topic.name, codec=codec.name.lower(), reason=str(error))

@@ -1,7 +1,7 @@
-"""Stored records as Kafka clients get them, by columns: `mapping.to_kafka` for many records at once. Pure.
+"""Maps many stored records to Kafka's form at once, by columns: a fast `mapping.to_kafka`. Pure.
 
-Records that lie together were mostly written by the same API, and are alike in shape, which is told from all of their
-openings and endings, with next to no Python a record. Records of no one shape are mapped one by one.
+Neighbouring records were mostly written by the same API and have the same shape. The first and last bytes of all of
+them show that, with next to no Python per record. Records without a common shape are mapped one by one.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from storage.format import DATA, OPENING
 from storage.records import FrameRecords, StoredRecord, parts_of
 
 _PACK_LEN: Final = Struct(">I").pack
-#: What a body ends with whose last key is a create time between 2001 and 2286.
+#: The end of a body whose last key is a create time between 2001 and 2286.
 _STAMPED: Final = re.compile(rb',"ct":(\d{13})}')
 _STAMP_BYTES: Final = len(b',"ct":1700000000000}')
 _BINARY_STAMP_BYTES: Final = len(BINARY_CT) + 8
 
 
 class _Part(NamedTuple):
-    """Values and times of records, and what tells where records by other doors got their headers."""
+    """Values and times of records, and the fields from which records of other APIs get their headers."""
 
     values: Sequence[bytes | None]
     stamps: Sequence[int]
 
 
 def columns_of(records: Sequence[StoredRecord]) -> tuple[Sequence[int], Columns]:
-    """The seqs of these records, at least one, and what clients get. Raises msgspec.DecodeError for what is no body."""
+    """The seqs of these records (at least one) and the columns that clients get. Raises msgspec.DecodeError."""
     parts = parts_of(records)
     if len(parts) == 1:
         return _part(parts[0])
@@ -88,7 +88,7 @@ def _one_by_one(records: Sequence[StoredRecord]) -> Columns:
 
 
 def _from_kafka(bodies: Sequence[bytes]) -> _Part | None:
-    """Values and create times without headers: all raw bytes, or all JSON; None: they are not all like that."""
+    """Values and create times of records without headers, all raw bytes or all JSON; None if not all are like that."""
     if bodies[0].startswith(TWO_KEYS):
         around = len(TWO_KEYS) + 4
         if not _lengths_fit(bodies, TWO_KEYS, _BINARY_STAMP_BYTES):
@@ -115,7 +115,7 @@ def _from_kafka(bodies: Sequence[bytes]) -> _Part | None:
 
 
 def _of_other_api(bodies: Sequence[bytes], stamps: Sequence[int]) -> _Part | None:
-    """Data alone: all raw bytes, or all JSON; None: they are not all like that."""
+    """The data of records that have only data, all raw bytes or all JSON; None if not all are like that."""
     if bodies[0].startswith(OPENING):
         around = len(OPENING) + 4
         return (
@@ -128,7 +128,7 @@ def _of_other_api(bodies: Sequence[bytes], stamps: Sequence[int]) -> _Part | Non
 
 
 def _lengths_fit(bodies: Sequence[bytes], opening: bytes, behind: int) -> bool:
-    """Whether each of these maps begins so, with the length of all that follows but so many bytes behind it."""
+    """Whether each map starts with `opening`, then the length of the rest without its last `behind` bytes."""
     around = len(opening) + 4
     shapes = {*zip(map(len, bodies), map(itemgetter(slice(around)), bodies), strict=True)}
     return all(

@@ -1,4 +1,4 @@
-"""Topics of cleanup.policy=compact: every record needs a key, since compaction goes by it. Pure."""
+"""Topics with cleanup.policy=compact: every record needs a key, because compaction works by key. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from storage import CleanupPolicy, TopicConfig
 
-#: The policies of such topics.
+#: The policies that compact.
 COMPACTED: Final = (CleanupPolicy.COMPACT, CleanupPolicy.BOTH)
 
 
@@ -16,5 +16,5 @@ def is_compacted(config: TopicConfig) -> bool:
 
 
 def key_missing(topic: str, partition: int) -> str:
-    """What is wrong with one, in Kafka's words."""
+    """The error message for a record without a key, in Kafka's words."""
     return f"Compacted topic cannot accept message without key in topic partition {topic}-{partition}."

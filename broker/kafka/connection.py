@@ -1,10 +1,10 @@
-"""One connection of a Kafka client: frames in, calls started in order, answers out in order.
+"""One connection of a Kafka client: receives frames, starts calls in order, and sends answers in order.
 
-What it may hold is bounded: requests that wait or whose answer is on its way by their bytes (then nothing more is
-read), answers by what the transport takes (then nothing more is started) and by the budget of all answers (see
-`broker.memory`; a fetch holds its room from before it reads until it is written). While all connections of its key have
-as many requests under way as they may have, nothing more is read or started either. A client that does not take its
-answers, or does not send what it has begun, is cut off by the sweeper (see `broker.net.slow`).
+Its memory is bounded. Requests that wait, or whose answer comes later, are bounded by their bytes: beyond that, the
+connection reads nothing more. Answers are bounded by the transport's buffer (beyond that, no call is started) and by
+the budget of all answers (see `broker.memory`; a fetch holds its memory from before it reads until it is written).
+While the connections of its key have as many requests under way as they may have, it reads and starts nothing either.
+The sweeper cuts off a client that does not read its answers or does not finish a frame (see `broker.net.slow`).
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("broker.kafka")
 
-#: What a request counts with beside its bytes, so that many small ones are bounded, too.
+#: What each request counts in addition to its bytes, so that many small ones are bounded, too.
 _REQUEST_BYTES: Final = 512
-#: Answers that the transport may hold before no other is begun.
+#: Bytes of answers that the transport may buffer; beyond that, no other call is started.
 _HIGH_WATER_BYTES: Final = 128 * 1024
-#: What one that has not said who it is may send at once, as in Kafka (sasl.server.max.receive.size).
+#: The longest frame of an unauthenticated client, as in Kafka (sasl.server.max.receive.size).
 _STRANGER_BYTES: Final = 512 * 1024
-#: Other kinds than Produce: lists of names, members, settings.
+#: The longest frame of kinds other than Produce: lists of names, members, settings.
 _PLAIN_BYTES: Final = 16 << 20
-#: Calls whose answers may be large: none is begun while all answers together hold more than they may.
+#: Calls whose answers may be large: none is started while all answers exceed their memory budget.
 _LARGE: Final = frozenset(
     {ApiKey.METADATA, ApiKey.DESCRIBE_CONFIGS, ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH}
 )
-#: Requests of a connection that are begun without letting others run.
+#: Requests of a connection that are started before other tasks run.
 _STRIDE: Final = 16
-#: Calls that wait for something to happen: given up when their client has gone.
+#: Calls that wait for an event: cancelled when their client has gone.
 _WAITING: Final = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.SHARE_FETCH})
-#: Calls that one may make who has not said who it is.
+#: Calls that an unauthenticated client may make.
 _OPEN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-#: Calls that do not count as requests of their key, as over HTTP: those that settle something or keep a session.
+#: Calls that, as over HTTP, do not count as requests of their key: acks and the like, and those that keep a session.
 _UNCOUNTED: Final = _OPEN | {
     ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.SHARE_ACKNOWLEDGE
 }  # fmt: skip
 
 
-#: Bytes of a whole answer, None: there is none to this request.
+#: The bytes of a whole answer; None: the request gets none.
 Whole: TypeAlias = Body | None
 
 
@@ -71,9 +71,9 @@ class _Slot:
 
 
 class Outbox:
-    """Holds back what is ready before its turn.
+    """Sends answers in the order of their requests: it holds back an answer that is ready too early.
 
-    `send` gets one body after the other, `failed` what an answer on its way has ended in instead.
+    `failed` gets the error of an answer that failed.
     """
 
     __slots__ = ("_closed", "_failed", "_slots", "_tasks")
@@ -85,11 +85,11 @@ class Outbox:
         self._closed = False
 
     def __len__(self) -> int:
-        """How many are on their way."""
+        """The number of answers that are not sent yet."""
         return len(self._slots)
 
     def add(self, body: Whole, finish: Callable[[Whole], None]) -> None:
-        """An answer that is ready: `finish` is called with it when its turn has come, maybe at once."""
+        """Add an answer that is ready: `finish` is called with it at its turn, maybe at once."""
         if not self._slots:
             finish(body)
             return
@@ -98,7 +98,7 @@ class Outbox:
         self._slots.append(slot)
 
     def expect(self, coming: asyncio.Future[Whole], finish: Callable[[Whole], None]) -> None:
-        """One that is on its way."""
+        """Add an answer that comes later."""
         slot = _Slot(finish)
         self._slots.append(slot)
         self._tasks.add(coming)
@@ -118,7 +118,7 @@ class Outbox:
         coming.add_done_callback(arrived)
 
     def close(self) -> None:
-        """Nobody wants them any more. Those on their way are let go on: what they wait for is handed in already."""
+        """Drop the answers. Those that come later go on: their writes are already submitted."""
         self._slots.clear()
         self._closed = True
 
@@ -129,7 +129,7 @@ class Outbox:
 
 
 class _Started(NamedTuple):
-    """A request whose answer is not sent yet."""
+    """A started request whose answer is not sent yet."""
 
     header: Header
     call: Call
@@ -138,7 +138,7 @@ class _Started(NamedTuple):
 
 
 class Connection(Arriving, asyncio.Protocol):
-    """See above. All of it runs on the loop."""
+    """See the module's docstring. Everything in it runs on the loop."""
 
     def __init__(self, port: Port) -> None:
         self._port = port
@@ -153,13 +153,13 @@ class Connection(Arriving, asyncio.Protocol):
         self._resumed = 0
         self._served = 0
         self._reading = True
-        #: Its key has as many requests under way as it may have: this one waits for its turn, and reads nothing.
+        #: The key has as many requests under way as it may have: this connection waits for its turn and reads nothing.
         self._held_back = False
         self._outbox = Outbox(self._failed)
         self._under_way: int | None = None
         self._closing = False
         self._when_gone: dict[object, Callable[[], None]] = {}
-        #: What its requests hold.
+        #: The memory that its requests hold.
         self._body: Hold | None = None
 
     # -- what the transport tells --------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Connection(Arriving, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         local: Any = self.transport.get_extra_info("sockname")
-        if local is None or not self._port.enter(self):  # it has gone already, or is one too many
+        if local is None or not self._port.enter(self):  # the client has gone, or it is one too many
             self._closing = True
             self.transport.abort()
             return
@@ -178,7 +178,7 @@ class Connection(Arriving, asyncio.Protocol):
         self._task = self._loop.create_task(self._serve())
 
     def data_received(self, data: bytes) -> None:
-        if self._held_bytes or self._frames.buffered:  # of a request under way, or behind it
+        if self._held_bytes or self._frames.buffered:  # the data belongs to a request under way, or follows one
             self.begin(data)
         else:
             self.begin_in_order(data, NEXT_COST if self._served else FIRST_COST)
@@ -205,7 +205,7 @@ class Connection(Arriving, asyncio.Protocol):
             self._count_requests()
 
     def _count_requests(self) -> None:
-        """What has come and is not answered is counted with the bodies of all; what is one too many ends here."""
+        """Count the memory of unanswered requests with all bodies; close the connection if it is too much."""
         size, bodies = self._held_bytes + self._frames.buffered, self._port.broker.memory.bodies
         if self._body is None:
             self._body = bodies.hold(self, 0)
@@ -248,7 +248,7 @@ class Connection(Arriving, asyncio.Protocol):
         if not self._room.is_set():
             return Look(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
         if self.early:
-            return None  # it is not the client who is slow
+            return None  # it is not the client that is slow
         if self._peer.access is None:
             return Look(Phase.HEAD, None, 0)
         if not self._reading or self._held_bytes:
@@ -260,14 +260,14 @@ class Connection(Arriving, asyncio.Protocol):
         return Look(Phase.IDLE, self._served, 0)
 
     def too_slow(self, phase: Phase) -> None:
-        """As `look` has found it."""
+        """Cut off the client that `look` found too slow."""
         if phase is Phase.IDLE:
             self.transport.close()
         else:
             self.transport.abort()
 
     def shut_down(self) -> None:
-        """No further request is begun; those under way are answered, then the connection closes."""
+        """Start no further request; answer those under way, then close the connection."""
         self._closing = True
         self._waiting.clear()
         self._arrived.set()
@@ -285,7 +285,7 @@ class Connection(Arriving, asyncio.Protocol):
         while not self._closing:
             begun += 1
             if not begun % _STRIDE:
-                await asyncio.sleep(0)  # many calls never wait for anything
+                await asyncio.sleep(0)  # because many calls never wait for anything
             if not self._waiting:
                 self._arrived.clear()
                 await self._arrived.wait()
@@ -340,14 +340,14 @@ class Connection(Arriving, asyncio.Protocol):
         if isinstance(answer, Later):
             coming = asyncio.ensure_future(answer.body)
             if call.flight is not UNCOUNTED:
-                # Not with its turn to be sent: what it stands behind may wait for long.
+                # Not when it is sent: the answers before it may wait for long.
                 coming.add_done_callback(lambda _: call.flight.end())
             self._outbox.expect(coming, partial(self._finish, started))
         else:
             self._outbox.add(answer, partial(self._finish, started))
 
     async def _acquire(self, access: Access) -> Flight:
-        """What its key is full of has to end first."""
+        """Wait until the key may have another request under way."""
         self._held_back = True
         self._watch_held()
         try:
@@ -357,18 +357,18 @@ class Connection(Arriving, asyncio.Protocol):
             self._watch_held()
 
     def _give_up(self) -> None:
-        """Who waits for its turn has begun nothing, and need not any more."""
+        """Cancel the request that waits for its turn: it has done nothing yet."""
         if self._held_back:
             self._task.cancel()
 
     def _finish(self, started: _Started, body: Whole) -> None:
-        """Its turn has come."""
+        """Send the answer: its turn has come."""
         self._served += 1
         self._held_bytes -= started.bytes
         if self._body is not None:
             self._count_requests()
         self._port.metrics.observe(started.header.api_key, self._loop.time() - started.at, started.call.errors)
-        # Its client may have gone while this was answered, which is no defect.
+        # The client may have gone before its answer was ready, which is no defect.
         if body is not None and not self.transport.is_closing():
             self.transport.writelines(framed(started.header, body))
         if started.call.room is not None:
@@ -380,7 +380,7 @@ class Connection(Arriving, asyncio.Protocol):
             self._watch_held()
 
     def _send_token(self, token: bytes | None, size: int) -> None:
-        """Answer a frame without a header; None: it has said nothing that would do."""
+        """Answer a frame without a header; `token` None: its credentials were rejected."""
         self._held_bytes -= size
         if token is None:
             self._refuse("unauthenticated", "a wrong token")
@@ -398,7 +398,7 @@ class Connection(Arriving, asyncio.Protocol):
         return largest if api_key == ApiKey.PRODUCE else min(largest, _PLAIN_BYTES)
 
     def _watch_held(self) -> None:
-        """Read on, or not."""
+        """Pause or resume reading."""
         reading = self._held_bytes <= self._port.max_request_bytes and not self._held_back and not self.early
         if reading is self._reading or self.transport.is_closing():
             return
@@ -417,7 +417,7 @@ class Connection(Arriving, asyncio.Protocol):
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _refuse(self, why: str, reason: str) -> None:
-        """Close it, since there is no answer to such a thing."""
+        """Close the connection, because the protocol has no answer for this."""
         self._closing = True
         self._port.metrics.refused(why)
         if self._port.may_log(why):
@@ -425,7 +425,7 @@ class Connection(Arriving, asyncio.Protocol):
         self.transport.close()
 
     def _failed(self, error: BaseException) -> None:
-        """A call has raised, which it should not: the client is told by the end of the connection, and asks again."""
+        """A call raised, which it should not. Close the connection: the client notices that and repeats the request."""
         self._closing = True
         _log.error("kafka_request_failed", exc_info=error)
         self.transport.close()

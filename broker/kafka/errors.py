@@ -1,6 +1,6 @@
-"""Kafka's error codes, and which of them an error of the engine is.
+"""Kafka's error codes, and the code for each error of the engine.
 
-The numbers are Kafka's own. A client retries what `code_of` makes of an error that passes by itself, and only that:
+The numbers are Kafka's own. For an error that passes by itself, and only for such, `code_of` returns a retriable code:
 
     full disk, failed shard, unreadable segment   KAFKA_STORAGE_ERROR             retriable
     log that cannot keep up, pressure             NOT_ENOUGH_REPLICAS             retriable, nothing was stored
@@ -162,7 +162,7 @@ class ErrorCode(enum.IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
-#: By class, the first that fits: what stands below a class stands above it here.
+#: By class; the first that fits counts, so subclasses come before their bases.
 _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (Unauthorized, ErrorCode.SASL_AUTHENTICATION_FAILED),
     (Forbidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
@@ -193,10 +193,10 @@ def code_of(
     forbidden: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     unavailable: ErrorCode | None = None,
 ) -> ErrorCode:
-    """What an error is to a client; `forbidden`: what it is called where the key is not for it, `unavailable`: where
-    the broker cannot do it now, whyever (None: as the table says).
+    """The code of an error. `forbidden`: the code if the key does not allow it. `unavailable`: the code if the broker
+    cannot do it at present, for any reason (None: the code in the table).
 
-    One that is no refusal is a defect of the broker: it is logged, and the client gets UNKNOWN_SERVER_ERROR.
+    An error that is no refusal is a defect of the broker: it is logged, and the client gets UNKNOWN_SERVER_ERROR.
     """
     if isinstance(error, Forbidden):
         return forbidden
@@ -210,5 +210,5 @@ def code_of(
 
 
 def sentence_of(error: Exception) -> str | None:
-    """What may be said of it to a client: nothing of what the broker did not mean to raise."""
+    """The message of an error for a client; None if the broker did not raise it on purpose."""
     return error.message if isinstance(error, errors.StorageError) and error.code != "internal" else None

@@ -1,8 +1,8 @@
-"""What a fetch gets of one partition: batches of what is there, and empty ones over what is not.
+"""The batches that a fetch gets from one partition: batches of records, and empty batches over missing offsets.
 
-A range of offsets without records (deleted on purpose, lost within the log, never given out) is an empty batch, so that
-a client steps over it and reaches the high watermark. Within a batch offsets may have gaps, as those have that Kafka's
-compaction leaves. OFFSET_OUT_OF_RANGE is for what was evicted, and for what is not there yet.
+A range of offsets without records (deleted on purpose, lost within the log, never assigned) is an empty batch, so that
+a client steps over it and reaches the high watermark. Offsets within a batch may have gaps, like those that Kafka's
+compaction leaves. OFFSET_OUT_OF_RANGE is for evicted offsets, and for offsets beyond the head.
 
 Source: docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from storage import Engine
     from storage.state import Topic
 
-#: Records of one answer for one partition.
+#: The most records of one answer for one partition.
 MAX_RECORDS: Final = 20_000
-#: Offsets that one batch can stand for.
+#: The most offsets that one batch can cover.
 _MAX_RANGE: Final = 1 << 30
 
 
-#: Records that are looked at to find the first of a time, so many at once.
+#: The most records that are read to find the first one of a time.
 MAX_LOOKED_AT: Final = 1_000_000
 _LOOK_AT_ONCE: Final = 2048
 _LOOK_AT_BYTES: Final = 1 << 20
@@ -43,14 +43,14 @@ class OffsetOutOfRange(Exception):
 
 
 class Read(NamedTuple):
-    """Batches for the offsets from the one asked for up to, but not including, `next_offset`."""
+    """Batches for the offsets from the requested one up to, but not including, `next_offset`."""
 
     batches: list[Buffer]
     next_offset: int
 
 
 def stale_epoch(leader_epoch: int) -> ErrorCode | None:
-    """What is wrong with an epoch that a client believes to be the present one; -1: it believes nothing."""
+    """The error for a client's leader epoch, if it is not the current one; -1 means that the client gives none."""
     if leader_epoch < 0 or leader_epoch == LEADER_EPOCH:
         return None
     return ErrorCode.FENCED_LEADER_EPOCH if leader_epoch < LEADER_EPOCH else ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -66,9 +66,9 @@ def check_offset(topic: Topic, offset: int) -> None:
 async def read_from(
     engine: Engine, partition_name: str, topic: Topic, offset: int, max_bytes: int, *, least: int = 1
 ) -> Read:
-    """What there is from an offset on, in `max_bytes` at most; but the first `least` records whatever their size.
+    """The records from an offset on, at most `max_bytes`, but at least the first `least` records of any size.
 
-    Raises OffsetOutOfRange, and as the engine does: RecordCorrupt only where the record is the first.
+    Raises OffsetOutOfRange, and the engine's errors; RecordCorrupt only if the damaged record is the first.
     """
     check_offset(topic, offset)
     query = ReadQuery(from_seq=offset, limit=MAX_RECORDS, max_bytes=max(1, max_bytes))
@@ -78,7 +78,7 @@ async def read_from(
         damaged = error.detail.get("seq", 0)
         if damaged <= offset + 1:
             raise
-        # What lies in front of the damage is good.
+        # The records before the damaged one are good.
         query = ReadQuery(from_seq=offset, limit=MAX_RECORDS, max_bytes=max(1, max_bytes), to_seq=damaged - 1)
         found = await engine.read(partition_name, query)
     if found.tombstone is not None:
@@ -87,7 +87,7 @@ async def read_from(
 
 
 def _within(records: Sequence[StoredRecord], offset: int, next_offset: int, max_bytes: int, least: int) -> Read:
-    """As many of them as fit. The engine counts what is stored, and a batch may be larger: there is more around it."""
+    """As many records as fit. The engine counts stored bytes; a batch may be larger, because it adds its framing."""
     while True:
         batches = batches_of(records, offset, next_offset)
         size = sum(map(len, batches))
@@ -98,11 +98,11 @@ def _within(records: Sequence[StoredRecord], offset: int, next_offset: int, max_
 
 
 async def offset_since(engine: Engine, partition_name: str, topic: Topic, timestamp: int) -> tuple[int, int] | None:
-    """The first record whose time, as clients see it, is not before `timestamp`: offset and time; None: there is none.
+    """Offset and time of the first record whose time, as clients see it, is not before `timestamp`; None if none is.
 
-    Records are looked at from the first on that was committed since: a producer whose clock is ahead is not noticed.
-    Where create times lie far back, as after an import, no more than MAX_LOOKED_AT are looked at: then it is the first
-    one behind these.
+    It reads from the first record that was committed since, so it misses a producer whose clock is ahead. If create
+    times lie far back, as after an import, it reads at most MAX_LOOKED_AT records and then returns the first one after
+    these.
     """
     position = await engine.reader.seq_before(topic, timestamp)
     end = position + MAX_LOOKED_AT
@@ -120,10 +120,10 @@ async def offset_since(engine: Engine, partition_name: str, topic: Topic, timest
 
 
 async def offset_of_max_timestamp(engine: Engine, partition_name: str, topic: Topic) -> tuple[int, int] | None:
-    """The first record with the latest time, as clients see it: offset and time; None: there are no records.
+    """Offset and time of the first record with the latest time, as clients see it; None if there are no records.
 
-    Records are looked at from the last one back, until those in front were committed before the latest create time seen
-    so far: a producer whose clock is ahead is not noticed. No more than MAX_LOOKED_AT are looked at.
+    It reads backwards from the last record, until all earlier ones were committed before the latest create time seen so
+    far; it misses a producer whose clock is ahead. It reads at most MAX_LOOKED_AT records.
     """
     best: tuple[int, int] | None = None
     end = topic.log.head
@@ -137,7 +137,7 @@ async def offset_of_max_timestamp(engine: Engine, partition_name: str, topic: To
             for seq, ts, node, tag, body in found.records:
                 earliest_ts = ts if earliest_ts is None else earliest_ts
                 stamp = to_kafka(body, tag, node, ts)[3]
-                # A block in front of others is read later: of equal times its records are the first.
+                # Earlier blocks are read later: at equal times their records come first.
                 if best is None or stamp > best[1] or (stamp == best[1] and seq - 1 < best[0]):
                     best = seq - 1, stamp
             if found.next_from_seq <= position:

@@ -1,16 +1,16 @@
-"""From a stream of bytes to frames, and the headers of requests and answers. Pure.
+"""Splits a stream of bytes into frames, and codes the headers of requests and answers. Pure.
 
     0  length   int32, big-endian, of what follows
     4  body     starts with the int16 that says what kind of request it is
 
-A frame is gathered as it comes: nothing is set aside for what is only announced. How long it may be depends on its
-kind, since nearly all kinds are short.
+A frame is buffered as its bytes arrive: no memory is allocated for an announced length. The longest allowed frame
+depends on the kind of request, because nearly all kinds are short.
 
     request   int16 kind · int16 version · int32 correlation id · string client id (v1) · tagged fields (v2)
     answer    int32 length · int32 correlation id (v0) · tagged fields (v1)
 
-Flexible versions of a kind have v2 and v1. The answer to ApiVersions has v0 always: its client does not know yet what
-is spoken here.
+Flexible versions of a kind have v2 and v1. The answer to ApiVersions always has v0: the client does not know yet which
+versions the broker speaks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from broker.kafka.call import Body
 from broker.kafka.codec import Buffer, Malformed, Reader
 
 _PREFIX_BYTES: Final = 4
-#: With the kind of request, which tells how long the frame may be.
+#: The length and the kind of request, which decides how long the frame may be.
 _HEAD_BYTES: Final = 6
 _REQUEST: Final = Struct(">hhi")
 _CLIENT_ID_AT: Final = 8
@@ -37,7 +37,7 @@ class FrameTooLarge(Malformed):
 
 
 class Frames:
-    """Of one connection. `limit_of` gives the most bytes that a frame of a kind may have."""
+    """The frames of one connection. `limit_of` returns the most bytes that a frame of a kind may have."""
 
     __slots__ = ("_frame", "_head", "_length", "_limit_of", "buffered", "received")
 
@@ -46,9 +46,9 @@ class Frames:
         self._head = bytearray()
         self._frame: bytearray | None = None
         self._length = 0
-        #: Bytes that have come, all together.
+        #: All bytes received so far.
         self.received = 0
-        #: Bytes of a frame that is there in part.
+        #: Bytes of an incomplete frame.
         self.buffered = 0
 
     def feed(self, data: bytes) -> list[bytearray]:
@@ -56,7 +56,7 @@ class Frames:
         size = len(data)
         self.received += size
         if not self.buffered and size >= _HEAD_BYTES and int.from_bytes(data[:_PREFIX_BYTES], "big") == size - 4:
-            # One whole frame, as nearly always.
+            # One whole frame: the usual case.
             limit = self._limit_of(int.from_bytes(data[_PREFIX_BYTES:_HEAD_BYTES], "big", signed=True))
             if size - _PREFIX_BYTES > limit:
                 raise FrameTooLarge(f"a frame of {size - _PREFIX_BYTES} bytes, where {limit} are the most")
@@ -72,7 +72,7 @@ class Frames:
         return found
 
     def _take(self, data: memoryview) -> int:
-        """Use up the beginning of `data`; how many bytes of it."""
+        """Consume the start of `data`; returns how many bytes."""
         if self._frame is not None:
             taken = data[: self._length - len(self._frame)]
             self._frame += taken
@@ -85,7 +85,7 @@ class Frames:
         return taken_bytes
 
     def _wanted(self) -> int:
-        """How much of the head there has to be before the frame begins: less only for one of 0 or 1 bytes."""
+        """The bytes of the head that are needed before the frame begins: fewer only for a frame of 0 or 1 bytes."""
         if len(self._head) < _PREFIX_BYTES:
             return _PREFIX_BYTES
         return min(_HEAD_BYTES, _PREFIX_BYTES + max(0, self._announced()))
@@ -109,7 +109,7 @@ class Frames:
 
 
 class Header(NamedTuple):
-    """Of a request. `known`: this kind and version are served; `body_offset`: where in the frame its body begins."""
+    """A request's header. `known`: its kind and version are served; `body_offset`: where its body begins."""
 
     api_key: int
     version: int
@@ -121,7 +121,7 @@ class Header(NamedTuple):
 
 
 def parse(frame: bytes | bytearray) -> Header:
-    """Raises Malformed. Of a kind or version that is not known only what all have in common."""
+    """The header of a frame; for an unknown kind or version only the fields that all have. Raises Malformed."""
     try:
         api_key, version, correlation_id = _REQUEST.unpack_from(frame)
     except error:

@@ -1,13 +1,13 @@
-"""Whether a group is for a key. Ids of groups have no prefixes: its topics tell whose a group is.
+"""Decides whether a key may use a group. The key's prefixes do not apply to group ids, so the group's topics decide.
 
     topics of the group              a key with prefixes
     all of them are for the key      the group is for it
-    none                             it is for the key if it has all prefixes of the key that made the group; where
-                                     nobody is known to have made it, it is for any key, the first of which makes it
+    none                             it is for the key if the key has all prefixes of the key that made the group; if
+                                     no maker is known, it is for any key, and the first one makes it
     otherwise                        the key neither sees the group nor joins it, nor commits by its id
 
-Topics are those that the group has committed offsets for, those that its members are subscribed to or have been
-assigned, and those of its instances of the REST Proxy; of a share group, its queues and what its members want.
+A group's topics are those with committed offsets, those that its members subscribe to or are assigned, and those of
+its REST Proxy instances; for a share group, its queues and those that its members subscribe to.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ if TYPE_CHECKING:
 
 
 def is_for(access: Access, topics: Collection[str]) -> bool:
-    """Whether all of these topics are for a key."""
+    """Whether a key is for all of these topics."""
     return not access.prefixes or all(name.startswith(access.prefixes) for name in topics)
 
 
 def topics_of(broker: Node, group_id: str) -> set[str]:
-    """All topics of a group of consumers."""
+    """All topics of a consumer group."""
     proxied = broker.proxy.groups().get(group_id)
     found = broker.kafka_offsets.topics(group_id) | broker.kafka_groups.topics(group_id)
     return found if proxied is None else found | proxied.topics()
 
 
 def reaches_group(broker: Node, access: Access, group_id: str) -> bool:
-    """Whether the group of consumers is for the key."""
+    """Whether the key may use the consumer group."""
     return not access.prefixes or _is_whose(broker, access, group_id, topics_of(broker, group_id))
 
 
 def require_group(broker: Node, access: Access, group_id: str) -> None:
-    """Raises Forbidden where it is not."""
+    """Raises Forbidden if the key may not use the group."""
     if not reaches_group(broker, access, group_id):
         raise Forbidden("This key is not for all topics of that group.", name=group_id[:255])
 
 
 def require_consumer(broker: Node, access: Access, consumer: str) -> None:
-    """Raises Forbidden for a consumer that would be one of a group which is not for the key."""
+    """Raises Forbidden if the consumer belongs to a group that the key may not use."""
     group_id = group_of(consumer)
     if group_id is not None:
         require_group(broker, access, group_id)
 
 
 def reaches(call: Call, group_id: str, scopes: Scopes = READ) -> bool:
-    """Whether the key has these scopes, and the group of consumers is for it."""
+    """Whether the key has these scopes and may use the consumer group."""
     return may(call.access, scopes) and reaches_group(call.broker, call.access, group_id)
 
 
 def reaches_shares(call: Call, group_id: str) -> bool:
-    """Whether the share group is for the key."""
+    """Whether the key may use the share group."""
     return not call.access.prefixes or is_for(call.access, call.broker.kafka_shares.topics(group_id))
 
 
 def listed(broker: Node, access: Access) -> Callable[[str], bool]:
-    """Which groups of consumers are for the key, all of which are looked at once."""
+    """A test for the consumer groups that the key may use; it computes the topics of all groups once."""
     if not access.prefixes:
         return lambda _: True
     committed, proxied = broker.kafka_offsets.topics_of_all(), broker.proxy.groups()

@@ -1,7 +1,7 @@
-"""Kafka's settings of a group, and what they are here. Pure: what is set is a map of texts by name.
+"""Kafka's group settings and their meaning here. Pure: the settings of a group are a map from names to texts.
 
-They are of share groups; groups of consumers have none, since how they go is said by their members. A setting that is
-of a queue here, and not of a group, is refused with a sentence that names it.
+Only share groups have settings; in a consumer group the members decide. A setting that belongs to a queue here, and not
+to a group, is refused with a sentence that names it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ SESSION_TIMEOUT: Final = "share.session.timeout.ms"
 EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
 MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS = 1_000, 60_000
 MIN_SESSION_MS, MAX_SESSION_MS = 2_000, 1_800_000
-#: As java.time.Duration reads it, without years and months, and not negative.
+#: A duration as java.time.Duration parses it, without years and months, and not negative.
 _DURATION = re.compile(
     r"P(?=.)(?:(\d{1,6})D)?(?:T(?=.)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,12})(?:\.(\d{1,9}))?S)?)?", re.IGNORECASE
 )
 
-#: What was set of a group, by name.
+#: The settings of a group that were set, by name.
 GroupConfig = Mapping[str, str]
 
 
 class GroupSetting(NamedTuple):
-    """`read`: the text that is kept of one that is given. Raises InvalidConfig."""
+    """`read` turns a given text into the stored one. Raises InvalidConfig."""
 
     name: str
     kind: Kind
@@ -99,7 +99,7 @@ GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {
     )
 }  # fmt: skip
 
-#: Settings of Kafka's that are not of a group here, and what to do instead.
+#: Kafka's settings that groups do not have here, and what to do instead.
 _ELSEWHERE: Final = {
     "share.delivery.count.limit": "It is max_deliveries, with dead_letter, of each queue.",
     "share.partition.max.record.locks": "Jobs that a queue has given out are not limited.",
@@ -112,7 +112,7 @@ _OF_OTHERS: Final = {
 
 
 def lock_ms(config: GroupConfig) -> int | None:
-    """None: each queue's own."""
+    """The group's lock duration; None: that of each queue."""
     return int(config[LOCK_DURATION]) if LOCK_DURATION in config else None
 
 
@@ -125,8 +125,8 @@ def session_ms(config: GroupConfig) -> int:
 
 
 def begins_at(config: GroupConfig, now_ms: int) -> int | None:
-    """The time of the first record that a group gets of a queue it takes; None: of all there are. `now_ms` and later:
-    none of those that are there."""
+    """The time of the first record that the group gets from a queue; None: all records. From `now_ms` on: none of the
+    existing records."""
     reset = config.get(AUTO_OFFSET_RESET, EARLIEST)
     if reset == EARLIEST:
         return None
@@ -134,7 +134,7 @@ def begins_at(config: GroupConfig, now_ms: int) -> int | None:
 
 
 def replaced(values: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """As AlterConfigs does it: what is left out returns to its default. Raises InvalidConfig."""
+    """Apply AlterConfigs: settings that are left out return to their defaults. Raises InvalidConfig."""
     found: dict[str, str] = {}
     for name, value in values:
         setting = _known(name)
@@ -144,7 +144,7 @@ def replaced(values: Iterable[tuple[str, str | None]]) -> dict[str, str]:
 
 
 def altered(operations: Iterable[tuple[str, int, str | None]], config: GroupConfig) -> dict[str, str]:
-    """As IncrementalAlterConfigs does it, one after the other. Raises InvalidConfig."""
+    """Apply the operations of IncrementalAlterConfigs in order. Raises InvalidConfig."""
     found = dict(config)
     for name, operation, value in operations:
         setting = _known(name)

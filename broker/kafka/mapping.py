@@ -1,4 +1,4 @@
-"""Records of Kafka clients as they are stored, and stored records as Kafka clients get them. Pure.
+"""Converts between the records of Kafka clients and stored records. Pure.
 
 A value that is valid JSON text, with no key or one that can be a tag, is stored as the data of a JSON record; its
 further keys `ct` (create time, ms) and `h` ([[name, base64 or null], …]) are for Kafka clients, and headers in UTF-8
@@ -7,9 +7,9 @@ are its meta as well. Any other record is raw bytes, of the flag `binary`:
     {"data":VALUE,"meta":{…},"ct":1700000000000,"h":[["name","dmFsdWU="]]}
     {v: VALUE or null, ct: …, k: KEY, h: [[name, bytes or null], …]}          (MessagePack)
 
-What was produced is given back byte for byte, of a dead letter too: behind its own headers it has those that say where
-it came from, which are in its meta. A key that can be a tag is the tag, of raw bytes too; `k` is any other.
-Most batches are alike in all this: they are told apart by columns, with next to no Python a record.
+A consumer gets byte for byte what was produced. That holds for a dead letter too: after its own headers come those that
+say where it came from, which are in its meta. A key that can be a tag is the tag, for raw bytes too; `k` holds any
+other key. The records of most batches have the same shape: columns show that, with next to no Python per record.
 
 Source: docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
@@ -33,25 +33,25 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 #: key, value, headers, create time in ms.
 KafkaRecord: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
 
-#: A tag is so long at most; a longer key stays a key.
+#: The longest tag; a longer key stays a key.
 MAX_TAG_BYTES: Final = 256
-#: Headers that make a larger meta than a client may send are headers only.
+#: Headers that would make a larger meta than a client may send are not in the meta.
 MAX_META_BYTES: Final = 16 * 1024
 MAX_META_KEYS: Final = 64
-#: A create time that says there is none.
+#: The create time that means none.
 NO_TIME: Final = -1
 _FEW: Final = 4
 
-#: What stands in front of any key but `data`, if it is not in data itself.
+#: The text before any key except `data`, unless it occurs in data itself.
 FURTHER: Final = (META, DELIVER_AT, CT, H)
 _SPACE: Final = b" \t\r\n"
-#: What JSON text can begin with, spaces aside.
+#: The bytes that JSON text can begin with, without spaces.
 _FIRST: Final = frozenset(bytes((code,)) for code in b'{["-0123456789tfn')
 _OPENINGS: Final = _FIRST | frozenset(bytes((code,)) for code in _SPACE)
 
 _PACK_LEN: Final = Struct(">I").pack
 _TIME: Final = Struct(">q")
-#: {v: bytes, ct: int64}, which most records of raw bytes are.
+#: The start of {v: bytes, ct: int64}, the form of most records of raw bytes.
 TWO_KEYS: Final = b"\x82" + MARK + b"\xc6"
 BINARY_CT: Final = b"\xa2ct\xd3"
 _NO_VALUE: Final = MARK + b"\xc0"
@@ -60,7 +60,7 @@ _join: Final = b"".join
 
 
 class _Object(msgspec.Struct):
-    """A stored JSON object taken apart."""
+    """The fields of a stored JSON object."""
 
     data: msgspec.Raw
     meta: msgspec.Raw = msgspec.Raw()
@@ -69,7 +69,7 @@ class _Object(msgspec.Struct):
 
 
 class _Map(msgspec.Struct):
-    """A stored MessagePack map taken apart."""
+    """The fields of a stored MessagePack map."""
 
     v: bytes | None = None
     k: bytes | None = None
@@ -108,11 +108,11 @@ def to_stored(
     headers: Sequence[Headers] | None,
     stamps: Sequence[int],
 ) -> StoredBodies:
-    """The bodies and tags of these records, given as columns of one length. `headers` None: there are none at all.
+    """The bodies and tags of these records, given as columns of one length. `headers` None: no record has headers.
 
     `stamps` are create times in ms; NO_TIME is not stored, and such a record's time is that of its commit.
     """
-    # A few are told apart faster one by one.
+    # A few records are faster one by one.
     tags = None if len(values) < _FEW else _all_tags(keys)
     if tags is not None and (headers is None or not any(headers)) and None not in values:
         given: Sequence[bytes] = values  # pyright: ignore[reportAssignmentType]
@@ -185,7 +185,7 @@ def _binary_body(key: bytes | None, value: bytes | None, headers: Headers, stamp
 
 
 def _meta_of(headers: Headers) -> bytes:
-    """The headers that are text, for those who read JSON; b"" when there are none, or too much for a meta."""
+    """The text headers as a meta, for readers of JSON; b"" if there are none, or too many for a meta."""
     texts: dict[str, str] = {}
     for name, value in headers:
         if value is not None:
@@ -213,7 +213,7 @@ def can_be_tag(key: bytes) -> bool:
 
 
 def _all_tags(keys: Sequence[bytes | None]) -> list[bytes] | None:
-    """The tags when every key is one; empty when no record has a key; else None."""
+    """The tags if every key can be one; empty if no record has a key; else None."""
     if keys.count(None) == len(keys):
         return []
     if None in keys:
@@ -243,15 +243,15 @@ def is_json(value: bytes) -> bool:
 
 
 def none_json(values: Sequence[bytes]) -> bool:
-    """Whether a glance at the first bytes tells that none of these is JSON text."""
+    """Whether the first bytes show that none of these values is JSON text."""
     return _OPENINGS.isdisjoint({value[:1] for value in values})
 
 
 def all_json(values: Sequence[bytes]) -> bool:
-    """Whether all of these are JSON text without space around it; False also where that takes more than one look.
+    """Whether all of these are JSON text without surrounding space; False also if that needs a closer look.
 
-    All are decoded as one array. That its elements are these values, and not what two of them make together, is told
-    by their lengths: the text then has no room for anything between them but the commas.
+    All are decoded as one array. Their lengths show that its elements are these values, and not combinations of two:
+    the text then has room for nothing but the commas between them.
     """
     if not _FIRST.issuperset({value[:1] for value in values}):
         return False
@@ -280,7 +280,7 @@ def to_kafka(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
     end = len(body) - 1
     at = body.rfind(CT, max(0, end - 26)) if body[end - 1 : end].isdigit() else -1
     digits = body[at + len(CT) : end] if at >= 0 else b""
-    if digits.lstrip(b"-").isdigit():  # the last key: then there are no headers, and so no meta in front of it
+    if digits.lstrip(b"-").isdigit():  # ct is the last key: so there are no headers, and no meta before it
         return tag or None, body[len(DATA) : at], (), int(digits)
     if node or any(map(body.__contains__, FURTHER)):
         return _from_object(body, tag, node, ts)
@@ -293,13 +293,13 @@ def _from_object(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
         headers = _headers_of(found.meta, node)
     else:
         headers = _with_origin(found.h or (), found.meta)
-    # Raw is the text without the spaces around it; a producer gets back those it sent.
+    # Raw excludes surrounding spaces; but consumers get those that the producer sent.
     end = data_end(body, bytes(found.data))
     return tag or None, body[len(DATA) : end], headers, ts if found.ct is None else found.ct
 
 
 def _with_origin(headers: Headers, meta: msgspec.Raw | bytes) -> Headers:
-    """The headers that a client gave its record, and behind them what is in the meta of a dead letter besides."""
+    """The record's own headers, followed by the further entries in the meta of a dead letter."""
     if _ORIGIN not in bytes(meta):
         return headers
     own = {name for name, _ in headers}

@@ -1,4 +1,4 @@
-"""What is counted on the Kafka port. Labels are bounded: kinds and error codes are those of the tables."""
+"""The counters of the Kafka port. Labels are bounded: kinds and error codes are those of the tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CODES: Final = frozenset(int(code) for code in ErrorCode)
 
 
 class KafkaMetrics:
-    """Of one port."""
+    """The counters of one port."""
 
     def __init__(self, groups: Coordinator, packed: Packed) -> None:
         self._groups = groups
@@ -32,7 +32,7 @@ class KafkaMetrics:
         self._errors: dict[tuple[int, int], int] = {}
         self._refused: dict[str, int] = dict.fromkeys(REFUSALS, 0)
         self._slow = dict.fromkeys(Phase, 0)
-        #: Those there are; set by the port.
+        #: The open connections; set by the port.
         self.connections: Sized = ()
 
     def observe(self, api_key: int, seconds: float, errors: list[int]) -> None:
@@ -40,7 +40,7 @@ class KafkaMetrics:
         latencies = self._seconds.get(api_key)
         if latencies is None:
             latencies = self._seconds[api_key] = Latencies()
-        # As `Latencies.add` does it, which costs one more call for each request.
+        # The same as `Latencies.add`, without one more call per request.
         latencies.counts[bisect_left(SECONDS, seconds)] += 1
         latencies.total_s += seconds
         for error in errors:
@@ -48,7 +48,7 @@ class KafkaMetrics:
             self._errors[key] = self._errors.get(key, 0) + 1
 
     def refused(self, why: str) -> None:
-        """Count a connection that is closed for that."""
+        """Count a connection that is closed for this reason."""
         self._refused[why] += 1
 
     def too_slow(self, phase: Phase) -> None:

@@ -1,7 +1,7 @@
-"""What Kafka's names are here. Pure.
+"""Maps Kafka's names to names here. Pure.
 
-A group's committed offsets are consumers named `group:<id>`, one in each partition, with every byte of the id that a
-consumer's name may not have as %XX. Different ids have different names.
+A group's committed offsets are consumers named `group:<id>`, one in each partition. Bytes of the id that the name of a
+consumer may not have are written as %XX. Different ids have different names.
 
 Source: docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
@@ -13,20 +13,20 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 GROUP_PREFIX: Final = "group:"
-#: As many characters as the name of a consumer may have.
+#: The longest name of a consumer, in characters.
 _MAX_NAME: Final = 512
 _ESCAPED: Final = re.compile(rb"[^A-Za-z0-9._:-]")
 
 
 def consumer_name(group_id: str) -> str | None:
-    """The consumer of that group; None: the id is too long, or empty, for there to be one."""
+    """The name of the group's consumer; None if the id is empty or too long for one."""
     escaped = _ESCAPED.sub(lambda found: b"%%%02X" % found[0][0], group_id.encode("utf-8"))
     name = GROUP_PREFIX + escaped.decode("ascii")
     return name if group_id and len(name) <= _MAX_NAME else None
 
 
 def group_of(consumer: str) -> str | None:
-    """The group whose consumer that is; None: it is nobody's."""
+    """The group of a consumer; None if it belongs to no group."""
     if not consumer.startswith(GROUP_PREFIX):
         return None
     try:

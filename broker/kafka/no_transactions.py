@@ -1,8 +1,8 @@
-"""How clients are told that there are no transactions: in the answer to whom they ask for the coordinator of one.
+"""Tells clients that there are no transactions, when they ask for the coordinator of one.
 
-No code says so to all clients. librdkafka gives up at once on an authorization code only, and shows our sentence with
-it; others it retries until its own timeout, which may be never. Java's client shows the sentence with any code but that
-one; kafka-python and aiokafka show the name of the code. So librdkafka gets another code than the rest.
+No single code suits all clients. librdkafka gives up at once only on an authorization code, and shows our sentence with
+it; it retries other codes until its own timeout, which may be never. Java's client shows the sentence with any code but
+that one; kafka-python and aiokafka show the name of the code. So librdkafka gets a different code.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from broker.kafka.errors import ErrorCode
 if TYPE_CHECKING:
     from broker.kafka.call import Call
 
-#: Of key types of FindCoordinator: transactional ids.
+#: FindCoordinator's key type for transactional ids.
 TRANSACTION: Final = 1
 SENTENCE: Final = (
     "This broker has no transactions: leave transactional.id out. Producers are idempotent with enable.idempotence."
 )
-#: In the version that librdkafka and what is built on it give.
+#: Part of the software name that librdkafka, and clients built on it, send.
 _RDKAFKA: Final = "rdkafka"
 
 

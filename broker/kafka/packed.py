@@ -1,7 +1,7 @@
-"""Compressed batches: each made once for all consumers that fetch the same records, and kept for a while.
+"""Cache of compressed batches: each is made once for all consumers that fetch the same records.
 
-A batch is known by a digest of its uncompressed bytes, so nothing has to be taken back when records are deleted: what
-is read is what is looked up. The digest has a seed of its own in every process and counts within one log only.
+The key is a digest of the uncompressed bytes, so deleting records needs no invalidation: a lookup uses the bytes just
+read. The digest has its own seed in every process and counts within one log only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker.heavy import Heavy
 from broker.kafka.codec import Buffer
 from broker.kafka.records import Codec
 
-#: Bytes of compressed batches that are kept; the one that was not asked for for longest goes first.
+#: Bytes of compressed batches in the cache; the least recently used one is evicted first.
 MAX_CACHED_BYTES: Final = 32 << 20
 #: Larger batches are compressed on a thread.
 _ON_LOOP_BYTES: Final = 16 << 10
@@ -28,7 +28,7 @@ Compress: TypeAlias = Callable[[Buffer, Codec], Buffer]
 
 
 class Packed:
-    """Of one broker. Belongs to the loop."""
+    """The cache of one broker. Belongs to the loop."""
 
     def __init__(self, heavy: Heavy, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._heavy = heavy
@@ -36,13 +36,13 @@ class Packed:
         self._cache: OrderedDict[_Key, Buffer] = OrderedDict()
         self._coming: dict[_Key, asyncio.Task[Buffer]] = {}
         self._seed = secrets.randbits(64)
-        #: Bytes that are kept.
+        #: Bytes in the cache.
         self.bytes = 0
-        #: Batches that were compressed, and those that were there or on their way.
+        #: Batches that were compressed, and those that were cached or being compressed.
         self.made = self.found = 0
 
     async def get(self, topic_id: int, codec: Codec, batch: Buffer, compress: Compress) -> Buffer:
-        """What `compress` makes of the batch, now or before."""
+        """The batch as `compress` makes it, from the cache if possible."""
         key = (topic_id, codec, xxhash.xxh3_128_digest(batch, seed=self._seed))
         cached = self._cache.get(key)
         if cached is not None:

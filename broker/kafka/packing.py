@@ -1,4 +1,4 @@
-"""Compresses what a partition's consumers get, by the codec that is theirs."""
+"""Compresses the batches for a partition's consumers, by that partition's codec."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAST_BYTES: Final = HEADER_SIZE + 256
 
 
 async def packed(broker: Node, topic: Topic, batches: Sequence[Buffer], fetch_version: int | None) -> list[Buffer]:
-    """These batches, compressed where that makes them smaller. `fetch_version` None: of a call newer than zstd."""
+    """These batches, compressed where that saves bytes. `fetch_version` None: the call is newer than zstd."""
     codec = broker.kafka_codecs.of(topic)
     if codec is Codec.ZSTD and fetch_version is not None and fetch_version < ZSTD_SINCE:
         codec = Codec.GZIP

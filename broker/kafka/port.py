@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("broker.kafka")
 
 BACKLOG: Final = 1024
-#: How long requests under way may take to end once the port is closed.
+#: How long requests under way may take after the port is closed.
 GRACE_S: Final = 10
 _LOG_INTERVAL_S: Final = 1.0
 
@@ -46,7 +46,7 @@ class Port:
         self.handlers = handlers
         self.metrics = broker.kafka_metrics
         self.max_request_bytes = settings.kafka_max_request_bytes
-        #: What a connection may do before it has said who it is; None: nothing.
+        #: The permissions of an unauthenticated connection; None: none.
         self.access: Access | None = ANYBODY if broker.gate is None else None
         self._listener = listener
         self._tls = tls
@@ -54,7 +54,7 @@ class Port:
         self.metrics.connections = self._connections
         self._max_connections = settings.kafka_max_connections
         self._handshake_s = settings.header_timeout_s
-        # As over HTTP; but Kafka clients keep a connection for minutes without a word.
+        # The same as over HTTP, except that Kafka clients keep idle connections for minutes.
         patience = settings.model_copy(update={"keep_alive_s": settings.kafka_idle_s})
         self._sweeper = Sweeper(lambda: self._connections, patience, self.metrics.too_slow, broker.memory)
         self._sweeping: asyncio.Task[None] | None = None
@@ -64,11 +64,11 @@ class Port:
 
     @property
     def number(self) -> int:
-        """The port's, as bound."""
+        """The number of the port, as bound."""
         return self._listener.getsockname()[1]
 
     async def open(self) -> None:
-        """Connections are accepted from here on, and those who wait for it are told the port."""
+        """Start to accept connections, and tell the tasks that wait for it the port."""
         self.broker.kafka_groups.start()
         self.broker.kafka_shares.start()
         if self._tls is None:
@@ -91,12 +91,12 @@ class Port:
         _log.info("kafka_listening", host=self._listener.getsockname()[0], port=self.number)
 
     async def close(self, grace_s: float = GRACE_S) -> None:
-        """No new connections and requests; those under way have `grace_s` to be answered. May be called unopened."""
+        """Accept no new connections and requests; answer those under way within `grace_s`. May be called unopened."""
         if self._server is None:
             self._listener.close()
             return
         self._server.close()
-        await self.broker.kafka_groups.close()  # answers all that wait for other members
+        await self.broker.kafka_groups.close()  # answers the requests that wait for other members
         for connection in list(self._connections):
             connection.shut_down()
         if self._connections:
@@ -113,7 +113,7 @@ class Port:
     # -- what connections tell -----------------------------------------------------------------------------------------
 
     def enter(self, connection: Connection) -> bool:
-        """Whether there is a place for it."""
+        """Whether the port takes one more connection."""
         if self._max_connections and len(self._connections) >= self._max_connections:
             self.metrics.refused("connections")
             return False
@@ -121,7 +121,7 @@ class Port:
         return True
 
     def may_log(self, why: str) -> bool:
-        """Whether a refusal is to be logged: one a second of each kind, whatever strangers send."""
+        """Whether to log a refusal: at most one a second of each kind, whatever strangers send."""
         now = asyncio.get_running_loop().time()
         if now - self._logged_at.get(why, -_LOG_INTERVAL_S) < _LOG_INTERVAL_S:
             return False

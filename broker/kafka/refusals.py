@@ -1,4 +1,4 @@
-"""Why one entry of an admin request is refused: a code, and a sentence where the protocol has room for one."""
+"""Refusals of single entries of an admin request: a code, and a sentence if the protocol has a field for one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Refused(Exception):
 
 
 def refusal(error: Exception) -> Refused:
-    """What an error is to the client, for one entry. What a topic cannot be set to is INVALID_CONFIG."""
+    """The refusal of one entry for an error. Invalid settings of a topic are INVALID_CONFIG."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, InvalidConfig):

@@ -1,8 +1,8 @@
-"""Kafka's settings of a topic, and what they are here. Pure.
+"""Kafka's topic settings and their meaning here. Pure.
 
 mapped   a setting of ours: retention.ms is ttl_ms, retention.bytes is cap_bytes (-1 there is 0 here), ...
-fixed    taken only as it is: how the broker works
-tuning   any value of its kind is taken, and changes nothing: files and caches are not Kafka's here
+fixed    only its own value is accepted: the broker works that way
+tuning   any value of its kind is accepted and changes nothing: files and caches differ from Kafka's
 
 Source: docs/guides/kafka.md#how-kafka-maps-to-topics, docs/guides/kafka.md#protocol-versions.
 """
@@ -40,7 +40,7 @@ class Kind(enum.IntEnum):
 
 
 class Operation(enum.IntEnum):
-    """Of IncrementalAlterConfigs."""
+    """The operations of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -49,7 +49,7 @@ class Operation(enum.IntEnum):
 
 
 class Setting(NamedTuple):
-    """`read` gets the topic's config and the largest record of the broker; None: it is always the default."""
+    """`read` gets the topic's config and the broker's largest record; None: the setting always has its default."""
 
     name: str
     kind: Kind
@@ -57,7 +57,7 @@ class Setting(NamedTuple):
     about: str
     apply: Apply
     read: Read | None = None
-    #: Put back when a legacy AlterConfigs, which replaces all settings, leaves it out.
+    #: A legacy AlterConfigs, which replaces all settings, resets it if it leaves it out.
     resets: bool = False
 
 
@@ -73,7 +73,7 @@ def whole(text: str, name: str, low: int = -MAX_I64, high: int = MAX_I64) -> int
 
 
 def _or_never(text: str, name: str) -> int:
-    """Of Kafka's -1 (never, no limit) our 0. Zero itself would mean keeping nothing, which no setting here says."""
+    """Turn Kafka's -1 (never, no limit) into 0. Kafka's 0 would mean to retain nothing, which no setting here can."""
     value = whole(text, name, -1)
     if value == 0:
         raise InvalidConfig(f"{name}: 0 is not served; -1 is no limit, and the least is 1.")
@@ -132,7 +132,7 @@ def _tuning(name: str, kind: Kind, default: str) -> Setting:
 
 
 def _fixed(name: str, kind: Kind, *values: str, about: str) -> Setting:
-    """The first value is what is shown; the others mean the same."""
+    """A fixed setting. The first value is the one shown; the others mean the same."""
 
     def apply(config: TopicConfig, text: str) -> TopicConfig:
         if text.lower() not in [value.lower() for value in values]:
@@ -143,7 +143,7 @@ def _fixed(name: str, kind: Kind, *values: str, about: str) -> Setting:
 
 
 def _check(name: str, kind: Kind, text: str) -> None:
-    """Raises InvalidConfig for what is no value of that kind."""
+    """Raises InvalidConfig if the text is not a value of that kind."""
     if kind in (Kind.INT, Kind.LONG):
         whole(text, name, high=MAX_I32 if kind is Kind.INT else MAX_I64)
     elif kind is Kind.BOOLEAN and text.lower() not in ("true", "false"):
@@ -225,12 +225,12 @@ SETTINGS: Final[dict[str, Setting]] = {
 
 
 def value_of(setting: Setting, config: TopicConfig, largest_record: int) -> str:
-    """What a topic has."""
+    """The value that a topic has."""
     return setting.default if setting.read is None else setting.read(config, largest_record)
 
 
 def is_default(setting: Setting, config: TopicConfig) -> bool:
-    """Whether nobody has set it otherwise."""
+    """Whether the topic has the default."""
     return setting.read is None or setting.read(config, 0) == setting.default
 
 
@@ -243,7 +243,7 @@ def made(values: Iterable[tuple[str, str | None]], config: TopicConfig) -> Topic
 
 
 def replaced(values: Iterable[tuple[str, str | None]], config: TopicConfig) -> TopicConfig:
-    """As AlterConfigs does it: Kafka's own settings that are left out return to their defaults."""
+    """Apply AlterConfigs: Kafka's own settings that are left out return to their defaults."""
     for setting in SETTINGS.values():
         if setting.resets:
             config = setting.apply(config, setting.default)
@@ -251,7 +251,7 @@ def replaced(values: Iterable[tuple[str, str | None]], config: TopicConfig) -> T
 
 
 def altered(operations: Iterable[tuple[str, int, str | None]], config: TopicConfig) -> TopicConfig:
-    """As IncrementalAlterConfigs does it, one after the other. Raises InvalidConfig."""
+    """Apply the operations of IncrementalAlterConfigs in order. Raises InvalidConfig."""
     for name, operation, value in operations:
         setting = _known(name)
         if operation == Operation.DELETE:

@@ -1,4 +1,4 @@
-"""Whether there is a Kafka port, and all that can be wrong with it before anything else is begun."""
+"""Binds the Kafka port, if there is one, and checks all its settings before anything else starts."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _OURS = ("broker", "kernel", "schemas", "storage")
 
 
 class Entrance:
-    """A bound socket, and the certificate for what comes in by it."""
+    """A bound socket, and the certificate for its connections."""
 
     def __init__(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         self._listener = listener
         self._tls = tls
 
     def port(self, broker: Node) -> Port:
-        """The port behind it, not open yet."""
+        """The port on this socket, not open yet."""
         from broker.kafka.port import Port
 
         return Port(broker, self._listener, self._tls)
 
 
 def entrance(settings: Settings) -> Entrance | None:
-    """None: none is asked for.
+    """The socket of the Kafka port; None if the settings ask for none.
 
-    Raises SettingsError where the extra kafka is not installed, CannotListen for the address or the certificate.
+    Raises SettingsError if the extra `kafka` is not installed, CannotListen for the address or the certificate.
     """
     if settings.kafka_port is None:
         return None

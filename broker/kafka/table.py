@@ -1,4 +1,4 @@
-"""All calls that the port serves: each area has a dict of its own, and this joins them."""
+"""All calls that the port serves, collected from the dict of each area."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What answers and request bodies may hold in memory: one bound for all of them, and one for each connection.
+"""The limits on memory for answers and request bodies: one for all of them, and one for each connection.
 
-budget     how much is held, and by whom; who waits for room; pure
-memory     the two budgets of a broker, waiting with a deadline, connections that take nothing, what is logged
-giving     freed memory goes back to the system
+budget     the bytes held, by owner, and the waiters for room; pure
+memory     the two budgets of a broker, waiting with a deadline, connections that do not read, logging
+giving     returns freed memory to the system
 """
 
 from typing import TYPE_CHECKING

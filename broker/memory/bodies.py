@@ -1,4 +1,4 @@
-"""The memory that the body of one request holds: it grows as the body comes, and is refused where there is no room."""
+"""The memory of one request's body: it grows as the body arrives, and is refused if there is no room."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from broker.memory.memory import Memory
 
 
-#: A body may wait for room to grow while so much of it is there, and while so few others wait: what all of these hold
-#: is a small part of what bodies may hold, and the others come to their end meanwhile.
+#: A body may wait for room to grow while at most this much of it has arrived, and few others wait: together these hold
+#: a small part of the budget for bodies, and the other bodies end meanwhile.
 WAITS_BYTES: Final = 512 * 1024
 MAX_WAITING_TO_GROW: Final = 64
 
 
 class BodyRoom:
-    """Of one request; nothing is counted of a small body."""
+    """The memory of one request's body; a small body is not counted."""
 
     __slots__ = ("_hold", "_memory", "_owner")
 
@@ -28,8 +28,9 @@ class BodyRoom:
         self._hold: Hold | None = None
 
     async def grow(self, size: int) -> bool:
-        """So much of it is there. Where bodies hold all they may, one of which little is there waits in line. Whether
-        it did. Raises Overloaded: it is not read on.
+        """Count `size` bytes that have arrived. If bodies hold all they may, a body with few bytes waits in line.
+
+        Returns whether it waited. Raises Overloaded: the body is not read further.
         """
         if size <= SMALL:
             return False
@@ -48,11 +49,11 @@ class BodyRoom:
         return waited is not None
 
     async def unpack(self, most: int) -> Hold | None:
-        """Room for what it may be decompressed to; waits for a while. Raises Overloaded."""
+        """Hold room for the decompressed body, of at most this size; waits for a while. Raises Overloaded."""
         return await self._memory.body(self._owner, most) if most > SMALL else None
 
     def unpacked(self, hold: Hold | None, size: int | None) -> None:
-        """It is so large now; what it was before is gone. None: it was not unpacked, and is what it was."""
+        """The body now has this size, and its compressed form is gone. `size` None: it was not decompressed."""
         if size is None:
             if hold is not None:
                 hold.release()
@@ -63,7 +64,7 @@ class BodyRoom:
             self._hold = hold
 
     def release(self) -> None:
-        """It is not needed any more."""
+        """Release the memory: the body is no longer needed."""
         if self._hold is not None:
             self._hold.release()
             self._hold = None

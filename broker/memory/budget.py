@@ -1,13 +1,13 @@
-"""How many bytes are held, in all and by each owner, and who waits for room. Pure: no clock, no I/O.
+"""Counts the bytes held, in all and by each owner, and the waiters for room. Pure: no clock, no I/O.
 
-    hold = budget.try_hold(owner, size)   before the bytes are there: None when there is no room
-    hold.resize(actual)                   once it is known how many they are
-    hold.release()                        when the transport has taken them, or the owner is gone
+    hold = budget.try_hold(owner, size)   before the bytes exist: None if there is no room
+    hold.resize(actual)                   once their number is known
+    hold.release()                        when the transport has written them, or the owner is gone
 
-One hold is always granted, however large, while nothing else is held (by anybody, or by its owner): what is larger than
-a bound can be answered, one at a time. Those who wait are served in the order in which they came; one who waits for its
-own connection alone does not hold up the others. Where those who wait hold something already, they could wait for each
-other: `goes_over` lets the first of them have its bytes beyond the bound, one at a time.
+One hold of any size is always allowed while nothing else is held (by anybody, or by its owner): so answers larger than
+a limit are possible, one at a time. Waiters are served in the order in which they came; a waiter for its own
+connection's limit does not delay the others. If waiters already hold bytes, they could wait for each other: `goes_over`
+lets the first of them exceed the limit, one at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 
 class Hold:
-    """Bytes that are held. It is released once, and may be released again without effect."""
+    """Held bytes. A second release has no effect."""
 
     __slots__ = ("_budget", "owner", "size")
 
@@ -26,7 +26,7 @@ class Hold:
         self.size = size
 
     def resize(self, size: int) -> None:
-        """It is so many bytes now. Growing is not refused: the bytes are there."""
+        """Set the number of bytes. Growing is not refused, because the bytes already exist."""
         self._budget.change(self, size)
 
     def release(self) -> None:
@@ -35,7 +35,7 @@ class Hold:
 
 
 class Waiter:
-    """One who waits for room."""
+    """A waiter for room."""
 
     __slots__ = ("granted", "owner", "size")
 
@@ -46,7 +46,7 @@ class Waiter:
 
 
 class Budget:
-    """At most `total` bytes in all and `per_owner` of each owner; 0 = no bound."""
+    """At most `total` bytes in all and `per_owner` for each owner; 0: no limit."""
 
     __slots__ = ("_owners", "goes_over", "held", "peak", "per_owner", "refused_total", "total", "waiters")
 
@@ -55,27 +55,27 @@ class Budget:
         self.per_owner = per_owner
         self.goes_over = goes_over
         self.held = 0
-        #: The most that was held since somebody set it back.
+        #: The most bytes held since this was last reset.
         self.peak = 0
-        #: Counted by those who refuse.
+        #: The callers that refuse count here.
         self.refused_total = 0
         self._owners: dict[object, int] = {}
-        #: Those who wait for room, in the order in which they came.
+        #: The waiters for room, in the order in which they came.
         self.waiters: dict[Waiter, None] = {}
 
     @property
     def waiting(self) -> int:
-        """How many wait for room."""
+        """The number of waiters."""
         return len(self.waiters)
 
     @property
     def owners(self) -> int:
-        """How many hold something."""
+        """The number of owners that hold bytes."""
         return len(self._owners)
 
     @property
     def fill(self) -> float:
-        """Which part of all that may be held is."""
+        """The fraction of `total` that is held."""
         return self.held / self.total if self.total else 0.0
 
     def held_by(self, owner: object) -> int:
@@ -84,43 +84,43 @@ class Budget:
 
     @property
     def is_over(self) -> bool:
-        """Whether more is held than may be, because it was there before it could be refused."""
+        """Whether more is held than allowed, because some bytes existed before they could be refused."""
         return bool(self.total) and self.held > self.total
 
     def is_over_for(self, owner: object) -> bool:
-        """The same, or this owner holds more than it may."""
+        """Whether the budget is over, or this owner holds more than it may."""
         return self.is_over or (bool(self.per_owner) and self.held_by(owner) > self.per_owner)
 
     def has_room(self, owner: object, size: int) -> bool:
-        """Whether so much more fits."""
+        """Whether `size` more bytes fit."""
         return self._fits_in_all(size) and self._fits_for(owner, size)
 
     def try_hold(self, owner: object, size: int) -> Hold | None:
-        """Hold so many bytes. None: there is no room, or others wait for it."""
+        """Hold `size` bytes. None if there is no room, or others wait for it."""
         if self.waiters or not self.has_room(owner, size):
             return None
         return self.hold(owner, size)
 
     def hold(self, owner: object, size: int) -> Hold:
-        """Count bytes that are there already, whether there is room or not."""
+        """Count bytes that already exist, even if there is no room."""
         made = Hold(self, owner, 0)
         self.change(made, size)
         return made
 
     def wait(self, owner: object, size: int, granted: Callable[[Hold], None]) -> Waiter:
-        """Be told when so many bytes are held for this owner; maybe at once."""
+        """Call `granted` once `size` bytes are held for this owner; maybe at once."""
         waiter = Waiter(owner, size, granted)
         self.waiters[waiter] = None
         self._serve()
         return waiter
 
     def give_up(self, waiter: Waiter) -> None:
-        """It does not wait any more."""
+        """Remove a waiter."""
         if self.waiters.pop(waiter, waiter) is None:
             self._serve()
 
     def change(self, hold: Hold, size: int) -> None:
-        """For `Hold` alone."""
+        """Only `Hold` calls this."""
         more = size - hold.size
         if not more:
             return

@@ -1,4 +1,4 @@
-"""Freed memory goes back to the system. glibc keeps what lies between blocks in use until it is asked for it, and much
+"""Returns freed memory to the system. glibc retains free memory between used blocks until it is asked for it, and much
 at the end of each thread's heap.
 """
 
@@ -13,15 +13,15 @@ from typing import Final
 #: mallopt's names of its parameters (malloc.h).
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
-#: Blocks of this size are mapped one by one, and so much at the end of a thread's heap may stay unused.
+#: Blocks of this size are mapped one by one, and this much at the end of a thread's heap may stay unused.
 BLOCK_BYTES: Final = 4 << 20
 
 
 def bound_heaps() -> None:
-    """What threads let go of goes back: once, before there are any.
+    """Make glibc return the memory that threads free. Call it once, before there are any threads.
 
-    glibc raises both bounds, up to 64 MiB, once a large block has been freed. The end of a thread's heap is given back
-    by that bound alone: malloc_trim looks at what lies between blocks there.
+    glibc raises both limits, up to 64 MiB, once a large block has been freed. Only that limit returns the end of a
+    thread's heap: malloc_trim handles the memory between its blocks.
     """
     try:
         mallopt: Callable[[int, int], int] = ctypes.CDLL(None).mallopt
@@ -33,7 +33,7 @@ def bound_heaps() -> None:
 
 @cache
 def _trim() -> Callable[[int], int] | None:
-    """malloc_trim; None where the C library has none."""
+    """malloc_trim; None if the C library has none."""
     try:
         found: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError):
@@ -42,9 +42,9 @@ def _trim() -> Callable[[int], int] | None:
 
 
 def give_back(thorough: bool) -> None:
-    """Give back all pages, of all arenas, in which nothing is used. It takes as long as there is to give back.
+    """Return all unused pages of all arenas. The time grows with the amount.
 
-    `thorough`: what only the collector finds is looked for first; that stops everything for a moment.
+    `thorough`: run the garbage collector first; that stops everything for a moment.
     """
     gc.collect(2 if thorough else 0)
     trim = _trim()

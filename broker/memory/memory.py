@@ -1,8 +1,8 @@
-"""What answers and bodies of a broker hold: the two budgets, waiting for room, and clients that take nothing.
+"""The memory of a broker's answers and bodies: the two budgets, waiting for room, and clients that do not read.
 
-Whoever makes an answer holds its bytes until the transport has taken them (`Answering`). What transports hold beyond
-their high-water mark is counted here as well, by connection, from the pause that they announce to the end of it. Small
-answers of clients that read are not counted at all: they cost nothing here.
+The maker of an answer holds its bytes until the transport has written them (`Answering`). Bytes buffered by a transport
+beyond its high-water mark are counted here as well, by connection, from its pause until it resumes. Small answers to
+clients that read are not counted at all: they cost nothing here.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("broker")
 
-#: Answers and bodies up to this size are not counted: each connection has one at most.
+#: Answers and bodies up to this size are not counted: each connection has at most one.
 SMALL: Final = 64 * 1024
 #: Larger answers go to the transport in pieces of this size.
 PIECE: Final = 64 * 1024
 #: What a read that may find little counts with in a turn.
 LOOK_BYTES: Final = 32 * 1024
-#: So many pieces of work on large answers may wait for their turn; the next one is refused.
+#: The most pieces of work on large answers that may wait for their turn; the next one is refused.
 MAX_SLICES_WAITING: Final = 5_000
 #: What a request counts with in a round of the loop that begins some: 32 of them, the others in the rounds behind it.
 BEGIN_COST: Final = 4
 #: So many requests may wait to be begun before streams of HTTP/2 are refused; HTTP/1.1 has one a connection.
 MAX_BEGINNING: Final = 2_000
-#: While answers lack memory, a connection of HTTP/2 may have so many streams.
+#: The most streams of an HTTP/2 connection while answers lack memory.
 STREAMS_WHILE_SHORT: Final = 16
 #: So many pieces, then others have a turn.
 STRIDE: Final = 4
@@ -45,13 +45,13 @@ PATIENCE_S: Final = 2.0
 READ_PATIENCE_S: Final = 0.2
 #: And a body that is to be unpacked: it was sent already, and who repeats it would stand behind those who came later.
 BODY_PATIENCE_S: Final = 10.0
-#: So many may wait; the next one is refused at once.
+#: The most waiters; the next one is refused at once.
 MAX_WAITING: Final = 2_000
 #: What is rendered in the time of one of the writes that `Turns` counts: so many bytes. A slice fills a round of its.
 BYTES_A_WRITE: Final = 2 * 1024
 #: Cut off connections and refusals are logged this often, with their number.
 LOG_S: Final = 60.0
-#: Freed memory is given back once the peak was so high and little of it is left, and at most this often.
+#: Freed memory is returned once the peak was this high and little of it is still held, and at most this often.
 GIVE_BACK_BYTES: Final = 16 << 20
 GIVE_BACK_S: Final = 3.0
 GIVE_BACK_TIMES: Final = 2
@@ -63,11 +63,11 @@ BODIES: Final = "max_body_memory_bytes"
 
 
 class Memory:
-    """Of one broker. All of it belongs to the event loop."""
+    """The memory of one broker. All of it belongs to the event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.answers = Budget(settings.max_answer_memory_bytes, settings.max_answer_memory_bytes_per_connection)
-        # Who waits for room to unpack a body holds what it has come as.
+        # A request that waits for room to decompress its body holds the compressed one.
         self.bodies = Budget(settings.max_body_memory_bytes, goes_over=True)
         self.stall_timeout_s = settings.stall_timeout_s
         #: Large answers are rendered in turns, so that many at once do not hold up others.
@@ -76,7 +76,7 @@ class Memory:
         self.rendering = asyncio.Lock()
         self._beginnings = DeliveryScheduler()
         self.stalled_total = 0
-        #: When an answer was refused or had to wait for the last time.
+        #: When an answer was last refused or had to wait.
         self._short_at = float("-inf")
         #: By transport, the one that has been full for longest in front: what it holds, and since when.
         self._paused: dict[Any, tuple[Hold, float]] = {}
@@ -90,7 +90,7 @@ class Memory:
     # -- holding -----------------------------------------------------------------------------------------------------
 
     async def answer(self, owner: object, size: int, patience_s: float = PATIENCE_S) -> Hold:
-        """Room for an answer, or Overloaded."""
+        """Hold room for an answer. Raises Overloaded."""
         return await self._obtain(self.answers, owner, size, patience_s)
 
     def most_for_one(self, size: int) -> int:
@@ -99,7 +99,7 @@ class Memory:
         return min([size, *bounds])
 
     async def body(self, owner: object, size: int) -> Hold:
-        """Room for what a body is decompressed to, or Overloaded."""
+        """Hold room for a decompressed body. Raises Overloaded."""
         return await self._obtain(self.bodies, owner, size, BODY_PATIENCE_S)
 
     async def less(self, owner: object, size: int, patience_s: float = READ_PATIENCE_S) -> Hold | None:
@@ -111,7 +111,7 @@ class Memory:
 
     @property
     def is_busy(self) -> bool:
-        """Whether large answers are being made: then reads take turns, too."""
+        """Whether large answers are being made: then reads wait for their turn, too."""
         return self.rendering.locked() or self.answers.waiting > 0
 
     async def acquire(self, size: int) -> None:
@@ -171,7 +171,7 @@ class Memory:
         return await self._obtain(self.answers, owner, size, None)
 
     async def room(self) -> None:
-        """Until answers hold no more than they may."""
+        """Wait until answers hold no more than they may."""
         if self.answers.is_over:
             (await self.patiently(None, 1)).release()
 
@@ -183,7 +183,7 @@ class Memory:
         return self.answers.waiting > 0 or self.answers.is_over or monotonic() - self._short_at < self.stall_timeout_s
 
     def paused(self, transport: Any) -> None:
-        """A transport holds more than its high-water mark."""
+        """A transport buffers more than its high-water mark."""
         size = transport.get_write_buffer_size()
         if transport in self._paused:
             self._paused[transport][0].resize(size)
@@ -191,7 +191,7 @@ class Memory:
             self._paused[transport] = self.answers.hold(transport, size), monotonic()
 
     def resumed(self, transport: Any) -> None:
-        """It does not any more, or has closed."""
+        """The transport is below its high-water mark again, or has closed."""
         found = self._paused.pop(transport, None) if self._paused else None
         if found is not None:
             found[0].release()
@@ -215,13 +215,13 @@ class Memory:
             transport.abort()
 
     def stalled(self) -> None:
-        """A client was cut off because it took nothing."""
+        """Count a client that was cut off because it did not read."""
         self.stalled_total += 1
         if count := self._due("stalled"):
             _log.warning("stalled_clients_cut_off", count=count, answers_bytes=self.answers.held)
 
     def _due(self, of: str) -> int:
-        """How often it has happened since it was logged last; 0 while that is less than a minute ago."""
+        """How often this happened since it was last logged; 0 if that was less than a minute ago."""
         self._unlogged[of] = self._unlogged.get(of, 0) + 1
         now = monotonic()
         if now - self._logged_at.get(of, float("-inf")) < LOG_S:
@@ -232,7 +232,7 @@ class Memory:
     # -- giving back -------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """For ever: look at full transports, give memory back."""
+        """Check full transports and return memory, for ever."""
         while True:
             await asyncio.sleep(LOOK_S)
             self.look_again(monotonic())
@@ -268,7 +268,7 @@ def _same() -> int:
 
 
 async def _waited(budget: Budget, owner: object, size: int, patience_s: float | None) -> Hold | None:
-    """Room that was waited for; None when there was none in time."""
+    """Wait for room and hold it; None if there was none in time."""
     coming: asyncio.Future[Hold] = asyncio.get_running_loop().create_future()
     granted: list[Hold] = []
 
@@ -286,5 +286,5 @@ async def _waited(budget: Budget, owner: object, size: int, patience_s: float | 
         return None
     finally:
         budget.give_up(waiter)
-        for hold in granted:  # in the moment in which nobody waited for it any more
+        for hold in granted:  # granted in the moment in which the wait ended
             hold.release()

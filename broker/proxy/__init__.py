@@ -1,4 +1,4 @@
-"""What a REST Proxy of Kafka offers, over the same topics: formats, instances of consumers, their groups."""
+"""The parts of Kafka's REST Proxy, over the same topics: formats, consumer instances and their groups."""
 
 from broker.proxy import lags, media, offsets, producing, reading, records, topics, v3, v3_records
 from broker.proxy.assignment import Partition

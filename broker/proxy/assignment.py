@@ -1,4 +1,4 @@
-"""Which member of a group reads which partitions: Kafka's range assignor. Pure."""
+"""Assigns partitions to the members of a group: Kafka's range assignor. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Partition: TypeAlias = tuple[str, int]
 def by_range(
     subscriptions: Mapping[str, Set[str]], partitions: Mapping[str, Sequence[int]]
 ) -> dict[str, set[Partition]]:
-    """`subscriptions`: member → topics; `partitions`: topic → their numbers. Every partition has one owner at most.
+    """`subscriptions`: member → topics; `partitions`: topic → their numbers. Every partition has at most one owner.
 
-    Of each topic the members that want it, by name, get runs of consecutive partitions whose lengths differ by one at
-    most, the longer ones in front. A topic that is not there has no partitions.
+    For each topic, its subscribers, in the order of their names, get ranges of consecutive partitions. The lengths
+    differ by at most one, the longer ranges first. A topic that does not exist has no partitions.
     """
     owned: dict[str, set[Partition]] = {member: set() for member in subscriptions}
     for topic in sorted({topic for topics in subscriptions.values() for topic in topics}):

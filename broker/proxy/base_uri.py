@@ -1,4 +1,4 @@
-"""Where a client reaches the proxy, as proxies in front of it say (RFC 7239, and what was there before it). Pure."""
+"""The address at which a client reaches the proxy, from Forwarded (RFC 7239) and the older headers. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 
 def base_of(headers: Mapping[bytes, bytes], scheme: str, prefix: str = "") -> str:
-    """`https://host[:port][/prefix]`: what stands in front of the path of a request.
+    """`https://host[:port][/prefix]`: the part of a URL before the path of a request.
 
-    Of several proxies the first counts, which the client spoke to. What makes no sense is passed over.
+    Of several proxies the first counts: the one that the client connected to. Invalid headers are ignored.
     """
     said = _forwarded(headers.get(b"forwarded", b""))
     proto = said.get("proto") or _first(headers, b"x-forwarded-proto") or scheme

@@ -1,4 +1,4 @@
-"""Refusals of the proxy, `{"error_code", "message"}`: the three digits of the status with two more behind them.
+"""Refusals of the proxy, `{"error_code", "message"}`: the three digits of the status, followed by two more.
 
     ProxyError               status  code
       TopicMissing              404  40401
@@ -18,7 +18,7 @@
       ConfigMissing             404  40403
       BadRequest                400  40002
 
-Everything else that is raised keeps the status that it has on /v0 and takes its number from a table here.
+Every other error keeps its status on /v0 and takes its number from a table here.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from broker.auth import Unauthorized
 from broker.content import JSON, Answer, Headers, errors
 from storage import InvalidRequest, StorageError, TopicNotFound, Unavailable
 
-#: Errors of Kafka in an answer about single records.
+#: The number for Kafka errors in an answer about single records.
 KAFKA_ERROR: Final = 50002
 KAFKA_RETRIABLE: Final = 50003
 
-#: Code of /v0 → number of the proxy, where it is not the status.
+#: Code of /v0 → number of the proxy, if it is not the status.
 _NUMBERS: Final = {"unauthorized": 40101, "forbidden": 40301, "internal": 500}
 _V2_JSON: Final = b"application/vnd.kafka.v2+json"
 
@@ -148,7 +148,7 @@ class BadRequest(ProxyError):
 
 
 def number_of(error: StorageError) -> int:
-    """What an answer about single records says of one that was not written: whether a retry is sensible."""
+    """The number for a record that was not written, in an answer about single records: whether a retry is sensible."""
     return KAFKA_RETRIABLE if isinstance(error, Unavailable) or error.code == "throttled" else KAFKA_ERROR
 
 
@@ -160,7 +160,7 @@ def answer_v2(error: Exception, *, request_id: str) -> Answer:
 
 
 def answer_v3(error: Exception, *, request_id: str) -> Answer:
-    """The same of v3, where a field that is wrong is a 400."""
+    """The answer to a request of v3 that ended in `error`; there, a wrong field is a 400. Never raises."""
     if isinstance(error, TopicNotFound):
         error = TopicPartitionMissing()
     if isinstance(error, InvalidRequest) and error.detail.get("field") != "body":
@@ -188,7 +188,7 @@ def _answer(error: Exception, request_id: str, *, invalid: int, content_type: by
 
 
 def _is_of_a_field(error: Exception) -> bool:
-    """Whether the body is JSON, and what it says is wrong; else it is no JSON at all."""
+    """Whether the error is about a field of valid JSON; otherwise the body is not JSON."""
     return not (isinstance(error, InvalidRequest) and error.detail.get("field") == "body")
 
 

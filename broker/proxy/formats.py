@@ -1,11 +1,11 @@
-"""Keys, values and headers in JSON, and back. Pure.
+"""Converts keys, values and headers to JSON and back. Pure.
 
     binary   "a2V5"            Base64
     json     {"any": ["JSON"]} the bytes of a JSON text, verbatim
     text     "text"            UTF-8
 
-null is no key or value at all. What a format cannot show, because others wrote it, is given as a string where it is
-UTF-8, and else as `{"$base64": "…"}`, as on /v0: whoever reads is never stuck at such a record.
+null means no key or no value. Bytes of other clients that a format cannot show become a string if they are UTF-8, and
+else `{"$base64": "…"}`, as on /v0: so a reader never gets stuck at such a record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _text = msgspec.json.Decoder(str)
 
 
 def to_bytes(format: Format, given: bytes, field: str) -> bytes | None:
-    """The key or value that a JSON text says. Raises Unprocessable naming the field."""
+    """The key or value in a JSON text. Raises Unprocessable, which names the field."""
     if given == b"null":
         return None
     if format is Format.JSON:
@@ -37,7 +37,7 @@ def to_bytes(format: Format, given: bytes, field: str) -> bytes | None:
 
 
 def from_base64(text: str, field: str) -> bytes:
-    """Raises Unprocessable naming the field."""
+    """The decoded bytes. Raises Unprocessable, which names the field."""
     try:
         return b64decode(text, validate=True)
     except (binascii.Error, ValueError):

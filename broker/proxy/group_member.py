@@ -1,9 +1,9 @@
-"""The proxy as a member of a group of Kafka clients: one member for all instances of that group.
+"""The proxy as a member of a consumer group among Kafka clients: one member for all instances of the group.
 
     join → (leader: assign) → sync → heartbeat … → a rebalance, or other topics → join …
 
-What the coordinator assigns to it the proxy shares out among the instances. While nobody else is in the group it has
-everything, and nobody waits for the coordinator. All methods belong to the loop.
+The proxy distributes the partitions that the coordinator assigns to it among the instances. While the group has no
+other members, the proxy has all partitions, and nobody waits for the coordinator. All methods belong to the loop.
 
 Source: docs/guides/kafka.md#consumer-groups, docs/guides/rest-proxy.md.
 """
@@ -27,7 +27,7 @@ _log = structlog.get_logger("broker.proxy")
 
 CLIENT_ID: Final = "rest-proxy"
 PROTOCOL: Final = "range"
-#: How often the coordinator is asked whether there is a rebalance, and a refused join tried again.
+#: How often the member asks the coordinator for a rebalance, and retries a refused join.
 HEARTBEAT_S: Final = 0.5
 SESSION_MS, REBALANCE_MS = 30_000, 60_000
 
@@ -53,14 +53,14 @@ class ProxyGroupMember:
         self._changed = changed
         self._prefixes = tuple(prefixes)
         self._member_id = ""
-        #: What the proxy has; None: everything.
+        #: The partitions of the proxy; None: all.
         self.assigned: frozenset[Partition] | None = None
         if coordinator.describe(group).members:
             self.assigned = frozenset()
         self._task = asyncio.create_task(self._run(), name=f"proxy-group-{group}")
 
     async def stop(self) -> None:
-        """It leaves the group."""
+        """Leave the group."""
         self._task.cancel()
         await asyncio.wait((self._task,))
         if self._member_id:
@@ -87,7 +87,7 @@ class ProxyGroupMember:
         return {topic: self._count(topic) for topic in sorted(self._subscriptions())}
 
     async def _join(self, topics: Mapping[str, int]) -> JoinAnswer | None:
-        """None: it was refused, as where the others share out by another protocol."""
+        """Join the group. None: it was refused, for example because the others use another assignment protocol."""
         asked = Join(
             member_id=self._member_id,
             fresh_id=self._coordinator.fresh_id(CLIENT_ID, None),
@@ -106,7 +106,7 @@ class ProxyGroupMember:
             return join_answer
         self._member_id = ""
         if join_answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
-            self._on_assigned(frozenset())  # they share out in a way that the proxy does not know
+            self._on_assigned(frozenset())  # the others use an assignment protocol that the proxy does not know
         return None
 
     async def _sync(self, join_answer: JoinAnswer, topics: Mapping[str, int]) -> int | None:

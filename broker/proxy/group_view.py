@@ -1,6 +1,6 @@
-"""Groups of consumers as REST v3 tells of them: who is in them, and what each has, whichever API it uses.
+"""Consumer groups as REST v3 shows them: their members and the partitions of each, whichever API it uses.
 
-Among Kafka clients all instances of the proxy are one member; here the instances stand in its place.
+Among Kafka clients, all instances of the proxy are one member; here the instances replace that member.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STATES: Final = {
 
 
 class MemberView(NamedTuple):
-    """`id`: of an instance of the proxy its name."""
+    """A member. `id`: for an instance of the proxy, its name."""
 
     id: str
     client_id: str
@@ -33,7 +33,7 @@ class MemberView(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """`assignor`: "" while nobody is in it. `simple`: it has only ever committed offsets, without members."""
+    """A group. `assignor`: "" while it has no members. `simple`: it has only ever committed offsets."""
 
     state: str
     assignor: str
@@ -44,12 +44,12 @@ class GroupView(NamedTuple):
         return next((each for each in self.members if each.id == id), None)
 
     def owners(self) -> dict[Partition, MemberView]:
-        """Who has each partition."""
+        """The owner of each partition."""
         return {partition: each for each in self.members for partition in each.assignments}
 
 
 def group_view(broker: ProxyNode, group_id: str) -> GroupView | None:
-    """None: there is no such group."""
+    """The group; None if it does not exist."""
     described = broker.kafka_groups.describe(group_id)
     proxied = broker.proxy.groups().get(group_id)
     members = [
@@ -64,7 +64,7 @@ def group_view(broker: ProxyNode, group_id: str) -> GroupView | None:
     if described.state is State.DEAD and not members:
         return None
     state, assignor = described.state, described.protocol
-    if members and state in (State.DEAD, State.EMPTY):  # instances alone, where nobody else can be in it
+    if members and state in (State.DEAD, State.EMPTY):  # only instances, where nobody else can be in it
         state, assignor = State.STABLE, PROTOCOL
     return GroupView(
         state=_STATES[state],

@@ -1,8 +1,8 @@
-"""A consumer instance: a value with its own encoding, no behaviour. Pure.
+"""A consumer instance: a value with its encoding, without behaviour. Pure.
 
-Kept in the broker's state under `group/name` as MessagePack, written before every change of it is answered. Where it
-has read to is written behind that, within a second: after a crash it goes on from there, so that some records come
-again and none is left out.
+The broker's state holds it under `group/name` as MessagePack, and every change is written before it is answered. Only
+its read positions are written later, within a second: after a crash it goes on from the written ones, so that some
+records come again and none is left out.
 
 Source: docs/guides/rest-proxy.md.
 """
@@ -18,29 +18,29 @@ from broker.proxy.errors import InvalidConsumerConfig, Unprocessable
 from broker.proxy.media import Format
 
 KIND: Final = "proxy_instance"
-#: Of a group's or an instance's name, in UTF-8.
+#: The longest name of a group or an instance, in UTF-8.
 MAX_NAME_BYTES: Final = 255
 _RESETS: Final = ("earliest", "latest", "none")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """How an instance reads, as it was made."""
+    """How an instance reads; set when it is created."""
 
     format: Format = Format.BINARY
-    #: Where to begin in a partition of which nothing is committed.
+    #: Where to begin in a partition without a committed offset.
     reset: str = "latest"
-    #: Whether the next read commits what the one before it gave.
+    #: Whether a read commits the records of the previous read.
     auto_commit: bool = True
     timeout_ms: int | None = None
     min_bytes: int = 1
 
 
 class Instance(msgspec.Struct, kw_only=True):
-    """A member of a group. `positions`: the offset it reads next, of each partition it has.
+    """A member of a group. `positions`: for each of its partitions, the offset that it reads next.
 
-    `topics` or `pattern`: what it is subscribed to; `chosen`: partitions it was given by hand, without a group.
-    `known`: those of its topics that were there when it subscribed: others are read from their beginning.
-    `prefixes`: of the key that made it or subscribed it last; its pattern reaches no other topics.
+    `topics` or `pattern`: its subscription; `chosen`: partitions assigned by hand, outside the group. `known`: those of
+    its topics that existed when it subscribed; it reads others from their beginning. `prefixes`: of the key that
+    created it or last subscribed it; its pattern matches no other topics.
     """
 
     group: str
@@ -55,7 +55,7 @@ class Instance(msgspec.Struct, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Under which it is kept; "/" is in neither name."""
+        """Its key in the broker's state; "/" is in neither name."""
         return f"{self.group}/{self.name}"
 
     @property
@@ -78,13 +78,13 @@ class Instance(msgspec.Struct, kw_only=True):
 
 
 def check_name(name: str, field: str) -> None:
-    """Raises Unprocessable for one that no group or instance can have."""
+    """Raises Unprocessable for a name that no group or instance can have."""
     if not 0 < len(name.encode()) <= MAX_NAME_BYTES or "/" in name or not name.isprintable():
         raise Unprocessable(f"{field}: 1 to {MAX_NAME_BYTES} bytes of printable characters without a slash.")
 
 
 def config_of(given: dict[str, Any]) -> Config:
-    """From the body that makes an instance. Unknown fields are ignored. Raises InvalidConsumerConfig."""
+    """The config in the body that creates an instance. Ignores unknown fields. Raises InvalidConsumerConfig."""
     format = given.get("format") or "binary"
     if format not in list(Format):
         raise InvalidConsumerConfig(f"Invalid format type. The format was {format!r}; it may be binary, json or text.")

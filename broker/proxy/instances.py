@@ -1,8 +1,8 @@
-"""The consumer instances of a broker: made, found, read by, kept over a restart, forgotten when idle.
+"""The consumer instances of a broker: creates, finds and reads with them, restores them, and deletes idle ones.
 
-What an instance is told (subscription, partitions, positions) is durable before it is answered. Where it has read to is
-written within a second, and at a clean stop: a crash takes it back by no more than that, and what it read since comes
-again. All methods belong to the loop that started the engine.
+Changes that a client asks for (subscription, partitions, positions) are durable before they are answered. The positions
+of reads are written within a second, and at a clean stop: a crash sets an instance back by no more than that, and it
+gets those records again. All methods belong to the loop that started the engine.
 
 Source: docs/guides/rest-proxy.md.
 """
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("broker.proxy")
 
 TICK_S: Final = 1.0
-#: How often one that has no partitions looks whether it was given some.
+#: How often an instance without partitions checks whether it has some.
 _LOOK_S: Final = 0.1
 _EXCLUSIVE: Final = "Subscription to topics, partitions and pattern are mutually exclusive"
 
 
 class Instances:
-    """See the module. `idle_s`: how long one is kept that nobody asks for; `most`: how many there may be."""
+    """See the module. `idle_s`: how long an unused instance stays; `most`: the largest number of instances."""
 
     def __init__(self, engine: Engine, coordinator: Coordinator | None = None, *, idle_s: float, most: int) -> None:
         self._engine = engine
@@ -75,18 +75,18 @@ class Instances:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """After the engine has started: those of before are there again, and idle ones go."""
+        """Restore the instances and begin to delete idle ones. Call it after the engine has started."""
         self._load()
         for group in self._groups.values():
             group.meet()
         self._task = asyncio.create_task(self._run(), name="proxy-instances")
 
     def shut_down(self) -> None:
-        """Before the engine's waits end: who waits is answered with what there is, and streams end."""
+        """Answer waiting reads with the records they have, and end streams. Call it before the engine's waits end."""
         self.stopping = True
 
     async def stop(self) -> None:
-        """A clean stop: every position is written."""
+        """Stop cleanly: write every position."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
@@ -124,11 +124,11 @@ class Instances:
     async def _write_moved(self) -> None:
         for member in self._members():
             if member.dirty:
-                with suppress(StorageError):  # tried again; meanwhile a crash takes it back further
+                with suppress(StorageError):  # it is tried again; until then, a crash sets it back further
                     await self._keep(member)
 
     async def expire(self) -> None:
-        """Those that nobody has asked for lately are gone. What they had read and not committed is read by others."""
+        """Delete the instances that were not used lately. Others read the records that these read without a commit."""
         for member in self._members():
             if self._is_idle(member):
                 with suppress(StorageError):
@@ -172,7 +172,7 @@ class Instances:
     # -- one instance --------------------------------------------------------------------------------------------------
 
     async def create(self, group: str, given: dict[str, Any], prefixes: Sequence[str] = ()) -> Instance:
-        """Durable on return. `prefixes`: of the key that makes it.
+        """Create an instance; durable on return. `prefixes`: those of the key that creates it.
 
         Raises InstanceExists, InvalidConsumerConfig, Unprocessable, LimitReached, Unavailable.
         """
@@ -208,7 +208,7 @@ class Instances:
 
     @contextmanager
     def using(self, group: str, name: str) -> Generator[Member]:
-        """The instance, which does not become idle meanwhile. Raises InstanceMissing."""
+        """The instance; it does not become idle while it is used. Raises InstanceMissing."""
         self._load()
         found = self._groups[group].members.get(name) if group in self._groups else None
         if found is None or not found.alive or self._is_idle(found):
@@ -221,14 +221,14 @@ class Instances:
             found.used_ms = self._engine.monotonic_ms()
 
     async def delete(self, member: Member) -> None:
-        """Durable on return. With auto commit what it was given is committed first. Raises Unavailable."""
+        """Delete it; durable on return. With auto commit, its last read is committed first. Raises Unavailable."""
         await self._commit_given(member)
         await self._remove(member)
 
     async def subscribe(
         self, member: Member, topics: Sequence[str], pattern: str | None, prefixes: Sequence[str]
     ) -> None:
-        """It shares the topics with the other members of its group. Durable on return.
+        """Subscribe to topics, shared with the other members of the group. Durable on return.
 
         Raises IllegalState, Unprocessable, Unavailable.
         """
@@ -241,14 +241,14 @@ class Instances:
             compiled(pattern)
         instance.topics, instance.pattern = sorted(set(topics)), pattern
         instance.prefixes = list(prefixes)
-        # What it has had before is the same subscription: it goes on.
+        # Topics that it had before belong to the same subscription: it goes on there.
         instance.known = sorted(each for each in member.topics(self._engine, anew=True) if count_of(self._engine, each))
         self._group(instance.group).meet()
         self._group(instance.group).share_out(anew=True)
         await self._keep(member)
 
     async def unsubscribe(self, member: Member) -> None:
-        """It has neither topics nor partitions. Durable on return. Raises Unavailable."""
+        """Remove all its topics and partitions. Durable on return. Raises Unavailable."""
         await self._commit_given(member)
         instance, group = member.instance, self._group(member.instance.group)
         if instance.subscribed:
@@ -261,7 +261,7 @@ class Instances:
         await self._keep(member)
 
     async def assign(self, member: Member, partitions: Sequence[Partition]) -> None:
-        """It has these partitions, whoever else reads them. Durable on return.
+        """Assign these partitions to it, even if others read them. Durable on return.
 
         Raises IllegalState, TopicMissing, PartitionMissing, Unavailable.
         """
@@ -275,13 +275,13 @@ class Instances:
         await self._keep(member)
 
     def assigned(self, member: Member) -> dict[Partition, int]:
-        """The partitions it has now, and the offset it reads next of each."""
+        """Its current partitions, and the offset that it reads next in each."""
         if member.instance.subscribed:
             self._group(member.instance.group).share_out()
         return dict(member.instance.positions)
 
     async def seek(self, member: Member, positions: Mapping[Partition, int]) -> None:
-        """It reads on there. Durable on return. Raises IllegalState (a partition that is not its own), Unavailable."""
+        """Set its positions. Durable on return. Raises IllegalState (a partition it does not have), Unavailable."""
         self._group(member.instance.group).share_out()
         own = member.instance.positions
         for topic, number in positions:
@@ -294,7 +294,7 @@ class Instances:
         await self._keep(member)
 
     async def commit(self, member: Member, wanted: Mapping[Partition, tuple[int, str | None]] | None) -> None:
-        """The group has these offsets and metadata; None: all that was read. Durable on return.
+        """Commit these offsets and metadata for the group; None: everything read so far. Durable on return.
 
         Raises TopicMissing, PartitionMissing, InvalidRequest (a topic without consumers), Unavailable.
         """
@@ -313,7 +313,7 @@ class Instances:
         engine, group = self._engine, member.instance.group
         for partition, offset in list(member.given.items()):
             there = count_of(engine, partition[0]) > partition[1] and offsets.keeps_offsets(engine, partition[0])
-            # A topic that has not come so far is another one by now.
+            # If the topic's end is before the offset, it is a new topic of the same name.
             if there and offset <= reading.bounds(engine, partition)[1]:
                 await offsets.commit(engine, group, partition, offset)
             member.given.pop(partition, None)
@@ -321,7 +321,7 @@ class Instances:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def read(self, member: Member, limits: Limits, parking: Slots) -> Found:
-        """Records from where it stands, which it passes; with auto commit, what the last read gave is committed first.
+        """Read records from its positions, and advance them; with auto commit, commits the previous read first.
 
         Raises IllegalState (neither subscribed nor assigned), DataError, Unavailable, LimitReached.
         """
@@ -343,7 +343,7 @@ class Instances:
             return self._still_owned(member, found)
 
     def _standing(self, member: Member) -> dict[Partition, int]:
-        """Where it stands in each of its partitions that is there."""
+        """Its position in each of its partitions that exist."""
         instance = member.instance
         if instance.subscribed:
             self._group(instance.group).share_out()
@@ -356,7 +356,7 @@ class Instances:
         return {each: at for each, at in instance.positions.items() if each[1] < count_of(self._engine, each[0])}
 
     def _return_from_beyond(self, member: Member, partition: Partition, at: int) -> None:
-        """No record has an offset behind the end: as in Kafka, `auto.offset.reset` says where it goes on."""
+        """Reset a position beyond the end, where there is no record: as in Kafka, `auto.offset.reset` says where to."""
         first, end = reading.bounds(self._engine, partition)
         if at <= end:
             return
@@ -366,12 +366,12 @@ class Instances:
 
     @staticmethod
     def _still_owned(member: Member, found: Found) -> Found:
-        """What is still the member's of what was found: during a wait others may have got a partition, or a seek."""
+        """The part of a read that still belongs to the member: a wait may have seen a new assignment, or a seek."""
         own, before = member.instance.positions, found.began
         current = {each for each, at in before.items() if own.get(each) == at}
         for partition, offset in found.positions.items():
             if partition in current:
-                del own[partition]  # behind the others: their turn comes first
+                del own[partition]  # goes to the end: the next read takes the others first
                 own[partition] = offset
                 if offset != before[partition]:
                     member.given[partition] = offset
@@ -388,7 +388,7 @@ class Instances:
 
     @staticmethod
     def take_back(member: Member, found: Found) -> None:
-        """For an answer that certainly reaches nobody: it is given again."""
+        """Undo a read whose answer certainly reaches nobody: the next read returns the same records."""
         own = member.instance.positions
         for partition, offset in found.positions.items():
             if own.get(partition) == offset:

@@ -1,6 +1,6 @@
-"""JSON objects behind one another, as they come in pieces. Pure.
+"""Splits a stream of JSON objects that arrives in pieces. Pure.
 
-Objects may stand next to each other or have space between them. An object is given as soon as its last brace is there.
+There may be space between objects, or none. An object is returned as soon as its last brace arrives.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final
 from storage import InvalidRequest
 
 _TOKEN: Final = re.compile(rb'["{}\[\]]')
-#: As much of the inside of a string as is there; an escape is taken as a whole or not at all.
+#: The inside of a string, as far as it has arrived; an escape matches as a whole or not at all.
 _INSIDE: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _QUOTE: Final = ord('"')
 _SPACE: Final = b" \t\r\n"
 
 
 class Splitter:
-    """For one stream. `max_bytes` is the longest object."""
+    """The splitter of one stream. `max_bytes`: the longest object."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -28,7 +28,7 @@ class Splitter:
         self._in_string = False
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The objects that end in this piece. Raises InvalidRequest for what cannot become one."""
+        """The objects that end in this piece. Raises InvalidRequest for bytes that cannot become an object."""
         text = self._rest
         text += piece
         found: list[bytes] = []
@@ -39,7 +39,7 @@ class Splitter:
                 assert inside is not None
                 at = inside.end()
                 if at == len(text) or text[at] != _QUOTE:
-                    break  # the rest of the string is yet to come
+                    break  # the rest of the string has not arrived yet
                 self._in_string = False
                 at += 1
             token = _TOKEN.search(text, at)
@@ -68,7 +68,7 @@ class Splitter:
         return found
 
     def end(self) -> None:
-        """Nothing more comes. Raises InvalidRequest when an object has not ended."""
+        """End the stream. Raises InvalidRequest if an object is incomplete."""
         if self._rest.strip(_SPACE):
             raise InvalidRequest("The body is not valid JSON: it ends too early.", field="body")
 

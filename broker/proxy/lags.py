@@ -1,4 +1,4 @@
-"""Groups and how far they are: of everything that is committed, whoever did it."""
+"""The lag of groups, from all committed offsets, whichever API committed them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from storage import Engine
     from storage.state import Topic
 
-#: Topics looked at before others have their turn on the loop.
+#: Topics that are checked before other tasks run.
 _SLICE: Final = 1000
 _NOBODY: Final = MemberView("", "", None, [])
 
@@ -36,7 +36,7 @@ async def groups(broker: ProxyNode, prefixes: tuple[str, ...]) -> list[str]:
 
 
 async def lags(broker: ProxyNode, group: str, prefixes: tuple[str, ...]) -> list[Lag]:
-    """By topic and partition, of what the group has committed."""
+    """The lags of the group's committed offsets, by topic and partition."""
     engine, name = broker.engine, consumer_name(group)
     view = group_view(broker, group)
     owners = {} if view is None else view.owners()
@@ -55,7 +55,7 @@ async def lags(broker: ProxyNode, group: str, prefixes: tuple[str, ...]) -> list
 
 
 def _topics(engine: Engine, prefixes: tuple[str, ...]) -> Iterator[Topic]:
-    """A list made at once: topics come and go while it is gone through."""
+    """The topics, from a list made at once, because topics are created and deleted during the iteration."""
     named = engine.catalog.named
     found = [topic for prefix in narrowed(prefixes, "") for topic in named(prefix, "") if not topic.provisional]
     return iter(topic for topic in found if engine.catalog.topics.get(topic.name) is topic)

@@ -1,7 +1,7 @@
 """Media types of the proxy: `application/vnd.kafka[.format].v2+json`. Pure.
 
-The format says how keys and values stand in the JSON around them. Where none is said, `application/json` means json
-and `application/vnd.kafka.v2+json` means binary, as Confluent's proxy has it.
+The format is the form of keys and values within the JSON. Without one, `application/json` means json and
+`application/vnd.kafka.v2+json` means binary, as in Confluent's proxy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from broker.proxy.errors import FormatMismatch, NotOffered
 
 
 class Format(enum.StrEnum):
-    """How keys and values stand in JSON: in Base64, as JSON, as a string of text."""
+    """The form of keys and values in JSON: Base64, JSON, or a string of text."""
 
     BINARY = "binary"
     JSON = "json"
@@ -39,13 +39,13 @@ def is_known(content_type: bytes) -> bool:
 
 
 def written_in(content_type: bytes) -> Format:
-    """The format of records in a body of this type, which is a known one."""
+    """The format of records in a body of this media type, which must be known."""
     name = name_of(content_type)
     return _EMBEDDED.get(name, Format.JSON if name == "application/json" else Format.BINARY)
 
 
 def answered_as(accept: bytes | None) -> bytes:
-    """What an answer without records is given as. Raises NotOffered."""
+    """The media type of an answer without records. Raises NotOffered."""
     if accept is None:
         return V2_JSON
     wanted = _wanted(accept)
@@ -58,9 +58,9 @@ def answered_as(accept: bytes | None) -> bytes:
 
 
 def read_as(accept: bytes | None, own: Format | None) -> tuple[Format, bytes]:
-    """The format of records in an answer, and its media type. `own`: the one it has to be, of an instance.
+    """The format of records in an answer, and its media type. `own`: the required format, that of an instance.
 
-    Raises NotOffered, and FormatMismatch where another one is asked for.
+    Raises NotOffered, and FormatMismatch if the client asks for another format.
     """
     wanted = ["*/*"] if accept is None else _wanted(accept)
     mismatch = False
@@ -81,6 +81,6 @@ def read_as(accept: bytes | None, own: Format | None) -> tuple[Format, bytes]:
 
 
 def _wanted(accept: bytes) -> list[str]:
-    """Names by weight; of equal ones those that say more, then those that stand in front."""
+    """The names, by weight; at equal weight the more specific ones first, then in the order of the header."""
     found = [(name, weight) for name, weight in weights(accept).items() if weight > 0]
     return [name for name, _ in sorted(found, key=lambda each: (-each[1], each[0].count("*")))]

@@ -1,7 +1,7 @@
-"""Members of groups: who reads which partitions now, and from where.
+"""Members of groups: which member reads which partitions, and from which position.
 
-What a group has is shared out within the proxy, over the members that are subscribed; those who chose their partitions
-take part in none. All of this is in memory and follows from what the instances say: it is made again after a restart.
+The proxy distributes the partitions of a group over its subscribed members; members with assigned partitions take no
+part. All of this is in memory and follows from the instances: it is computed again after a restart.
 
 Source: docs/guides/rest-proxy.md.
 """
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from broker.kafka.groups import Coordinator
     from storage import Engine
 
-#: A position that is nowhere: nothing is committed, and the instance is to begin neither at the start nor the end.
+#: No position: nothing is committed, and the instance may begin neither at the start nor at the end.
 UNDEFINED: Final = -1
-#: How often names are matched with patterns anew, ms.
+#: How often topic names are matched with patterns again, ms.
 PATTERN_MS: Final = 1000
 
 
 class Member:
-    """An instance in use. `given`: positions behind what the last read gave, which the next one commits."""
+    """An instance in use. `given`: the positions after the last read, which the next read commits."""
 
     def __init__(self, instance: Instance, now_ms: int) -> None:
         self.instance = instance
@@ -45,13 +45,13 @@ class Member:
         self.dirty = False
         self.alive = True
         self.given: dict[Partition, int] = {}
-        #: Where it began: nothing in front of here is this member's.
+        #: Where it began: earlier records do not belong to this member.
         self.began = dict(instance.positions)
         self._matched: set[str] = set()
         self._matched_ms: int | None = None
 
     def topics(self, engine: Engine, *, anew: bool = False) -> set[str]:
-        """What it is subscribed to now; with a pattern as of the last second, unless `anew`."""
+        """The topics of its subscription; those of a pattern may be a second old, unless `anew`."""
         instance = self.instance
         if instance.pattern is None:
             return set(instance.topics)
@@ -61,7 +61,7 @@ class Member:
         return self._matched
 
     def assign(self, positions: dict[Partition, int]) -> None:
-        """It has these partitions now, and reads from there on."""
+        """Set its partitions and positions."""
         self.instance.positions = positions
         self.began = {each: self.began.get(each, offset) for each, offset in positions.items()}
         self.given = {each: offset for each, offset in self.given.items() if each in positions}
@@ -79,19 +79,19 @@ def _matching(engine: Engine, instance: Instance) -> set[str]:
 
 
 class Group:
-    """The members of one group, and where those who left partitions without a commit had begun."""
+    """The members of one group, and the start positions of members that left partitions without a commit."""
 
     def __init__(self, engine: Engine, name: str, coordinator: Coordinator | None) -> None:
         self._engine = engine
         self._coordinator = coordinator
         self.name = name
         self.members: dict[str, Member] = {}
-        #: Among Kafka clients, where there can be some.
+        #: The group's member among Kafka clients, if there can be such clients.
         self.group_member: ProxyGroupMember | None = None
         self._released: dict[Partition, int] = {}
 
     def share_out(self, *, anew: bool = False) -> None:
-        """Every subscribed member has its partitions, as topics and members are now."""
+        """Assign partitions to the subscribed members, by the current topics and members."""
         subscriptions = {
             name: member.topics(self._engine, anew=anew)
             for name, member in self.members.items()
@@ -115,7 +115,7 @@ class Group:
             )
 
     def meet(self) -> None:
-        """From the first subscription on it is among Kafka clients, where there can be some."""
+        """From the first subscription on: join the Kafka clients, if there can be such clients."""
         if self._coordinator is not None and self.group_member is None and self._is_subscribed:
             count = partial(count_of, self._engine)
             self.group_member = ProxyGroupMember(
@@ -128,7 +128,7 @@ class Group:
             )
 
     async def part(self, *, always: bool = False) -> None:
-        """And until its last."""
+        """Leave the Kafka clients after the last subscription has ended."""
         group_member = self.group_member
         if group_member is not None and (always or not self._is_subscribed):
             self.group_member = None
@@ -136,12 +136,12 @@ class Group:
 
     @property
     def owner(self) -> tuple[str, ...]:
-        """The prefixes of the key that made its first instance; (): a key for everything, or none."""
+        """The prefixes of the key that created its first instance; (): a key for all topics, or no key."""
         first = next(iter(self.members.values()), None)
         return () if first is None else tuple(first.instance.prefixes)
 
     def topics(self) -> set[str]:
-        """All that instances are subscribed to, or have chosen partitions of."""
+        """All topics that instances subscribe to or have assigned partitions of."""
         found = {topic for member in self.members.values() for topic, _ in member.instance.positions}
         return found | self.subscriptions()
 
@@ -150,24 +150,24 @@ class Group:
         return any(member.instance.subscribed for member in self.members.values())
 
     def subscriptions(self) -> set[str]:
-        """All topics that members are subscribed to now."""
+        """All topics that members currently subscribe to."""
         subscribed = [member for member in self.members.values() if member.instance.subscribed]
         return {topic for member in subscribed for topic in member.topics(self._engine)}
 
     def _numbers(self, topic: str) -> Sequence[int]:
-        """Partitions of a topic that are this proxy's to share out."""
+        """The partitions of a topic that this proxy distributes."""
         numbers = range(count_of(self._engine, topic))
         has = None if self.group_member is None else self.group_member.assigned
         return numbers if has is None else [number for number in numbers if (topic, number) in has]
 
     def leave(self, member: Member, partition: Partition) -> None:
-        """Somebody else goes on where it began, unless something is committed."""
+        """Note that the next member goes on where this one began, unless something is committed."""
         began = member.began.get(partition, UNDEFINED)
         if began != UNDEFINED:
             self._released[partition] = min(began, self._released.get(partition, began))
 
     def begin(self, member: Member, partition: Partition) -> int:
-        """Where a member that gets a partition starts. Raises TopicNotFound."""
+        """The start position of a member that gets a partition. Raises TopicNotFound."""
         engine, instance = self._engine, member.instance
         committed = offsets.committed(engine, self.name, partition)
         if committed is not None and committed[0] >= 0:
@@ -185,10 +185,10 @@ class Group:
 
 
 def count_of(engine: Engine, topic: str) -> int:
-    """How many partitions a topic has; 0: it is not there."""
+    """The number of partitions of a topic; 0 if it does not exist."""
     try:
         return engine.topic(topic).config.partitions
     except TopicNotFound:
         return 0
     except StorageError:
-        return 0  # not a topic's name
+        return 0  # not a valid name of a topic

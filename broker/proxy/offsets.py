@@ -1,6 +1,6 @@
 """Committed offsets of groups: the cursors of consumers named `group:<id>`, one in each partition.
 
-The committed offset is the next one to be read, which is the seq of the last record that is done with. Source:
+The committed offset is the next one to read, which equals the seq of the last processed record. Source:
 docs/guides/kafka.md#how-kafka-maps-to-topics, docs/guides/kafka.md#consumer-groups.
 """
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def keeps_offsets(engine: Engine, topic: str) -> bool:
-    """Whether a topic has consumers at all: neither queues nor topics in memory only have. Raises TopicNotFound."""
+    """Whether a topic can have consumers; queues and topics in memory cannot. Raises TopicNotFound."""
     config = engine.topic(topic).config
     return config.type is TopicType.LOG and config.durability is not Durability.EPHEMERAL
 
 
 def committed(engine: Engine, group: str, partition: Partition) -> tuple[int, str] | None:
-    """The offset that the group has committed, and the metadata with it; None: nothing is committed.
+    """The group's committed offset and its metadata; None if nothing is committed.
 
-    It may be negative or beyond the head: groups commit what they like. Raises TopicNotFound.
+    The offset may be negative or beyond the head: groups may commit any number. Raises TopicNotFound.
     """
     if not keeps_offsets(engine, partition[0]):
         return None
@@ -39,7 +39,7 @@ def committed(engine: Engine, group: str, partition: Partition) -> tuple[int, st
 
 
 def check_group(group: str) -> None:
-    """Raises Unprocessable for a name under which nothing can be committed."""
+    """Raises Unprocessable for a group name that cannot have commits."""
     _name(group)
 
 
@@ -51,7 +51,7 @@ def _name(group: str) -> str:
 
 
 async def commit(engine: Engine, group: str, partition: Partition, offset: int, metadata: str | None = None) -> None:
-    """The group has committed `offset`, forward or back; beyond the end too. Durable on return.
+    """Commit `offset` for the group, forward or back, and even beyond the end. Durable on return.
 
     Raises InvalidRequest for a topic without consumers, TopicNotFound, Unavailable.
     """

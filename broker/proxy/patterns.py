@@ -1,7 +1,7 @@
-"""Patterns of topics' names, as they are subscribed to: the regular expressions whose work is bounded. Pure.
+"""Patterns of topic names in subscriptions: regular expressions with bounded work. Pure.
 
-They are matched on the event loop against every name there is. One whose time could grow beyond the square of a name's
-length is not taken: more than two of `*` and `+`, or one of them behind a group; counted repeats; back references.
+The event loop matches them against every topic name. A pattern whose time could grow faster than the square of a name's
+length is refused: more than two of `*` and `+`, or one of them after a group; counted repeats; back references.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOKEN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 
 @lru_cache(maxsize=256)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """What a whole name has to match. Raises Unprocessable."""
+    """The compiled pattern, which a whole name has to match. Raises Unprocessable."""
     if not pattern or len(pattern) > MAX_PATTERN_CHARS:
         raise Unprocessable(f"topic_pattern: 1 to {MAX_PATTERN_CHARS} characters.")
     tokens: list[str] = _TOKEN.findall(pattern)

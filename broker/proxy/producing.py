@@ -1,4 +1,4 @@
-"""Writing records of the proxy: each to its partition, those of one partition as one atomic append."""
+"""Writes the proxy's records: each to its partition, and all records for one partition in one atomic append."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ async def produce(
     idempotency_key: str | None = None,
     one_record: bool = False,
 ) -> list[ProducedRecord]:
-    """What became of each record, in order. On return those written are as safe as the topic's class says.
+    """Write records; returns the result of each, in order. On return they are as safe as the topic's durability class.
 
-    Without a `partition` that says otherwise, a topic that is not there is made. Of records with an `idempotency_key`
-    none is written twice. `one_record`: a record for a partition that is not there fails alone, and timestamps are
-    told. Raises InvalidRequest (the name), TopicMissing, PartitionMissing, UnderPressure: nothing was written then.
+    A missing topic is created, unless a `partition` forbids it. Records with an `idempotency_key` are never written
+    twice. `one_record`: a record for a missing partition fails alone, and results have timestamps. Raises
+    InvalidRequest (the name), TopicMissing, PartitionMissing, UnderPressure; then nothing was written.
     """
     check_topic_name(topic)
     broker.pressure.check()
@@ -43,7 +43,7 @@ async def produce(
         if partition is not None:
             raise TopicMissing
         count = await _make(broker, topic)
-    # Records without a key go together; a repetition has to go where the first try went.
+    # All records without a key go to one partition; a repetition has to go to that of the first try.
     keyless = partition_of(idempotency_key.encode(), count) if idempotency_key else next(_round_robin) % count
     results: list[ProducedRecord] = [ProducedRecord(None, None)] * len(batch.keys)
     there = broker.engine.catalog.topics.get(topic)
@@ -52,7 +52,7 @@ async def produce(
     for index, (key, chosen) in enumerate(zip(batch.keys, batch.partitions, strict=True)):
         where = partition if partition is not None else chosen
         if where is None:
-            # Hashing is slow for a long key, and one partition needs no choice.
+            # Hashing a long key is slow, and a single partition needs no choice.
             where = keyless if key is None else 0 if count == 1 else partition_of(key, count)
         if where >= count:
             if not one_record:
@@ -99,8 +99,8 @@ async def _append(
 
 
 async def _written_ms(broker: ProxyNode, partition_name: str, seq: int) -> int:
-    """The time of records that have none of their own: that of their commit, which a repetition does not change."""
+    """The time of records without a time of their own: that of their commit, which a repetition does not change."""
     try:
         return (await broker.engine.read_one(partition_name, seq)).ts
     except StorageError:
-        return broker.engine.now_ms()  # it is gone again already
+        return broker.engine.now_ms()  # the record is already gone

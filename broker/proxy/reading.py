@@ -1,4 +1,4 @@
-"""Reading partitions from positions on, and waiting for more.
+"""Reads partitions from given positions, and waits for more records.
 
 Source: docs/guides/kafka.md#how-kafka-maps-to-topics, docs/guides/rest-proxy.md.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS = 1000, 30_000
 DEFAULT_BYTES, MAX_BYTES = 1 << 20, 8 << 20
-#: Records in one answer.
+#: The most records in one answer.
 MAX_RECORDS: Final = 2000
 
 
@@ -50,31 +50,31 @@ class Lost(NamedTuple):
         return cls(partition, tombstone.gap_from - 1, tombstone.gap_to - 1, tombstone.reason)
 
     def __str__(self) -> str:
-        """As a header has it."""
+        """The form in a header."""
         topic, number = self.partition
         return f"{topic}/{number} {self.begin}-{self.end} {self.reason}"
 
     def as_event(self) -> dict[str, Any]:
-        """As an event has it."""
+        """The form in an event."""
         topic, number = self.partition
         return {"topic": topic, "partition": number, "from": self.begin, "to": self.end, "reason": self.reason}
 
 
 class Streaming:
-    """Where those wait who hold a stream already: nothing more is counted of them."""
+    """The slots for readers that already hold a stream: they are not counted again."""
 
     def hold(self) -> AbstractContextManager[None]:
         return nullcontext()
 
 
 class Found(NamedTuple):
-    """What a read gave, and the offsets that come next."""
+    """The result of a read, and the offsets that come next."""
 
     records: list[Record]
     lost: list[Lost]
     corrupt: list[tuple[Partition, int]]
     positions: dict[Partition, int]
-    #: Where it began.
+    #: The offsets where the read began.
     began: dict[Partition, int]
 
     @property
@@ -83,11 +83,11 @@ class Found(NamedTuple):
 
 
 async def read(engine: Engine, positions: Mapping[Partition, int], limits: Limits, parking: Slots) -> Found:
-    """Records of the partitions (one at least), in turn, as soon as there is one; none once `timeout_ms` have passed.
+    """Records of the partitions (at least one), in rotation, as soon as there is one; none after `timeout_ms`.
 
-    What is lost is told once, and `positions` pass it. A partition that cannot be read is an error only where there is
-    nothing in front of it to give. Raises DataError, Unavailable, TopicNotFound (the topic went while it was waited
-    for), LimitReached (too many are waiting).
+    A loss is reported once, and the positions go beyond it. An unreadable partition is an error only if there is
+    nothing before the damage to return. Raises DataError, Unavailable, TopicNotFound (deleted during the wait),
+    LimitReached (too many wait).
     """
     deadline = monotonic() + min(limits.timeout_ms, MAX_TIMEOUT_MS) / 1000
     found = Found([], [], [], dict(positions), dict(positions))
@@ -109,8 +109,8 @@ def _waits(found: Found, size: int, limits: Limits, deadline: float) -> bool:
 
 
 async def _add(engine: Engine, found: Found, limits: Limits, size: int) -> int:
-    """Read on in every partition; the bytes that all records have by then."""
-    # The one that has been read longest ago comes first: none of them starves behind a busy one.
+    """Read on in every partition. Returns the bytes of all records so far."""
+    # The partition that was read longest ago comes first, so that none starves behind a busy one.
     for partition in list(found.positions):
         room, max_records_left = limits.max_bytes - size, limits.max_records - len(found.records)
         if max_records_left <= 0 or (room <= 0 and found.records):
@@ -120,7 +120,7 @@ async def _add(engine: Engine, found: Found, limits: Limits, size: int) -> int:
         except (DataError, Unavailable):
             if found.empty:
                 raise
-            break  # the next read says so
+            break  # the next read raises it
     return size
 
 
@@ -144,7 +144,7 @@ async def _read_one(
 
 
 async def _moved(engine: Engine, positions: Mapping[Partition, int], deadline: float) -> bool:
-    """Wait until one of the partitions has more; False when that takes too long, or the broker stops."""
+    """Wait until a partition has more records; False if that takes too long or the broker stops."""
     left_ms = (deadline - monotonic()) * 1000
     if left_ms <= 0:
         return False
@@ -167,10 +167,10 @@ def _result(wait: asyncio.Future[bool]) -> bool:
     except ShuttingDown:
         return False
     except TopicNotFound:
-        return True  # the next look says so
+        return True  # the next read raises it
 
 
 def bounds(engine: Engine, partition: Partition) -> tuple[int, int]:
-    """The first offset that is there, and the one that comes next. Raises TopicNotFound."""
+    """The first existing offset, and the next one to be assigned. Raises TopicNotFound."""
     state = engine.state(address(*partition))
     return state.earliest_seq - 1, state.head_seq

@@ -1,30 +1,30 @@
-"""Frames of HTTP/2 that ask for nothing: how many of them a connection may send (RFC 9113 §10.5). Pure.
+"""Limits the HTTP/2 frames that ask for nothing (RFC 9113 §10.5). Pure.
 
-PING, SETTINGS and RST_STREAM cost a client next to nothing, and each is work here; answers to the first two pile up
-where they are not read. WINDOW_UPDATE is not among them: whoever reads much sends many.
+PING, SETTINGS and RST_STREAM cost a client next to nothing, and each is work here; the answers to the first two pile up
+if they are not read. WINDOW_UPDATE does not count: a client that reads much sends many.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: The average is that of this time: so much may come at once.
+#: The rate is averaged over this time, so a burst may be this many seconds' worth.
 BURST_S: Final = 10
 
 
 class ControlFrameLimiter:
-    """Of one connection. Time is an argument."""
+    """The limiter of one connection. Time is an argument."""
 
     __slots__ = ("_at", "_left", "_per_s")
 
     def __init__(self, per_s: int, now: float) -> None:
-        """`per_s` 0: as many as it likes."""
+        """`per_s` 0: no limit."""
         self._per_s = per_s
         self._left = float(per_s * BURST_S)
         self._at = now
 
     def keeps(self, now: float) -> bool:
-        """Count a frame. False: that was one too many."""
+        """Count a frame. False: it is one too many."""
         if not self._per_s:
             return True
         self._left = min(self._per_s * BURST_S, self._left + (now - self._at) * self._per_s) - 1

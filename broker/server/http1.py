@@ -1,9 +1,9 @@
-"""HTTP/1.1 as uvicorn's zttp has it, with a way past ASGI for the most frequent requests (see `broker.api.hot`).
+"""HTTP/1.1 by uvicorn's zttp protocol, with a way past ASGI for the most frequent requests (see `broker.api.hot`).
 
-A request that may be hot is collected here until its body is whole, and answered from here. If it has to wait for
-something, uvicorn carries it out in a task, as any other request. One that begins with a head that came before on its
-connection, and is whole, is not even parsed (`KnownHeads`): the same bytes mean the same. Parsing a head, and judging
-what it asks for, costs more than all the rest of a small request.
+This module collects the body of a request that may be hot and answers the request itself. If the request has to wait
+for something, uvicorn runs it in a task, like any other request. A request that arrives whole, with a head that the
+connection has sent before, is not even parsed (`KnownHeads`): the same bytes mean the same. Parsing a head and
+deciding what it asks for cost more than all the rest of a small request.
 """
 
 from __future__ import annotations
@@ -31,46 +31,46 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("broker.http")
 
-#: What zttp says of a head that it does not take.
+#: zttp's error message for a head that is too large.
 _TOO_LARGE: Final = "message exceeded configured size limit"
 
-#: A connection remembers so many heads, of at most so many bytes each; one more, and it begins anew.
+#: A connection remembers this many heads, each of at most this many bytes. At one more it forgets them all.
 MAX_HEADS: Final = 8
 MAX_HEAD_BYTES: Final = 2048
-#: So much longer than itself a known head may come to be.
+#: The content-length of a known head can grow by at most this many digits.
 MAX_MORE_DIGITS: Final = 6
 END: Final = b"\r\n\r\n"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,7})\r\n", re.IGNORECASE)
-#: Fields that say how long a message is, otherwise than `_LENGTH` reads it.
+#: Fields that give the length of a message in a form that `_LENGTH` does not read.
 _OTHERWISE: Final = re.compile(rb"\r\n(?:transfer-encoding|content-length(?!:[ \t]*[0-9]{1,7}\r\n))", re.IGNORECASE)
 
 
 def upgrade_with_body() -> InvalidRequest:
-    """RFC 6455 knows no body there, and what reads the handshake would wait for ever."""
+    """The refusal of a handshake with a body. RFC 6455 has none, and the handshake's reader would wait for ever."""
     return InvalidRequest("request: a WebSocket handshake has no body (RFC 6455).", field="body")
 
 
 def can_answer(cycle: Any, scheme: str | None) -> bool:
-    """Whether a request is under way that can be answered to a client that has ended its side (half-closed it).
+    """Whether a request is under way whose client can still be answered after it half-closed the connection.
 
-    Over TLS the end of one side is the end of both.
+    Over TLS, closing one side closes both.
     """
     return scheme != "https" and cycle is not None and not cycle.more_body and not cycle.response_complete
 
 
 def end_client_side(cycle: Any) -> None:
-    """Tell whoever carries out a request that its client has ended its side (see `Request.unless_gone`)."""
+    """Tell the task of a request that its client has half-closed the connection (see `Request.unless_gone`)."""
     cycle.client_ended = True
     cycle.message_event.set()
 
 
 def head_bytes(target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """The size of a head, each field with what stands around it."""
+    """The size of a head; each field counts with its separators."""
     return len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 def refusal(error: Exception, server_context: ServerContext) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Status, headers and body for what is no request, in the form of all refusals. It is counted."""
+    """Status, headers and body that refuse bytes which are no request, in the form of all refusals. Counts it."""
     server_context.metrics.refused(error)
     identity = request_id(None)
     answer = errors.answer(error, request_id=identity.decode())
@@ -78,7 +78,7 @@ def refusal(error: Exception, server_context: ServerContext) -> tuple[int, list[
 
 
 class KnownHead(NamedTuple):
-    """`front` ends before the digits of the content-length, `back` begins behind them."""
+    """A head, split at its content-length: `front` ends before the digits, `back` begins after them."""
 
     front: bytes
     back: bytes
@@ -87,11 +87,11 @@ class KnownHead(NamedTuple):
 
 
 class KnownHeads:
-    """Heads that a connection has sent before, by their first line. Pure.
+    """The heads that a connection has sent before, by their first line. Pure.
 
-    A client that sends one small request after the other sends the same head each time, but for the length of the body.
-    What is kept is a head that the parser has taken whole, as it came, without the digits of its content-length,
-    together with what came of it.
+    A client that sends one small request after another sends the same head each time, except for the body's length. A
+    `KnownHead` holds the bytes of a head that the parser accepted, without the digits of its content-length, and the
+    target and headers that the parser found in them.
     """
 
     __slots__ = ("_by_line",)
@@ -100,7 +100,7 @@ class KnownHeads:
         self._by_line: dict[bytes, KnownHead] = {}
 
     def find(self, data: bytes) -> tuple[KnownHead, bytes] | None:
-        """What a whole request begins with, and its body; None: this is not a request with a known head, exactly."""
+        """The known head and the body of `data`; None unless `data` is exactly one whole request with a known head."""
         known = self._by_line.get(data[: data.find(b"\r\n")])
         if known is None or not data.startswith(known.front):
             return None
@@ -113,10 +113,10 @@ class KnownHeads:
         return (known, body) if len(body) == int(digits) else None
 
     def learn(self, head: bytes, target: Target, headers: dict[bytes, bytes]) -> None:
-        """`head`, with the empty line behind it, was taken, and led to `target`."""
+        """Remember that `head`, which includes its empty line, was accepted and led to `target`."""
         length = _LENGTH.search(head)
         if length is None or len(head) > MAX_HEAD_BYTES or head.lower().count(b"\r\ncontent-length") > 1:
-            return  # of two that are alike one would be told apart from the other later on
+            return  # with two content-lengths, `find` would compare only one of them
         line = head[: head.find(b"\r\n")]
         if len(self._by_line) >= MAX_HEADS and line not in self._by_line:
             self._by_line.clear()
@@ -124,7 +124,7 @@ class KnownHeads:
 
 
 def message_bytes(data: bytes) -> int | None:
-    """How long the message is that `data` begins with; None: its head is not whole here, or does not plainly say."""
+    """The length of the message at the start of `data`; None if its head is incomplete or does not give it plainly."""
     end = data.find(END) + len(END)
     if end < len(END) or _OTHERWISE.search(data, 0, end):
         return None
@@ -133,7 +133,7 @@ def message_bytes(data: bytes) -> int | None:
 
 
 class _Never:
-    """Stands where uvicorn keeps the event that wakes a request's task: a hot request has none."""
+    """Replaces the event by which uvicorn wakes a request's task: a hot request has no task."""
 
     def set(self) -> None:
         pass
@@ -144,7 +144,7 @@ _never = _Never()
 
 @cache
 def _status_line(status: int) -> bytes:
-    """How an answer begins, in the words of those that zttp writes."""
+    """The status line of an answer, the same as zttp writes it."""
     connection = zttp.Connection(zttp.SERVER)
     connection.send_response(status, [(b"content-length", b"0")])
     line, end, _ = connection.data_to_send().partition(b"\r\n")
@@ -159,10 +159,10 @@ _PROTECTION_LINES: Final = _lines(PROTECTION)
 
 
 class Cycle(ABC):
-    """One hot request and its answer. The attributes are those that uvicorn's protocol looks at.
+    """One hot request and its answer. Has the attributes that uvicorn's protocol reads.
 
-    It stands among the server's tasks as well, for as long as it is not answered: a server that stops waits for it,
-    and cancels it at the end of its grace.
+    Until it is answered it is also in the server's set of tasks: a server that stops waits for it, and cancels it when
+    the grace period ends.
     """
 
     __slots__ = (
@@ -182,7 +182,7 @@ class Cycle(ABC):
         self.request = request
         self.body = bytearray()
         self.disconnected = False
-        #: It has closed its side, and may have gone.
+        #: The client has half-closed the connection and may have gone.
         self.client_ended = False
         self.response_complete = False
         self.keep_alive = True
@@ -192,10 +192,10 @@ class Cycle(ABC):
     def respond(self, answer: Answer, identity: bytes, headers: list[tuple[bytes, bytes]] | None = None) -> Sent:
         """Send the whole answer, in one write, and go on with the connection's next request.
 
-        `identity` is the request's id. `headers`: all of its headers, where `headers_of` does not tell them. One that
-        can be withdrawn is not sent to a client that has ended its side, and may have gone.
+        `identity` is the request's id. `headers` are all headers of the answer; without them, `headers_of` makes them.
+        An answer that can be withdrawn is not sent to a client that has half-closed the connection: it may have gone.
 
-        Never raises: it is called by the engine, amid other requests' outcomes.
+        Never raises: the engine calls it between the outcomes of other requests.
         """
         if self.response_complete:
             return Sent.LATE
@@ -221,8 +221,9 @@ class Cycle(ABC):
     def _send(self, answer: Answer, identity: bytes, headers: list[tuple[bytes, bytes]] | None) -> None: ...
 
     def carry_out(self, application: Application) -> bool:
-        """Have uvicorn run `application` in a task, with this request: it has to wait for something. False: there is
-        nobody to answer any more. Never raises, as `respond`.
+        """Have uvicorn run `application` in a task, because this request has to wait for something.
+
+        Returns False if there is nobody left to answer. Never raises, like `respond`.
         """
         if self.response_complete:
             return False
@@ -245,12 +246,12 @@ class Cycle(ABC):
     def _carry_out(self, application: Application) -> bool: ...
 
     def cancel(self, msg: object = None) -> None:
-        """As of a task. Answers later: the server walks through its tasks while it calls this."""
+        """Stand in for `Task.cancel`. Answers later: the server iterates over its tasks while it calls this."""
         self._protocol.loop.call_soon(self._protocol.give_up, self)
 
 
 class HotCycle(Cycle):
-    """Of a request that the parser has taken apart, its body collected here."""
+    """The cycle of a request that the parser has parsed; collects its body."""
 
     __slots__ = ("event",)
 
@@ -261,7 +262,7 @@ class HotCycle(Cycle):
     def _send(self, answer: Answer, identity: bytes, headers: list[tuple[bytes, bytes]] | None) -> None:
         protocol = self._protocol
         connection = protocol.conn
-        self.body = bytearray()  # a connection that idles keeps its last cycle
+        self.body = bytearray()  # an idle connection keeps its last cycle
         connection.send_response(
             answer.status, protocol.server_state.default_headers + (headers or headers_of(answer, identity))
         )
@@ -277,12 +278,12 @@ class HotCycle(Cycle):
 
 
 class AgainCycle(Cycle):
-    """Of a request whose head is known: the parser has not seen it. `data` is all of it."""
+    """The cycle of a request with a known head, which the parser has not seen. `data` is the whole request."""
 
     __slots__ = ("data",)
 
     def __init__(self, protocol: Http1Protocol, request: Request, data: bytes) -> None:
-        # As `Cycle` does it, which costs one more call for each request.
+        # The same as `Cycle.__init__`, without one more call per request.
         self._protocol = protocol
         self.request = request
         self.body = bytearray()
@@ -293,10 +294,10 @@ class AgainCycle(Cycle):
 
     def _send(self, answer: Answer, identity: bytes, headers: list[tuple[bytes, bytes]] | None) -> None:
         protocol = self._protocol
-        self.data = b""  # a connection that idles keeps its last cycle
+        self.data = b""  # an idle connection keeps its last cycle
         shared = protocol.server_state.default_headers
         known = Http1Protocol.shared_lines
-        if known is None or known[0] is not shared:  # a new list each second, for the date
+        if known is None or known[0] is not shared:  # the date makes it a new list each second
             known = Http1Protocol.shared_lines = (shared, _lines(shared))
         if headers is None and not answer.headers and len(answer.body) < MIN_GZIP_BYTES:
             protocol.transport.write(
@@ -323,28 +324,30 @@ class AgainCycle(Cycle):
 
 
 class Http1Protocol(Arriving, ZttpProtocol):
-    """uvicorn's protocol, asked only for what is not hot. `hot` and `server_context` are set by
-    `broker.server.protocols`."""
+    """uvicorn's protocol, which serves only requests that are not hot.
+
+    `broker.server.protocols` sets `hot` and `server_context`.
+    """
 
     hot: ClassVar[HotRequests | None] = None
     server_context: ClassVar[ServerContext]
-    #: The headers that all answers have, and the same as they are sent.
+    #: The headers that all answers have, and the same headers as bytes.
     shared_lines: ClassVar[tuple[list[tuple[bytes, bytes]], bytes] | None] = None
     received = resumed = 0
     _head_from = 0
-    #: The head that was parsed last, if its message was all that came.
+    #: The head that was parsed last, if the data received held its message and nothing else.
     _head: bytes | None = None
     collecting: HotCycle | None = None
-    #: Up to here, of what was received, all belongs to messages that were whole.
+    #: All bytes received up to this position belong to complete messages; None: unknown.
     _boundary: int | None = 0
-    #: What came in one piece, while it is parsed, if a message begins with it.
+    #: The data that is being parsed, if it begins with a message.
     _fresh: bytes | None = None
-    #: The next head that is parsed is uvicorn's.
+    #: The next head that is parsed is left to uvicorn.
     _is_past_hot = False
-    #: Came behind a request that the parser has not seen, and before its answer.
+    #: Data that arrived after a request that the parser has not seen, and before its answer.
     _held: list[bytes]
     _idle_since = 0.0
-    #: The client has ended its side, and gets the answers to what it has sent.
+    #: The client has half-closed the connection and still gets the answers to its requests.
     _client_ended = False
 
     def connection_made(self, transport: Any) -> None:
@@ -353,7 +356,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
         self._held = []
 
     def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """True: the connection stays open until what has come whole is answered."""
+        """Return True to keep the connection open until every complete request is answered."""
         self.begin_early()
         self._client_ended = can_answer(self.cycle, self.scheme)
         if self._client_ended:
@@ -361,7 +364,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
         return self._client_ended
 
     def _close_if_client_ended(self) -> None:
-        """Behind an answer, or when the next request has begun."""
+        """Called after an answer, and when the next request has begun."""
         if not self._client_ended:
             return
         if can_answer(self.cycle, self.scheme):
@@ -376,7 +379,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
     def data_received(self, data: bytes) -> None:
         cycle: Any = self.cycle
         if self.collecting is not None or (cycle is not None and not cycle.response_complete):
-            self.begin(data)  # of a request under way, or behind it
+            self.begin(data)  # it belongs to a request under way, or follows one
         elif not self.early and self.arrivals.requests.try_take(NEXT_COST):
             self.begin(data)
         else:
@@ -388,13 +391,13 @@ class Http1Protocol(Arriving, ZttpProtocol):
         is_at_boundary = start == self._boundary
         hot = self.hot
         cycle: Any = self.cycle
-        # One may be answered before its body has come: what comes then is the body, whatever it looks like.
+        # A request may be answered before its body has come: the data is then that body, whatever it looks like.
         if is_at_boundary and hot is not None and (cycle is None or (cycle.response_complete and not cycle.more_body)):
             found = self._heads.find(data)
             if found is not None and not self.flow.write_paused and not self.transport.is_closing():
                 known, body = found
                 request = hot.begin(known.target, known.headers) if len(body) <= hot.max_body_bytes else None
-                if request is not None:  # a whole request like one before: the parser does not see it
+                if request is not None:  # a whole request with a known head: the parser does not see it
                     again = AgainCycle(self, request, data)
                     self.cycle = again  # pyright: ignore[reportAttributeAccessIssue]
                     self.tasks.add(again)  # pyright: ignore[reportArgumentType]
@@ -410,8 +413,11 @@ class Http1Protocol(Arriving, ZttpProtocol):
         self._fresh = None
 
     def on_again_complete(self) -> None:
-        """As `on_response_complete`, for a request that the parser has not seen. The timer that closes connections
-        without requests is left to run, and looks at when the last one was answered."""
+        """Do the work of `on_response_complete` for a request that the parser has not seen.
+
+        The timer that closes idle connections keeps running; when it fires it checks when the last request was
+        answered.
+        """
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -424,7 +430,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
             self._close_if_client_ended()
 
     def carry_out_again(self, again: AgainCycle, application: Application) -> bool:
-        """By uvicorn, parsed for the first time. Whether it is."""
+        """Have uvicorn parse the request, for the first time, and run it. Returns whether it does."""
         boundary, self._is_past_hot = self._boundary, True
         own: Any = self
         app, own.app = own.app, application
@@ -471,7 +477,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
         super().resume_writing()
 
     def shutdown(self) -> None:
-        """The server stops: what has come is answered."""
+        """The server stops: answer the requests that have arrived."""
         self.begin_early()
         super().shutdown()
 
@@ -480,7 +486,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
         return None if self.early else look_at_http1(self)
 
     def too_slow(self, phase: Phase) -> None:
-        """As `look` has found it."""
+        """End the request that `look` found too slow."""
         collecting = self.collecting
         if collecting is not None and phase is Phase.BODY:
             collecting.keep_alive = False
@@ -510,15 +516,15 @@ class Http1Protocol(Arriving, ZttpProtocol):
                 self.hot.take(collecting.request, bytes(collecting.body), collecting)
                 cycle: Any = self.cycle
                 if cycle is not collecting:
-                    return  # uvicorn carries it out, and has looked at what comes behind it
+                    return  # uvicorn runs it, and has handled the events after it
             event = self.conn.next_event()
 
     def _head_is_too_long(self, event: zttp.Request) -> bool:
-        """Whether it was refused for that."""
+        """Refuse the request if its head is too long. Returns whether it did."""
         limit = self.server_context.max_header_bytes
         before, self._head_from = self._head_from, self.received
         if self.received - before <= limit:
-            return False  # the commonest case: all that came is less
+            return False  # the commonest case: all the data is less than the limit
         assert isinstance(event.headers, zttp.HeaderBlock)
         if head_bytes(event.target, event.headers.to_list()) <= limit:
             return False
@@ -526,14 +532,14 @@ class Http1Protocol(Arriving, ZttpProtocol):
         return True
 
     def send_400_response(self, msg: str) -> None:
-        """In the form of all refusals; called where the parser gave up."""
+        """Answer in the form of all refusals; called when the parser gave up."""
         too_large = str(sys.exc_info()[1]) == _TOO_LARGE
         self._refuse(
             HeadTooLarge(self.server_context.max_header_bytes) if too_large else InvalidRequest(f"request: {msg}")
         )
 
     def _refuse(self, error: Exception) -> None:
-        """Instead of a request; the connection ends."""
+        """Answer with a refusal and close the connection."""
         status, headers, body = refusal(error, self.server_context)
         self.conn.send_response(status, self.server_state.default_headers + headers)
         self.conn.send_data(body)
@@ -554,13 +560,14 @@ class Http1Protocol(Arriving, ZttpProtocol):
     def handle_remote_protocol_error(self) -> None:
         cycle: Any = self.cycle
         if cycle is not None and not cycle.more_body and not cycle.response_complete:
-            # More is pipelined behind a request under way than is kept: a 400 would be taken for that one's answer.
+            # More data is pipelined after a request under way than is buffered. The client would take a 400 for the
+            # answer to that request.
             self.transport.close()
             return
         super().handle_remote_protocol_error()
 
     def _should_upgrade(self) -> bool:
-        # Elsewhere the header is ignored, as a server may (RFC 9110 §7.8).
+        # On other paths the header is ignored, as a server may do (RFC 9110 §7.8).
         scope = self.scope
         return scope["path"] == WEBSOCKET_PATH and scope["method"] == "GET" and super()._should_upgrade()
 
@@ -571,13 +578,13 @@ class Http1Protocol(Arriving, ZttpProtocol):
         super().handle_websocket_upgrade(event)
 
     def forget(self, cycle: Cycle) -> None:
-        """It is answered, or is nobody's to answer here."""
+        """The request is answered, or is not answered here."""
         self.tasks.discard(cycle)  # pyright: ignore[reportArgumentType]
         if self.collecting is cycle:
             self.collecting = None
 
     def give_up(self, cycle: Cycle) -> None:
-        """The server's patience is at its end."""
+        """The grace period of a shutdown has ended: answer the request if it is still pending."""
         pending: set[Any] = self.tasks
         if cycle in pending:
             assert self.hot is not None
@@ -585,8 +592,8 @@ class Http1Protocol(Arriving, ZttpProtocol):
 
     def _begin(self, event: zttp.Request) -> bool:
         if not event.path.isascii():
-            raise zttp.RemoteProtocolError("a target is ASCII")  # uvicorn would end the connection without a word
-        # A client that does not fetch its answers is left to uvicorn, which waits until it does.
+            raise zttp.RemoteProtocolError("a target is ASCII")  # uvicorn would close the connection without an answer
+        # uvicorn handles a client that does not read its answers: it waits until the client does.
         if self.hot is None or event.expect_continue or self.root_path or self.flow.write_paused:
             return False
         if event.end_stream and event.method != b"GET":
@@ -610,7 +617,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
         return True
 
     def _note_message(self) -> None:
-        """A head was parsed. Where does its message end, and does it stand by itself in what came?"""
+        """After a head was parsed: note where its message ends, and the head if the data held only this message."""
         data, self._fresh = self._fresh, None
         size = None if data is None else message_bytes(data)
         self._head = None
@@ -625,7 +632,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
             self._head = data[:head_size]
 
     def carry_out(self, hot: HotCycle, application: Application) -> bool:
-        """By uvicorn, which is given the head that was parsed. Whether it is."""
+        """Have uvicorn run the request, from the head that was parsed. Returns whether it does."""
         own: Any = self
         app, own.app = own.app, application
         super().handle_events(hot.event)
@@ -635,7 +642,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
         return True
 
     def _has_read_body(self, before: Cycle) -> None:
-        """What the application is told next is that the client has gone."""
+        """Mark the body as read: the next message to the application says that the client has gone."""
         cycle: Any = self.cycle
         cycle.body = bytearray()
         cycle.more_body = False

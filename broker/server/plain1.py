@@ -1,5 +1,5 @@
-"""HTTP/1.1 as uvicorn's httptools has it, held to what the other server does: how long heads may be, one host, refusals
-in the form of all, and none that would be taken for the answer to a request before it.
+"""HTTP/1.1 by uvicorn's httptools protocol, with the rules of the zttp server: the same limit for heads, one Host, the
+same form of refusals, and no refusal that a client would take for the answer to an earlier request.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from storage import InvalidRequest
 if TYPE_CHECKING:
     from broker.server.server_context import ServerContext
 
-#: As the other server has it.
+#: The same as in the zttp server.
 MAX_FIELDS: Final = 100
 _VERSIONS: Final = ("1.0", "1.1")
 
 
 class PlainProtocol(Arriving, HttpToolsProtocol):
-    """`server_context` is set by `broker.server.protocols`."""
+    """HTTP/1.1 alone. `broker.server.protocols` sets `server_context`."""
 
     server_context: ClassVar[ServerContext]
     received = resumed = 0
     _head = _fields = 0
-    #: Heads so far; whether the last one is under way, and what came of it behind the piece that it began in.
+    #: Heads so far; and, of a head that is incomplete, the bytes that arrived after the piece in which it began.
     _heads = _open_bytes = 0
     _head_is_open = False
-    #: What still comes is nobody's: the connection ends with the answers that are under way.
+    #: Further data is ignored: the connection ends after the answers that are under way.
     _is_deaf = False
     _refusal: Exception | None = None
-    #: The client has ended its side, and gets the answers to what it has sent.
+    #: The client has half-closed the connection and still gets the answers to its requests.
     _client_ended = False
 
     def connection_made(self, transport: Any) -> None:
@@ -44,7 +44,7 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
             super().connection_made(transport)
 
     def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """True: the connection stays open until what has come whole is answered."""
+        """Return True to keep the connection open until every complete request is answered."""
         self.begin_early()
         self._client_ended = can_answer(self.cycle, self.scheme) or bool(self.pipeline)
         self._end_client_side()
@@ -73,7 +73,7 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
             return
         was_open, heads = self._head_is_open, self._heads
         super().data_received(data)
-        # The parser tells of a field when it is whole: until then it keeps whatever comes.
+        # The parser reports a field when it is complete: until then it buffers whatever comes.
         if was_open and self._head_is_open and self._heads == heads:
             self._open_bytes += len(data)
             if self._open_bytes > self.server_context.max_header_bytes:
@@ -81,7 +81,7 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
                 self.send_400_response("")
 
     def shutdown(self) -> None:
-        """The server stops: what has come is answered."""
+        """The server stops: answer the requests that have arrived."""
         self.begin_early()
         super().shutdown()
 
@@ -90,7 +90,7 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
         return None if self.early else look_at_http1(self)
 
     def too_slow(self, phase: Phase) -> None:
-        """As `look` has found it."""
+        """End the request that `look` found too slow."""
         self.transport.abort() if phase is Phase.ANSWER else self.transport.close()
 
     def pause_writing(self) -> None:
@@ -138,13 +138,13 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
         return name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0")
 
     def send_400_response(self, msg: str) -> None:
-        """Called where the parser gave up, for `_refusal` if there is one."""
+        """Called when the parser gave up, because of `_refusal` if there is one."""
         if self.transport.is_closing():
             return
         cycle: Any = self.cycle
         if cycle is not None and not cycle.response_complete:
             if not cycle.more_body:
-                # A refusal now would be taken for the answer to a request that is being carried out.
+                # The client would take a refusal for the answer to a request that is under way.
                 cycle.keep_alive = False
                 self._is_deaf = True
                 return
@@ -157,7 +157,7 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
         self.transport.close()
 
     def _should_upgrade(self) -> bool:
-        # Elsewhere the header is ignored, as a server may (RFC 9110 §7.8).
+        # On other paths the header is ignored, as a server may do (RFC 9110 §7.8).
         parser: Any = self.parser
         path = self.url.partition(b"?")[0].decode("ascii", "replace")
         return path == WEBSOCKET_PATH and parser.get_method() == b"GET" and super()._should_upgrade()
@@ -169,4 +169,4 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
 
     def _fail(self, error: Exception) -> None:
         self._refusal = error
-        raise error  # which the parser makes a failure of its own
+        raise error  # the parser turns it into an error of its own

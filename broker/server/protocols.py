@@ -1,8 +1,8 @@
-"""The wire protocols: HTTP/1.1 and HTTP/2 on one port, as uvicorn's zttp has them, with two repairs of HTTP/2.
+"""The wire protocols: HTTP/1.1 and HTTP/2 on one port, by uvicorn's zttp protocols, with two repairs of HTTP/2.
 
-uvicorn 0.54 does not note that an HTTP/2 request has ended when it ends with its headers: a POST without a body would
-wait for one for ever. Its HTTP/1.1 half does note it. And it does not wait for a client that has closed the window of
-one stream: all that such a stream is sent would gather in memory.
+uvicorn 0.54 does not notice that an HTTP/2 request ends with its headers, so a POST without a body would wait for one
+for ever. Its HTTP/1.1 half does notice. And it does not wait for a client that has closed the window of one stream, so
+everything sent to that stream would collect in memory.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ if TYPE_CHECKING:
     from broker.memory import Hold
     from broker.server.server_context import ServerContext
 
-#: Why a stream is reset: too much is asked for, or it is not wanted any more (RFC 9113 §7).
+#: Code of a reset: the client asks for too much, or the stream is no longer wanted (RFC 9113 §7).
 _ENHANCE_YOUR_CALM: Final = 0xB
 _CANCEL: Final = 0x8
-#: Nothing was done: it may be asked again (RFC 9113 §8.7).
+#: Code of a reset: nothing was done, so the client can repeat the request (RFC 9113 §8.7).
 _REFUSED_STREAM: Final = 0x7
 _PROTOCOL_ERROR: Final = 0x1
 
-#: What a stream counts with beside its bytes while they wait for its client.
+#: What each stream counts in addition to its bytes while they wait for the client.
 STREAM_BYTES: Final = 4096
 
-#: Asked however much there is to do.
+#: Paths that are served under any load.
 PROBES: Final = frozenset({b"/v0/health", b"/healthz", b"/v0/ready", b"/readyz"})
 
-#: What asks for nothing: see `broker.server.control_frames`.
+#: Frames that ask for nothing: see `broker.server.control_frames`.
 _IDLE_FRAMES: Final = (zttp.Ping, zttp.Settings, zttp.RstStream)
-#: What zttp says of too many resets (256 a connection) or of a head in too many frames.
+#: In zttp's error for too many resets (256 a connection) or for a head in too many frames.
 _FLOOD: Final = "flood"
 
 
 class StreamFlow:
-    """Stands where an answer looks for whether it may go on: not while its connection or its own stream is full."""
+    """The flow control that an answer sees: it pauses while the connection or the answer's own stream is full."""
 
     def __init__(self, connection: FlowControl, cycle: Any) -> None:
         self._connection = connection
         self._cycle = cycle
         self._moved = asyncio.Event()
-        #: How often there was room again.
+        #: How often the stream had room again.
         self.drains = 0
 
     @property
@@ -62,7 +62,7 @@ class StreamFlow:
         return self._connection.write_paused or (waiting is not None and waiting > HIGH_WATER_LIMIT)
 
     async def drain(self) -> None:
-        """Until there is room, or nobody to send to any more."""
+        """Wait until there is room, or until there is no client to send to."""
         while self.write_paused and not self._cycle.disconnected:
             self._moved.clear()
             await self._moved.wait()
@@ -73,7 +73,7 @@ class StreamFlow:
 
 
 class _Taking:
-    """How fast a client takes what a stream has for it."""
+    """How fast a client reads the bytes of a stream."""
 
     __slots__ = ("_drains", "_pace", "_pending", "_progress")
 
@@ -84,11 +84,11 @@ class _Taking:
 
     @property
     def last_moved(self) -> float:
-        """When it took anything."""
+        """When the client last read anything."""
         return self._progress.last_moved
 
     def is_slow(self, pending: int, drains: int, now: float) -> bool:
-        """`drains`: how often there was room for more in between, which is as good as any number of bytes."""
+        """Whether the client is too slow. `drains`: how often there was room meanwhile; each counts as progress."""
         taken = max(0, self._pending - pending) if drains == self._drains else self._pace.bytes
         self._progress.moved(taken, now)
         self._pending, self._drains = pending, drains
@@ -96,9 +96,9 @@ class _Taking:
 
 
 class Http2Protocol(ZttpH2Protocol):
-    """A request that ends with its headers has no body to wait for; a stream that is full is waited for.
+    """HTTP/2. A request that ends with its headers does not wait for a body; an answer waits for a full stream.
 
-    Bodies that do not come are seen to by those who read them: other streams of the connection may be well.
+    The reader of a body handles a body that does not arrive, because other streams of the connection may be fine.
     """
 
     server_context: ClassVar[ServerContext]
@@ -108,13 +108,13 @@ class Http2Protocol(ZttpH2Protocol):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self._control_frames = ControlFrameLimiter(self.server_context.max_control_frames_per_s, self.loop.time())
-        #: Streams whose answer is complete, and was not taken as a whole when it was; and what they hold.
+        #: Streams whose complete answer the client had not fully read at its end, and the memory that they hold.
         self._untaken: dict[int, tuple[Any, Hold]] = {}
-        #: Those whose client makes no room, by number.
+        #: By stream id: streams whose client makes no room.
         self._takings: dict[int, _Taking] = {}
 
     def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """True: the connection stays open until what has come whole is answered, as far as the windows go."""
+        """Return True to keep the connection open until every complete request is answered, as far as windows allow."""
         for cycle in self.cycles.values():
             if can_answer(cycle, self.scheme):
                 end_client_side(cycle)
@@ -125,7 +125,7 @@ class Http2Protocol(ZttpH2Protocol):
         return any(can_answer(cycle, self.scheme) for cycle in self.cycles.values())
 
     def look(self) -> Look | None:
-        """See `broker.net.slow`. Answers that are not taken are seen to right here: their streams are reset."""
+        """See `broker.net.slow`. Handles answers that are not read here: it resets their streams."""
         self._see_to_answers()
         if self.flow.write_paused:
             return Look(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
@@ -162,7 +162,7 @@ class Http2Protocol(ZttpH2Protocol):
                 self._takings[number] = taking
 
     def _see_to_untaken(self) -> None:
-        """What was taken meanwhile does not count any more."""
+        """Stop counting the bytes that clients have read meanwhile."""
         for number, (stream, hold) in list(self._untaken.items()):
             left = waiting(stream)
             if left:
@@ -188,13 +188,13 @@ class Http2Protocol(ZttpH2Protocol):
     def on_response_complete(self, stream_id: int) -> None:
         cycle: Any = self.cycles.get(stream_id)
         left = 0 if cycle is None else waiting(cycle.stream)
-        # Of a connection that has closed, nothing is kept and no stream can be reset.
+        # For a closed connection, nothing is stored and no stream can be reset.
         if cycle is not None and left and not self.transport.is_closing():
             self._keep(stream_id, cycle.stream, left)
         super().on_response_complete(stream_id)
 
     def _keep(self, stream_id: int, stream: Any, left: int) -> None:
-        """An answer is complete, and its client has made no room for it. Where too much is held like that, it goes."""
+        """Count a complete answer that its client has no room for. If too much is held like this, reset the stream."""
         memory = self.server_context.memory
         if not memory.answers.has_room(self.transport, left + STREAM_BYTES):
             memory.refusal(memory.answers, self.transport, left)
@@ -276,12 +276,12 @@ class Http2Protocol(ZttpH2Protocol):
 
 
 def waiting(stream: Any) -> int:
-    """Bytes of an answer that its client has given no room for."""
+    """Bytes of an answer that wait for room at the client."""
     return stream.pending_bytes or 0
 
 
 class OnePortProtocol(Arriving, AutoZttpProtocol):
-    """Looks at a connection's first bytes (or ALPN) and hands it to `Http1Protocol` or `Http2Protocol`."""
+    """Passes a connection to `Http1Protocol` or `Http2Protocol`, by its first bytes or ALPN."""
 
     http1: ClassVar[type[Http1Protocol]] = Http1Protocol
     http2: ClassVar[type[Http2Protocol]] = Http2Protocol
@@ -306,7 +306,7 @@ class OnePortProtocol(Arriving, AutoZttpProtocol):
         return None if protocol is self else protocol.eof_received()
 
     def shutdown(self) -> None:
-        """The server stops: what has come is answered."""
+        """The server stops: answer the requests that have arrived."""
         self.begin_early()
         protocol: Any = self.transport.get_protocol()
         if protocol is self:
@@ -315,7 +315,7 @@ class OnePortProtocol(Arriving, AutoZttpProtocol):
             protocol.shutdown()
 
     def look(self) -> Look | None:
-        """See `broker.net.slow`: nothing has come that says what this will be."""
+        """See `broker.net.slow`: no bytes have arrived yet that show the protocol."""
         return None if self.early else Look(Phase.HEAD, self, 0)
 
     def too_slow(self, _: Phase) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn, with the socket, the signals and the exit taken into our own hands."""
+"""The HTTP server: uvicorn, without its handling of the socket, the signals and the exit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from broker.server.server_context import ServerContext
 from broker.server.sockets import websockets
 from broker.settings import HttpServer, Settings
 
-#: How long requests in flight may take to end once the sockets are closed.
+#: How long requests in flight may take after the sockets are closed.
 GRACE_S: Final = 10
 BACKLOG: Final = 2048
 
@@ -32,7 +32,7 @@ class BrokerServer(Server):
     def __init__(
         self, app: Dispatcher, settings: Settings, listener: socket.socket, *, grace_s: float = GRACE_S
     ) -> None:
-        """Raises CannotListen when the certificate cannot be used."""
+        """Raises CannotListen if the certificate cannot be used."""
         super().__init__(_config(app, settings))
         self.config.timeout_graceful_shutdown = grace_s  # pyright: ignore[reportAttributeAccessIssue]
         try:
@@ -70,11 +70,11 @@ class BrokerServer(Server):
                 task.cancel()
 
     async def listening(self) -> None:
-        """Until connections are accepted."""
+        """Wait until connections are accepted."""
         await self._accepting.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # As the base class does it, with TLS handshakes that take turns.
+        # The same as in the base class, with TLS handshakes one after another.
         await self.lifespan.startup()
         loop = asyncio.get_running_loop()
         config = self.config
@@ -120,7 +120,7 @@ def _config(app: Dispatcher, settings: Settings) -> Config:
         http=one_port(HotRequests(app), server_context) if settings.http is HttpServer.ZTTP else plain(server_context),
         ws=websockets(server_context),
         ws_max_size=settings.max_body_bytes,
-        # Records go to many connections as the same bytes; compressing them for each would cost more than it saves.
+        # Many connections get the same bytes of records; to compress them for each would cost more than it saves.
         ws_per_message_deflate=False,
         lifespan="off",
         interface="asgi3",

@@ -1,4 +1,4 @@
-"""What all connections of a server share: how many there may be, how long heads, how slow readers."""
+"""State that all connections of a server share: the limits for connections, heads and slow readers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ServerContext:
-    """Of one server."""
+    """The state of one server."""
 
     __slots__ = (
         "answer_pace",
@@ -37,7 +37,7 @@ class ServerContext:
         self.memory = memory
 
     def refuses(self, connections: Sized, transport: Any) -> bool:
-        """Whether a connection is one too many; then it is closed without a word."""
+        """Whether a connection is one too many; if so, close it without an answer."""
         if not self.max_connections or len(connections) < self.max_connections:
             return False
         self.metrics.connections_refused += 1

@@ -1,4 +1,4 @@
-"""WebSockets as uvicorn has them, counted: what waits to be read by their clients, and messages that still come."""
+"""uvicorn's WebSockets, with their memory counted: data that clients have yet to read, and incomplete messages."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """`server_context` is set by `websockets`."""
+    """A WebSocket. `websockets` sets `server_context`."""
 
     server_context: ClassVar[ServerContext]
-    #: Of a message that has not come to its end.
+    #: Bytes of a message that is incomplete.
     _coming = 0
     _body: Hold | None = None
 
@@ -43,7 +43,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     async def send(self, message: Any) -> None:
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
-            # A refusal is an answer: uvicorn would log that the handshake was forgotten.
+            # A refusal is an answer; without this, uvicorn would log that the handshake got none.
             self.handshake_complete = True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -52,7 +52,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def _count(self) -> None:
-        """Where messages that are coming hold all they may, this one is not waited for: its connection ends."""
+        """Count the incomplete message. If incomplete messages hold all the memory they may, close this connection."""
         bodies = self.server_context.memory.bodies
         if self._body is None:
             self._body = bodies.hold(self.transport, self._coming)

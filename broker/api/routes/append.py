@@ -1,8 +1,8 @@
 """POST /v0/topics/{topic}: the body of an append, its handler, and its answer.
 
-Payloads stay raw, byte for byte. `schemas.records.AppendRequest` is the model that documents the body. A test compares
-the two field by field; this is a second form of the same because making a model of each record would cost more than
-storing them. WebSockets decode their publishes here as well.
+Payloads stay raw, byte for byte. `schemas.records.AppendRequest` documents the body, and a test compares it with the
+structs here, field by field. There are two forms because a model of each record would cost more than storing it.
+WebSockets decode their publishes here as well.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from schemas import MAX_U64, AppendAnswer, AppendRequest, TopicSettings
 from storage import InvalidRequest, StorageError
 from storage.records import Appended, NewRecord, PlainRecords
 
-#: What msgspec leaves in a field of raw JSON that is absent: it takes nothing else for a Raw next to None.
+#: The default of an absent field of raw JSON: msgspec accepts no other default for a Raw beside None.
 _ABSENT: Final = Raw()
 _NULL: Final = Raw(b"null")
-#: A value of less than that cannot be nested too deeply, with what stands around it.
+#: A body of at most this size cannot be nested too deeply, its outer brackets included.
 _SURELY_FLAT_BYTES: Final = 2 * (strict_json.MAX_NESTING - 8)
 
 
@@ -53,7 +53,7 @@ class _Options(msgspec.Struct, kw_only=True, gc=False):
 
 
 class PlainBody(_Options, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """A write with nothing but data in its records: most are, and they are the fastest to decode."""
+    """A write whose records have only data. Most writes are like that, and they decode fastest."""
 
     records: list[_PlainRecord]
 
@@ -73,7 +73,7 @@ _data_of: Final = attrgetter("data")
 
 
 def append(request: Request) -> Outcome:
-    """A write of which nothing has to be waited for but its commit is pending in the engine: no task is needed."""
+    """Append records. A write that waits only for its commit becomes a `Pending` of the engine and needs no task."""
     raw = request.body
     if len(raw) <= slices.LARGE_BYTES:
         try:
@@ -105,7 +105,7 @@ def _append(request: Request, body: AppendBody, records: Records) -> Outcome:
         and body.expected_seq is None
         and not body.config
         and not body.idempotency_strict
-        and topic not in engine.catalog.partitioned  # which partition it goes to has to be found out
+        and topic not in engine.catalog.partitioned  # the partition still has to be chosen
     ):
         pending = Pending(partial(_appended, request, records, seqs), append_on)
         node = body.node or None
@@ -117,14 +117,14 @@ def _append(request: Request, body: AppendBody, records: Records) -> Outcome:
             if is_under_way:
                 return pending
         except StorageError:
-            pass  # `append_on` says what stands against it
+            pass  # `append_on` raises the error to answer with
     return append_on()
 
 
 async def _append_on(
     request: Request, body: AppendBody, records: Records, key: str | None, partition: int | None, seqs: bool
 ) -> Answer:
-    """A write of which something must be waited for, or against which something stands."""
+    """Append with a task: the write has to wait for something, or is refused."""
     broker = request.broker
     write = _write(request.values[0], body, records)
     write.idempotency_key, write.partition = key, partition
@@ -141,7 +141,7 @@ def _appended(request: Request, records: Records, seqs: bool, done: Appended) ->
 
 
 async def write_of(topic: str, raw: bytes) -> appends.Append:
-    """The write that a body asks for. Raises InvalidRequest."""
+    """The write that a body describes. Raises InvalidRequest."""
     return _write(topic, *await decode_any(raw))
 
 
@@ -160,7 +160,7 @@ def _write(topic: str, body: AppendBody, records: Records) -> appends.Append:
 
 
 def _key(value: bytes) -> str | None:
-    """The Idempotency-Key header; an empty one is none."""
+    """The key in the Idempotency-Key header; None if it is empty."""
     try:
         return value.decode() or None
     except UnicodeDecodeError:
@@ -171,25 +171,26 @@ def _key(value: bytes) -> str | None:
 
 
 class MayBeDeep(Exception):
-    """It takes a longer look to tell whether the body is nested too deeply: use `decode_any`."""
+    """Only a full walk can tell whether the body is nested too deeply: use `decode_any`."""
 
 
 def decode(raw: bytes) -> tuple[AppendBody, Records]:
-    """The body and its records, without waiting: for one of at most `slices.LARGE_BYTES`.
+    """The body and its records, without waiting, for a body of at most `slices.LARGE_BYTES`.
 
-    Raises InvalidRequest naming the byte or the field; MayBeDeep.
+    Raises InvalidRequest, which names the byte or the field, and MayBeDeep.
     """
     try:
         raw.decode()
         plain = _plain_body.decode(raw)
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
-        # It has more than data, as mostly the first record shows: little was decoded in vain. Or something is wrong.
+        # Either records have more than data, which mostly the first one shows, so that little was decoded in vain; or
+        # the body is wrong.
         strict_json.check_utf8(raw)
         if strict_json.may_be_deep(raw):
             raise MayBeDeep from None
         return _taken_apart(strict_json.decoded(raw, _any_body))
     records = PlainRecords(list(map(_data_of, plain.records)))
-    # Only in data and config can anything nest here, and what is short cannot be deep.
+    # Only data and config can nest, and a short body cannot be deep.
     if len(raw) > _SURELY_FLAT_BYTES:
         largest = max(records.sizes(), default=0)
         if (largest > _SURELY_FLAT_BYTES or plain.config) and strict_json.may_be_deep(raw):
@@ -200,7 +201,7 @@ def decode(raw: bytes) -> tuple[AppendBody, Records]:
 
 
 async def decode_any(raw: bytes) -> tuple[AppendBody, Records]:
-    """The same of any body; a large one in slices, with others in between. Raises InvalidRequest."""
+    """Like `decode`, for any body; a large one in slices, so that others run in between. Raises InvalidRequest."""
     if len(raw) <= slices.LARGE_BYTES:
         try:
             return decode(raw)
@@ -225,7 +226,7 @@ def _check_seq(expected_seq: int) -> None:
 
 
 def settings_of(body: AppendBody) -> TopicSettings | None:
-    """The inline config: rare, so it takes the same way as the body of a PUT. Raises InvalidRequest."""
+    """The inline config. It is rare, so it is decoded like the body of a PUT. Raises InvalidRequest."""
     if not body.config or body.config == _NULL:
         return None
     try:

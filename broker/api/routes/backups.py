@@ -1,4 +1,4 @@
-"""Backups: begun by one request, followed by others."""
+"""Backups: one request starts a backup, others ask for its progress."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def get_backup(current: Current) -> BackupAnswer:
 
 
 def _require_all(current: Current) -> None:
-    """A backup is of all topics, and tells of all."""
+    """A backup contains all topics and reports on all, so the key has to be for all."""
     if current.access.prefixes:
         raise Forbidden("A backup is of all topics, and this key is for some of them only.")
 

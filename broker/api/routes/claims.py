@@ -41,14 +41,14 @@ from storage.state.queues import Settled
 if TYPE_CHECKING:
     from storage.routers import Waited
 
-#: The records of a claim, and the answer that is made of them.
+#: Copies in memory: the records of a claim, and the answer made from them.
 COPIES: Final = 2
-#: The memory of larger claims is held before they are given their jobs, which takes a task.
+#: Larger claims hold their memory before they get jobs, which takes a task.
 MAX_CLAIM_BYTES: Final = 256 << 10
 
 LEASE_PREFIX: Final = "lease_"
 _LEASE_ID = re.compile(rf"{LEASE_PREFIX}[0-9a-f]{{16}}")
-#: An array of them as JSON, as most write it.
+#: The start of a JSON array of lease ids, as most clients write it.
 _OPENING: Final = b'["' + LEASE_PREFIX.encode()
 _BETWEEN: Final = b'","' + LEASE_PREFIX.encode()
 _CLOSING: Final = b'"]'
@@ -80,7 +80,7 @@ class _Extend(_AckBody, kw_only=True):
 
 
 class _AnyLeaseIds(msgspec.Struct):
-    """What is no array of them: an empty string stands for none."""
+    """A `lease_ids` that is no array: an empty string means none."""
 
     lease_ids: list[str] | str | None
 
@@ -111,7 +111,7 @@ def _claim_jobs(request: Request, began: float, body: _Claim) -> Outcome:
 
     def finish(claimed: Claimed) -> Answer | Coroutine[Any, Any, Answer]:
         if asked.wait_ms and not claimed.jobs:
-            return _claim_on(request, asked, began)  # they went while they were being read: now it has to wait
+            return _claim_on(request, asked, began)  # the jobs went while they were read: now the claim has to wait
         return _claimed(request, claimed, None)
 
     if body.attempt_key is None and body.node:
@@ -122,7 +122,7 @@ def _claim_jobs(request: Request, began: float, body: _Claim) -> Outcome:
             ):
                 return pending
         except StorageError:
-            pass  # `_claim_on` says what stands against it
+            pass  # `_claim_on` raises the error to answer with
     return _claim_on(request, asked, began)
 
 
@@ -133,7 +133,7 @@ async def _claim_on(request: Request, asked: queues.Claim, began: float) -> Answ
     claimed = await queues.claim(engine, asked, await _room(request, asked))
     if asked.wait_ms and not claimed.jobs:
         request.release_room()
-        # Many may wait for the same jobs, with no memory held: of large ones each is given one.
+        # Many claims may wait for the same jobs, and hold no memory meanwhile: of large jobs each claim gets one.
         waiting = queues.claim_on(engine, request.parking, asked, claimed, began, SMALL)
         claimed = await request.unless_gone(waiting, discard=lambda late: late.undo())
     await _counted(request, claimed)
@@ -148,13 +148,13 @@ def _claimed(request: Request, claimed: Claimed, waited: Waited | None) -> Answe
         if waited is not None:
             text = render.routed(text, waited)
     except BaseException:
-        claimed.undo()  # nobody can be told of them
+        claimed.undo()  # no answer can name these jobs
         raise
     return Answer(text, withdraw=claimed.undo)
 
 
 async def _room(request: Request, asked: queues.Claim) -> int:
-    """How many bytes of jobs may be claimed: as many as there are, and memory for. Raises Overloaded: not for one."""
+    """How many bytes of jobs may be claimed: those ready, as far as memory allows. Raises Overloaded: not one fits."""
     memory = request.broker.memory
     one, size = queues.claimable_bytes(request.broker.engine, asked.topic, asked.max)
     if size * COPIES <= SMALL:
@@ -166,7 +166,7 @@ async def _room(request: Request, asked: queues.Claim) -> int:
 
 
 async def _counted(request: Request, claimed: Claimed) -> None:
-    """Hold the memory of what was claimed, as large as it is. Raises Overloaded: it is given back."""
+    """Hold memory for the claimed jobs, by their size. Raises Overloaded, after giving the jobs back."""
     size = sum(len(job.record.body) for job in claimed.jobs)
     if size <= SMALL:
         request.release_room()
@@ -192,7 +192,7 @@ def _ack(request: Request, body: _AckBody) -> Outcome:
             ):
                 return pending
         except StorageError:
-            pass  # `queues.ack` says what stands against it
+            pass  # `queues.ack` raises the error to answer with
     return _await_ack(request, "ack", b"acked", queues.ack(request.broker.engine, asked))
 
 
@@ -244,7 +244,7 @@ def _asked(request: Request, body: _AckBody) -> queues.Settle:
 
 
 def _tokens(text: bytes) -> Sequence[int] | None:
-    """Of lease ids as they stand in the body. Raises InvalidRequest."""
+    """The tokens of the lease ids in a body. Raises InvalidRequest."""
     if not text:
         return None
     try:
@@ -265,10 +265,8 @@ def _check_u64(value: int, field: str) -> None:
 
 
 def tokens_of_json(text: bytes) -> Sequence[int] | None:
-    """`tokens` of what stands in a body, which is JSON. Raises InvalidRequest; msgspec.DecodeError for what is no array
-    of strings.
-    """
-    # All in one go, if what comes out is written just like what came in: nobody has to make a string of each.
+    """Like `tokens`, for JSON text. Raises InvalidRequest, and msgspec.DecodeError if it is not an array of strings."""
+    # Decodes all ids at once, if encoding the result gives the same text: no string per id is needed.
     try:
         digits = unhexlify(text[len(_OPENING) : -len(_CLOSING)].replace(_BETWEEN, b""))
     except ValueError:
@@ -282,11 +280,11 @@ def tokens_of_json(text: bytes) -> Sequence[int] | None:
 
 
 def tokens(given: Sequence[str] | None) -> list[int] | None:
-    """The tokens, 0 where none is given (""); None when none is given at all. Raises InvalidRequest."""
+    """The tokens: 0 for an empty id (""), None for an empty list. Raises InvalidRequest."""
     if not given:
         return None
-    # All in one go, if what comes out is written just like what came in. There are as many commas in both: so none of
-    # them was in an id, and each is one.
+    # Decodes all ids at once, if encoding the result gives the same text. Both have the same number of commas, so no
+    # comma was within an id, and each part is one id.
     text = ",".join(given)
     try:
         digits = bytes.fromhex(text.replace(LEASE_PREFIX, "").replace(",", ""))
@@ -304,7 +302,7 @@ def _token(text: str, index: int) -> int:
         return 0
     if _LEASE_ID.fullmatch(text):
         token = int(text[len(LEASE_PREFIX) :], 16)
-        if token:  # 0 would be taken for none given
+        if token:  # 0 means no id
             return token
     raise InvalidRequest(
         f"lease_ids[{index}]: not a lease id, which is {LEASE_PREFIX} and 16 hex digits.", field=f"lease_ids[{index}]"

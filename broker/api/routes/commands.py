@@ -1,7 +1,8 @@
 """The commands of a WebSocket: subscribe, unsubscribe, publish, ping.
 
-Commands run beside each other; what answers the publishes to one topic keeps their order, and so does what begins and
-ends watching it. A command that is refused is answered by an error and changes nothing; the connection stays.
+Commands run concurrently. The answers to publishes to one topic keep the order of the publishes, and the commands that
+start and stop watching a topic keep theirs. A refused command is answered by an error and changes nothing; the
+connection stays open.
 
 Source: docs/reference/api.md#live-reading.
 """
@@ -32,12 +33,12 @@ from storage.records import Appended
 
 M = TypeVar("M", bound=BaseModel)
 
-#: Commands of one connection that may be under way; the next one is not read before one of them has ended.
+#: Commands of one connection that may be under way; before the next one is read, one of them has to end.
 MAX_UNDER_WAY: Final = 64
 
 
 class _Head(msgspec.Struct):
-    """Whatever a message is, the id it came with is found."""
+    """The fields that every command has, so that even a refusal can return the request_id."""
 
     op: Raw | UnsetType = UNSET
     type: Raw | UnsetType = UNSET
@@ -46,7 +47,7 @@ class _Head(msgspec.Struct):
 
 
 class _Publish(msgspec.Struct):
-    """What a publish has that a body of an append has not."""
+    """The fields of a publish that the body of an append does not have."""
 
     partition: Natural | None = None
     return_seqs: bool | None = None
@@ -62,7 +63,7 @@ _UNSUPPORTED: Final = "A message is a JSON object whose op is subscribe, unsubsc
 
 
 class Commands:
-    """Of one connection. `take` is given its messages one after another."""
+    """The commands of one connection. `take` receives its messages one after another."""
 
     def __init__(self, watcher: Watcher[str], caller: Access, metrics: HttpMetrics, wording: Wording) -> None:
         self.wording = wording
@@ -73,11 +74,11 @@ class Commands:
         self._slots = asyncio.Semaphore(MAX_UNDER_WAY)
         self._subscribing = Subscribing(watcher, caller, self._replies, self._slots)
         self._writes: set[asyncio.Task[None]] = set()
-        #: By topic: the write whose answer is sent last.
+        #: By topic: the latest write; its answer is sent last.
         self._last: dict[str, asyncio.Task[None]] = {}
 
     async def take(self, text: str | None) -> None:
-        """One message; returns when the next one may be read. None: it was no text."""
+        """Handle one message; return when the next one may be read. `text` None: the message was not text."""
         await self._watcher.room()
         began = perf_counter()
         to = ReplyTo(self.wording.word)
@@ -108,7 +109,7 @@ class Commands:
         return ReplyTo(self.wording.word, None if head.request_id is UNSET else Raw(bytes(head.request_id)))
 
     def close(self) -> None:
-        """The connection has ended. Writes under way are not taken back; nobody is told of them."""
+        """The connection has ended. Writes under way go on, but are not answered."""
         self._subscribing.close()
         for write in self._writes:
             write.cancel()
@@ -167,7 +168,7 @@ def _command(head: _Head) -> str:
 
 
 def _topic(raw: bytes) -> str | None:
-    """None: null, which means that there is none. Raises InvalidRequest."""
+    """The name of the topic; None for null, which means no topic. Raises InvalidRequest."""
     if raw == b"null":
         return None
     try:
@@ -177,7 +178,7 @@ def _topic(raw: bytes) -> str | None:
 
 
 async def _head_of(raw: bytes | None) -> _Head:
-    """What the message is. Raises Refused."""
+    """The head of a message. Raises Refused."""
     if raw is None:
         raise Refused("unsupported_message", "Messages are text, not binary.")
     try:

@@ -1,4 +1,4 @@
-"""POST …/consumers/{consumer}/read and …/commit: the hot ways of consumers."""
+"""POST …/consumers/{consumer}/read and …/commit: the frequent requests of consumers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _commit = msgspec.json.Decoder(_Commit)
 
 
 async def read(request: Request) -> Answer:
-    """What is handed out is taken back when the client has gone before its answer, unless a key stands for it."""
+    """Read for a consumer. If the client leaves before its answer, the read is undone, unless it has an attempt key."""
     began = monotonic()
     raw = request.body
     body = await strict_json.decode(raw, _read) if raw else _Read()
@@ -66,7 +66,7 @@ async def read(request: Request) -> Answer:
     broker = request.broker
     waited = await routers.caught_up(broker.engine, asked.topic)
     if request.client_is_gone():
-        raise ClientGone  # before anything is taken that others might have had
+        raise ClientGone  # before the read takes records that others could get
     memory = broker.memory
     if memory.is_busy:
         await memory.acquire(LOOK_BYTES)
@@ -95,7 +95,7 @@ async def read(request: Request) -> Answer:
 
 
 async def _rendered(request: Request, consumer: str, done: ConsumerRead, shape: Shape) -> bytes:
-    """The answer; the memory of a large one is held, and it is made in turns. Raises Overloaded."""
+    """The answer. A large one holds its memory and is rendered in slices. Raises Overloaded."""
     result, memory, text = done.result, request.broker.memory, None
     if result.bytes > SMALL:
         await request.room_for(result.bytes, waits=False)

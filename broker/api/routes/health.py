@@ -1,4 +1,4 @@
-"""Probes and metrics: what answers also while the engine is not ready.
+"""Probes, which answer even while the engine is not ready.
 
 Source: docs/reference/api.md#operations.
 """
@@ -20,7 +20,7 @@ from schemas import HealthAnswer, ReadyAnswer
 
 
 def health(request: Request) -> Answer:
-    """Many may ask at once, so nothing is made here that need not be made."""
+    """Many probes may ask at once, so this makes nothing that it need not make."""
     broker = request.broker
     return Answer(
         msgspec.json.encode(
@@ -36,7 +36,7 @@ def health(request: Request) -> Answer:
 
 
 def _health(path: str, name: str = "") -> Operation:
-    """Answered without a task: a thousand probes at once are a few hundredths of a second."""
+    """A probe, answered without a task: a thousand at once take a few hundredths of a second."""
     return Operation(
         method="GET",
         path=path,

@@ -44,7 +44,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 )
 async def metrics(current: Current) -> Response:
     found = [*reaching(families(current.broker), current.access)]
-    # As text they are the longer part of the work by far, and need nothing of the loop.
+    # Rendering them as text is by far the longer part of the work, and needs nothing of the loop.
     if prefers_json(current.headers.get(b"accept", b"")):
         return Response(await asyncio.to_thread(as_json, found), media_type="application/json")
     return Response(await asyncio.to_thread(as_text, found), media_type=_TEXT)

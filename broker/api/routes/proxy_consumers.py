@@ -173,7 +173,7 @@ async def seek_to_end(request: Request) -> Answer:
 
 
 async def _seek_to(request: Request, end: int) -> Answer:
-    """To the first offset (0) or the one behind the last (1). The key is looked at before the topics are."""
+    """Seek to the first offset (0) or to the one after the last (1). Checks the key before the topics."""
     wanted = (await strict_json.decode(await request.read_body(media.is_known), _partitions)).partitions
     request.access.require(READ, [each.topic for each in wanted])
     engine = request.broker.engine
@@ -187,7 +187,7 @@ async def _seek_to(request: Request, end: int) -> Answer:
 async def commit(request: Request) -> Answer:
     body = await request.read_body(media.is_known)
     given = await strict_json.decode(body, _commit) if body else _Commit()
-    # The offset that is sent is that of the last record which is done with; what is kept is the next one.
+    # The client sends the offset of the last record that it has processed; the group stores the next offset.
     wanted = {each.pair: (_natural(each.offset + 1), each.metadata) for each in given.offsets or ()}
     request.access.require(READ_WRITE, [topic for topic, _ in wanted])
     with _using(request) as member:
@@ -234,7 +234,7 @@ async def read(request: Request) -> Answer:
         work = proxy.read(member, limits, request.parking)
         found = await request.unless_gone(work, discard=lambda late: proxy.take_back(member, late))
         try:
-            _may(request, member)  # a pattern may have come to topics of others while this waited
+            _may(request, member)  # while this waited, a pattern may have matched topics that the key is not for
         except Forbidden:
             proxy.take_back(member, found)
             raise
@@ -283,13 +283,13 @@ async def _events(request: Request, member: Member, format: Format) -> AsyncGene
 
 
 def _using(request: Request) -> AbstractContextManager[Member]:
-    """The instance of the path. Raises Forbidden before it tells whether there is one."""
+    """The instance of the path. Raises Forbidden before it reveals whether the instance exists."""
     require_group(request.broker, request.access, request.values[0])
     return request.broker.proxy.using(request.values[0], request.values[1])
 
 
 def _may(request: Request, member: Member) -> None:
-    """Raises Forbidden when the key is not for what the instance reads."""
+    """Raises Forbidden when the key is not for the topics that the instance reads."""
     instance = member.instance
     request.access.require(READ, {*instance.topics, *(topic for topic, _ in instance.positions)})
 

@@ -34,12 +34,12 @@ from broker.proxy import (
 from schemas import MAX_U64
 from storage import StorageError
 
-#: Says in an answer what was lost in front of its records, which have no place for it.
+#: The header that reports losses before the records of an answer; the records themselves have no field for it.
 LOST: Final = b"topics-lost"
 CORRUPT: Final = b"topics-corrupt"
-#: How long a stream without records waits before it says that it lives.
+#: How long a stream without records waits before it sends a heartbeat.
 _STREAM_LIMITS: Final = Limits(timeout_ms=int(events.HEARTBEAT_S * 1000), max_bytes=SMALL)
-#: Records are there so many times while their answer is made.
+#: Copies of the records in memory while their answer is made.
 COPIES: Final = 3
 
 
@@ -102,7 +102,7 @@ async def _produce(request: Request, partition: int | None) -> Answer:
 
 
 async def read_partition(request: Request) -> Answer:
-    """Records from an offset on, without a consumer."""
+    """Read records from an offset on, without a consumer."""
     engine, partition = request.broker.engine, _partition(request)
     begin, end = reading.bounds(engine, partition)
     offset = _offset(request.query.text("offset"), begin, end)
@@ -124,7 +124,7 @@ def wants_events(request: Request) -> bool:
 
 
 def asked_format(request: Request, format: Format) -> Format:
-    """That of the query, where there is one. Raises Unprocessable."""
+    """The format in the query if there is one, else the given one. Raises Unprocessable."""
     asked = request.query.text("format")
     if asked is None:
         return format
@@ -134,7 +134,7 @@ def asked_format(request: Request, format: Format) -> Format:
 
 
 def limits_of(request: Request, default: Limits) -> Limits:
-    """How much is read, and how long it is waited for. Raises Unprocessable, InvalidRequest."""
+    """How much to read, and how long to wait for it. Raises Unprocessable, InvalidRequest."""
     query = request.query
     timeout_ms = _optional(query.text("timeout"), "timeout")
     max_bytes = _optional(query.text("max_bytes"), "max_bytes")
@@ -149,7 +149,7 @@ def limits_of(request: Request, default: Limits) -> Limits:
 
 
 async def within_memory(request: Request, limits: Limits) -> Limits:
-    """How much may be read now: less where there is no memory for all of it. Returns when it is this read's turn."""
+    """How much may be read: less if there is no memory for all of it. Returns when it is this read's turn."""
     memory = request.broker.memory
     if limits.max_bytes <= SMALL:
         if memory.is_busy:
@@ -158,13 +158,13 @@ async def within_memory(request: Request, limits: Limits) -> Limits:
     room = await request.room(limits.max_bytes * COPIES)
     if room < limits.max_bytes * COPIES:
         limits = limits._replace(max_bytes=SMALL)
-    # What is read is made into Kafka's records at once, on the loop: of many large reads that would be seconds.
+    # A read is converted to Kafka's records at once, on the loop: for many large reads that would take seconds.
     await memory.acquire(limits.max_bytes)
     return limits
 
 
 async def answer_in_memory(request: Request, found: Found, format: Format, content_type: bytes) -> Answer:
-    """As `found_answer`, of a read `within_memory`; a large one is made on a thread. Raises Overloaded."""
+    """Like `found_answer`, for a read `within_memory`; a large one is rendered on a thread. Raises Overloaded."""
     size = sum(len(each.key or b"") + len(each.value or b"") for each in found.records)
     if size <= SMALL:
         request.release_room()
@@ -175,7 +175,7 @@ async def answer_in_memory(request: Request, found: Found, format: Format, conte
 
 
 def found_answer(found: Found, format: Format, content_type: bytes) -> Answer:
-    """The records of a read. What has no place among them stands in headers."""
+    """The answer with the records of a read. Losses, for which records have no field, are in headers."""
     headers: list[tuple[bytes, bytes]] = [(LOST, str(each).encode()) for each in found.lost]
     headers += [(CORRUPT, f"{topic}/{number} {at}".encode()) for (topic, number), at in found.corrupt[:100]]
     return Answer(records.all_as_json(found.records, format), content_type=content_type, headers=headers)
@@ -218,7 +218,7 @@ async def _events(request: Request, partition: Partition, offset: int, format: F
 
 
 def pieces(found: Found, format: Format, now_ms: int, *, with_ids: bool) -> bytes:
-    """The events of a read; a comment when it found nothing. An id is the offset of its record."""
+    """The events of a read; a comment if it found nothing. The id of an event is the offset of its record."""
     out = [events.event("lost", each.as_event()) for each in found.lost]
     for record in found.records:
         id = b"id: %d\n" % record.offset if with_ids else b""
@@ -227,7 +227,7 @@ def pieces(found: Found, format: Format, now_ms: int, *, with_ids: bool) -> byte
 
 
 def _one_line(text: bytes) -> bytes:
-    """Verbatim JSON may have line ends in it, between its tokens only: there a space is as good."""
+    """Replace line ends by spaces. Verbatim JSON has them only between tokens, where a space means the same."""
     return text.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
@@ -235,7 +235,7 @@ def _one_line(text: bytes) -> bytes:
 
 
 def _partition(request: Request) -> Partition:
-    """Raises TopicMissing, PartitionMissing."""
+    """The partition of the path. Raises TopicMissing, PartitionMissing."""
     topic, number = request.values[0], _number(request.values[1])
     check_partitions(request.broker.engine, [(topic, number)])
     return topic, number
@@ -260,7 +260,7 @@ def _offset(text: str | None, begin: int, end: int) -> int:
 
 
 def _optional(text: str | None, field: str) -> int | None:
-    """A number; None where it is left to the default, which -1 says too."""
+    """A number; None for the default, which -1 also means."""
     if text is None or text == "-1":
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 16):

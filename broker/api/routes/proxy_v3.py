@@ -1,4 +1,4 @@
-"""REST v3: the cluster, topics, their settings, groups and how far they are.
+"""REST v3: the cluster, topics, their settings, groups and their lag.
 
 Source: docs/guides/rest-proxy.md.
 """
@@ -75,13 +75,13 @@ _partitions = msgspec.json.Decoder(_Partitions)
 
 
 def base_uri(request: Request) -> str:
-    """Where the caller reaches the proxy."""
+    """The URL at which the caller reaches the proxy."""
     scheme = request.scope.get("scheme", "http")
     return base_of(request.headers, scheme, request.broker.settings.kafka_rest_prefix or "")
 
 
 def cluster_of(request: Request) -> V3:
-    """The cluster that the path names. Raises ClusterMissing."""
+    """The cluster in the path. Raises ClusterMissing."""
     cluster = request.broker.engine.cluster_id
     if request.values and request.values[0] != cluster:
         raise ClusterMissing
@@ -119,7 +119,7 @@ async def get_broker(request: Request) -> Answer:
 
 
 async def list_broker_configs(request: Request) -> Answer:
-    """Of the only broker, or of all."""
+    """List the settings of the only broker, or of all brokers."""
     cluster = cluster_of(request)
     if len(request.values) > 1:
         _check_broker(request)
@@ -138,12 +138,12 @@ async def get_broker_config(request: Request) -> Answer:
 
 
 async def list_cluster_configs(request: Request) -> Answer:
-    """Settings that all brokers were given while they run: there are none."""
+    """List the settings that were changed at run time for all brokers: there are none."""
     return _answer(cluster_of(request).listed("ClusterConfig", "/broker-configs", []))
 
 
 async def list_broker_replicas(request: Request) -> Answer:
-    """All that the key is for: there is one broker."""
+    """List all replicas of topics that the key is for: there is one broker."""
     cluster = cluster_of(request)
     _check_broker(request)
     engine = request.broker.engine
@@ -165,7 +165,7 @@ def _broker(request: Request, cluster: V3) -> dict[str, Any]:
 
 
 def _address(request: Request) -> tuple[str, int]:
-    """Where clients are told to come."""
+    """The address that clients are told to connect to."""
     advertised = request.broker.settings.kafka_advertised
     if advertised is not None:
         return advertised.host, advertised.port
@@ -239,7 +239,7 @@ async def get_partition(request: Request) -> Answer:
 
 
 async def get_partition_offsets(request: Request) -> Answer:
-    """The first offset that is there, and the one that comes next."""
+    """Get the first existing offset and the next one."""
     cluster, (name, number) = cluster_of(request), _partition(request)
     asked = request.query.text("offset_type")
     if asked not in (None, "earliest_and_latest"):
@@ -248,7 +248,7 @@ async def get_partition_offsets(request: Request) -> Answer:
 
 
 async def list_reassignments(request: Request) -> Answer:
-    """Of a topic, or of all: there is one broker, and nothing moves."""
+    """List the reassignments of a topic, or of all: none, because there is one broker."""
     cluster = cluster_of(request)
     name = _topic(request)[0] if len(request.values) > 1 else "-"
     return _answer(cluster.listed("Reassignment", f"/topics/{name}/partitions/-/reassignment", []))
@@ -268,7 +268,7 @@ async def list_replicas(request: Request) -> Answer:
 
 
 def _topic(request: Request) -> tuple[str, TopicConfig]:
-    """Raises TopicPartitionMissing."""
+    """The topic of the path, and its config. Raises TopicPartitionMissing."""
     name = request.values[1]
     try:
         return name, request.broker.engine.topic(name).config
@@ -416,7 +416,7 @@ async def get_lag_summary(request: Request) -> Answer:
 
 
 def _group(request: Request) -> tuple[str, GroupView]:
-    """The group of the path. Raises GroupMissing for one that is not for the key, as for one that is not there."""
+    """The group of the path. Raises GroupMissing for a missing group, and for one that the key may not use."""
     group = request.values[1]
     view = group_view(request.broker, group) if reaches_group(request.broker, request.access, group) else None
     if view is None:
@@ -425,7 +425,7 @@ def _group(request: Request) -> tuple[str, GroupView]:
 
 
 def _member(request: Request) -> tuple[str, MemberView]:
-    """Raises GroupMissing, ConsumerMissing."""
+    """The group member of the path. Raises GroupMissing, ConsumerMissing."""
     group, view = _group(request)
     found = view.member(request.values[2])
     if found is None:
@@ -434,7 +434,7 @@ def _member(request: Request) -> tuple[str, MemberView]:
 
 
 async def _lags(request: Request) -> list[Lag]:
-    """Raises GroupMissing where nothing is committed."""
+    """The lags of the group in the path. Raises GroupMissing if nothing is committed."""
     group, _ = _group(request)
     found = await lags.lags(request.broker, group, request.access.prefixes)
     if not found:

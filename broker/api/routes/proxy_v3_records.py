@@ -81,7 +81,7 @@ async def _receipts(request: Request, pieces: AsyncGenerator[bytes]) -> AsyncGen
 
 
 def _entries(splitter: Splitter, piece: bytes) -> tuple[list[Entry], ProxyError | StorageError | None]:
-    """Records that are whole by now, and what is wrong behind them."""
+    """The records that are complete so far, and the error after them, if any."""
     entries: list[Entry] = []
     try:
         entries.extend(map(v3_records.entry_of, splitter.feed(piece)))
@@ -96,7 +96,7 @@ async def _written(request: Request, entries: Sequence[Entry], before: int) -> l
 
 
 async def produce_batch(request: Request) -> Answer:
-    """All of them, or for each of those that were not written why not."""
+    """Write all records; for each that was not written, the answer has the reason."""
     cluster_of(request)
     entries = await v3_records.entries_of(await request.read_body())
     ids = [each.id for each in entries]
@@ -117,7 +117,7 @@ async def produce_batch(request: Request) -> Answer:
 
 
 async def _produced(request: Request, entries: Sequence[Entry], before: int) -> list[dict[str, Any]]:
-    """A receipt for each; `before`: how many records of the request were there in front of these."""
+    """The receipt of each record; `before`: the number of records of the request before these."""
     cluster, topic = request.values
     batch = Batch([], [], [], [], [])
     refused: dict[int, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""POST …/diff, GET …/records and GET …/records/{seq}: the hot way out."""
+"""POST …/diff, GET …/records and GET …/records/{seq}: reads of records."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class _Body(msgspec.Struct, kw_only=True):
 
 
 class _Asked(msgspec.Struct, kw_only=True):
-    """A read: `query` looks for up to SMALL bytes of the `max_bytes` that it may give."""
+    """A read. Its first `query` asks for at most SMALL of the `max_bytes` that the answer may have."""
 
-    #: Its address.
+    #: The address of the partition.
     topic: str
     query: ReadQuery
     max_bytes: int
@@ -58,7 +58,7 @@ class _Asked(msgspec.Struct, kw_only=True):
 _body = msgspec.json.Decoder(_Body)
 _any = msgspec.json.Decoder()
 _NO_NODES: Final[frozenset[bytes]] = frozenset()
-#: Reading takes such a part of what rendering does.
+#: Reading takes 1/READ_SHARE of the time of rendering.
 READ_SHARE: Final = 4
 
 
@@ -120,17 +120,17 @@ def _read(request: Request, body: _Body) -> Outcome:
     memory = broker.memory
     if (
         memory.rendering.locked()
-        or memory.answers.waiters  # as `memory.is_busy`: then reads take turns with large answers
-        or topic.topic_id in engine.catalog.routes.into  # what routers have still to bring is waited for
+        or memory.answers.waiters  # like `memory.is_busy`: then reads and large answers go one after another
+        or topic.topic_id in engine.catalog.routes.into  # the read waits for records that routers have not copied yet
         or (wait_ms and query.from_seq >= topic.log.head)
     ):
         return _read_on(request, asked)
 
     def finish(result: ReadResult) -> Answer | Coroutine[Any, Any, Answer]:
         if wait_ms and reads.has_nothing(result):
-            return _read_on(request, asked)  # what there was is not for this reader
+            return _read_on(request, asked)  # no record was for this reader
         if _is_partial(asked, result):
-            engine.catalog.usage.traffic.unanswered(result)  # it is read anew
+            engine.catalog.usage.traffic.unanswered(result)  # `_read_on` reads again
             return _read_on(request, asked)
         request.is_read = True
         if broker.tracing is not None:
@@ -165,11 +165,11 @@ async def _read_on(request: Request, asked: _Asked) -> Answer:
 
 
 async def _wait(request: Request, asked: _Asked, result: ReadResult) -> ReadResult:
-    """Go on with a read that found nothing until there is something or its wait_ms have passed.
+    """Repeat a read that found nothing until it finds something or its wait_ms have passed.
 
-    A write between two reads is not missed: the wait is for a head beyond what the last read examined, whenever it
-    came. At shutdown what there is is returned at once. Many wait for the same write, so each read takes its turn.
-    Raises LimitReached (too many waiting), TopicNotFound (deleted meanwhile).
+    A write between two reads is not missed: the wait ends as soon as the head is beyond the last record examined, even
+    if it already is. At shutdown the current result is returned at once. Many requests may wait for the same write, so
+    their reads go one after another. Raises LimitReached (too many wait), TopicNotFound (deleted meanwhile).
     """
     engine, topic = request.broker.engine, asked.topic
     deadline = monotonic() + min(asked.wait_ms, reads.MAX_WAIT_MS) / 1000
@@ -192,7 +192,7 @@ async def _wait(request: Request, asked: _Asked, result: ReadResult) -> ReadResu
 
 
 def _is_partial(asked: _Asked, result: ReadResult) -> bool:
-    """Whether more is to be had than a look that is held small gives, or one record is more already."""
+    """Whether the small first read left out records that the answer may have, or one record is larger than SMALL."""
     if result.bytes > SMALL:
         return True
     return (
@@ -203,13 +203,13 @@ def _is_partial(asked: _Asked, result: ReadResult) -> bool:
 
 
 async def _whole(request: Request, asked: _Asked, result: ReadResult) -> ReadResult:
-    """The read as it was asked for, its memory held. Where there is none for all of that it gives less, one record at
-    least. Raises Overloaded.
+    """Read as much as was asked for, with its memory held. If there is too little memory, return less, but at least
+    one record. Raises Overloaded.
     """
     engine, memory = request.broker.engine, request.broker.memory
     least = result.bytes
     engine.catalog.usage.traffic.unanswered(result)  # it is read anew
-    result.records = ()  # not twice while it is waited for room
+    result.records = ()  # not a second copy while this waits for memory
     if least > SMALL:
         await request.room_for(least)
     room = await request.room(max(least, asked.max_bytes))
@@ -220,7 +220,7 @@ async def _whole(request: Request, asked: _Asked, result: ReadResult) -> ReadRes
 
 
 def _from_query(query: Query) -> _Body:
-    """The same fields by query; several `node=` make a list."""
+    """The fields of a read from the query; several `node=` make a list."""
     shape = _shape_of(query)
     return _Body(
         from_seq=query.number("from_seq"),
@@ -250,7 +250,7 @@ def _shape_of(query: Query) -> Shape:
 
 
 def _predicate(text: str | None) -> Any:
-    """A predicate in JSON when it begins like one, else a tag as it stands."""
+    """A predicate in JSON if the text begins like one, else a literal tag."""
     if text is None or text[:1] not in ("[", '"'):
         return text
     try:
@@ -261,7 +261,7 @@ def _predicate(text: str | None) -> Any:
 
 _SEQ: Final = in_path("seq", NUMBER | {"minimum": 1, "examples": [1]})
 _IN_QUOTES: Final = r'[^*"\\\x00-\x1f]*'
-#: Empty, a tag as it stands (which begins like no JSON and has no *), or one of the predicates.
+#: Empty, a literal tag (which does not begin like JSON and has no *), or one of the predicates.
 _TAG_IN_QUERY: Final = (
     rf'^([^*\["][^*]*|"{_IN_QUOTES}"|\["tag", ?"Eq", ?"{_IN_QUOTES}"\]|\["tag", ?"Glob", ?"{_IN_QUOTES}\*"\])?$'
 )
@@ -269,7 +269,7 @@ _SHAPE: Final = ("include_tags", "include_meta", "include_data", "include_stored
 
 
 def _read_parameters(*only: str) -> list[Parameter]:
-    """The fields of a read, as query parameters."""
+    """The fields of a read as query parameters."""
     properties: dict[str, Any] = DiffRequest.model_json_schema()["properties"]
     parameters: list[Parameter] = []
     for name, schema in properties.items():

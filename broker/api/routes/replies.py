@@ -1,4 +1,4 @@
-"""What a WebSocket answers commands with, other than records: results and refusals.
+"""The answers to the commands of a WebSocket, other than records: results and refusals.
 
 Source: docs/reference/api.md#live-reading.
 """
@@ -18,7 +18,7 @@ _log = structlog.get_logger("broker.http")
 
 
 class Refused(Exception):
-    """A message that is no command."""
+    """The message is not a command."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -27,21 +27,21 @@ class Refused(Exception):
 
 
 class ReplyTo(NamedTuple):
-    """What an answer takes from its command: the word that says which message it is, and the request_id."""
+    """What an answer repeats from its command: the key that names the kind (`op` or `type`), and the request_id."""
 
     word: str
     request_id: Raw | None = None
 
 
 class Wording:
-    """The word that a connection used last: what it is sent without having asked says that, too."""
+    """The key (`op` or `type`) that a connection used last; messages that it did not ask for use it too."""
 
     def __init__(self) -> None:
         self.word = frames.EITHER
 
 
 class Replies:
-    """Of one connection; in the order of the calls."""
+    """The answers of one connection, sent in the order of the calls."""
 
     def __init__(self, watcher: Watcher[str], metrics: HttpMetrics) -> None:
         self._watcher = watcher
@@ -51,7 +51,7 @@ class Replies:
         self._watcher.say(frames.message(to.word, kind, to.request_id, **fields))
 
     def refuse(self, error: Exception, to: ReplyTo) -> None:
-        """Say why a command was not carried out."""
+        """Answer a command that was refused, with the reason."""
         self._metrics.refused(error)
         if isinstance(error, Refused):
             self.say("error", to, code=error.code, message=error.message)

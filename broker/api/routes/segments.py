@@ -1,4 +1,4 @@
-"""GET …/segments, and the files of one: for those who read a topic in bulk.
+"""GET …/segments, and the files of a segment, for clients that read a topic in bulk.
 
 Source: docs/reference/api.md#segments.
 """
@@ -19,7 +19,7 @@ from schemas import SegmentsAnswer, parse_u64
 from storage.segments import DATA, IDX, SegmentDownload, open_download
 
 OCTETS: Final = b"application/octet-stream"
-#: So much of a file is read and sent in one go: what a download holds in memory, with what the transport has of it.
+#: Bytes of a file that are read and sent at once: a download holds this much memory, the transport's buffer included.
 PIECE_BYTES: Final = 512 * 1024
 
 
@@ -42,19 +42,19 @@ async def _file(request: Request, ext: str) -> Answer:
     first_seq = parsed(parse_u64, seq_text, "first_seq")
     download = await open_download(request.broker.engine, topic, first_seq, ext)
     tag, size = b'"%b"' % download.etag.encode(), download.size
-    # Not to be kept by caches: under the same tag, a record deleted later is blanked.
+    # Caches must not store it: a record deleted later is blanked, and the tag stays the same.
     headers = [(b"etag", tag), (b"accept-ranges", b"bytes"), (b"cache-control", b"no-store")]
     if conditions.has_it(request.headers, tag):
         return Answer(b"", status=NOT_MODIFIED, headers=headers)
-    if request.scope["method"] == "HEAD":  # a Range is for GET alone
+    if request.scope["method"] == "HEAD":  # Range applies to GET only
         return Streamed(b"", None, length=size, content_type=OCTETS, headers=headers)
     asked = ranges.parse(request.headers.get(b"range"), size) if conditions.range_counts(request.headers, tag) else None
     begin, end = asked or (0, size)
     if asked:
         headers.append((b"content-range", b"bytes %d-%d/%d" % (begin, end - 1, size)))
-    # Held until it is sent: a piece at a time, or all of what was read as a whole.
+    # Held until it is sent: one piece, or a whole file if that was read at once.
     await request.room_for(max(SMALL + 1, min(PIECE_BYTES if ext == DATA else size, size)))
-    # The first piece now: what is wrong with the files is mostly found by it, and can still be told.
+    # The first piece is read before the answer begins: it shows most faults of the files while an error can be sent.
     border = min(end, begin + PIECE_BYTES)
     return Streamed(
         await download.read(begin, border),

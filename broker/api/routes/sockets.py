@@ -1,14 +1,14 @@
 """GET /v0/ws: live reading and writing over one WebSocket.
 
-The server pings by itself (every 20 s, and gives up on a client that has not answered 20 s later). It closes with
+The server pings (every 20 s, and gives up on a client that has not answered 20 s later). It closes with
 
     1001   the broker stops
-    1008   the client has not read for longer than it is waited for
-    1009   a message is longer than a body may be
-    1011   a mistake of the broker's
+    1008   the client has not read for too long
+    1009   a message is longer than the limit for bodies
+    1011   an internal error of the broker
 
-behind an `error` that says more, where there is one. A topic that cannot be read ends with an `error` that names it,
-and the connection stays.
+after an `error` with details, if there is one. Watching a topic that cannot be read ends with an `error` that names the
+topic, and the connection stays open.
 
 Source: docs/reference/api.md#live-reading.
 """
@@ -38,7 +38,7 @@ from storage import InvalidRequest, NotReady, ShuttingDown, StorageError
 if TYPE_CHECKING:
     from broker.wiring import Broker
 
-#: Where a connection may become a WebSocket.
+#: The path of the WebSocket.
 WEBSOCKET_PATH: Final = "/v0/ws"
 
 _log = structlog.get_logger("broker.http")
@@ -74,7 +74,7 @@ async def serve(broker: Broker, scope: Scope, receive: Receive, send: Send) -> N
             finally:
                 live.exit(watcher)
     except OSError:
-        broker.http_metrics.client_gone(WEBSOCKET_PATH)  # uvicorn's way to say so
+        broker.http_metrics.client_gone(WEBSOCKET_PATH)  # uvicorn's error for that
         return
     except asyncio.CancelledError:
         if not broker.stopping:
@@ -89,7 +89,7 @@ async def serve(broker: Broker, scope: Scope, receive: Receive, send: Send) -> N
 
 
 def _gate(broker: Broker, scope: Scope) -> Access:
-    """Whose connection it is to be."""
+    """The access of the caller. Raises what refuses the connection."""
     headers = by_name(scope["headers"])
     broker.sites.check_host(headers)
     broker.sites.check_page(headers, scope["scheme"], changes=True)
@@ -104,7 +104,7 @@ def _gate(broker: Broker, scope: Scope) -> Access:
 
 
 async def _refuse(answer: Answer, send: Send) -> None:
-    """Instead of switching protocols. When it is too late for that, the connection ends."""
+    """Send a refusal instead of switching protocols. If it is too late for that, the connection ends."""
     headers = [*with_protection(answer.headers), (b"content-type", answer.content_type)]
     with suppress(RuntimeError, OSError):
         await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
@@ -114,7 +114,7 @@ async def _refuse(answer: Answer, send: Send) -> None:
 
 
 async def _converse(commands: Commands, watcher: Watcher[str], receive: Receive, send: Send) -> None:
-    """Until either side ends it."""
+    """Receive commands and send events until either side ends the connection."""
     memory = watcher.live.memory
 
     def push(text: str) -> bool:
@@ -155,7 +155,7 @@ async def _send(watcher: Watcher[str], wording: Wording, send: Send) -> None:
 
 
 def _send_last(watcher: Watcher[str], wording: Wording, send: Send) -> None:
-    """To a client that does not read: behind what waits for it; sent if it reads on in time."""
+    """Queue the last messages for a client that does not read. They are sent if it reads again in time."""
     watcher.live.figures.slow_closed += 1
     protocol: Any = getattr(send, "__self__", None)
     if protocol is None:

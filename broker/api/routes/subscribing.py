@@ -1,8 +1,7 @@
-"""The commands of a WebSocket that begin and end watching.
+"""The commands of a WebSocket that start and stop watching.
 
-A subscription to what routers have still to bring something to waits, up to a second, beside the commands that come
-after it. What is about one topic keeps its order: behind a subscription that waits, everything that subscribes to one
-of its topics, or unsubscribes, waits as well.
+A subscription to a topic that routers have not caught up with waits, up to a second, while later commands run. Commands
+on one topic keep their order: while a subscription waits, later subscribes and unsubscribes of its topics wait too.
 
 Source: docs/reference/api.md#live-reading.
 """
@@ -28,7 +27,7 @@ DEFAULT_BATCH_BYTES: Final = 1 << 20
 
 
 class _Waiting:
-    """A command that waits, and how far its topics were when the same connection first wrote to them meanwhile."""
+    """A command that waits, and the heads of its topics before this connection first wrote to them meanwhile."""
 
     __slots__ = ("done", "heads", "names")
 
@@ -39,7 +38,7 @@ class _Waiting:
 
 
 class Subscribing:
-    """Of one connection. Commands that wait take `addresses`, as its writes do."""
+    """The subscriptions of one connection. Waiting commands hold `addresses`, like its writes."""
 
     def __init__(self, watcher: Watcher[str], caller: Access, replies: Replies, addresses: asyncio.Semaphore) -> None:
         self._watcher = watcher
@@ -50,12 +49,12 @@ class Subscribing:
         self._waiting: dict[_Waiting, asyncio.Task[None]] = {}
 
     def close(self) -> None:
-        """The connection has ended: nothing that waits is carried out."""
+        """The connection has ended: drop the commands that wait."""
         for task in self._waiting.values():
             task.cancel()
 
     def writes(self, topic: str) -> None:
-        """The connection is about to write to this topic: a subscription that came before is to give that."""
+        """The connection is about to write to this topic: an earlier subscription has to deliver that write."""
         for each in self._waiting:
             for address_ in each.names:
                 if split(address_)[0] == topic and address_ not in each.heads:
@@ -65,7 +64,7 @@ class Subscribing:
                         each.heads[address_] = 0
 
     async def subscribe(self, asked: Subscribe, to: ReplyTo) -> None:
-        """Returns when it was carried out, or waits. Raises what refuses it."""
+        """Subscribe. Returns once it is done or waits. Raises what refuses it."""
         named = {name: start_of(name, start) for name, start in asked.starts().items()}
         watch_options.check_topics(named)
         self._caller.require(COMMANDS["subscribe"], named)
@@ -74,7 +73,7 @@ class Subscribing:
         await self._in_order(starts, lagging, lambda heads: self._begin(asked, starts, heads, to), to)
 
     async def unsubscribe(self, asked: Unsubscribe, to: ReplyTo) -> None:
-        """As `subscribe`."""
+        """Unsubscribe. Returns and raises like `subscribe`."""
         names = asked.names()
         self._caller.require(COMMANDS["unsubscribe"], names)
         addresses = [address(name, asked.partition or 0) for name in names]
@@ -138,7 +137,7 @@ class Subscribing:
             skip_corrupt=asked.skip_corrupt,
         )
         for name in opened:
-            self._watcher.drop(name)  # nothing of an earlier subscription comes behind the answer
+            self._watcher.drop(name)  # after the answer, the client gets no event of an earlier subscription
         topics_by_name = {
             split(name)[0]: {"from_seq": each.from_seq, "head_seq": each.head_seq, "earliest_seq": each.earliest_seq}
             for name, each in opened.items()

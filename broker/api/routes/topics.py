@@ -72,7 +72,7 @@ async def change_topic(current: Current, topic: TopicName, settings: TopicChange
     "/{topic}",
     Rule(READ),
     summary="Describe a topic",
-    # What is not set is left out: what only queues have, for logs.
+    # Leave out fields that are not set: those of queues, for logs.
     response_model_exclude_unset=True,
     responses=refusals("invalid_request", "topic_not_found"),
 )

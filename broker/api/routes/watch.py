@@ -82,10 +82,10 @@ async def make_session(
 
 
 def start_of(name: str, given: WatchStart | None) -> watch_options.Start:
-    """Where to start, from what was sent. Raises InvalidRequest."""
+    """Where to start, from the client's fields. Raises InvalidRequest."""
     if given is None:
         return watch_options.Start()
-    # A tail wins over from_seq. true, as nothing at all: behind what is there now. The number 1 is not meant by it.
+    # tail wins over from_seq. true means the same as no tail: start after the head. It does not mean the number 1.
     tail = None if isinstance(given.tail, bool) else given.tail
     from_seq = given.from_seq if given.tail is None or given.tail is False else None
     return watch_options.Start(from_seq=from_seq, tail=tail, partition=given.partition or 0)
@@ -101,7 +101,7 @@ async def stream(request: Request) -> Streamed:
     first, rest = b"", None
     if request.scope["method"] != "HEAD":
         rest = _stream(request, session, watcher)
-        # Up to the first piece now: from here on, closing `rest` ends the watching.
+        # Run to the first piece before answering: from then on, closing `rest` ends the watching.
         first = await anext(rest)
     return Streamed(
         first,

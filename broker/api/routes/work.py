@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from broker.memory import Hold
     from storage.queues import Worker
 
-#: Records that were claimed, and the events that are made of them.
+#: Copies in memory: the claimed records, and the events made from them.
 COPIES: Final = 2
-#: Jobs are taken from the queue while no more than so many bytes of them wait for the client to take them.
+#: Jobs are claimed while at most this many bytes of events wait for the client.
 MAX_BUFFERED_BYTES: Final = 256 * 1024
 
 
@@ -43,7 +43,7 @@ async def work(request: Request) -> Streamed:
     first, rest = b"", None
     if request.scope["method"] != "HEAD":
         rest = _stream(request, asked.topic, worker)
-        # Up to the first piece now: from here on, closing `rest` gives back what it holds.
+        # Run to the first piece before answering: from then on, closing `rest` gives back its jobs.
         first = await anext(rest)
     return Streamed(
         first,
@@ -56,7 +56,7 @@ async def work(request: Request) -> Streamed:
 
 
 async def _stream(request: Request, name: str, worker: Worker) -> AsyncGenerator[bytes]:
-    """Jobs until the client leaves; what it has not settled then goes back at once."""
+    """Jobs until the client leaves; the jobs that it has not acked then go back at once."""
     broker = request.broker
     engine = broker.engine
     topic = engine.topic(name)
@@ -80,7 +80,7 @@ async def _stream(request: Request, name: str, worker: Worker) -> AsyncGenerator
 
 
 def _last(reason: BaseException | None, topic: str, head_seq: int) -> bytes:
-    """What the client is told at the end."""
+    """The last event, which gives the reason for the end."""
     match reason:
         case TopicNotFound():
             return events.event("topic-deleted", {"topic": topic, "head_seq": head_seq, "reason": "deleted"})
@@ -99,9 +99,9 @@ class Outbox:
         self._engine = request.broker.engine
         self._memory = request.broker.memory
         self._connection = request.connection
-        #: What its jobs hold, beyond a small part.
+        #: The memory that its jobs hold, beyond a small part.
         self._room: Hold | None = None
-        #: What those hold that are being claimed, or are not yet among the frames.
+        #: The memory of jobs that are being claimed, or are not yet among the frames.
         self._claiming: Hold | None = None
         self._frames: list[bytes] = []
         self._bytes = 0
@@ -112,12 +112,12 @@ class Outbox:
 
     @property
     def ended(self) -> bool:
-        """Nothing more will come."""
+        """Whether no more jobs will come."""
         return self._over and not self._frames
 
     async def room_for(self, count: int) -> int:
-        """How many bytes of jobs may be claimed: as many as there are now, and memory for. While there is none for one
-        it waits. Of jobs that are still to come no memory is held: of large ones it is given one.
+        """How many bytes of jobs may be claimed: those ready, as far as memory allows. Waits while there is no memory
+        for one job. Holds no memory for jobs that are still to come: of large ones the claim gets one.
         """
         self._let_go()
         one, size = queues.claimable_bytes(self._engine, self._name, count)
@@ -126,7 +126,7 @@ class Outbox:
         answers = self._memory.answers
         while (held := await self._memory.less(self._connection, one * COPIES, PATIENCE_S)) is None:
             if self._engine.queues.leaving:
-                return SMALL  # the claim will be told so
+                return SMALL  # the claim raises the error
         self._claiming = held
         most = self._memory.most_for_one(size * COPIES)
         if answers.has_room(self._connection, most - held.size):
@@ -139,7 +139,7 @@ class Outbox:
             self._claiming = None
 
     async def fill(self, jobs: AsyncIterator[ClaimedJob]) -> None:
-        """Until the worker ends, in whatever way."""
+        """Collect jobs until the worker ends, in any way."""
         try:
             async for job in jobs:
                 frame = render.job_event(self._topic, job)
@@ -150,7 +150,7 @@ class Outbox:
                 if self._bytes > SMALL:
                     self._count()
                 self._filled.set()
-                await self._memory.room()  # no further job while all answers together hold too much
+                await self._memory.room()  # claim no further job while all answers hold too much memory
                 if self._bytes > MAX_BUFFERED_BYTES:
                     self._free.clear()
                     await self._free.wait()
@@ -160,7 +160,7 @@ class Outbox:
             self._filled.set()
 
     async def take(self) -> bytes:
-        """All that is there; b"" when nothing came for the time of a heartbeat, or will come any more."""
+        """All events that are ready; b"" if none came within a heartbeat's time, or none will come any more."""
         if not self._over:
             with suppress(TimeoutError):
                 async with asyncio.timeout(events.HEARTBEAT_S):
@@ -183,7 +183,7 @@ class Outbox:
             self._room.resize(size)
 
     def release(self) -> None:
-        """What was taken has been sent, or nobody wants it any more."""
+        """Release memory: the events taken were sent, or nobody wants them any more."""
         if self._room is not None:
             self._room.release()
             self._room = None
