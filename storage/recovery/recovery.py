@@ -267,7 +267,7 @@ def _check_beginning(ends: list[LogEnd], loaded: Loaded) -> None:
         return
     lost = [end for end in ends if end.first_file not in (None, 1)]
     bare = [end for end in ends if end.first_file is None]
-    # A shard without room for its first file has none. One whose files are gone was refused before.
+    # A shard without room for its first file has no files. A shard whose files are gone was refused before.
     if lost or (bare and loaded.next_number > 1):
         raise MetadataLost(
             "No snapshot in meta/ can be read and the log does not begin at its first file, so topics cannot be told "
@@ -278,7 +278,7 @@ def _check_beginning(ends: list[LogEnd], loaded: Loaded) -> None:
 def _reconcile_heads(
     catalog: Catalog, salvage: Salvage | None, trust: ShardTrust
 ) -> tuple[dict[int, list[LossRange]], list[int]]:
-    """Announce as lost the seqs that may have been handed out and do not exist."""
+    """Announce as lost the seqs that may have been assigned and do not exist."""
     losses: dict[int, list[LossRange]] = {}
     renewed: list[int] = []
     for topic in catalog.topics.values():
@@ -288,8 +288,8 @@ def _reconcile_heads(
         if not certain and log.reserved > log.head:
             found = [*found, (log.head + 1, log.reserved, str(LossCause.CRASH))]
         if log.half_written is not None:
-            # Written from memory for a change of class that was not finished: they are lost like the rest of what was
-            # in memory, and deleted records among them stay deleted.
+            # Records written from memory for a change of class that was not finished: they are lost like all others in
+            # memory, and deleted records among them stay deleted.
             found = [*found, (log.half_written, max(log.head, log.half_written), str(LossCause.CRASH))]
         if found:
             log.evict(loss=found)
