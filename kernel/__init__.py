@@ -1,17 +1,17 @@
-"""The one seam for the bytes of frames: whoever makes, checks, copies or shows frames does it through here.
+"""The only interface to the bytes of frames: all code that creates, checks, copies or shows frames uses it.
 
-Behind it stands compiled code, or, where that was not built, `kernel.plain`: the same functions in Python, row by row,
-byte for byte alike (tests/kernel runs one suite over both). TOPICS_KERNEL=python asks for the twin.
+It uses compiled code or, if that was not built, `kernel.plain`: the same functions in Python, row by row, with the same
+bytes as results (tests/kernel runs one suite over both). TOPICS_KERNEL=python selects the Python version.
 
 Pure: bytes go in, bytes and columns come out. Nothing here touches a disk or a clock, and nothing imports from storage.
-A buffer is any object that exports contiguous bytes; it must not change during a call. Large buffers are worked on
-without the interpreter's lock, so calls from several threads run side by side.
+A buffer is any object that exports contiguous bytes; it must not change during a call. Work on large buffers releases
+the interpreter's lock, so calls from several threads run in parallel.
 
     checksum, crc32c             the two checksums
     encode_appends               records -> Append frames of the log
     encode_copies                frames -> the frames of their routed copies
     scan                         bytes -> verified frames, as `Columns`
-    groups, by_topic             columns -> what belongs together in the log
+    groups, by_topic             columns -> groups of frames in the log
     measure, cut                 columns -> payload sizes and delays; nodes, tags or bodies
     to_segment                   frames of the log -> .data and .idx
     build_index, parse_index     columns <-> .idx
@@ -92,9 +92,9 @@ def _choose() -> tuple[Any, bool, str]:
 
 _loaded = _choose()
 _code: Any = _loaded[0]
-#: Whether compiled code serves.
+#: Whether the compiled code is in use.
 COMPILED: Final[bool] = _loaded[1]
-#: Why it does not; "" where it does. One line, for the log.
+#: Why it is not in use; "" if it is. One line, for the log.
 REASON: Final[str] = _loaded[2]
 
 
@@ -110,20 +110,20 @@ crc32c: Callable[[Buffer], int] = _code.crc32c
 
 
 class Body(enum.IntEnum):
-    """How the data given for a record becomes the body of its frame. Odd ones get the flag `binary`."""
+    """How the data given for a record becomes the body of its frame. Odd values get the flag `binary`."""
 
     #: JSON text, to be wrapped: {"data":…,"meta":…,"deliver_at":…}.
     JSON = 0
     #: Raw bytes, to be wrapped as a MessagePack map: neither meta nor deliver_at.
     BINARY = 1
-    #: A JSON body made already.
+    #: A complete JSON body.
     STORED_JSON = 2
-    #: A MessagePack body made already.
+    #: A complete MessagePack body.
     STORED_BINARY = 3
 
 
 class Header(NamedTuple):
-    """What all frames of one call have in common.
+    """The header fields that all frames of one call share.
 
     `flags`: DURABLE, or 0, and the hop count << 5; has_tag, has_node, more and binary are set here. `node`: of records
     that have none of their own.
@@ -150,7 +150,7 @@ def encode_appends(
     apart: bool = False,
     around: Callable[[int], tuple[Buffer, Buffer]] | None = None,
 ) -> tuple[bytes, array[int]]:
-    """The Append frames of these records, one behind the other, and the bytes of each frame (u32).
+    """The Append frames of these records, adjacent, and the bytes of each frame (u32).
 
     Records have the seqs from `header.first_seq` on. A column is None where no record has such a thing, and a value
     None (or, but for a meta, empty) where this record has none; `tags` may be one buffer, the tag of all.
@@ -199,7 +199,7 @@ class Kind(enum.IntEnum):
 
 
 class Scan(NamedTuple):
-    """What `scan` has found: the frames, and where and why they end.
+    """The result of `scan`: the frames, and where and why they end.
 
     `end`: offset in the buffer of the first byte that belongs to no frame in `columns`. `reason`:
 
@@ -209,8 +209,8 @@ class Scan(NamedTuple):
         "length"    its length does not fit the lengths in its header (or is more than 4 GiB - 1)
         "checksum"  its checksum is wrong
         "delete"    its delete byte is neither 0x00 nor 0xD5; of a segment only
-        "other"     it is valid, but not the record that was asked for
-        "full"      max_frames or max_bytes is reached; nothing is said of the frame there
+        "other"     it is valid, but not the requested record
+        "full"      max_frames or max_bytes is reached; the frame there was not checked
     """
 
     columns: Columns
@@ -218,7 +218,7 @@ class Scan(NamedTuple):
     reason: str
 
 
-#: By the number that the code gives.
+#: Reasons by the number that the code returns.
 REASONS: Final = ("", "short", "zero", "length", "checksum", "delete", "other", "full")
 
 
@@ -234,7 +234,7 @@ def scan(
     topic_id: int | None = None,
     first_seq: int | None = None,
 ) -> Scan:
-    """The verified frames from buffer[start] on, as far as all is well, up to `stop` (None: the end of the buffer).
+    """The verified frames from buffer[start] on, as long as they are sound, up to `stop` (None: the buffer's end).
 
     `max_frames`: no more than so many (0: any number). `max_bytes`: bodies of no more bytes in all, but at least one
     frame (0: any number). `topic_id`: frames are to be of this topic; `first_seq`: the first is to be an Append of this
@@ -262,7 +262,7 @@ def scan(
 
 
 class GroupKind(enum.IntEnum):
-    """What a group of consecutive frames of the log is."""
+    """The kind of a group of consecutive frames of the log."""
 
     #: One frame that is no Append.
     CONTROL = 0
@@ -302,7 +302,7 @@ class Measured(NamedTuple):
 
 
 def measure(buffer: Buffer, columns: Columns) -> Measured:
-    """What the bodies of these Append frames count for. Raises ValueError where a row lies outside the buffer."""
+    """The payload bytes and delays of these Append frames. Raises ValueError if a row lies outside the buffer."""
     payloads, delayed, bad = _code.measure(buffer, columns.rows)
     return Measured(_u32(payloads), delayed, bad)
 
@@ -316,7 +316,7 @@ class Part(enum.IntEnum):
 
 
 def cut(buffer: Buffer, columns: Columns, part: int) -> list[bytes]:
-    """This part of every frame, b"" where a frame has none. Raises ValueError where a row lies outside the buffer."""
+    """This part of every frame, b"" if a frame has none. Raises ValueError if a row lies outside the buffer."""
     return _code.cut(buffer, columns.rows, part)
 
 
@@ -343,7 +343,7 @@ def to_segment(
     last_ts: int = 0,
     dead: Buffer | None = None,
 ) -> tuple[bytes, bytes]:
-    """What these Append frames of the log are in a segment: bytes for its .data, and entries for its .idx.
+    """These Append frames of the log as a segment has them: bytes for its .data, and entries for its .idx.
 
     `data_offset`: where in .data they go; `next_seq`: the seq of the first entry, None: of the first frame; `last_ts`:
     that of the entry in front. Seqs without a frame become entries without a record, and so do frames whose byte of
@@ -378,7 +378,7 @@ def parse_index(buffer: Buffer) -> Index:
 
 
 class RowShape(enum.IntFlag):
-    """Which parts of a record are shown: its tag, meta, data; and its stored body, where that is not what is shown."""
+    """The parts of a record to show: its tag, meta and data, and its stored body if that differs from the shown one."""
 
     TAGS = 1
     META = 2
@@ -399,7 +399,7 @@ def render_rows(buffer: Buffer, columns: Columns, shape: int = RowShape.META | R
 def render_records(
     records: Sequence[tuple[int, int, bytes, bytes, bytes]], shape: int = RowShape.META | RowShape.DATA
 ) -> bytes:
-    """The same of records that are (seq, ts, node, tag, stored body), as StoredRecord is. Raises as `render_rows`."""
+    """`render_rows` for records as (seq, ts, node, tag, stored body), like StoredRecord. Raises as `render_rows`."""
     return _code.render_records(records, shape)
 
 
@@ -425,7 +425,7 @@ def render_job_rows(
     deadlines: Sequence[int] | int,
     deliveries: Sequence[int] | int,
 ) -> bytes:
-    """The same of jobs whose records are these Append frames."""
+    """`render_jobs` for jobs whose records are these Append frames."""
     return _code.render_job_rows(buffer, columns.rows, *_of_jobs(len(columns), lease_ids, deadlines, deliveries))
 
 
@@ -473,7 +473,7 @@ class KafkaRecords(NamedTuple):
 
 
 def read_kafka(records: Buffer, count: int, *, max_headers: int = 1 << 20) -> KafkaRecords:
-    """The `count` records that these bytes are: what stands behind the header of a batch, uncompressed.
+    """The `count` records in these bytes, which follow the header of a batch, uncompressed.
 
     Raises ValueError saying what is wrong where they are not exactly so many sound records; OverflowError where they
     have more than `max_headers` headers in all. Memory is taken only for what is there.

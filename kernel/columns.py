@@ -1,6 +1,6 @@
-"""Frames by reference: where each frame lies in a buffer, and the fields of its header, as columns of numbers.
+"""Frames by reference: where each frame is in a buffer, and the fields of its header, as columns of numbers.
 
-One row a frame, in the machine's own byte order, so that compiled code reads and writes rows and nothing else:
+There is one row per frame, in the machine's own byte order, so that compiled code reads and writes only rows:
 
     off  size  field
     0    8     offset u64       of the frame in the buffer
@@ -34,15 +34,15 @@ FLAGS_AT = 45
 
 
 class Columns:
-    """Verified frames, in the order in which they lie in their buffer; the buffer itself is not held.
+    """Verified frames, in the order of their buffer; the buffer itself is not held.
 
-    Immutable. A property makes a new array at each use (about 10 ns a frame): ask once and keep it.
+    Immutable. Each use of a property creates a new array (about 10 ns per frame): read it once and keep it.
     """
 
     __slots__ = ("count", "rows")
 
     def __init__(self, rows: bytes = b"") -> None:
-        """`rows`: as above; whoever makes them answers for them."""
+        """`rows`: as above; the caller guarantees that they are right."""
         self.rows = rows
         #: The number of frames, as `len` says it.
         self.count = len(rows) // ROW_SIZE
@@ -60,7 +60,7 @@ class Columns:
         return f"<{len(self)} frames>"
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int, int, int, int, int, int, int, int, int]]:
-        """Each frame as `row` says it."""
+        """Each frame as `row` returns it."""
         return ROW.iter_unpack(self.rows)
 
     def row(self, index: int) -> tuple[int, int, int, int, int, int, int, int, int, int, int, int]:
@@ -140,7 +140,7 @@ class Columns:
 
     @property
     def end(self) -> int:
-        """Where in the buffer the last frame ends; 0 where there is none."""
+        """Where in the buffer the last frame ends; 0 if there is none."""
         if not self.rows:
             return 0
         row = ROW.unpack_from(self.rows, len(self.rows) - ROW_SIZE)

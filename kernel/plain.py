@@ -1,4 +1,4 @@
-"""The kernel in Python, row by row: what serves where the compiled one was not built, and what it is tested against.
+"""The kernel in Python, row by row: used if the compiled kernel was not built, and as the reference in its tests.
 
 It is written to be read beside docs/reference/format.md, not to be fast. Functions have the arguments and results that
 `kernel` wraps: bytes for columns of numbers, rows as `kernel.columns` describes them.
@@ -77,7 +77,7 @@ def _crc_by_table(buffer: Buffer) -> int:
 
 
 def _crc_of_package() -> Callable[[Buffer], int]:
-    """That of google-crc32c, which the Kafka port brings with it; else a table."""
+    """The function of google-crc32c, which the Kafka port installs; else one with a table."""
     try:
         value: Any = import_module("google_crc32c").value
     except ImportError:
@@ -251,7 +251,7 @@ def scan(
 
 
 def _checked(buffer: Buffer, rows: bytes) -> Iterator[_Row]:
-    """The rows, each of a frame that lies in the buffer."""
+    """The rows. Each must be of a frame inside the buffer."""
     if len(rows) % ROW_SIZE:
         raise ValueError("the rows are cut short")
     for number, row in enumerate(ROW.iter_unpack(rows)):
@@ -331,7 +331,7 @@ _META_KEY: Final = b',"meta":'
 
 
 def _payload(body: bytes) -> int:
-    """Bytes it counts for; -1: it is no record."""
+    """Payload bytes of the body; -1: it is no record."""
     if not body.startswith(b"{"):
         return max(0, len(body) - _PLAIN_OVERHEAD) if body else -1
     if _META_KEY not in body and _DELIVER_AT not in body:
@@ -477,7 +477,7 @@ def _behind_spaces(text: bytes, at: int) -> int:
 
 
 def _value_end(text: bytes, at: int) -> int:
-    """Where the value that begins there ends; -1: there is none."""
+    """Where the value that begins at `at` ends; -1: there is no value."""
     opening = text[at : at + 1]
     if opening == b'"':
         match = _STRING.match(text, at)
@@ -551,7 +551,7 @@ def _shown(body: bytes) -> bytes:
 
 
 def _members(body: bytes, shape: int) -> bytes:
-    """What a row says behind its labels, the brace included."""
+    """The part of a row behind its labels, including the brace."""
     if shape & (_META | _DATA | _STORED) == _META | _DATA:
         return b"," + _shown(body)
     data, meta = _json_parts(body)
@@ -652,7 +652,7 @@ _I32_END, _I64_END = 1 << 31, 1 << 63
 
 
 class _Reader:
-    """Reads fields one behind the other, none beyond `end`."""
+    """Reads fields in sequence, none beyond `end`."""
 
     def __init__(self, data: bytes, at: int, end: int) -> None:
         self.data, self.at, self.end = data, at, end

@@ -20,14 +20,14 @@ from storage.platform import PosixFileSystem
 from storage.segments.tiering import open_store
 
 OK, WRONG, USAGE = 0, 1, 2
-#: So many topics' heads are shown to people.
+#: The number of topics whose heads are shown to people.
 _SHOWN_HEADS = 20
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # pyright: ignore[reportPrivateUsage]
 
 
 def add_to(commands: Commands) -> None:
-    """Enter both in the command line."""
+    """Add both commands to the command line."""
     take = commands.add_parser(
         "backup",
         help="copy a data directory that no broker runs on",
@@ -53,7 +53,7 @@ def add_to(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out `backup` or `restore`; the exit code."""
+    """Run `backup` or `restore`; returns the exit code."""
     # What a start and a stop say of themselves is not what was asked for.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=_to_stderr)
     progress = _Progress()

@@ -1,6 +1,6 @@
-"""What a topic is set to. A value; changing it means making another.
+"""A topic's settings, as an immutable value.
 
-Numbers are clamped here and nowhere else, so that what is echoed, stored and obeyed are the same.
+Numbers are clamped only here, so that the settings shown, stored and applied are the same.
 
 Source: docs/reference/api.md#topics.
 """
@@ -123,5 +123,5 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @classmethod
     def from_map(cls, value: dict[str, Any]) -> TopicConfig:
-        """Reads what `to_map` made; fields it does not know are ignored, missing ones take their defaults."""
+        """Reads the result of `to_map`. Ignores unknown fields; missing ones get their defaults."""
         return msgspec.convert(value, cls)

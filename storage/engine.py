@@ -4,10 +4,10 @@
         await engine.append("orders", {"id": 1})
         record = await engine.read_next("orders", "billing")
 
-All methods belong to the loop that started the engine. What blocks runs on the writer threads and the I/O pool.
+All methods belong to the loop that started the engine. Blocking work runs on the writer threads and the I/O pool.
 
-Here a directory is opened, the parts are made and work is carried between the loop and threads. Each part (`admin`,
-`queues`, `consumers`, ...) does what its package says.
+This module opens the directory, creates the parts and passes work between the loop and threads. The package of each
+part (`admin`, `queues`, `consumers`, ...) describes it.
 
 Source: docs/reference/format.md, docs/architecture.md#one-append-from-the-socket-to-the-disk.
 """
@@ -119,7 +119,7 @@ _log = structlog.get_logger("storage")
 
 
 class Engine:
-    """Made cold; `start` opens the directory, and `open` does that for the length of a `with` block."""
+    """A new engine is not started: `start` opens the directory, and `open` does so for the length of a `with` block."""
 
     def __init__(
         self,
@@ -181,9 +181,9 @@ class Engine:
         )
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
-        #: Is told what is moved from topic to topic; None: nobody.
+        #: Gets the records that the engine moves from topic to topic; None: no tracing.
         self.tracer: Tracer | None = None
-        #: By topic_id and consumer: reads that gave no record to tell of losses with.
+        #: By topic_id and consumer: reads whose losses no record has reported yet.
         self._unreported: dict[tuple[int, str], RecordBatch] = {}
         self._adopt(Catalog(1))
 
@@ -202,7 +202,7 @@ class Engine:
     async def open(
         cls, path: str | os.PathLike[str], options: Options | None = None, **seams: Any
     ) -> AsyncGenerator[Engine]:
-        """Start an engine for the length of a `with` block and close it cleanly behind it."""
+        """Start an engine for the length of a `with` block and close it cleanly at its end."""
         engine = cls(path, options, **seams)
         await engine.start()
         try:
@@ -348,12 +348,12 @@ class Engine:
         self.snapshotter: Snapshotter = await self.run_io(Snapshotter, *seams, *found)  # it looks at all topics
 
     def begin_shutdown(self) -> None:
-        """Whoever waits for records or jobs is told at once; everything else goes on until `close`."""
+        """Callers that wait for records or jobs get their error at once; everything else continues until `close`."""
         self.publisher.shut_down()
         self.queues.begin_shutdown()
 
     async def close(self) -> None:
-        """Finish what is under way, snapshot, release the directory. After a failed shard: not a clean stop."""
+        """Finish work in flight, snapshot, release the directory. After a failed shard: not a clean stop."""
         if self.closing:
             return
         self.logs.closing = True
@@ -411,7 +411,7 @@ class Engine:
             self.on_shard_failed(shard.index, number)
 
     def _distrust_page_cache(self) -> None:
-        """Let the next start know that what it reads may not be what was written."""
+        """Tell the next start that reads may return other bytes than were written."""
         if self._lock is None:
             return
         try:
@@ -460,8 +460,8 @@ class Engine:
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def state_of(self, topic: Topic) -> TopicState:
-        """A topic's figures now, without what has expired and is only to be evicted. Of a queue's jobs these are still
-        counted, until `let_expire` or the next round of the worker."""
+        """A topic's figures now, without expired records that are still to be evicted. A queue's figures count expired
+        jobs until `let_expire` or the worker's next round."""
         log = topic.log
         earliest, count, size = log.earliest_seq, log.count, log.bytes
         expired = self.expiry.due(topic, loaded=True)
@@ -486,8 +486,8 @@ class Engine:
         )
 
     def partitions(self, name: str) -> int:
-        """How many partitions the topic has. Whatever takes a topic's name here takes the name of partition p, too, as
-        `storage.records.partitions.address(name, p)` gives it; the name alone is partition 0. Raises TopicNotFound."""
+        """How many partitions the topic has. Methods that take a topic's name also take the address of partition p,
+        `storage.records.partitions.address(name, p)`; the name alone is partition 0. Raises TopicNotFound."""
         return 1 + len(self.topic(name).others)
 
     def state(self, name: str) -> TopicState:
@@ -519,8 +519,8 @@ class Engine:
         return self.state_of(self.topic(name)), created
 
     async def change_topic(self, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> TopicState:
-        """Give a topic the config that `changed` makes of the one it has; no other change comes between. Durable on
-        return. Raises TopicNotFound, and as `changed` and `put_topic`."""
+        """Replace a topic's config by the result of `changed`, which gets the current one; no other change comes in
+        between. Durable on return. Raises TopicNotFound, and the errors of `changed` and `put_topic`."""
         self.check_open()
         await self.admin.alter(name, changed)
         return self.state_of(self.topic(name))
@@ -550,15 +550,15 @@ class Engine:
         producer: ProducerBatch | None = None,
         hasten: bool = False,
     ) -> Appended:
-        """Append one record, or records made beforehand, atomically. On return they are as durable as the topic's
-        class says. Bytes are stored as they are, any other value as JSON; a list is taken for `NewRecord`s.
+        """Append one record, or prepared records, atomically. On return they are as durable as the topic's class
+        says. Bytes are stored as they are, any other value as JSON; a list must contain `NewRecord`s.
 
         `producer`: the batch is taken once, and only behind the one before it; one of that producer's last 5 batches
         there answers what it answered, `deduped`. Raises OutOfOrderSequence, InvalidProducerEpoch. `hasten`: what is
         acked before its sync is synced as soon as what else there is to write, not at the timer's turn.
 
-        A cancelled call may still take effect. Raises RequestError and Unavailable subclasses; of these only
-        StorageFailed leaves open whether the records are there.
+        A cancelled call may still take effect. Raises RequestError and Unavailable subclasses; only after
+        StorageFailed it is unknown whether the records are there.
         """
         self.check_open()
         return await Write(
@@ -614,7 +614,7 @@ class Engine:
         return self.appender.add(name, node, PendingAppend(data, on_result, fallback))
 
     async def read(self, name: str, query: ReadQuery) -> ReadResult:
-        """Records behind a cursor, and what was lost before them. Raises TopicNotFound, RecordCorrupt."""
+        """Records after a cursor, and the losses before them. Raises TopicNotFound, RecordCorrupt."""
         self.logs.check_started()
         return await self.reader.read(self.topic(name), query)
 
@@ -624,7 +624,7 @@ class Engine:
         return await self.reader.read_one(self.topic(name), seq)
 
     def segments_of(self, name: str) -> SegmentsView:
-        """What the topic's segments hold and what is not in them yet, at one instant. Raises TopicNotFound.
+        """The topic's segments, and the records not in them yet, at one instant. Raises TopicNotFound.
 
         `storage.segments.download` gives the files of those that are sealed.
         """
@@ -640,7 +640,7 @@ class Engine:
     async def delete_records(
         self, name: str, before_seq: int | None = None, match: TagMatch | None = None
     ) -> DeletedRecords:
-        """Delete records below a seq, or by tag, or both at once; silent and permanent."""
+        """Delete records below a seq, by tag, or by both; silent and permanent."""
         self.check_open()
         return await self.admin.delete_records(name, before_seq, match)
 
@@ -649,7 +649,7 @@ class Engine:
         self.topic(name).last_read_ts = self.now_ms()
 
     async def backup(self, directory: str | os.PathLike[str], *, include_cold: bool = False) -> Summary:
-        """Copy all there is, as of one instant, into a backup directory; durable on return. See `Backups.take`."""
+        """Copy all data, as of one instant, into a backup directory; durable on return. See `Backups.take`."""
         return await self.backups.take(directory, include_cold=include_cold)
 
     def metrics(self) -> list[Family]:
@@ -715,7 +715,7 @@ class Engine:
         return first_record(self.telling(batch))
 
     def telling(self, batch: RecordBatch) -> RecordBatch:
-        """The batch, telling also what those before it found lost, of which there was no record to tell with."""
+        """The batch, which also reports losses of earlier batches that had no record to report them."""
         position = self._position_of(batch.topic, batch.consumer)
         batch.follow(self._unreported.pop(position, None))
         if not batch.records and (batch.tombstone is not None or batch.corrupt_seqs):
@@ -744,7 +744,7 @@ class Engine:
         return await self.read_as(topic, consumer, query, checkpoint=checkpoint, wait_ms=wait_ms)
 
     async def peek(self, topic: str, consumer: str, *, skip_corrupt: bool = False) -> Record | None:
-        """What `read_next` would give. Moves nothing, makes no consumer, and waits for nobody."""
+        """The record that `read_next` would return. Moves no cursor, creates no consumer, and waits for nobody."""
         query = ReadQuery(limit=1, skip_corrupt=skip_corrupt)
         batch = await self.read_as(topic, consumer, query, checkpoint=False)
         return first_record(batch)
@@ -799,7 +799,7 @@ class Engine:
         return batch
 
     async def _read_as_new(self, topic: str, consumer: str, query: ReadQuery) -> RecordBatch:
-        """What a consumer would get that is made now."""
+        """The records that a consumer created now would get."""
         state = self.state_of(self.topic(topic))
         before = state.earliest_seq - 1
         result = await self.read(topic, msgspec.structs.replace(query, from_seq=before))
@@ -826,7 +826,7 @@ class Engine:
         return state
 
     async def ensure_consumer(self, topic: str, consumer: str) -> ConsumerState:
-        """The consumer as it is; made, in front of the oldest record, if there is none."""
+        """The consumer as it is; if there is none, it is created before the oldest record."""
         try:
             return self.consumers.state(topic, consumer)
         except ConsumerNotFound:

@@ -1,4 +1,4 @@
-"""A snapshot of what the engine counts, as neutral values to render. Read on the event loop."""
+"""A snapshot of the engine's counters, as neutral values to render. Read on the event loop."""
 
 from __future__ import annotations
 

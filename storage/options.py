@@ -10,7 +10,7 @@ MIB = 1 << 20
 
 
 class Recovery(enum.StrEnum):
-    """What to do about damage where the log had been synced."""
+    """How to handle damage in synced parts of the log."""
 
     REFUSE = "refuse"
     SALVAGE = "salvage"
@@ -76,7 +76,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     io_backend: IoBackend = IoBackend.FD
     segment_max_events: int = 10_000
     segment_max_bytes: int = 64 * MIB
-    #: Sealed segments of topics whose producers compress are packed from so many bytes of .data on. 0: none is.
+    #: Sealed segments of topics whose producers compress are packed from this many bytes of .data on. 0: never.
     segment_pack_bytes: int = 64 * 1024
     segment_max_age_ms: int = 3_600_000
     """An active segment older than this is sealed; 0 = never."""

@@ -1,4 +1,4 @@
-"""A stopped data directory as a start would find it, without a start: for those who read it in bulk.
+"""A stopped data directory as a start would find it, without a start: for bulk reads.
 
 The recovery is the real one, on a file system that keeps its changes in memory (`storage.platform.overlay`), so that
 what is deleted, evicted or torn off is exactly what a broker would say. Nothing in the directory changes. The caller
@@ -22,7 +22,7 @@ from storage.recovery import Recovered
 from storage.segments import id_of, names, read_as_data
 from storage.state import Log, Segment
 
-#: Of a tail that is handed out at a time.
+#: Bytes of a tail that are returned at a time.
 _TAIL_BYTES = 4 << 20
 
 
@@ -73,7 +73,7 @@ class StoppedLog(NamedTuple):
 
 
 def open_records(fs: FileSystem, path: str) -> Readable:
-    """What a segment's file stands for, as a .data. Raises SegmentCorrupt, OSError."""
+    """A segment's records as a .data file, whatever file holds them. Raises SegmentCorrupt, OSError."""
     id = names.id_of_path(path)
     if id is None:
         raise ValueError(f"{path} is no file of a segment")
@@ -102,11 +102,11 @@ class StoppedDirectory:
         self._overlay.close()
 
     def names(self) -> list[str]:
-        """Of all topics, sorted."""
+        """The names of all topics, sorted."""
         return sorted(name for name, topic in self._recovered.catalog.topics.items() if not topic.partition)
 
     def partitions(self, name: str) -> int:
-        """How many a topic has. Raises KeyError."""
+        """How many partitions a topic has. Raises KeyError."""
         return self._recovered.catalog.topics[name].config.partitions
 
     def log(self, name: str, partition: int = 0) -> StoppedLog:
@@ -142,7 +142,7 @@ class StoppedDirectory:
         )
 
     def tail(self, name: str, partition: int = 0) -> Iterator[StoppedTail]:
-        """What is in no segment, a few MiB a time. Raises KeyError, WalFileGone, OSError."""
+        """The records in no segment, a few MiB at a time. Raises KeyError, WalFileGone, OSError."""
         log = self._recovered.catalog.topics[address(name, partition)].log
         tail = log.tail
         parts: list[bytes] = []

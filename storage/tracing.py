@@ -1,4 +1,4 @@
-"""Where an engine says what it moves by itself, to whoever traces that. By default nobody does, and nothing is said."""
+"""Reports the records that an engine moves by itself to a tracer. By default there is no tracer."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ class ConsumerAdmin:
     async def put(
         self, topic_name: str, name: str, config: ConsumerConfig, start: Start, value: bytes | None = None
     ) -> tuple[Consumer, bool]:
-        """Create the consumer, with `value` stored beside its cursor, or replace its config; durable on return. True
-        when created."""
+        """Create the consumer, with `value` stored beside its cursor, or replace its config. True when created.
+        Durable on return."""
         async with self._one_at_a_time(self._logs.topic(topic_name), name):
             topic = await self._wait_unchanged(topic_name)
             return await self._put(topic, name, config, start, value)
@@ -74,10 +74,10 @@ class ConsumerAdmin:
     async def alter(
         self, topic_name: str, name: str, changed: Callable[[ConsumerConfig], ConsumerConfig]
     ) -> tuple[Topic, Consumer]:
-        """Give the consumer the config that `changed` makes of its current one; durable on return.
+        """Replace the consumer's config by the result of `changed`, which gets the current one; durable on return.
 
-        No other change comes between the read and the write. Raises ConsumerNotFound, and what `changed` and `put`
-        raise.
+        No other change comes between the read and the write. Raises ConsumerNotFound, and the errors of `changed` and
+        `put`.
         """
         async with self._one_at_a_time(self._logs.topic(topic_name), name):
             topic = await self._wait_unchanged(topic_name)
@@ -146,10 +146,10 @@ class ConsumerAdmin:
             return True
 
     async def check_ephemeral(self, topic: Topic, config: TopicConfig) -> None:
-        """Raises TopicIncompatible where the topic has consumers and is about to become ephemeral.
+        """Raises TopicIncompatible if the topic has consumers and is about to become ephemeral.
 
-        Their cursors would outlive the records. Nobody can create another consumer meanwhile, because the topic is
-        being changed.
+        The cursors would outlive the records. Nobody can create a consumer meanwhile, because the topic is being
+        changed.
         """
         if config.durability is not Durability.EPHEMERAL:
             return
@@ -182,8 +182,8 @@ class ConsumerAdmin:
     async def commit_offset(
         self, topic_name: str, name: str, config: ConsumerConfig, said: CommittedOffset
     ) -> tuple[Topic, Consumer]:
-        """Move the cursor to where `said` puts it, and store the metadata with it; create the consumer if it does
-        not exist. All of it is durable on return, or nothing happened."""
+        """Move the cursor to the position of `said`, and store the metadata with it; create the consumer if it does
+        not exist. All this is durable on return, or nothing has changed."""
         topic = self._logs.topic(topic_name)
         consumer = topic.log.consumers.by_name.get(name)
         if consumer is None:
@@ -227,7 +227,7 @@ class ConsumerAdmin:
             self._logs.publisher.look_again(topic.log.topic_id)
 
     def _check_writable(self, topic: Topic) -> None:
-        """Raises when the shard has stopped: the next start may find a frame that this process does not know of."""
+        """Raises when the shard has stopped: the next start may find a frame that this process does not know."""
         shard = self._logs.shards[topic.log.shard]
         if shard.log.failed is not None:
             raise shard.log.failure()
@@ -240,5 +240,5 @@ def committed_metadata(topic: Topic, name: str) -> bytes | None:
 
 
 def _metadata_frames(name: str, value: bytes | None) -> list[control.State]:
-    """The frame that stores it. There is none for None, because a cursor frame alone clears it."""
+    """The frame that stores the metadata. None needs no frame, because a cursor frame alone clears the metadata."""
     return [] if value is None else [control.State(kind=OFFSET, key=name, value=value)]

@@ -50,7 +50,7 @@ def check_kind(topic: Topic) -> None:
 
 
 def start_seq(topic: Topic, start: Start, field: str = "start") -> int:
-    """The cursor that `start` stands for now. Losses before the oldest record do not count for this reader.
+    """The cursor that `start` means now. Losses before the oldest record do not count for this reader.
 
     Raises InvalidRequest for a seq that is negative or beyond the head.
     """

@@ -31,7 +31,7 @@ class _GoneBack(Exception):
 
 
 class ConsumerReading:
-    """One read. `moved` is called with the consumer's writer when the cursor has moved ahead of the log."""
+    """One read. It calls `moved` with the consumer's writer when the cursor has moved ahead of the log."""
 
     __slots__ = (
         "_attempts",
@@ -71,8 +71,8 @@ class ConsumerReading:
     async def run(
         self, wait_ms: float, acquire: Callable[[], Awaitable[None]] | None, *, checkpoint: bool
     ) -> ConsumerRead:
-        """Read, or peek, and when there is nothing to give wait so long. `lock`: is waited for before it is read again,
-        since many may have waited for the same write.
+        """Read or peek. When there are no records, wait for some and read again, after waiting for `lock`, since many
+        readers may have waited for the same write.
         """
         clock = self._logs.clock
         until_ns = clock.monotonic_ns() + wait_ms * 1e6 if wait_ms > 0 else 0.0
@@ -86,7 +86,7 @@ class ConsumerReading:
                 return self._nothing(answer)
             head = self._topic.log.head
             if checkpoint and found.next_from_seq < head:
-                await asyncio.sleep(0)  # none of the records that one read may examine was for this reader
+                await asyncio.sleep(0)  # filters excluded all records that one read may examine
             else:
                 check = partial(self._check, cursor_seq)
                 try:
@@ -95,16 +95,16 @@ class ConsumerReading:
                     if acquire is not None:
                         await acquire()
                 except _GoneBack:
-                    pass  # records that were handed out are available again
+                    pass  # records delivered before are available again
 
     def _check(self, cursor_seq: int) -> None:
-        """Whether new records are all there is to wait for. Raises what ends the read."""
+        """Whether only new records can satisfy the read. Raises the error that ends the read."""
         self._cursor_writer.check()
         if self._consumer.cursor_seq < cursor_seq:
             raise _GoneBack
 
     async def _peek(self) -> ConsumerRead:
-        """What the next read would return. The cursor does not move, and the call waits for nobody."""
+        """The answer that the next read would get. The cursor does not move, and the call waits for nobody."""
         consumer = self._consumer
         found = await self._reader.read(self._topic, self._at(consumer.cursor_seq, self._query.limit))
         return self._answer(found)
@@ -185,7 +185,7 @@ class ConsumerReading:
             lock.release()
 
     def _on_reader_gone(self, before_seq: int, found: ReadResult, done: asyncio.Future[int | None]) -> None:
-        """The reader is gone. With an attempt_key it may ask again."""
+        """The reader is gone. If it has an attempt_key, it may ask again."""
         try:
             if not done.cancelled() and done.exception() is None and self._cursor_writer.alive:
                 self._given(before_seq, found).undo()
@@ -193,7 +193,7 @@ class ConsumerReading:
             self._cursor_writer.lock.release()
 
     async def _again(self, key: str) -> ConsumerRead | None:
-        """The earlier answer for this key; the cursor does not move. None when there is none, or it is too old."""
+        """The earlier answer for this key; the cursor does not move. None when there is no answer, or it is too old."""
         consumer, now_ms = self._consumer, self._logs.monotonic_ms()
         remembered_answer = self._attempts.find(consumer.consumer_id, key, now_ms)
         if remembered_answer is None:
@@ -214,7 +214,7 @@ class ConsumerReading:
         return msgspec.structs.replace(answer, repeated=True)
 
     def _nothing(self, answer: ConsumerRead) -> ConsumerRead:
-        """An empty answer is remembered too: a delayed first try with the same key must not get records."""
+        """Remember an empty answer too: a delayed first try with the same key must not get records."""
         if self._key is not None:
             seq = answer.cursor_seq
             range_ = AnswerRange(seq, seq, 0, self._query.max_bytes)

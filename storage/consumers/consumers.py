@@ -34,15 +34,15 @@ _log = structlog.get_logger("storage")
 
 Result = TypeVar("Result")
 
-#: How often idle consumers are looked for, and after how long a consumer is idle.
+#: The interval of the search for idle consumers, and the time after which a consumer is idle.
 TICK_S, IDLE_NS = 0.25, 1_000_000_000
 _ALL = ReadQuery()
 
 
 class Consumers:
     """All methods raise TopicNotFound, and InvalidRequest for a name that does not match the pattern. Those that
-    need a consumer raise ConsumerNotFound. An ephemeral topic has no consumers: InvalidRequest(field="topic"). Nor
-    has a queue: TopicIncompatible.
+    need a consumer raise ConsumerNotFound. Ephemeral topics and queues have no consumers: the methods raise
+    InvalidRequest(field="topic") for an ephemeral topic and TopicIncompatible for a queue.
     """
 
     def __init__(self, logs: Logs, reader: Reader) -> None:
@@ -106,7 +106,7 @@ class Consumers:
                 if not cursor_writer.confirm_silent():
                     self._moved.discard(cursor_writer)
                 elif not cursor_writer.begin_write():
-                    break  # no room now, or the engine stops
+                    break  # there is no room now, or the engine stops
         self.attempts.expire(now_ms)
 
     # -- operations ----------------------------------------------------------------------------------------------------
@@ -114,8 +114,8 @@ class Consumers:
     async def put(
         self, topic: str, consumer: str, config: ConsumerConfig | None = None, start: Start = "earliest"
     ) -> tuple[ConsumerState, bool]:
-        """Create the consumer, or replace its config; True when created. Durable on return. A cancelled call goes
-        on.
+        """Create the consumer, or replace its config; True when created. Durable on return. Cancelling the call does
+        not stop it.
 
         `start` counts only for a new consumer. A seq beyond the head raises InvalidRequest(field="start"). Also
         raises InvalidRequest(field="persist_every"), LimitReached, Unavailable.
@@ -130,8 +130,8 @@ class Consumers:
     async def change(
         self, topic: str, consumer: str, changed: Callable[[ConsumerConfig], ConsumerConfig]
     ) -> ConsumerState:
-        """Give the consumer the config that `changed` makes of its current one. Durable on return. A cancelled call
-        goes on. Raises ConsumerNotFound, and what `changed` and `put` raise."""
+        """Replace the consumer's config by the result of `changed`, which gets the current one. Durable on return.
+        Cancelling the call does not stop it. Raises ConsumerNotFound, and the errors of `changed` and `put`."""
         self._logs.check_open()
         check_consumer_name(consumer)
 
@@ -153,7 +153,8 @@ class Consumers:
         return [self._state_of(found, each) for each in islice(found.log.consumers.named(prefix, after), limit)]
 
     async def delete(self, topic: str, consumer: str) -> bool:
-        """Delete the consumer; False when it does not exist. Durable on return. A cancelled call goes on."""
+        """Delete the consumer; False when it does not exist. Durable on return. Cancelling the call does not stop
+        it."""
         self._logs.check_open()
         check_consumer_name(consumer)
         check_kind(self._logs.topic(topic))
@@ -170,15 +171,15 @@ class Consumers:
         acquire: Callable[[], Awaitable[None]] | None = None,
         attempt_key: str | None = None,
     ) -> ConsumerRead:
-        """Read records after the cursor, and the losses before them; the cursor moves behind what is returned.
+        """Read records after the cursor, and the losses before them; the cursor moves behind the records returned.
 
         Of `query`, only limit, max_bytes, exclude_nodes, tag and skip_corrupt count. `checkpoint` False is a peek:
-        the cursor does not move, and the call waits for no other reader. `wait_ms` is how long to wait when there
-        are no records; `acquire` is awaited before each further look. `attempt_key`: a retry with the same key within
-        60 s gets the same answer again.
+        the cursor does not move, and the call waits for no other reader. When there are no records, the call waits up
+        to `wait_ms`; it awaits `acquire` before it looks again. `attempt_key`: a retry with the same key within 60 s
+        gets the same answer again.
 
         Raises ConsumerNotFound; RecordCorrupt (the cursor stays before it); Unavailable when the cursor could not be
-        made durable as required: then nothing was returned, and the cursor is where it was.
+        made durable as required: then no record was returned, and the cursor has not moved.
         """
         logs = self._logs
         if not logs.ready:
@@ -197,8 +198,8 @@ class Consumers:
     async def commit(self, topic: str, consumer: str, seq: int) -> ConsumerState:
         """Mark everything up to and including `seq` as done. Durable on return. Never moves a cursor back.
 
-        Raises InvalidRequest(field="seq") for one that is negative or beyond the head; ConsumerNotFound,
-        Unavailable. A cancelled call goes on.
+        Raises InvalidRequest(field="seq") for a seq that is negative or beyond the head; ConsumerNotFound,
+        Unavailable. Cancelling the call does not stop it.
         """
         self._logs.check_open()
         found, known = self._find(topic, consumer)
@@ -214,14 +215,14 @@ class Consumers:
         leader_epoch: int | None = None,
     ) -> ConsumerState:
         """Set the committed position to `seq`, inclusive, forward or back. `metadata` and `leader_epoch` are stored
-        with it until the cursor moves. Creates the consumer with `config` if it does not exist. All of it is durable
-        on return, or nothing happened.
+        with it until the cursor moves. Creates the consumer with `config` if it does not exist. All this is durable
+        on return, or nothing has changed.
 
         A seq beyond the head or below 0 is stored as given, and `committed` returns it. The cursor is then at the
         head, or before the oldest record.
 
         Raises InvalidRequest(field="metadata") for more than max_offset_metadata_bytes, (field="seq",
-        "leader_epoch") for values out of range; LimitReached, Unavailable. A cancelled call goes on.
+        "leader_epoch") for values out of range; LimitReached, Unavailable. Cancelling the call does not stop it.
         """
         self._logs.check_open()
         check_consumer_name(consumer)
@@ -235,7 +236,7 @@ class Consumers:
         return self._state_of(*await _whole(work))
 
     def committed(self, topic: str, consumer: str) -> CommittedOffset:
-        """What was committed and is durable: the seq, or the value that was committed instead, and its metadata.
+        """The durable commit: the seq, or the value that was committed instead, and its metadata.
         Raises ConsumerNotFound."""
         found, known = self._find(topic, consumer)
         return CommittedOffset.decode(known.durable_seq, committed_metadata(found, consumer))
@@ -252,7 +253,7 @@ class Consumers:
         """Move the cursor forward or back; exactly one of the three arguments is given. Durable on return.
 
         `seq` counts as done (0: start at the first record). `ts`: before the first record appended at that ms or
-        later. Raises InvalidRequest(field="seq"), ConsumerNotFound, Unavailable. A cancelled call goes on.
+        later. Raises InvalidRequest(field="seq"), ConsumerNotFound, Unavailable. Cancelling the call does not stop it.
         """
         self._logs.check_open()
         given: list[Start] = [each for each in (seq, to) if each is not None]
@@ -268,7 +269,7 @@ class Consumers:
         await self._admin.check_ephemeral(topic, config)
 
     def figures_of(self, topic: Topic) -> ConsumerFigures | None:
-        """What a topic's state says of its consumers; None when it has none."""
+        """The figures of a topic's consumers for its state; None when it has no consumers."""
         table = topic.log.consumers
         if not len(table):
             return None
@@ -289,7 +290,7 @@ class Consumers:
         raise ConsumerNotFound(topic, consumer)
 
     async def _state_after(self, work: Coroutine[Any, Any, None], topic: Topic, consumer: Consumer) -> ConsumerState:
-        """The state right after `work`: a moment later, other readers may have moved the cursor."""
+        """The state right after `work`. A moment later, other readers may have moved the cursor."""
         await work
         return self._state_of(topic, consumer)
 
@@ -310,5 +311,5 @@ class Consumers:
 
 
 async def _whole(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run it to its end, even when the caller is cancelled."""
+    """Run `work` to its end, even when the caller is cancelled."""
     return await asyncio.shield(asyncio.ensure_future(work))

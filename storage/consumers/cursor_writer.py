@@ -1,4 +1,4 @@
-"""One consumer's lock, and its one cursor frame in flight.
+"""One consumer's lock, and its cursor frame in flight, at most one.
 
 All methods belong to the loop.
 
@@ -55,7 +55,7 @@ class CursorWriter:
         self.moved_ns = 0
 
     def check(self) -> None:
-        """Raises TopicNotFound or ConsumerNotFound when one of them has been deleted."""
+        """Raises TopicNotFound or ConsumerNotFound when the topic or the consumer has been deleted."""
         if self._logs.catalog.by_id.get(self._topic.topic_id) is not self._topic:
             raise TopicNotFound(self._topic.name)
         if self._topic.log.consumers.by_name.get(self._consumer.name) is not self._consumer:
@@ -69,8 +69,8 @@ class CursorWriter:
     # -- in the background ---------------------------------------------------------------------------------------------
 
     def begin_write(self) -> bool:
-        """Write the confirmed cursor; nobody waits for it. False when that is impossible now: the caller tries again
-        later."""
+        """Write the confirmed cursor without waiting for it. False when that is impossible now: the caller tries
+        again later."""
         logs, log = self._logs, self._topic.log
         shard = logs.shards[log.shard]
         if self.writing is not None or log.topic_id in logs.unannounced_losses or shard.log.failed is not None:
@@ -88,8 +88,8 @@ class CursorWriter:
     def _submit(
         self, seq: int, then: Callable[[], None] | None, behind: Sequence[control.Control] = ()
     ) -> asyncio.Future[int | None]:
-        """Submit the frame, and those `behind` it. `then` is called when they are durable, even if the caller is
-        gone."""
+        """Submit the cursor frame, followed by the frames `behind`. Calls `then` when they are durable, even if the
+        caller is gone."""
         consumer = self._consumer
         frame = control.Consumer(consumer_id=consumer.consumer_id, name=consumer.name, event="cursor", seq=seq)
         encoded = encode_controls([frame, *behind], self._topic.topic_id, self._logs.now_ms())
@@ -112,11 +112,11 @@ class CursorWriter:
         return done
 
     def awaits(self, now_ms: int) -> Awaited | None:
-        """The newest answer, if a retry may still ask for it: then neither idleness nor a stop confirms it."""
+        """The newest answer, if a retry may still ask for it. Then neither idleness nor a stop confirms it."""
         return self._consumer.awaits(now_ms)
 
     def confirm_silent(self) -> bool:
-        """The consumer is idle, so its last answer has arrived. Returns whether that leaves something to write."""
+        """The consumer is idle, so its last answer has arrived. Returns whether the cursor must be written now."""
         self._consumer.confirm()
         return self._consumer.behind
 
@@ -126,10 +126,10 @@ class CursorWriter:
         """Wait until no frame is in flight, however the last one ended."""
         while self.writing is not None:
             await asyncio.wait([self.writing])
-            await asyncio.sleep(0)  # a future that is done may not have called back yet
+            await asyncio.sleep(0)  # a completed future may not have run its callbacks yet
 
     async def persist(self) -> None:
-        """Return when a frame is durable: the one in flight, or else a new one with the confirmed cursor. Raises
+        """Return when a frame is durable: the frame in flight, or else a new one with the confirmed cursor. Raises
         Unavailable."""
         self._counters.waits += 1
         if self.writing is None:
@@ -147,24 +147,24 @@ class CursorWriter:
         states = self._topic.log.states
         committed = states.get(OFFSET, consumer.name) if states is not None else None
         if committed is not None and consumer.confirmed_seq == consumer.durable_seq:
-            # Metadata committed at this position still belongs to it, and a cursor frame alone would clear it.
+            # The metadata committed at this position still belongs to it. A cursor frame alone would clear it.
             behind.append(control.State(kind=OFFSET, key=consumer.name, value=committed))
         await (await self.write_cursor(consumer.confirmed_seq, lambda: None, behind))
 
     async def write_cursor(
         self, seq: int, then: Callable[[], None], behind: Sequence[control.Control] = ()
     ) -> asyncio.Future[int | None]:
-        """Submit a cursor frame with `seq` and those `behind` it as one unit. The future completes when they are
+        """Submit a cursor frame with `seq` and the frames `behind` as one unit. The future completes when they are
         durable and `then` has been called.
 
-        The caller holds the lock until then. Raises Unavailable; then nothing was sent.
+        The caller holds the lock until then. Raises Unavailable; then no frame was sent.
         """
         await self._ready()
         self._consumer.write_other()
         return self._submit(seq, then, behind)
 
     async def _ready(self) -> None:
-        """Wait until a frame may be written. Raises StorageFull, WalSaturated, StorageFailed."""
+        """Wait until the log accepts a frame. Raises StorageFull, WalSaturated, StorageFailed."""
         logs, log = self._logs, self._topic.log
         shard = logs.shards[log.shard]
         while True:
@@ -188,7 +188,7 @@ class CursorWriters:
         self.counters = Counters()
 
     def of(self, topic: Topic, consumer: Consumer) -> CursorWriter:
-        """The consumer's cursor writer, created at the first call and deleted with the consumer."""
+        """The consumer's cursor writer, created by the first call and deleted with the consumer."""
         cursor_writer = consumer.cursor_writer
         if not isinstance(cursor_writer, CursorWriter):
             cursor_writer = consumer.cursor_writer = CursorWriter(self._logs, self.counters, topic, consumer)

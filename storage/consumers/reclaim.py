@@ -1,12 +1,12 @@
 """Deletes records that all consumers have consumed, one sealed segment at a time.
 
-No worker scans for them. Some frames may allow a segment to go: a cursor or the deletion of the slowest consumer, a
-seal, a config. The commit of such a frame notes its log. When the commits of the group are done, the log's lowest
-durable cursor is compared with the ends of its segments; both are known. No reader waits for this.
+No worker scans for such segments. Some frames may allow a segment to go: a cursor or the deletion of the slowest
+consumer, a seal, a config. The commit of such a frame notes its log. When the commits of the group are done, the log's
+lowest durable cursor is compared with the ends of its segments; both are in memory. No reader waits for this.
 
 1. EvictWatermark{consumed: end of the segment} is written to the log, behind the cursors that justify it, and synced.
    Crash before: the next start notes the log again. The sync covers the cursors too, whatever the topic's class.
-2. It is applied: readers no longer see the records, and no loss is announced.
+2. The frame is applied: readers no longer see the records, and no loss is announced.
 3. Housekeeping drops the segments like all dead ones: Segment{dropped} is synced, then the files go.
 
 Source: docs/reference/guarantees.md#consumed-retention, docs/reference/api.md#consumers.
@@ -68,14 +68,14 @@ class Reclaim:
         logs = self._logs
         topic = logs.catalog.by_id.get(topic_id)
         if logs.closing or topic is None or topic_id in self._pending:
-            return  # no frame may follow the snapshot of a clean stop; logs in flight are examined again when they end
+            return  # no frame may follow the snapshot of a clean stop; logs in flight are examined when they end
         if logs.shards[topic.log.shard].log.failed is not None:
             return
         floor = reclaimable_floor(topic.config, topic.log)
         if floor is None:
             return
         if topic_id in logs.unannounced_losses:
-            self._again.add(topic_id)  # its losses must be written first
+            self._again.add(topic_id)  # the log's losses must be written first
             return
         value = control.EvictWatermark(floors={LossCause.CONSUMED: floor})
         encoded = encode_controls([value], topic_id, logs.now_ms())
@@ -92,7 +92,7 @@ class Reclaim:
             _log.warning("reclaim_failed", topic_id=topic_id, error=str(error))
             return
         self.records += done.result() or 0
-        self._reclaim(topic_id)  # noted meanwhile
+        self._reclaim(topic_id)  # it was noted while the floor was in flight
 
     async def tick(self) -> None:
         """Retry floors that could not be written. On return, floors in flight are durable or have failed."""

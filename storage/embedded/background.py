@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for callers who have none. Safe from any number of threads."""
+"""An event loop on its own thread, for callers without one. Any number of threads may use it."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ class BackgroundLoop:
         await asyncio.sleep(0)  # what was brought before has begun then, and can be cancelled
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What the coroutine returns or raises. ShuttingDown behind the end; OtherProcess in a forked process.
+        """Run the coroutine and return or raise its result. ShuttingDown after the end; OtherProcess after a fork.
 
-        An interrupt (Ctrl-C) of the waiting thread cancels it: a write that was under way may still take effect.
+        An interrupt (Ctrl-C) of the waiting thread cancels the coroutine: a write in flight may still take effect.
         """
         if os.getpid() != self._pid:
             raise OtherProcess()
@@ -121,7 +121,7 @@ class BackgroundLoop:
                 self._loop.call_soon_threadsafe(task.cancel)
 
     def call(self, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """What a plain call on the loop returns or raises."""
+        """Make a plain call on the loop and return or raise its result."""
 
         async def on_loop() -> T:
             return work(*arguments, **named)

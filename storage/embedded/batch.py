@@ -1,4 +1,4 @@
-"""What a consumer is handed: one record, or many with what is to be known about them.
+"""The results of a consumer's read: one record, or many with the losses and positions around them.
 
 Source: docs/guides/embedding.md.
 """
@@ -19,11 +19,11 @@ _log = structlog.get_logger("storage")
 
 
 class Record(StoredRecord):
-    """A record handed out by itself, with what was found out on the way to it."""
+    """A single delivered record, with the losses before it."""
 
-    #: Records before it that are gone, and were not deleted on purpose; None: none.
+    #: Records before it that are gone and were not deleted on purpose; None: none.
     lost: Tombstone | None = None
-    #: Seqs before it that failed their check and were passed over, because the reader had asked for that.
+    #: Seqs before it that failed their check and were skipped, because the reader asked for that.
     corrupt_seqs: tuple[int, ...] = ()
 
 
@@ -31,7 +31,7 @@ _record: Callable[[Iterable[Any]], Record] = partial(tuple.__new__, Record)  # p
 
 
 class RecordBatch(Sequence[StoredRecord]):
-    """Records in seq order, checked all of them. One is made when it is looked at, each time anew.
+    """Records in seq order, all of them checked. Each access creates a new record object.
 
     `tombstone`: records before the first that are gone, and were not deleted on purpose. `corrupt_seqs`: of those that
     failed their check and were passed over. `cursor_seq`, `unread`, `head_seq`: the consumer's and the topic's behind
@@ -80,17 +80,17 @@ class RecordBatch(Sequence[StoredRecord]):
         return self.records[index]
 
     def data(self) -> list[bytes]:
-        """`data` of each: what was appended, byte for byte."""
+        """`data` of each record, byte for byte as appended."""
         return data_of(self.records)
 
     def follow(self, before: RecordBatch | None) -> None:
-        """Say, too, what the batch before it said, of which no record told."""
+        """Also report the losses of the batch before, which had no record to report them."""
         if before is not None:
             self.tombstone = merge_tombstones(before.tombstone, self.tombstone)
             self.corrupt_seqs = before.corrupt_seqs + self.corrupt_seqs
 
     def announce(self) -> None:
-        """Say in the log what a cursor passes without handing it out."""
+        """Log the records that the cursor passes without delivering them."""
         if self.tombstone is not None:
             _log.warning(
                 "reader_lost_records",
@@ -108,7 +108,7 @@ class RecordBatch(Sequence[StoredRecord]):
 
 
 def first_record(batch: RecordBatch) -> Record | None:
-    """The first record of a batch, if there is one; it says what the batch says."""
+    """The first record of a batch, if any; it reports the batch's losses."""
     if not batch.records:
         return None
     record = _record(batch.records[0])
@@ -120,7 +120,7 @@ def first_record(batch: RecordBatch) -> Record | None:
 
 
 def records_in(batch: RecordBatch) -> Iterator[Record]:
-    """Its records one by one; the first says what the batch says."""
+    """The batch's records one by one; the first one reports the batch's losses."""
     first = first_record(batch)
     if first is not None:
         yield first
@@ -128,7 +128,7 @@ def records_in(batch: RecordBatch) -> Iterator[Record]:
 
 
 def merge_tombstones(first: Tombstone | None, second: Tombstone | None) -> Tombstone | None:
-    """One announcement for two losses, the second behind the first."""
+    """One tombstone for two losses, the second behind the first."""
     if first is None or second is None:
         return first or second
     return Tombstone(

@@ -1,4 +1,4 @@
-"""What a program appends, as records: bytes stay bytes, everything else becomes JSON. Pure.
+"""Turns a program's values into records: bytes stay bytes, all other values become JSON. Pure.
 
 Source: docs/guides/embedding.md.
 """
@@ -17,7 +17,7 @@ from storage.records import BinaryRecord, NewRecord, PlainBinary, PlainRecords
 #: Bytes are stored as they are. `msgspec.Raw` is JSON text, as it is; whoever makes one vouches for it. A `NewRecord`
 #: or `BinaryRecord` may have a tag or a node. All others become JSON: what msgspec can encode, but NaN and infinities.
 Value: TypeAlias = bytes | bytearray | memoryview | str | int | float | dict[str, Any] | msgspec.Raw | NewRecord | None
-#: A list is one JSON array, where it cannot be mistaken for several records.
+#: A list is one JSON array if it cannot be mistaken for several records.
 Entry: TypeAlias = Value | list[Any]
 
 _BYTES = (bytes, bytearray, memoryview)
@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def records_of(entries: Iterable[Entry]) -> PlainRecords | Sequence[NewRecord]:
-    """A record each. Raises InvalidRequest for what is not JSON, naming which."""
+    """One record for each entry. Raises InvalidRequest naming an entry that is not JSON."""
     if isinstance(entries, PlainRecords):
         return entries
     if isinstance(entries, (str, dict, *_BYTES)):
@@ -42,7 +42,7 @@ def records_of(entries: Iterable[Entry]) -> PlainRecords | Sequence[NewRecord]:
 
 
 def one_record(value: Value | Sequence[NewRecord]) -> PlainRecords | Sequence[NewRecord]:
-    """What `append` is given: one value, or records made beforehand. Raises InvalidRequest for any other list."""
+    """The argument of `append`: one value, or prepared records. Raises InvalidRequest for any other list."""
     if isinstance(value, NewRecord):
         return [value]
     if isinstance(value, (list, tuple)):
@@ -72,7 +72,7 @@ def _json(value: Any, index: int) -> msgspec.Raw:
         text = _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidRequest(f"records[{index}] is no JSON value: {error}.", field=f"records[{index}]") from None
-    # The encoder says null for numbers that JSON does not have.
+    # The encoder writes null for numbers that JSON does not have.
     if b"null" in text and _without_number(value):
         raise InvalidRequest(
             f"records[{index}] holds a NaN or an infinity, which JSON does not have.", field=f"records[{index}]"
@@ -81,7 +81,7 @@ def _json(value: Any, index: int) -> msgspec.Raw:
 
 
 def _without_number(value: Any) -> bool:
-    """Whether a float somewhere in it is none that JSON can say."""
+    """Whether the value contains a float that JSON cannot represent."""
     if isinstance(value, float):
         return not math.isfinite(value)
     found: Any = msgspec.to_builtins(value)

@@ -1,7 +1,7 @@
 """Follows a topic batch by batch, for `follow` with and without an event loop.
 
-It peeks, and commits behind what its program has passed: nothing is passed that the program has not seen. For a
-strictly_at_once consumer it reads record by record, each counted before it is handed out.
+It peeks, and commits the records that the program has processed, so the cursor passes no record that the program has
+not seen. For a strictly_at_once consumer it reads record by record, and counts each before it delivers it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from storage.errors import StorageError
 from storage.records import ReadQuery
 from storage.state.consumers import Consistency, ConsumerState
 
-#: What a read gives at most unless told otherwise.
+#: Limits of a read unless others are given.
 MAX_BYTES, MAX_RECORDS = 1 << 20, 1000
-#: A follower that waits for ever waits so long at a time.
+#: A follower without a time limit waits this long at a time.
 _WAIT_MS = 30_000
 
 
@@ -35,7 +35,7 @@ class ConsumerReads(Protocol):
 
 
 class Following:
-    """One reader on its way. Belongs to the engine's loop."""
+    """One reader's progress. Belongs to the engine's loop."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Following:
         self._strict: bool | None = None
 
     async def next(self) -> RecordBatch | None:
-        """Records that have not been passed, at least one; None when none comes for `wait_ms`."""
+        """The next records, at least one; None when none comes for `wait_ms`."""
         if self._strict is None:
             await self._begin()
         while True:
@@ -77,19 +77,19 @@ class Following:
                 return None
 
     async def _begin(self) -> None:
-        """At most persist_every records between two commits: so many may come again after a crash."""
+        """At most persist_every records between two commits: this many may be delivered again after a crash."""
         config = (await self._engine.ensure_consumer(self._topic, self._consumer)).config
         self._strict = config.consistency is Consistency.STRICTLY_AT_ONCE
         limit = 1 if self._strict else min(MAX_RECORDS, config.persist_every)
         self._query = ReadQuery(limit=limit, max_bytes=self._query.max_bytes, skip_corrupt=self._query.skip_corrupt)
 
     async def done(self, batch: RecordBatch) -> None:
-        """All of the batch has been passed."""
+        """The program has processed the whole batch."""
         if not self._strict:
             await self._engine.commit(self._topic, self._consumer, batch.next_from_seq)
 
     async def leave(self, processed_seq: int) -> None:
-        """The program goes away, having passed the records up to this one (0: none). What is not noted comes again."""
+        """The program stops after processing records up to this seq (0: none). Records not committed come again."""
         if processed_seq and not self._strict:
             with suppress(StorageError):
                 await self._engine.commit(self._topic, self._consumer, processed_seq)

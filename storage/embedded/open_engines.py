@@ -1,7 +1,7 @@
-"""Engines this process has open, by path: for a clear word to whoever opens a directory twice, and for forks.
+"""The engines that this process has open, by path: for a clear error when a directory is opened twice, and for forks.
 
-A forked process has the descriptors of its parent, and none of its threads. It can use no engine of it, and must not
-hold its directories: whoever outlives the parent would keep them locked.
+A forked process has its parent's descriptors and none of its threads. It can use none of the parent's engines, and must
+not hold their directories: a child that outlives the parent would keep them locked.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _engines: weakref.WeakValueDictionary[str, Opened] = weakref.WeakValueDictionary
 
 
 def opened(engine: Opened) -> None:
-    """It holds its directory from now on."""
+    """The engine holds its directory from now on."""
     _engines[engine.path] = engine
 
 
 def closed(engine: Opened) -> None:
-    """It does not, any more."""
+    """The engine no longer holds its directory."""
     if _engines.get(engine.path) is engine:
         del _engines[engine.path]
 

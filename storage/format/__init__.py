@@ -1,4 +1,4 @@
-"""The bytes on disk: pure codecs, one structure a file. docs/reference/format.md is the normative table."""
+"""The bytes on disk: pure codecs, one structure per file. docs/reference/format.md has the normative tables."""
 
 from storage.format import (
     binary,

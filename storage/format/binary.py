@@ -1,15 +1,15 @@
-"""The data of an Append frame with the flag `binary`: one MessagePack map, whose value `v` is the bytes appended.
+"""The data of an Append frame with the flag `binary`: one MessagePack map, whose value `v` is the appended bytes.
 
     off  size  bytes
     0    1     80 + number of keys; here 81: `v` alone
     1    3     d9 01 76        "v", as str 8
-    4    5     c6 length u32   bin 32; big-endian, as MessagePack has it
+    4    5     c6 length u32   bin 32; big-endian, as in MessagePack
     9    .     the bytes
 
-MessagePack can say this shorter. But so it is as long as a record of JSON is around its data (`{"data":` and `}`), and
-whoever counts payloads by columns need not tell the two apart; and d9 01 is in no text in UTF-8, so a glance at an
-answer made of stored bodies tells whether there is such a record in it. Maps with further keys (`k`, `h`, `ct`, `meta`)
-are told by their first byte, which is never that of a JSON object.
+MessagePack has a shorter form. But this form adds as many bytes as JSON adds around its data (`{"data":` and `}`), so
+code that counts payloads by columns need not tell the two apart. And d9 01 occurs in no UTF-8 text, so one search in an
+answer made of stored bodies tells whether it contains such a record. The first byte tells maps with further keys (`k`,
+`h`, `ct`, `meta`) from JSON objects.
 
 Source: docs/reference/format.md#frames, docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
@@ -21,7 +21,7 @@ from struct import Struct
 
 import msgspec
 
-#: In every binary body that is written here, and in no JSON text.
+#: Bytes in every binary body written here, and in no JSON text.
 MARK = b"\xd9\x01v"
 OPENING = b"\x81" + MARK + b"\xc6"
 _LENGTH = Struct(">I")
@@ -31,7 +31,7 @@ _OBJECT = ord("{")
 
 class _Map(msgspec.Struct):
     v: bytes | None = None
-    #: JSON text: of a copy that says where it came from, as a dead letter does.
+    #: JSON text, in a copy that says where it came from, such as a dead letter.
     meta: str = ""
 
 
@@ -44,7 +44,7 @@ def is_binary(body: bytes) -> bool:
 
 
 def opening_of(size: int) -> bytes:
-    """What stands in front of `size` bytes."""
+    """The bytes before a value of `size` bytes."""
     return OPENING + _LENGTH.pack(size)
 
 
@@ -54,23 +54,23 @@ def binary_body(value: bytes) -> bytes:
 
 
 def binary_value(body: bytes) -> bytes:
-    """The bytes that were appended; none where there is a null. Raises msgspec.DecodeError."""
+    """The appended bytes; b"" for a null. Raises msgspec.DecodeError."""
     return body[OVERHEAD:] if _is_alone(body) else _decoder.decode(body).v or b""
 
 
 def binary_meta(body: bytes) -> bytes:
-    """The JSON text that is the meta of a record of raw bytes; b"" when it has none. Raises msgspec.DecodeError."""
+    """The meta of a record of raw bytes, as JSON text; b"" when it has none. Raises msgspec.DecodeError."""
     return b"" if _is_alone(body) else _decoder.decode(body).meta.encode()
 
 
 def _is_alone(body: bytes) -> bool:
-    """Whether the bytes appended are all there is, as `binary_body` writes it."""
+    """Whether the body has only the appended bytes, in the form that `binary_body` writes."""
     return body.startswith(OPENING) and _LENGTH.unpack_from(body, len(OPENING))[0] == len(body) - OVERHEAD
 
 
 def as_json(body: bytes) -> bytes:
-    """A stored body as those see it who read JSON: raw bytes as `{"data":{"$base64":…}}`, with their meta if they have
-    one, all others as they are."""
+    """A stored body for readers of JSON: raw bytes become `{"data":{"$base64":…}}`, with their meta if they have one;
+    all other bodies stay as they are."""
     if not is_binary(body):
         return body
     meta = binary_meta(body)

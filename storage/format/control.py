@@ -20,7 +20,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TopicCreate(Control, frozen=True):
-    """A log comes into being. `topic` is the topic_id of its topic's partition 0."""
+    """A log is created. `topic` is the topic_id of its topic's partition 0."""
 
     name: str
     topic: int
@@ -44,7 +44,7 @@ class ConfigUpdate(Control, frozen=True):
 
 
 class TopicDelete(Control, frozen=True):
-    """The log and all that hangs on it is gone."""
+    """The log is gone, with its records, consumers, jobs and routers."""
 
     name: str
 
@@ -65,7 +65,7 @@ class Delete(Control, frozen=True):
 class EvictWatermark(Control, frozen=True):
     """Floors by cause (lowest seq not lost to it) and loss ranges [from, to, cause]; merged by max and union.
 
-    `jobs`: of a queue, how many that were not acked go with it.
+    `jobs`: for a queue, the number of unacked jobs that are removed with them.
     """
 
     floors: dict[str, int] | None = None
@@ -74,17 +74,17 @@ class EvictWatermark(Control, frozen=True):
 
 
 class HeadWatermark(Control, frozen=True):
-    """No seq up to `reserved` is handed out a second time. The last one in the log wins."""
+    """No seq up to `reserved` is assigned a second time. The last frame of this type in the log wins."""
 
     reserved: int
 
 
 class Lease(Control, frozen=True):
-    """What became of jobs of a queue: `event` is claimed, released, extended, acked, expired or dead.
+    """Jobs of a queue changed: `event` is claimed, released, extended, acked, expired or dead.
 
-    `jobs` are [seq, lease_id, deadline, deliveries, ready_at, forgiven], all as they are from here on: lease_id 0 =
-    not leased, ready_at 0 = at once; times are ms since the epoch. The frame's node holds what is claimed. `dead`: a
-    move to the log `dest_id` is open from here to the Delete of the job; `released` of such a job: it is called off.
+    `jobs` are [seq, lease_id, deadline, deliveries, ready_at, forgiven], the values from here on: lease_id 0 = not
+    leased, ready_at 0 = at once; times are ms since the epoch. The frame's node holds the claimed jobs. `dead`: a move
+    to the log `dest_id` is open from here to the Delete of the job; `released` of such a job cancels the move.
     """
 
     event: str
@@ -119,12 +119,12 @@ class Segment(Control, frozen=True):
 
 
 class Batch(Control, frozen=True):
-    """Opens an atomic batch: `frames` frames of `bytes` bytes in all (here `body_bytes`) follow it.
+    """Opens an atomic batch: `frames` frames of `bytes` bytes in total (here `body_bytes`) follow it.
 
     `key` is the idempotency key as sent, `hash` xxh3_128 over u32-LE-length-prefixed node, tag, data, meta of each
-    record as sent; `first_seq` only where Appends follow. `move` is [source topic_id, seq] of the record whose copy
-    this is: it is remembered until the source's is deleted for good. `producer` is [producer id, epoch, sequence of the
-    first record] of the idempotent producer that sent it.
+    record as sent; `first_seq` only if Appends follow. `move` is [source topic_id, seq] of the record that this batch
+    copies: it is remembered until the source's record is deleted for good. `producer` is [producer id, epoch, sequence
+    of the first record] of the idempotent producer that sent the batch.
     """
 
     frames: int
@@ -137,9 +137,9 @@ class Batch(Control, frozen=True):
 
 
 class RouterCreate(Control, frozen=True):
-    """In dest's log: a router comes into being, or one there is gets another definition (then the cursor stays).
+    """In dest's log: a router is created, or an existing one gets another definition (then the cursor stays).
 
-    `source_cursor`: records of the source up to here are not for it.
+    `source_cursor`: the router does not copy records of the source up to here.
     """
 
     router_id: int
@@ -157,17 +157,17 @@ class RouterDelete(Control, frozen=True):
 
 
 class RouterCursor(Control, frozen=True):
-    """In dest's log, in the batch of the copies: records of the source up to `source_seq` are done with."""
+    """In dest's log, in the batch of the copies: records of the source up to `source_seq` are done."""
 
     router_id: int
     source_seq: int
 
 
 class Consumer(Control, frozen=True):
-    """What becomes of a named reader of the log. `event` is put, cursor or delete.
+    """A named reader of the log changed. `event` is put, cursor or delete.
 
-    `put` makes it, with its cursor at `seq`, or gives one that is there another `config`, without `seq`. `cursor`: it
-    stands at `seq` from here on, and everything up to there is done with.
+    `put` creates it, with its cursor at `seq`, or, without `seq`, gives an existing one another `config`. `cursor`: its
+    cursor is at `seq` from here on, and everything up to there is done.
     """
 
     consumer_id: int
@@ -178,7 +178,7 @@ class Consumer(Control, frozen=True):
 
 
 class State(Control, frozen=True):
-    """A value kept for somebody, by kind and key: of the frame's log, or with topic_id 0 of none. None: it is gone."""
+    """A small value by kind and key, of the frame's log, or of the engine with topic_id 0. None: it is deleted."""
 
     kind: str
     key: str
@@ -186,10 +186,10 @@ class State(Control, frozen=True):
 
 
 class Moved(Control, frozen=True):
-    """In the batch of the copies, behind them: of which records of the log `source_id` they are the copies, in order.
+    """In a batch of copies, behind them: the records of the log `source_id` that they are copies of, in order.
 
-    What `Batch.move` says of one record. A version that does not know this frame refuses the log: one that stepped over
-    it would copy again after a crash.
+    The same as `Batch.move`, which is for one record. A version that does not know this frame refuses the log: if it
+    skipped the frame, it would copy the records again after a crash.
     """
 
     source_id: int
@@ -197,7 +197,7 @@ class Moved(Control, frozen=True):
 
 
 class SyncPoint(Control, frozen=True):
-    """What lies below `offset` in WAL file `file` was durable when this frame was written at `at` of that file."""
+    """All bytes below `offset` in WAL file `file` were durable when this frame was written at `at` of that file."""
 
     file: int
     at: int

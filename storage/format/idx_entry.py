@@ -1,15 +1,15 @@
-"""One entry of a segment's .idx file: where the record of a seq lies in .data. Entry i is seq first_seq + i.
+"""One entry of a segment's .idx file: where the record of a seq is in .data. Entry i is seq first_seq + i.
 
     off  size  field
-    0    4     offset u32    of the frame in .data; where no record is: of the next frame
+    0    4     offset u32    of the frame in .data; without a record: of the next frame
     4    4     len u32       bytes of the frame in .data, delete byte included (= frame_len + 4); 0: no record
-    8    8     ts u64        ms since the epoch; where no record is: that of the entry before, 0 if none
+    8    8     ts u64        ms since the epoch; without a record: the ts of the entry before, 0 if none
     16   1     flags u8      bit 0 has a tag, bit 1 has a node, bit 2 deleted
     17   3     sum           low 24 bits of XXH3-64 (seed 0) over the 17 bytes before
 
-Little-endian. Frames lie one behind the other, so an entry's offset is the sum of the lens before it, and offset +
-len of the last entry is where .data ends. A deletion changes bytes 16-19 alone: they are aligned, so one write to them
-never crosses a sector and is there whole or not at all.
+Little-endian. Frames are adjacent, so an entry's offset is the sum of the lens before it, and .data ends at offset +
+len of the last entry. A deletion changes only bytes 16-19. They are aligned, so one write to them never crosses a
+sector: all of it is on disk or none.
 
 Source: docs/reference/format.md#segments.
 """
@@ -30,7 +30,7 @@ HAS_TAG = 1
 HAS_NODE = 2
 DELETED = 4
 
-_FIELDS = struct.Struct("<IIQB")  # 17 bytes: what the sum covers
+_FIELDS = struct.Struct("<IIQB")  # the 17 bytes that the sum covers
 _FLAGS_AT = 16
 _SUM_BYTES = slice(7, 4, -1)  # of a big-endian digest: its low 24 bits, little-endian
 
@@ -49,21 +49,21 @@ class Entry(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Offset in .data of what comes next, bytes."""
+        """Offset of the next frame in .data, bytes."""
         return self.offset + self.len
 
 
-#: As calling the type, without a call in Python.
+#: The same as calling the type, without a Python call.
 _entry: Callable[[Iterable[int]], Entry] = partial(tuple.__new__, Entry)  # pyright: ignore
 
 
 class Entries(Sequence[Entry]):
-    """Verified entries by field: an entry is made when it is asked for. Equal to any sequence of the same entries."""
+    """Verified entries by field: an entry is created when accessed. Equal to any sequence of the same entries."""
 
     __slots__ = ("flags", "lens", "offsets", "stamps")
 
     def __init__(self, offsets: array[int], lens: array[int], stamps: array[int], flags: bytes) -> None:
-        """Arrays of I, I and Q."""
+        """The type codes of the arrays are I, I and Q."""
         self.offsets = offsets
         self.lens = lens
         self.stamps = stamps
@@ -71,7 +71,7 @@ class Entries(Sequence[Entry]):
 
     @classmethod
     def of(cls, entries: Iterable[tuple[int, int, int, int]]) -> Entries:
-        """Those that were made one by one."""
+        """Entries given one by one."""
         offsets, lens, stamps, flags = zip(*entries, strict=True)
         return cls(array("I", offsets), array("I", lens), array("Q", stamps), bytes(flags))
 
@@ -93,7 +93,7 @@ class Entries(Sequence[Entry]):
         return Entry(self.offsets[index], self.lens[index], self.stamps[index], self.flags[index])
 
     def between(self, begin: int, end: int) -> Entries:
-        """Those with numbers [begin, end)."""
+        """The entries with numbers [begin, end)."""
         return self if begin == 0 and end >= len(self) else self[begin:end]
 
     def __eq__(self, other: object) -> bool:
@@ -101,7 +101,7 @@ class Entries(Sequence[Entry]):
 
 
 class IdxDamaged(ValueError):
-    """An entry is cut short, or is not what was written. `index` is its place in the buffer, from 0."""
+    """An entry is cut short, or differs from the bytes written. `index`: its number in the buffer, from 0."""
 
     def __init__(self, index: int) -> None:
         super().__init__(f"index entry {index} fails its check")
@@ -124,7 +124,7 @@ def unpack(buffer: bytes | memoryview, index: int) -> Entry:
 
 
 def damaged(buffer: bytes | memoryview) -> list[int]:
-    """Indexes of the entries that fail their check, ascending. An entry cut short at the end is not looked at."""
+    """Indexes of the entries that fail their check, ascending. Ignores an entry cut short at the end."""
     first, count = kernel.parse_index(buffer).damaged, len(buffer) // ENTRY_SIZE
     return [] if first < 0 else [index for index in range(first, count) if not _is_sound(buffer, index)]
 
@@ -146,14 +146,14 @@ def parse(buffer: bytes | memoryview) -> Entries:
 
 
 def deleted_tail(buffer: bytes | memoryview, index: int) -> bytes:
-    """Bytes 16-19 of entry `index` once it is deleted, for one write there. Raises IdxDamaged: damage is not sealed."""
+    """Bytes 16-19 of entry `index` marked as deleted, for one write. Raises IdxDamaged: no damage gets a valid sum."""
     entry = unpack(buffer, index)
     return pack(entry.offset, entry.len, entry.ts, entry.flags | DELETED)[_FLAGS_AT:]
 
 
 def dead_bits(buffer: bytes | memoryview) -> int:
     """A bitset: bit i is set when entry i is deleted or holds no record. Sums are not checked: see `damaged`."""
-    entries = bytes(buffer)  # taken apart nine times faster than a memoryview
+    entries = bytes(buffer)  # taken apart nine times as fast as a memoryview
     last = len(entries) // ENTRY_SIZE * ENTRY_SIZE - ENTRY_SIZE
     if last < 0:
         return 0

@@ -1,4 +1,4 @@
-"""The `.len` sidecar of a cold segment: how many bytes each of its records counts for.
+"""The `.len` sidecar of a cold segment: the payload bytes of each record.
 
     off  size       field
     0    4          magic "TLEN"
@@ -10,8 +10,8 @@
     36   8          xxh3 u64         XXH3-64 over bytes 0-35 and everything behind this field
     44   4 * count  payloads         u32 each: bytes of data and meta as sent, 0 where there is no record
 
-Little-endian. The file ends with the payloads. It is derived from .data, and kept so that caps and ttl, which count by
-these, never have to ask the cold store.
+Little-endian. The file ends with the payloads. It is derived from .data. Caps and ttl count by these numbers, so with
+this file they never have to ask the cold store.
 
 Source: docs/reference/format.md#evictwatermark, docs/reference/format.md#cold-tier.
 """
@@ -39,7 +39,7 @@ def encode(first_seq: int, gen: int, data_bytes: int, payloads: array[int]) -> b
 
 
 def decode(content: bytes, first_seq: int, gen: int, data_bytes: int) -> array[int] | None:
-    """The payloads; None when this is no whole, sound file of that very segment."""
+    """The payloads; None unless `content` is a whole, sound file of this segment."""
     prefix, body = content[: PREFIX.size], content[HEADER_SIZE:]
     if len(content) < HEADER_SIZE or len(body) % 4:
         return None

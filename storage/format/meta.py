@@ -1,8 +1,8 @@
-"""The meta of a stored body, and the same body with another one. Pure.
+"""Reads the meta of a stored body, and replaces it. Pure.
 
-All else of a body stays as it is, byte for byte: data with the spaces around it, what a Kafka client sent with it
-(`ct`, `h`, `k`), and keys of later versions. Raw bytes have no meta of their own; a copy that must have one has it as
-a further key of the map, a text that is JSON.
+The rest of a body stays unchanged, byte for byte: data with the spaces around it, the keys for Kafka clients (`ct`,
+`h`, `k`), and keys of later versions. Raw bytes have no meta of their own. A copy that must have one has it as a
+further key of the map, as JSON text.
 
 Source: docs/reference/format.md#frames, docs/reference/api.md#queues.
 """
@@ -15,7 +15,7 @@ from storage.format.binary import MARK, binary_meta, is_binary
 from storage.format.record import data_end, split_body
 
 _DATA, _META, _CT, _H = "data", "meta", "ct", "h"
-#: Most keys that a map can say in its first byte.
+#: Most keys that the first byte of a map can state.
 _FIXED = 15
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -25,12 +25,12 @@ _packed = msgspec.msgpack.Encoder().encode
 
 
 def meta_of(body: bytes) -> bytes:
-    """JSON text; b"" when it has none. Raises msgspec.DecodeError."""
+    """The meta as JSON text; b"" when the body has none. Raises msgspec.DecodeError."""
     return binary_meta(body) if is_binary(body) else bytes(split_body(body).meta)
 
 
 def with_meta(body: bytes, meta: bytes) -> bytes:
-    """The body with this JSON text as its meta; b"": with none. Raises msgspec.DecodeError."""
+    """The body with this JSON text as its meta; b"": without meta. Raises msgspec.DecodeError."""
     return _map_with(body, meta) if is_binary(body) else _object_with(body, meta)
 
 
@@ -39,8 +39,8 @@ def _object_with(body: bytes, meta: bytes) -> bytes:
     text = fields.pop(_DATA)
     end = data_end(body, text)
     fields.pop(_META, None)
-    # A create time that is the last key says that there are no headers and no meta: whoever reads for Kafka clients
-    # goes by that. So a meta that came later has no headers behind it, rather than nothing.
+    # If the create time is the last key, the body has no headers and no meta: the reader for Kafka clients relies on
+    # that. So a meta added later is followed by an empty list of headers.
     if fields.get(_H) == b"[]":
         del fields[_H]
     if meta and _CT in fields and _H not in fields:

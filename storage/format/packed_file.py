@@ -1,4 +1,4 @@
-"""The `.zdata` of a packed segment: the bytes of its .data in compressed blocks, and its delete bytes beside them.
+"""The `.zdata` of a packed segment: the bytes of its .data in compressed blocks, with the delete bytes beside them.
 
     off  size        field
     0    4           magic "TPAK"
@@ -7,17 +7,17 @@
     16   8           first_seq u64
     24   8           gen u64
     32   4           count u32        seqs of the segment
-    36   4           data_bytes u32   length of the .data that it stands for
+    36   4           data_bytes u32   length of the .data that it replaces
     40   8           xxh3 u64         XXH3-64 over bytes 0-39
-    48   count       delete bytes     one a seq: 0x00 live, 0xD5 deleted. Not under a checksum: changed in place
-    .    .           blocks           one behind the other
-    .    12 * n      table            one row a block: bytes in the file u32, XXH3-64 over these u64
+    48   count       delete bytes     one per seq: 0x00 live, 0xD5 deleted. Without checksum, since changed in place
+    .    .           blocks           adjacent
+    .    12 * n      table            one row per block: bytes in the file u32, XXH3-64 over these u64
     .    8           xxh3 u64         XXH3-64 over the header and the table; the file ends with it
 
-Block i holds the bytes [i * BLOCK_BYTES, (i + 1) * BLOCK_BYTES) of .data, the last one what is left: so there are as
-many as data_bytes says, and a frame may lie in two. One with fewer bytes in the file than it holds is a frame of zstd,
-one with as many is stored as it is; more is damage. In the blocks every delete byte is 0x00: those in front of them
-decide. Little-endian.
+Block i holds the bytes [i * BLOCK_BYTES, (i + 1) * BLOCK_BYTES) of .data, the last block the rest. So data_bytes gives
+the number of blocks, and a frame may be in two of them. A block with fewer bytes in the file than it holds is a zstd
+frame; with the same number, it is stored as it is; with more, it is damaged. Inside the blocks every delete byte is
+0x00: only the delete bytes before the blocks count. Little-endian.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from xxhash import xxh3_64_intdigest
 
 MAGIC = b"TPAK"
 VERSION = 1
-#: Bytes of .data in a block: what is uncompressed to read one record, and the most that a block can come to.
+#: Bytes of .data in a block: reading one record uncompresses this much, and no block holds more.
 BLOCK_BYTES = 64 << 10
 PREFIX = struct.Struct("<4sIQQQII")
 CHECKSUM = struct.Struct("<Q")
@@ -40,7 +40,7 @@ ROW = struct.Struct("<IQ")
 
 
 class PackedDamaged(ValueError):
-    """Not a whole, sound file of that very segment. `offset` is where that shows."""
+    """Not a whole, sound file of this segment. `offset`: where the damage shows."""
 
     def __init__(self, offset: int, what: str) -> None:
         super().__init__(what)
@@ -48,7 +48,7 @@ class PackedDamaged(ValueError):
 
 
 class Header(NamedTuple):
-    """Whose .data it is."""
+    """The segment and the length of its .data."""
 
     topic_id: int
     first_seq: int
@@ -57,32 +57,32 @@ class Header(NamedTuple):
     data_bytes: int
 
     def encode(self) -> bytes:
-        """With its checksum."""
+        """The header's bytes, with its checksum."""
         prefix = PREFIX.pack(MAGIC, VERSION, *self)
         return prefix + CHECKSUM.pack(xxh3_64_intdigest(prefix))
 
     @property
     def blocks(self) -> int:
-        """How many there are."""
+        """The number of blocks."""
         return -(-self.data_bytes // BLOCK_BYTES)
 
     @property
     def blocks_at(self) -> int:
-        """Where the first one begins in the file."""
+        """Where the first block begins in the file."""
         return HEADER_SIZE + self.seqs
 
     @property
     def table_bytes(self) -> int:
-        """Of the table and the checksum behind it."""
+        """Bytes of the table and the checksum behind it."""
         return self.blocks * ROW.size + CHECKSUM.size
 
     def block_bytes(self, number: int) -> int:
-        """What a block comes to when it is uncompressed."""
+        """Uncompressed bytes of a block."""
         return min(BLOCK_BYTES, self.data_bytes - number * BLOCK_BYTES)
 
 
 class Table(NamedTuple):
-    """Of each block where it begins in the file, the end of the last one behind them; and its checksum."""
+    """Where each block begins in the file, followed by the end of the last block; and each block's checksum."""
 
     offsets: array[int]
     sums: array[int]
@@ -100,13 +100,13 @@ def decode_header(content: bytes) -> Header:
 
 
 def encode_table(header: Header, entries: Iterable[tuple[int, int]]) -> bytes:
-    """(bytes in the file, checksum) of each block."""
+    """The table and its checksum. `entries`: (bytes in the file, checksum) of each block."""
     table = b"".join(ROW.pack(*row) for row in entries)
     return table + CHECKSUM.pack(xxh3_64_intdigest(header.encode() + table))
 
 
 def decode_table(header: Header, content: bytes, file_bytes: int) -> Table:
-    """Of the last `header.table_bytes` of a file of so many bytes. Raises PackedDamaged."""
+    """The table in `content`, the last `header.table_bytes` of a file of `file_bytes`. Raises PackedDamaged."""
     at = file_bytes - header.table_bytes
     if len(content) != header.table_bytes or at < header.blocks_at:
         raise PackedDamaged(file_bytes, "the file ends before its table does")

@@ -1,7 +1,7 @@
-"""The data of an Append frame: one JSON object, {"data":…} or {"data":…,"meta":…}, further keys behind.
+"""The data of an Append frame: one JSON object, {"data":…} or {"data":…,"meta":…}, with further keys behind them.
 
-It is made by joining what the client sent and served by slicing, never parsed but here. That of raw bytes is another:
-see `storage.format.binary`.
+It is built by joining the client's bytes and served by slicing; only this module parses it. Raw bytes are stored in
+another form: see `storage.format.binary`.
 
 Source: docs/reference/format.md#frames.
 """
@@ -17,20 +17,20 @@ import msgspec
 
 from storage.format.binary import as_json
 
-#: What stands in front of the data of an object.
+#: The bytes before the data of an object.
 DATA = b'{"data":'
 PLAIN_OVERHEAD = len(DATA + b"}")
 META, DELIVER_AT, CT, H = b',"meta":', b',"deliver_at":', b',"ct":', b',"h":'
 _DELIVER_AT_MAX = len(DELIVER_AT) + 21
-#: Where one of these is, the object is more than data and what counts with it.
+#: An object with one of these has more than data and the keys that count with data.
 FURTHER = (META, DELIVER_AT)
-#: How bodies end that have nothing behind data or meta, but where the last of these is a number or a list: all that is
-#: stored for others than readers ends in a digit or a bracket, and the brace.
+#: Last bytes before the brace of bodies that surely end with data or meta. Numbers and lists are not among them: all
+#: keys that are not for readers end in a digit or a bracket before the brace.
 SURE_ENDS = frozenset(b'"}el')
 _OBJECT = b"{"
 _SPACE = b" \t\r\n"
 _AT_DATA, _BEFORE_END = itemgetter(len(DATA)), itemgetter(-2)
-#: One of these is in any body that is more than data, or than data and spaces around it.
+#: Every body with more than data (and spaces around it) contains one of these.
 _NOT_ALONE = (META, DELIVER_AT, CT, H)
 
 
@@ -38,7 +38,7 @@ class StoredBody(msgspec.Struct):
     """A stored object taken apart; `data` and `meta` verbatim."""
 
     data: msgspec.Raw
-    #: Empty when absent. (`Raw | None` would take nothing but null: msgspec lets the None win.)
+    #: Empty when absent. (`Raw | None` would accept only null: in msgspec, None wins.)
     meta: msgspec.Raw = msgspec.Raw()
 
 
@@ -46,20 +46,20 @@ _decoder = msgspec.json.Decoder(StoredBody)
 
 
 def split_body(body: bytes) -> StoredBody:
-    """Take a stored object apart; of raw bytes what JSON readers see of them."""
+    """Take a stored object apart. For raw bytes, take their JSON form apart."""
     return _decoder.decode(as_json(body))
 
 
 def data_end(body: bytes, text: bytes) -> int:
-    """Where the data of a stored object ends, as it was sent: `text`, as a decoder gives it, and the spaces behind."""
+    """Where the data of a stored object ends, as it was sent: `text`, as a decoder returns it, and the spaces after."""
     end = body.index(text, len(DATA)) + len(text)
     rest = body[end:]
     return end + len(rest) - len(rest.lstrip(_SPACE))
 
 
 def are_data_alone(bodies: Sequence[bytes]) -> bool:
-    """Whether stored bodies are surely all `{"data":…}` and no more, without spaces around the value; False also where
-    data only looks as if there were more. Asked of all at once: a look at each would cost more than what follows."""
+    """Whether all stored bodies surely are `{"data":…}` and no more, without spaces around the value. False also if
+    data only looks like further keys. Checks all bodies at once: checking each costs more than the work it saves."""
     if not bodies or min(map(len, bodies)) <= PLAIN_OVERHEAD or not all(map(bytes.startswith, bodies, repeat(DATA))):
         return False
     around = {*map(_AT_DATA, bodies), *map(_BEFORE_END, bodies)}
@@ -70,9 +70,9 @@ def are_data_alone(bodies: Sequence[bytes]) -> bool:
 
 
 def delivered_at(data: bytes, begin: int, end: int) -> int:
-    """Before which time, ms since the epoch, the object at data[begin:end] is not to be handed out as a job; 0: any.
+    """The time, ms since the epoch, before which the object at data[begin:end] must not be delivered as a job; 0: none.
 
-    It is the last key, a number; nothing in data or meta can stand in that place. Raw bytes are never delayed.
+    It is the last key, a number; nothing in data or meta can be in that position. Raw bytes are never delayed.
     """
     if not data.startswith(_OBJECT, begin):
         return 0
@@ -90,8 +90,8 @@ _counted = msgspec.json.Decoder(_Counted)
 
 
 def payload_size(data: bytes, begin: int, end: int) -> int:
-    """Bytes that the body at data[begin:end] counts for: data and meta as they were sent, and `ct` and `h` with all
-    that they add to an object. A MessagePack map counts as an object with as much in it. Raises msgspec.DecodeError.
+    """Payload bytes of the body at data[begin:end]: data and meta as they were sent, and `ct` and `h` with everything
+    they add to an object. A MessagePack map counts as an object with the same contents. Raises msgspec.DecodeError.
     """
     if data.startswith(_OBJECT, begin):
         for key in FURTHER:
@@ -114,7 +114,7 @@ def payload_sizes(bodies: Sequence[bytes]) -> array[int]:
 
 
 def body_sizes(bodies: Sequence[bytes]) -> array[int]:
-    """`payload_size` of bodies that have neither meta nor deliver_at, whatever is in their data: from lengths alone."""
+    """`payload_size` of bodies that have neither meta nor deliver_at, whatever their data: from lengths alone."""
     lengths = array("I", map(len, bodies))
     if lengths and lengths[:1] * len(lengths) == lengths:
         return array("I", [max(0, lengths[0] - PLAIN_OVERHEAD)]) * len(lengths)

@@ -1,4 +1,4 @@
-"""One record in a segment's .data file: its Append frame of the log without the type byte, and a delete byte behind.
+"""One record in a segment's .data file: its Append frame from the log without the type byte, then a delete byte.
 
     off  size  field
     0    4     frame_len u32    the log's value: 42 + node_len + tag_len + data_len
@@ -13,8 +13,8 @@
     .    8     xxh3 u64         the log's: XXH3-64 (seed 0) over the byte 0x01 and bytes [4 .. here)
     .    1     0x00 live, 0xD5 deleted; outside the checksum, since it is changed in place
 
-Little-endian. One byte fewer and one more: the frame has frame_len + 4 bytes, as it had in the log, delete byte
-included, and the next one begins right behind it. Nothing is hashed again on the way.
+Little-endian. One byte less and one more: with the delete byte, the frame has frame_len + 4 bytes, as in the log, and
+the next frame begins right behind it. Copying a frame from the log computes no new checksum.
 
 Source: docs/reference/format.md#segments.
 """
@@ -53,7 +53,7 @@ class SegmentFrame(NamedTuple):
 
 
 def from_wal(data: bytes | memoryview, offset: int, size: int) -> bytes:
-    """The segment frame, live, of the Append frame in data[offset:offset + size]. It has `size` bytes too."""
+    """The segment frame, live, for the Append frame in data[offset:offset + size]. It has `size` bytes too."""
     return b"".join((data[offset : offset + 4], data[offset + 5 : offset + size], b"\0"))
 
 
@@ -71,7 +71,7 @@ def verify(buffer: bytes, offset: int, length: int) -> bool:
 
 
 def decode(buffer: bytes | memoryview, offset: int = 0) -> SegmentFrame:
-    """The frame at `offset`, verified. Raises FrameError saying what is wrong with it."""
+    """The frame at `offset`, verified. Raises FrameError with the reason."""
     available = len(buffer) - offset
     if available < OVERHEAD:
         raise FrameError(f"{available} bytes are too few for a frame")

@@ -4,19 +4,19 @@
     0    4          magic "TTAG"
     4    4          version u32
     8    8          first_seq u64    of the segment
-    16   8          data_bytes u64   how much of .data it is made of: a sealed segment's whole length
+    16   8          data_bytes u64   length of the .data it covers: a sealed segment's whole length
     24   8          gen u64          of the segment's files
     32   4          tags u32         distinct tags
     36   4          entries u32      records that have a tag
-    40   8          tag_bytes u64    length of the tags in all
+    40   8          tag_bytes u64    length of all tags
     48   8          xxh3 u64         XXH3-64 over bytes 0-47 and everything behind this field
-    56   8 * tags   rows             one a tag, in the tags' order: tag_end u32, run_end u32
+    56   8 * tags   rows             one per tag, in the tags' order: tag_end u32, run_end u32
     .    4 * entries  runs           u32 each: seq - first_seq; the run of the first tag, then of the second, ...
-    .    tag_bytes  tags             one behind the other without a separator, ascending bytewise, none empty
+    .    tag_bytes  tags             adjacent, without a separator, ascending bytewise, none empty
 
-Tag i lies at [tag_end of row i-1, tag_end of row i) of the tags, its run at [run_end of row i-1, run_end of row i) of
+Tag i is at [tag_end of row i-1, tag_end of row i) of the tags, its run at [run_end of row i-1, run_end of row i) of
 the runs (0 before the first row); a run is ascending. The file ends with the tags. Little-endian.
-It is derived from .data: when it is missing, damaged or of another version it is made anew.
+The file is derived from .data: when it is missing, damaged or of another version, it is created again.
 
 Source: docs/reference/format.md#segments.
 """
@@ -83,7 +83,7 @@ def _checksum(prefix: bytes, pieces: Iterable[bytes]) -> int:
 
 
 class TagFile:
-    """A verified tag file. Keeps its header only and reads what a search touches; as thread-safe as its `pread`."""
+    """A verified tag file. Keeps only its header and reads the rest per search; as thread-safe as its `pread`."""
 
     __slots__ = ("_entries", "_names_at", "_pread", "_seqs_at", "_tag_bytes", "_tags", "data_bytes", "first_seq", "gen")
 
@@ -103,10 +103,10 @@ class TagFile:
 
     @classmethod
     def open(cls, source: bytes | Pread, size: int | None = None) -> TagFile:
-        """Verify the whole file (read by 1 MiB at a time) and keep its header.
+        """Verify the whole file (1 MiB at a time) and keep its header.
 
-        `source` is the file's bytes, or reads from it; then `size` is its length in bytes.
-        Raises TagFileDamaged, TagFileUnsupported when valid but of another version, and what `source` raises.
+        `source`: the file's bytes, or a function that reads from it; then `size` is the file's length in bytes.
+        Raises TagFileDamaged, TagFileUnsupported when valid but of another version, and the errors of `source`.
         """
         if isinstance(source, bytes):
             pread, size = _pread_of(source), len(source)
@@ -124,7 +124,7 @@ class TagFile:
         pieces = (pread(min(_CHECK_BYTES, size - offset), offset) for offset in range(HEADER_SIZE, size, _CHECK_BYTES))
         if _checksum(prefix, pieces) != CHECKSUM.unpack_from(header, PREFIX.size)[0]:
             raise TagFileDamaged("checksum mismatch")
-        if version != VERSION:  # what follows may mean something else
+        if version != VERSION:  # the following bytes may mean something else
             raise TagFileUnsupported(f"tag file version {version}, this program knows {VERSION}")
         if HEADER_SIZE + ENTRY.size * tags + _NUMBER_SIZE * entries + tag_bytes != size:
             raise TagFileDamaged(f"the counts in the header do not come to the {size} bytes of the file")
@@ -139,12 +139,12 @@ class TagFile:
         )
 
     def exact(self, tag: bytes) -> list[int]:
-        """Seqs of the records with this very tag, ascending. Raises TagFileDamaged, and what the source raises."""
+        """Seqs of the records with exactly this tag, ascending. Raises TagFileDamaged, and the source's errors."""
         entry = bisect_left(range(self._tags), tag, key=self._tag)
         return self._seqs(entry, entry + 1) if entry < self._tags and self._tag(entry) == tag else []
 
     def prefix(self, text: bytes) -> list[int]:
-        """Seqs of the records whose tag begins with `text` (b'': that have one), ascending. Raises as `exact`."""
+        """Seqs of the records whose tag begins with `text` (b'': any tag), ascending. Raises as `exact`."""
         width = len(text)
         first = bisect_left(range(self._tags), text, key=self._tag)
         end = bisect_right(range(self._tags), text, lo=first, key=lambda entry: self._tag(entry)[:width])
@@ -168,7 +168,7 @@ class TagFile:
         return [self.first_seq + index for index in struct.unpack(f"<{end - begin}I", numbers)]
 
     def _ends_of(self, entry: int) -> tuple[int, int, int, int]:
-        """tag_end and run_end of the row before this one, then of this one."""
+        """tag_end and run_end of the previous row, then of this row."""
         if entry == 0:
             return 0, 0, *ENTRY.unpack(self._read(ENTRY.size, HEADER_SIZE))
         return _TWO_ENTRIES.unpack(self._read(_TWO_ENTRIES.size, HEADER_SIZE + ENTRY.size * (entry - 1)))

@@ -13,7 +13,7 @@
     38   .     node, tag, data
     .    8     xxh3 u64        XXH3-64 (seed 0) over bytes [4 .. here)
 
-Little-endian. A length is checked against the bytes at hand before anything is allocated.
+Little-endian. A length is checked against the available bytes before anything is allocated.
 
 Source: docs/reference/format.md#frames.
 """
@@ -29,7 +29,7 @@ from storage.format.checksum import checksum
 HEADER = struct.Struct("<IBBQQQHHI")
 HEADER_SIZE = HEADER.size  # 38
 LENGTH = struct.Struct("<I")
-REST = struct.Struct("<BBQQQHHI")  # the header without frame_len: what the checksum begins with
+REST = struct.Struct("<BBQQQHHI")  # the header without frame_len: the first bytes under the checksum
 CHECKSUM = struct.Struct("<Q")
 OVERHEAD = HEADER_SIZE + CHECKSUM.size  # 46: size of a frame with no node, tag or data
 FIXED_LEN = OVERHEAD - LENGTH.size  # 42: frame_len of such a frame

@@ -138,7 +138,7 @@ def _dump_records(records: Readable, path: str, show: _Json | _Text, options: Du
 
 
 class _Names:
-    """Which topic a topic_id belongs to, as far as snapshots and the frames seen so far tell."""
+    """The topic of each topic_id, as far as snapshots and the frames seen so far tell."""
 
     def __init__(self, directory: DataDirectory) -> None:
         self._names: dict[int, str] = {}
@@ -162,7 +162,7 @@ class _Names:
         return f"{topic_id} {name}" if name else str(topic_id)
 
     def concerns(self, entry: Entry, wanted: str) -> bool:
-        """Whether a frame is of that topic, or a mark says something of it."""
+        """Whether a frame belongs to the topic `wanted`, or a mark mentions it."""
         value = _known(entry)
         marked = value.absorbed if isinstance(value, control.CheckpointMark) else ()
         return any(self.fits(topic_id, wanted) for topic_id in (entry.topic_id, *marked))
@@ -172,7 +172,7 @@ class _Names:
 
 
 def _known(entry: Entry) -> control.Control | None:
-    """The decoded frame where it is one of those about segments."""
+    """The decoded frame, if it is about segments."""
     if entry.type not in (FrameType.CHECKPOINT_MARK, FrameType.SEGMENT):
         return None
     try:
@@ -234,7 +234,7 @@ class _Text:
         columns = (
             f"{'offset':>10} {'bytes':>7} {'type':<15} {'flags':<5} {'topic':<20} {'seq':>10}  {'time (UTC)':<24} data"
         )
-        # With --topic, a file none of whose frames fits shows nothing at all.
+        # With --topic, a file without a matching frame shows nothing at all.
         self._held = f"{title}\n{columns}"
 
     def frame(self, wal: WalPath, entry: Entry) -> None:

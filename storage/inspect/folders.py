@@ -1,6 +1,6 @@
-"""What the log says of the folders below topics/: which segments there are, and which files belong to none.
+"""Compares the folders below topics/ with the log: which segments exist, and which files belong to none.
 
-Files that no manifest names are never read, and the next start removes or sets aside what a crash has left of them.
+Files that no manifest names are never read. The next start removes or sets aside such files left by a crash.
 
 Source: docs/reference/format.md#segments, docs/reference/guarantees.md#recovery.
 """
@@ -20,7 +20,7 @@ from storage.segments import names
 
 
 def named_segments(directory: DataDirectory) -> NamedSegments:
-    """Which segments there are right now, by the newest valid snapshot and the log behind it. Raises OSError."""
+    """The segments that exist now, by the newest valid snapshot and the log behind it. Raises OSError."""
     newest: SnapshotView | None = None
     for path in directory.snapshots().values():
         with contextlib.suppress(FileNotFoundError, SnapshotDamaged, SnapshotUnsupported):
@@ -36,7 +36,7 @@ def named_segments(directory: DataDirectory) -> NamedSegments:
 def unnamed(
     directory: DataDirectory, logs: dict[int, LogSegments], deleted: set[int], say: Callable[[str, str], None]
 ) -> None:
-    """Say of every file below topics/ that no log names what it is."""
+    """Report every file below topics/ that no log names, and what it is."""
     folders = {folder: topic_id for topic_id, folder in directory.segment_folders()}
     for name in directory.names(names.TOPICS):
         folder = layout.join(names.TOPICS, name)

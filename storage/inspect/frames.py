@@ -1,6 +1,6 @@
-"""What must hold between the frames of one shard: batches are whole, seqs and times go on, control data is known.
+"""Checks the frames of one shard: batches are whole, seqs and times continue, control data is known.
 
-Pure: frames go in, sentences about what is wrong come out.
+Pure: takes frames, and returns problems as sentences.
 
 Source: docs/reference/format.md#frames, docs/reference/guarantees.md#crash-points-of-a-write,
 docs/reference/guarantees.md#recovery.
@@ -34,7 +34,7 @@ class _Step(NamedTuple):
 
 
 class _Log:
-    """What has been seen of one log. `head` is None while nothing has told it."""
+    """The frames seen so far of one log. `head` is None while unknown."""
 
     __slots__ = ("floor", "head", "last_ts", "reserved")
 
@@ -46,7 +46,7 @@ class _Log:
 
 
 class Counts:
-    """How much was found to be in order."""
+    """How many frames and records were found in order."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -55,9 +55,9 @@ class Counts:
 
 
 class FrameChecks:
-    """One shard's frames in order. `complain` is called for everything that is wrong.
+    """Checks one shard's frames in order. Calls `complain` for each problem.
 
-    `names` learns topics' names, `segments` which segments there are.
+    `names` collects topics' names, `segments` the segments.
     """
 
     def __init__(self, complain: Complain, counts: Counts, names: dict[int, str], segments: NamedSegments) -> None:
@@ -70,12 +70,12 @@ class FrameChecks:
         self._announced: control.Batch | None = None
         self._steps: list[_Step] = []
         self._bytes = 0
-        #: A frame that says nothing stands where salvage has found damage: what lay there may have been records.
+        #: A filler frame is where salvage has found damage, which may have been records.
         self._salvaged = False
 
     @property
     def open_batch_offset(self) -> int | None:
-        """Where the batch begins that has not come to its end; None between batches."""
+        """Where the unfinished batch begins; None between batches."""
         return self._head.offset if self._head else None
 
     def drop_open_batch(self) -> None:
@@ -85,7 +85,7 @@ class FrameChecks:
         self._bytes = 0
 
     def forget(self) -> None:
-        """What comes next does not follow on what was seen: the files between are gone."""
+        """The next frame does not follow the last one: the files between are gone."""
         self.drop_open_batch()
         self._logs.clear()
         self._segments.stale = True

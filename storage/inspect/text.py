@@ -1,4 +1,4 @@
-"""How `dump` puts values into text: flags, times, control fields, bytes that may be anything."""
+"""Formats values for `dump`: flags, times, control fields, arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def flag_letters(flags: int) -> str:
 
 
 def printable(text: str) -> str:
-    """The same text with whatever could upset a terminal escaped."""
+    """The same text, with characters escaped that could upset a terminal."""
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
 
 
 def plain(value: Any) -> Any:
-    """For JSON: bytes as hex."""
+    """The value for JSON, with bytes as hex."""
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
@@ -68,7 +68,7 @@ def text_of(data: bytes) -> str:
 def utc_text(ts_ms: int) -> str:
     """2025-08-12T12:00:00.000Z, or the bare number when it is no date of this era.
 
-    Reckoned here, because only storage/platform/clock.py may use the modules that could also read the time.
+    Computed here, because only storage/platform/clock.py may use the modules that could also read the time.
     """
     days, in_day_ms = divmod(ts_ms, 86_400_000)
     if days >= _LAST_DAY:

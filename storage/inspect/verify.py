@@ -1,4 +1,4 @@
-"""Checks a whole data directory and says, in plain sentences, what is wrong where."""
+"""Checks a whole data directory and reports, in plain sentences, what is wrong and where."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Verdict:
-    """What `verify` found. `wrong` is true when there is any problem."""
+    """The result of `verify`. `wrong` is true when there is any problem."""
 
     def __init__(self) -> None:
         self.counts = Counts()
@@ -67,7 +67,7 @@ def _count(number: int, what: str) -> str:
 def verify(
     directory: DataDirectory, report: Callable[[Finding], None], progress: Callable[[int, int], None] | None = None
 ) -> Verdict:
-    """Check every file of the directory. Findings go to `report` as they are made, (done, total) bytes to `progress`.
+    """Check every file of the directory. Each finding goes to `report` at once, (done, total) bytes to `progress`.
 
     Raises OSError when a file cannot be read: an I/O error is no finding about the data.
     """
@@ -172,7 +172,7 @@ class _Verification:
         return [file for file in files if change is None or file.number >= change.first]
 
     def _check_folders(self, made: FormatFile | None, found: list[str], bare: list[str]) -> None:
-        """The shards there should be (a snapshot's count wins over FORMAT's), each with a log once there is any."""
+        """Check that every shard exists (a snapshot's count wins over FORMAT's), and has a log if any shard has one."""
         count = self._valid[-1][1].body.shards if self._valid else made.shards if made else 0
         due = [layout.shard_dir("", shard, count).lstrip("/") for shard in range(count)] or found
         in_use = bool(self._verdict.counts.frames or self._verdict.snapshots)
@@ -186,7 +186,7 @@ class _Verification:
                 self._say(folder, "The log of this shard is missing.")
 
     def _check_snapshots_of(self, shard: int, files: list[WalPath], end: FileEnd | None) -> None:
-        """The log reaches from where each snapshot's replay begins to where it was taken."""
+        """Check that the log reaches from the start of each snapshot's replay to where the snapshot was taken."""
         lsn = (end.wal.number, end.scanned) if end else (0, 0)
         for path, view in self._valid[-2:]:  # more may be there after a crash; the log does not wait for those
             if not self._directory.fs.exists(layout.join(self._directory.root, path)):
@@ -222,7 +222,7 @@ class _Verification:
             self._progress(self._done, self._total)
 
     def _check_reserve(self, path: str) -> None:
-        """A reserve is space kept free: nothing but zeros."""
+        """Check that the reserve, which keeps space free, has only zeros."""
         try:
             with self._directory.open(path) as file:
                 for offset in range(0, file.size(), _CHUNK_BYTES):
@@ -239,7 +239,8 @@ class _Verification:
     # -- segments ------------------------------------------------------------------------------------------------------
 
     def _segment_files(self) -> None:
-        """What looks wrong is looked at again with what the log says by then: a live broker goes on meanwhile."""
+        """Check the segments. Anything that looks wrong is checked again against the newer log, because a live broker
+        continues meanwhile."""
         if self._segments.stale:
             self._segments = named_segments(self._directory)
         before = sum(map(self._directory.size, self._directory.segment_data_files()))
@@ -269,7 +270,7 @@ class _Verification:
         )
 
     def _packed_format(self) -> None:
-        """A version that knows no packed segments must be kept out of a directory that has one."""
+        """Check that FORMAT keeps out versions that do not know packed segments, if the directory has one."""
         packed = any(each.packed_bytes for log in self._segments.logs.values() for each in log.segments.values())
         if packed:
             with suppress(ValueError):

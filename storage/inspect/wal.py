@@ -1,4 +1,4 @@
-"""Walks the log files of one shard and judges where each one ends: as it should, torn by a crash, or damaged.
+"""Walks the log files of one shard and decides how each one ends: as it should, torn by a crash, or damaged.
 
     file before the last with frames    ends exactly with a frame            anything else is damage
     last file with frames               whole frames, then zeros or a tear   damage if a SyncPoint behind it
@@ -7,7 +7,7 @@
                                                                              behind its frames
     further files                       zeros or empty                       anything else is damage
 
-A live broker may append, rotate and trim meanwhile: before anything is called damage, the place is read again.
+A live broker may append, rotate and trim meanwhile, so the bytes are read again before they are called damage.
 
 Source: docs/reference/guarantees.md#recovery.
 """
@@ -37,7 +37,7 @@ _WRONG = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """Something to say about a file. A problem makes `verify` fail, a note does not."""
+    """A report about a file. A problem makes `verify` fail, a note does not."""
 
     path: str
     offset: int | None
@@ -51,7 +51,7 @@ class FileEnd:
 
     `offset` is the start of the first frame or batch that is not whole, `scanned` the end of the last whole frame.
     `what` says in words what is there; `stray` counts the bytes from `offset` to the last one that is not zero;
-    `synced_to` is what a SyncPoint behind `offset` says was durable (0: none found).
+    `synced_to` is the durable end according to a SyncPoint behind `offset` (0: none found).
     """
 
     wal: WalPath
@@ -74,7 +74,7 @@ class FileEnd:
 class ShardWalk:
     """One walk over a shard's files. Findings go to `report`, progress (bytes read) to `advance`.
 
-    `segments` learns which segments the shard's logs have.
+    `segments` collects the segments of the shard's logs.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ShardWalk:
         self._advance = advance
         self._path = ""
         self._checks = FrameChecks(self._complain, counts, names, segments)
-        #: The last file that holds a frame, and those behind it.
+        #: The last file with a frame, and the files behind it.
         self._last: FileEnd | None = None
         self._behind: list[FileEnd] = []
 
@@ -130,7 +130,7 @@ class ShardWalk:
             self._advance(stream.size)
 
     def _feed_from(self, wal: WalPath, file: File, start: int) -> FileEnd:
-        """Feed the frames from `start` to the checks; where they end, looked at twice when something lies behind."""
+        """Feed the frames from `start` to the checks; returns where they end, checked twice if bytes follow."""
         self._path = wal.path
         while True:
             stream = FrameStream(file, start)
@@ -167,7 +167,7 @@ class ShardWalk:
                 )
 
     def _look_again(self, end: FileEnd) -> FileEnd | None:
-        """Where the file ends now that a later one is in use; None when it has been trimmed."""
+        """Where the file ends, now that a later one is in use; None when it has been trimmed."""
         try:
             with self._directory.open(end.wal.path) as file:
                 return self._feed_from(end.wal, file, end.scanned)

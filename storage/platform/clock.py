@@ -1,6 +1,6 @@
 """The only source of time: wall clock, monotonic clock, and waiting. Tests inject `tests/support/fake_clock.py`.
 
-`EngineTime` is the time in records: it follows the wall clock, but never goes backwards, not even over a restart.
+`EngineTime` is the time in records: it follows the wall clock, but never goes backwards, not even across a restart.
 
 Source: docs/reference/guarantees.md#crash-points-of-a-write.
 """
@@ -49,8 +49,8 @@ class SystemClock:
 class EngineTime:
     """now = max(wall, last now + monotonic elapsed), never below the greatest stored ts.
 
-    A wall clock that is set back is ignored until it has caught up; one that jumps ahead is
-    followed at once. Steps of more than a minute go to `on_step(step_ms)`, positive when ahead.
+    Engine time ignores a wall clock that is set back until it has caught up, and follows a wall clock that jumps ahead
+    at once. Steps of more than a minute are reported to `on_step(step_ms)`, positive when ahead.
     """
 
     __slots__ = ("_behind_reported", "_clock", "_last_mono_ns", "_last_ms", "_on_step")
@@ -73,7 +73,7 @@ class EngineTime:
         mono = self._clock.monotonic_ns()
         elapsed_ms = (mono - self._last_mono_ns) // 1_000_000
         steady = self._last_ms + elapsed_ms
-        # Only whole milliseconds move the anchor, so that no remainder is lost.
+        # Only whole milliseconds move the anchor, so that the remainder is not lost.
         self._last_mono_ns += elapsed_ms * 1_000_000
         if wall >= steady:
             if wall - steady > STEP_WORTH_A_WORD_MS and self._on_step:

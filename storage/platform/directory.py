@@ -20,10 +20,10 @@ from storage.platform.clock import Clock, SystemClock
 from storage.platform.filesystem import FileSystem, Lock, write_whole
 
 MAX_SHARDS = 99
-#: How long a start waits for a process that outlives a killed engine, and how often it looks.
+#: How long a start waits for a process that outlives a killed engine, and how often it checks.
 _ORPHAN_MS = 2000
 _LOOK_AGAIN_S = 0.02
-#: A folder that this process may not sync was not created by this program.
+#: If syncing a folder fails with one of these errors, another program created the folder.
 _NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP)
 
 
@@ -39,7 +39,7 @@ class Format(NamedTuple):
 def ensure_dir(fs: FileSystem, path: str) -> None:
     """Create a directory and its parents; their entries are durable on return.
 
-    Entries of existing folders too: the process that created them may have been killed before its sync.
+    So are the entries of existing folders: the process that created them may have been killed before its sync.
     """
     if path == "/":
         return
@@ -58,9 +58,9 @@ def ensure_dir(fs: FileSystem, path: str) -> None:
 def take_lock(fs: FileSystem, root: str, clock: Clock | None = None) -> Lock:
     """Lock the directory for this process. Raises AlreadyLocked.
 
-    It fails at once while the lock's owner lives. When the owner was killed, a child of it that was forked by the
-    embedding program, or the copying process of an older version, may still have the lock open. The call waits a
-    moment for that to end, so that a start right after a kill succeeds.
+    It fails at once while the lock's owner lives. When the owner was killed, a child process that the embedding
+    program forked, or the copying process of an older version, may still have the lock open. The call waits a moment
+    for that process to end, so that a start right after a kill succeeds.
     """
     ensure_dir(fs, root)
     path, clock, still = layout.join(root, layout.LOCK), clock or SystemClock(), threading.Condition()
@@ -78,7 +78,7 @@ def take_lock(fs: FileSystem, root: str, clock: Clock | None = None) -> Lock:
 def _holder_is_running(fs: FileSystem, path: str) -> bool:
     """Whether the process named in the lock file exists. For a moment, the file may still name the previous owner.
 
-    A process number of another container means nothing here: the wait is then in vain, or does not happen.
+    A process number of another container has no meaning here: then the call waits in vain, or does not wait.
     """
     file = fs.open(path, write=False)
     try:
@@ -90,19 +90,19 @@ def _holder_is_running(fs: FileSystem, path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LockText:
-    """What `.lock` says of the process that holds it, or held it last.
+    """The text of `.lock` about the process that holds it, or held it last.
 
     `pid`
-        It holds the directory, and nothing it finds there is believed to be all that was written.
+        It holds the directory, and does not trust that the files there have everything that was written.
     `pid`, `recovering BOOT`, `ENDS`
-        It is starting. The process before it was killed in this boot, so the page cache has all that it had written.
+        It is starting. The previous process was killed in this boot, so the page cache has everything it had written.
     `pid`, `BOOT`
         Its start is complete.
     `pid`, `failed`
-        A write has failed. What is read need not be what was written.
+        A write has failed. Reads may return other bytes than were written.
 
-    A kill while the text is written leaves the new one with the end of a longer one behind it, so nothing behind the
-    lines named here means anything.
+    A kill while the text is written leaves the new text, with the end of a longer old text behind it. So anything
+    behind the lines named here has no meaning.
     """
 
     pid: int = 0
@@ -128,7 +128,7 @@ class LockText:
     def encode(self) -> str:
         if self.came_up:
             return f"{self.pid}\n{self.boot or _FAILED}\n"
-        # An empty third line hides whatever stood there before.
+        # An empty third line hides the end of an older text.
         ends = " ".join(map(str, self.ends))
         return f"{self.pid}\n{_RECOVERING}{self.boot}\n{ends}\n" if self.boot else f"{self.pid}\n\n"
 
@@ -137,20 +137,20 @@ _FAILED, _RECOVERING = "failed", "recovering "
 
 
 class ShardTrust:
-    """Whether what a recovery finds of each shard's log is all that was written to it.
+    """Whether a recovery finds everything that was written to each shard's log.
 
-    It is where the process before was killed and the machine ran on, except in a shard whose log has a torn end: what
-    was torn there may have been answered. A recovery cuts that end off, and if it is killed behind that, the next one
-    must still know. So `.lock` has a number a shard before anything is cut: 0 where the end was torn, else that of the
-    first log file that the start will write itself. A torn end in such a file belongs to a start that was killed
-    before anybody was answered, and is no evidence.
+    It does if the previous process was killed while the machine ran on, except in a shard whose log has a torn end: the
+    torn write may have been acked. A recovery cuts that end off, and if it is killed after that, the next recovery must
+    still know. So before anything is cut, `.lock` gets a number for each shard: 0 if the end was torn, else the number
+    of the first log file that this start will write itself. A torn end in such a file belongs to a start that was
+    killed before it acked anything, and is no evidence.
     """
 
     def __init__(self, shards: int, ends: tuple[int, ...] | None = ()) -> None:
-        """`ends`: as in `.lock`, empty if it has none yet; None: nothing is trusted."""
+        """`ends`: as in `.lock`, empty if it has no numbers yet; None: no shard is trusted."""
         self._shards = shards
         if ends is not None and len(ends) != shards:
-            # None yet; or those of another layout, whose losses are in the snapshots that replaced it.
+            # No numbers yet, or numbers of another layout, whose losses are in the snapshots that replaced it.
             ends = (_NONE_OF_ITS_OWN,) * shards
         self._ends = ends
 
@@ -159,12 +159,12 @@ class ShardTrust:
 
     @property
     def ends(self) -> tuple[int, ...] | None:
-        """The numbers for `.lock`, one for each shard; None: nothing is trusted."""
+        """The numbers for `.lock`, one for each shard; None: no shard is trusted."""
         return self._ends
 
     def after(self, torn: Sequence[int], next_files: Sequence[int]) -> ShardTrust:
-        """Arguments for each shard: the file with a torn end (0: none), and the first file that this start will
-        write."""
+        """The trust after the replay. For each shard: the file with a torn end (0: none), and the first file that this
+        start will write."""
         if self._ends is None:
             return self
         ends = tuple(
@@ -222,10 +222,10 @@ def write_format(fs: FileSystem, root: str, shards: int) -> Format:
 
 
 def put_format(fs: FileSystem, root: str, content: Format) -> None:
-    """Have FORMAT say this: the old one or the new one is found after a crash. Durable on return. Raises OSError."""
+    """Replace FORMAT: after a crash, the old or the new one is there. Durable on return. Raises OSError."""
     path = layout.join(root, layout.FORMAT)
     temporary = path + layout.TMP_SUFFIX
-    # A new inode: the pages of one left by an earlier try may have failed to be written.
+    # Use a new inode: the pages of a file left by an earlier try may have failed to be written.
     with contextlib.suppress(FileNotFoundError):
         fs.unlink(temporary)
     file = fs.open(temporary, create=True, exclusive=True)

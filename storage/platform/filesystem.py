@@ -1,21 +1,20 @@
-"""The one seam to the disk: what each call does, and what it promises after a crash.
+"""The only interface to the disk: what each call does, and what it promises after a crash.
 
 Implementations: `storage.platform.posix.PosixFileSystem` and, with other ways to write a log, `storage.platform.io`;
-and the forgetful disk of the tests (`tests/support/sim_disk.py`), which drops whatever was not synced when its power
-is cut.
+and the simulated disk of the tests (`tests/support/sim_disk.py`), which drops all unsynced bytes when its power is cut.
 
-What a crash keeps (power loss; a killed process loses nothing that a call had returned from):
+What a crash keeps (power loss; killing the process loses nothing for which a call had returned):
 
     pwritev, truncate      nothing, any prefix, or any set of 512-byte sectors, until datasync/sync returns
     datasync, sync         all bytes and the length of that file written before the call was made
     open(create), rename,
-    mkdir, unlink, rmdir   nothing until sync_dir(parent) returns; a file synced but never
-                           entered in its directory by sync_dir may be gone as a whole
+    mkdir, unlink, rmdir   nothing until sync_dir(parent) returns; a synced file whose directory
+                           was never synced by sync_dir may be gone as a whole
     lock                   released when the last process that has it open ends, however it ends
 
 Every call raises OSError and nothing else. After datasync or sync has raised, the state of
-the pages is unknown for good: the caller must never sync that file again and believe it.
-Calls are made from several threads at once, but never two at once on one File, but for pread.
+the pages is unknown for good: the caller must never sync that file again and trust the result.
+Several threads make calls at once, but never two on one File, except for pread.
 Offsets and sizes are bytes; paths are absolute strings.
 """
 
@@ -33,14 +32,14 @@ class SyncFailed(OSError):
 
 
 class Readable(Protocol):
-    """What is read like an open file."""
+    """Can be read like an open file."""
 
     def pread(self, size: int, offset: int) -> bytes:
         """Up to `size` bytes from `offset`; shorter only at the end."""
         ...
 
     def size(self) -> int:
-        """All there is, bytes."""
+        """Length in bytes."""
         ...
 
     def close(self) -> None: ...
@@ -85,8 +84,8 @@ class File(Protocol):
     def write_and_sync(self, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
         """Write all of the buffers, then `datasync`; the sync is issued only when every byte has been written.
 
-        `between` is called between the two, where they are two steps. Raises SyncFailed when the sync failed, and
-        any other OSError when the write did: some of the bytes may then be in the file.
+        `between` is called between the two, if they are two steps. Raises SyncFailed when the sync failed, and any
+        other OSError when the write failed: then some of the bytes may be in the file.
         """
         ...
 
@@ -175,7 +174,7 @@ class FileSystem(Protocol):
 
 
 def write_whole(file: File, data: Buffer, offset: int) -> None:
-    """Write all of it, in as many calls as needed: a short write is no error. Raises OSError."""
+    """Write all of `data`, in as many calls as needed: a short write is no error. Raises OSError."""
     left = memoryview(data)
     while left:
         written = file.pwritev([left], offset)

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import re
 
-#: What a new directory says.
+#: The version in FORMAT of a new directory.
 FORMAT_VERSION = 1
-#: What one says that has, or has had, packed segments.
+#: The version in FORMAT of a directory that has or had packed segments.
 PACKED_FORMAT_VERSION = 2
 FORMAT_VERSIONS = (FORMAT_VERSION, PACKED_FORMAT_VERSION)
 LOCK = ".lock"
@@ -24,7 +24,7 @@ FORMAT = "FORMAT"
 CURRENT = "CURRENT"
 RESERVE = "reserve"
 COLD_STORE = "cold-store"
-#: Exists until a restore is complete: until then no engine may start in the directory.
+#: This file exists until a restore is complete. While it exists, no engine may start in the directory.
 RESTORING = "RESTORING"
 TMP_SUFFIX = ".tmp"
 

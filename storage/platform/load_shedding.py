@@ -1,7 +1,7 @@
 """Defers background work while the broker is under pressure.
 
-Work that keeps the log short (flushing, snapshots) and work that keeps promises is never deferred: it would cost
-more later.
+Work that keeps the log short (flushing, snapshots) and work that keeps promises is never deferred, because it would
+cost more later.
 
 Source: docs/guides/operate.md#pressure.
 """
@@ -28,7 +28,7 @@ class LoadShedding:
         self._since_ns: dict[str, int] = {}
 
     def puts_off(self, worker: str) -> bool:
-        """Whether this round of a worker must wait. After MAX_DEFER_NS one round runs, and the time starts anew."""
+        """Whether this round of a worker must wait. After MAX_DEFER_NS one round runs, and the time starts again."""
         if not self.deferring:
             self._since_ns.pop(worker, None)
             return False

@@ -18,7 +18,7 @@ def _missing(path: str) -> FileNotFoundError:
 
 
 class _Content:
-    """A file's bytes: those of `below` up to `limit`, and patches over them."""
+    """A file's bytes: the bytes of `below` up to `limit`, and patches over them."""
 
     def __init__(self, below: File | None) -> None:
         self.below = below

@@ -83,7 +83,7 @@ class PosixFile:
             raise SyncFailed(error.errno, error.strerror) from error
 
     def descriptor(self) -> int:
-        """For calls in other modules of the seam. Raises OSError when closed."""
+        """The descriptor, for other modules of this package. Raises OSError when closed."""
         return self._open_fd()
 
     def _open_fd(self) -> int:
@@ -106,7 +106,7 @@ class PosixLock:
         self._previous = previous
 
     def write(self, text: str) -> None:
-        # In this order: a full disk might not return the block that truncating to zero frees.
+        # This order matters: on a full disk, the block that truncating to zero frees might not come back.
         data = text.encode()
         os.pwrite(self._fd, data, 0)
         os.ftruncate(self._fd, len(data))

@@ -1,4 +1,4 @@
-"""What every part of the engine needs of the process around it: options, files, time, threads and the event loop.
+"""The process around the engine, for every part of it: options, files, time, threads and the event loop.
 
 Tests inject the file system and the clock here, and run without threads.
 """
@@ -45,7 +45,7 @@ class Runtime:
         self._own_fs = fs is None
         self.clock = clock or SystemClock()
         self._time = EngineTime(self.clock, lambda step: _log.warning("clock_step", step_ms=step))
-        #: Engine time in ms: never goes backwards, not even over a restart.
+        #: Engine time in ms: never goes backwards, not even across a restart.
         self.now_ms: Callable[[], int] = self._time.now_ms
         self.supervisor = Supervisor(self.clock)
         self.load_shedding = LoadShedding(self.clock)
@@ -64,7 +64,7 @@ class Runtime:
     def stop(self) -> None:
         """End the threads and close the file system. No job runs after this returns."""
         if self._pool is not None:
-            self._pool.shutdown(wait=True)  # the next process takes these files for its own
+            self._pool.shutdown(wait=True)  # after this, the next process owns these files
             self._pool = None
         if self._cold_pool is not None:
             self._cold_pool.shutdown(wait=True, cancel_futures=True)
@@ -81,19 +81,19 @@ class Runtime:
         return self.clock.monotonic_ns() // 1_000_000
 
     async def run_io(self, job: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a blocking job on the I/O pool; without threads, at once."""
+        """Run a blocking job on the I/O pool; without threads, run it at once."""
         if self._pool is None:
             return job(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._pool, job, *arguments)
 
     async def run_cold(self, job: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a blocking job on the pool of requests that may wait for the cold store."""
+        """Run a blocking job on the pool for requests that may wait for the cold store."""
         if self._cold_pool is None:
             return job(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._cold_pool, job, *arguments)
 
     def spawn(self, job: Callable[[], None]) -> None:
-        """Run a blocking job on the I/O pool and do not wait for it; without threads, at once."""
+        """Run a blocking job on the I/O pool without waiting for it; without threads, run it at once."""
         if self._pool is None:
             job()
         else:

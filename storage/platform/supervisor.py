@@ -1,4 +1,4 @@
-"""Runs background workers: each has a tick at an interval of the injected clock, and backs off when it raises."""
+"""Runs background workers: each has a tick at an interval of the injected clock, and waits longer when it raises."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Supervisor:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._tasks: list[tuple[str, asyncio.Task[None]]] = []
-        #: How often each worker's tick has raised.
+        #: The number of times each worker's tick has raised.
         self.failures: dict[str, int] = {}
 
     def start(self, name: str, interval_s: float, tick: Callable[[], Awaitable[None]]) -> None:

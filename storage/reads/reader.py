@@ -1,8 +1,7 @@
 """The read path: from a cursor to records. Every loss in between is announced.
 
 A read makes its plan on the event loop (arrays only). It fetches bytes from the tail cache or, on the I/O pool, from
-the WAL or segments (from cold ones on a pool of their own). Then it checks topic_id, seq and checksum of every
-frame.
+the WAL or segments (cold segments have their own pool). Then it checks topic_id, seq and checksum of every frame.
 
 Source: docs/reference/api.md#records.
 """
@@ -35,12 +34,12 @@ if TYPE_CHECKING:
 
 
 class Expiring(Protocol):
-    """What a reader asks about records that are older than their topic's ttl."""
+    """Tells a reader which records are older than their topic's ttl."""
 
     async def expire_if_possible(self, topic: Topic) -> None: ...
 
     def due(self, topic: Topic, *, loaded: bool = False) -> int:
-        """The first seq that has not expired; 0 when none has."""
+        """The first seq that has not expired; 0 when no record has expired."""
         ...
 
 
@@ -57,12 +56,12 @@ class Reader:
         self._store: SegmentStore
 
     def open(self, store: SegmentStore) -> None:
-        """Read segments of this store, from the end of recovery on."""
+        """From the end of recovery on, read segments from this store."""
         self._store = store
 
     async def read(self, topic: Topic, query: ReadQuery) -> ReadResult:
         """Records after `query.from_seq`. Raises RecordCorrupt unless `skip_corrupt`, and Unreadable when the disk
-        fails at the first record. When it fails at a later one, the read ends before it."""
+        fails at the first record. When the disk fails at a later record, the read ends before it."""
         wanted: set[int] = set()
         missing: set[int] = set()
         while True:
@@ -76,7 +75,7 @@ class Reader:
                 # it.
                 if self._logs.catalog.by_id.get(topic.topic_id) is not topic:
                     raise TopicNotFound(topic.name) from None
-                # A file that is needed twice is missing: its records are damaged, one by one.
+                # The new plan needs the missing file again: each of its records is damaged.
                 (missing if gone.file in wanted else wanted).add(gone.file)
 
     async def _read(self, topic: Topic, query: ReadQuery, missing: Container[int]) -> ReadResult:
@@ -94,7 +93,7 @@ class Reader:
         end = min(log.marks.next_loss(from_seq) or last + 1, last + 1)
         scan = Scan(topic, query, self._logs.now_ms(), max_scan, missing)
         begin = cursor = min(max(from_seq, log.marks.live_floor - 1), end - 1)
-        # An eviction during a wait ends the read: the next one gets the tombstone.
+        # An eviction during a wait ends the read: the next read gets the tombstone.
         while log.marks.evict_floor <= cursor + 1 < end and not scan.done:
             try:
                 if cursor < log.held.flushed:
@@ -131,7 +130,7 @@ class Reader:
         return topic.log.head if found is None else min(found - 1, topic.log.head)
 
     async def _not_before(self, log: Log, ts: int) -> int | None:
-        """`_first_since`, or an earlier seq where times are unknown: the scan compares every record's time anyway."""
+        """`_first_since`, or an earlier seq if times are unknown: the scan compares every record's time anyway."""
         try:
             return await self._first_since(log, ts)
         except RecordCorrupt as error:
@@ -148,7 +147,7 @@ class Reader:
         return log.tail.first_seq_since(ts)
 
     async def _read_segment(self, log: Log, first_seq: int, end_seq: int, scan: Scan) -> int:
-        """Examine records of the segment with `first_seq`, or of the next one. Returns the last seq examined."""
+        """Examine records of the segment with `first_seq`, or of the next segment. Returns the last seq examined."""
         segment = next(log.held.manifest.behind(first_seq), None)
         if segment is None or segment.first_seq >= end_seq:
             return min(log.held.flushed, end_seq - 1)
@@ -167,10 +166,10 @@ class Reader:
             found = await look_into(logs, log, segment, read, id, end_of_all, first_live, max_records, max_bytes)
         except (RecordCorrupt, SegmentUnreadable) as error:
             if isinstance(error, SegmentUnreadable) and segment.tier == COLD:
-                # Every retry may take as long as this one did. Records before the damage are good; if
-                # there are none, this is where the damage begins.
+                # Every retry may take as long as this one did. Records before the damage are good; if there are none,
+                # the damage begins here.
                 raise _at(error, first_live) from error
-            # The records in front of the damage are good; if this is none of them, it is where the damage begins.
+            # The records before the damage are good; if there are none, the damage begins here.
             try:
                 found = await look_into(logs, log, segment, read, id, end_of_all, first_live, 1, 1)
             except SegmentIncomplete as error:
@@ -180,7 +179,7 @@ class Reader:
                 return first_live
             except SegmentUnreadable as error:
                 raise _at(error, first_live) from error
-        # Records deleted meanwhile may be flagged by now: they are skipped, and do not count as damage.
+        # Records deleted during the wait may be flagged by now: they are skipped, and do not count as damage.
         return scan.take_slice(id, found, segment.dead >> (found.first_seq - segment.first_seq), end)
 
     def _begin(self, log: Log, query: ReadQuery, since: int | None) -> tuple[int, Tombstone | None]:
@@ -206,7 +205,7 @@ class Reader:
         stored: list[BatchSlice] = []
         records, size = 0, 0
         max_records, max_bytes = scan.appetite()
-        # The bytes of deleted records before the first live one may be gone already, with their file.
+        # The bytes of deleted records before the first live record may be gone already, with their file.
         first_live = log.tail.first_live(first_seq, end_seq)
         for slice_ in log.tail.slices(end_seq if first_live is None else first_live, end_seq):
             there = len(slice_.sizes)
@@ -216,12 +215,12 @@ class Reader:
                 stored.append(slice_)
             records += len(slice_.sizes)
             size += total(slice_.sizes)
-            # A slice that was limited ends the plan, even where less than one of its records would still fit.
+            # A slice cut short by the limits ends the plan, even if some room is left, too little for its next record.
             if len(slice_.sizes) < there or records >= max_records or size >= max_bytes:
                 break
         if not wanted:
             return [], end_seq - 1
-        # Taken before the wait: records evicted meanwhile were live when the read began.
+        # Taken before the wait: records evicted during it were live when the read began.
         cached = {slice_.first_seq: log.cached[slice_.batch_seq] for slice_ in wanted if slice_.batch_seq in log.cached}
         gone = [log.tail.dead_between(slice_.first_seq, len(slice_.sizes)) for slice_ in wanted]
         read, unread = await self._from_log(topic, stored)
@@ -243,7 +242,7 @@ class Reader:
     async def _from_log(
         self, topic: Topic, slices: list[BatchSlice]
     ) -> tuple[dict[int, tuple[bytes, int]], LogUnreadable | None]:
-        """As `fetch`. Where the disk fails, it returns what precedes the failure, and the error."""
+        """As `_fetch`. If the disk fails, it returns the pieces before the failure, and the error."""
         if not slices:
             return {}, None
         fetch, shard = self._logs.wal_files.fetch, topic.log.shard

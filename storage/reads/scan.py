@@ -31,7 +31,7 @@ from storage.records import (
 from storage.segments import SegmentId, SegmentSlice, names
 from storage.state import Topic
 
-#: Fewer records of a piece become single records at once: keeping its bytes costs more.
+#: If fewer records of a piece are wanted, they become single records at once: keeping the piece's bytes costs more.
 _FEW = 16
 #: Small pieces are merged into no more than so many bytes.
 _MERGED_BYTES = 256 * 1024
@@ -40,8 +40,8 @@ _IS_DELETED = bytes(bool(flags & idx_entry.DELETED) for flags in range(256))
 
 
 class _Given(NamedTuple):
-    """Consecutive frames from seq `first_seq` on, of `sizes` bytes each. `skipped`: a byte of each, not 0 where it is
-    passed over, sound or not; `deleted`: where the index of a segment says so. None: none is."""
+    """Consecutive frames from seq `first_seq` on, of `sizes` bytes each. `skipped`: a byte per frame, not 0 to skip the
+    frame, sound or not; `deleted`: the same for frames that a segment's index calls deleted. None: no frame is."""
 
     data: bytes
     kind: Kind
@@ -67,7 +67,7 @@ MAX_CORRUPT = 10_000
 
 
 def limit_slice(slice_: BatchSlice, max_records: int, max_bytes: int) -> BatchSlice:
-    """At least one record of the span, within both limits."""
+    """The first records of the slice within both limits, at least one."""
     sizes = slice_.sizes[:max_records] if len(slice_.sizes) > max_records else slice_.sizes
     if total(sizes) > max_bytes:
         sizes = sizes[: max(1, bisect_right([*accumulate(sizes)], max_bytes))]
@@ -88,7 +88,7 @@ class Scan:
         # An empty node excludes nothing: records without a node have it.
         self._exclude = query.exclude_nodes - {b""} if topic.config.dedupe_node else frozenset[bytes]()
         self._oldest_ts = now_ms - topic.config.ttl_ms if topic.config.ttl_ms else 0
-        #: Found so far: `_parts` with `_before` records, followed by records examined one by one.
+        #: The records found so far: `_parts` with `_before` records, then the records examined one by one.
         self._parts: list[Sequence[StoredRecord]] = []
         self._before = 0
         self._separate: list[StoredRecord] = []
@@ -131,7 +131,7 @@ class Scan:
         return max(wanted, min(4096, 2 * skipped)), max(1, self._query.max_bytes - self.size) + 65536
 
     def take_all(self, pieces: Sequence[Piece]) -> int:
-        """Examine the frames of these pieces in order, until the query is satisfied; returns the last seq examined.
+        """Examine the frames of these pieces in order until the query is satisfied; returns the last seq examined.
 
         Small pieces are merged: to look at each by itself costs more than to copy its bytes.
         """
@@ -143,7 +143,7 @@ class Scan:
         return last
 
     def _mergeable(self, pieces: Sequence[Piece], begin: int) -> int:
-        """Where the pieces end that can be merged with the one at `begin`."""
+        """The end of the pieces that can be merged with the piece at `begin`."""
         verified, next_seq, size = pieces[begin].verified, pieces[begin].slice.first_seq, 0
         for index in range(begin, len(pieces)):
             (_, _, _, first_seq, ts, sizes), data, start, is_verified, dead = pieces[index]
@@ -163,7 +163,7 @@ class Scan:
         return len(pieces)
 
     def _take_merged(self, pieces: Sequence[Piece]) -> int:
-        sizes = pieces[0].slice.sizes[:0]  # of the same kind of array
+        sizes = pieces[0].slice.sizes[:0]  # an empty array of the same kind
         parts: list[bytes] = []
         for (_, _, _, _, _, of_piece), data, start, _, _ in pieces:
             sizes += of_piece
@@ -202,8 +202,8 @@ class Scan:
         return self._examine(given, entries.offsets[0] - found.base, lambda seq, _: self._damaged_entry(id, found, seq))
 
     def _examine(self, given: _Given, at: int, damaged: Callable[[int, int], None]) -> int:
-        """Take what is wanted of these frames, the first of which begins at `at`; `damaged` is told seq and offset of
-        each that is not sound. Returns the last seq examined."""
+        """Take the wanted ones of these frames, the first of which begins at `at`. Calls `damaged` with seq and offset
+        of each frame that is not sound. Returns the last seq examined."""
         data, kind, sizes, first_seq, _, skipped, deleted = given
         query, number, count = self._query, 0, len(sizes)
         plain = skipped is None and not self._exclude and query.tag is None and query.from_ts is None
@@ -215,7 +215,7 @@ class Scan:
                 max_bytes = max(1, query.max_bytes - self.size)
             frames, end, reason = self._sound(given, min(at, len(data)), number, max(1, most), max_bytes)
             if reason == "full" and frames.count < most:
-                # The next one does not fit; if it is damaged, that is told first.
+                # The next frame does not fit; if it is damaged, report that first.
                 behind = number + frames.count
                 following = self._sound(given, end, behind, 1, 0).columns
                 if not following.count or not _alive(following, behind, skipped, deleted):
@@ -243,7 +243,7 @@ class Scan:
         return first_seq + number - 1
 
     def _sound(self, given: _Given, at: int, number: int, max_frames: int, max_bytes: int) -> kernel.Scan:
-        """The frames from `at` on, the first of this number, as far as they are sound and within the limits."""
+        """The frames from `at` on, beginning with frame `number`, as far as they are sound and within the limits."""
         return kernel.scan(
             given.data,
             given.kind,
@@ -256,8 +256,8 @@ class Scan:
         )
 
     def _take(self, data: bytes, frames: Columns, skipped: bytes | None, end: int, *, full: bool) -> int:
-        """Take the sound frames in front of number `end`, as far as they are wanted and fit; returns the last seq
-        examined. `full`: the next one does not fit."""
+        """Take the sound frames before number `end`, as far as they are wanted and fit; returns the last seq examined.
+        `full`: the next frame does not fit."""
         query, count = self._query, frames.count
         first_seq = frames.row(0)[2]
         numbers = self._wanted(data, frames, None if skipped is None else skipped[end - count : end])
@@ -284,13 +284,13 @@ class Scan:
                 self.hops.update((seq, each >> HOP_SHIFT) for seq, each in hops if each >> HOP_SHIFT)
             self._add(FrameRecords(data, taken))
         if full and (examined < count or not self.done):
-            self.scanned += 1  # that which does not fit
+            self.scanned += 1  # the frame that does not fit
             self.done = True
         self.done = self.done or self.scanned >= self._max_scan
         return first_seq + examined - 1
 
     def _wanted(self, data: bytes, frames: Columns, skipped: bytes | None) -> list[int] | None:
-        """Numbers of those that no filter keeps out; None: all."""
+        """The numbers of the frames that no filter excludes; None: all."""
         query, tests = self._query, list[Sequence[bool]]()
         if skipped is not None and any(skipped):
             tests.append([not each for each in skipped])
@@ -309,7 +309,7 @@ class Scan:
         self.damaged(seq, f"WAL file {file}", offset + piece.slice.offset + (at - piece.start), number=file)
 
     def damaged(self, seq: int, file: str, offset: int, number: int | None = None) -> None:
-        """A record that cannot be served: raises RecordCorrupt, or notes it when the reader skips damage."""
+        """Report a record that cannot be served: raises RecordCorrupt, or notes it when the reader skips damage."""
         self.scanned += 1 if number is None else 0
         if not self._query.skip_corrupt:
             self._topic.log.usage.corrupt_reads += 1
@@ -330,9 +330,10 @@ class Scan:
         self.done = self.done or len(self.corrupt) >= MAX_CORRUPT
 
     def missing_in_segment(self, seqs: Sequence[int], last_seq: int, error: SegmentIncomplete) -> int:
-        """These live records up to `last_seq` are not in their segment: raises the error, or notes them all.
+        """These live records up to `last_seq` are missing in their segment: raises the error, or notes them all.
 
-        Returns the last seq examined, at most MAX_CORRUPT `seqs` on. Without any seqs, they were deleted meanwhile.
+        Returns the last seq examined, after at most MAX_CORRUPT of `seqs`. Without seqs, the records were deleted
+        during the read.
         """
         if not seqs:
             return last_seq
@@ -355,8 +356,8 @@ class Scan:
 
 
 def _alive(frames: Columns, number: int, skipped: bytes | None, deleted: bytes | None) -> int:
-    """How many frames there are in front of the first that is deleted though it is not to be skipped. `number`: of the
-    first; `deleted`: what the index says of each."""
+    """How many frames there are before the first one that is deleted but not in `skipped`. `number`: of the first
+    frame; `deleted`: a byte per frame from the index."""
     marks = frames.delete_bytes
     if deleted is None and marks.count(0) == len(marks):
         return len(marks)
@@ -375,7 +376,7 @@ class Read(NamedTuple):
 
 
 def cached(topic: Topic, seqs: Sequence[int], now_ms: int, max_bytes: int) -> Read | None:
-    """The records with these ascending seqs, if the bytes of all of them are in the tail cache; else None.
+    """The records with these ascending seqs if the tail cache has the bytes of all of them; else None.
 
     None as well when one has expired or is damaged, or when they have more than `max_bytes`.
     """
@@ -384,7 +385,7 @@ def cached(topic: Topic, seqs: Sequence[int], now_ms: int, max_bytes: int) -> Re
     if first <= log.held.flushed or last > log.head:
         return None
     sizes: list[int] = []
-    query = ReadQuery(limit=count, max_bytes=max_bytes, skip_corrupt=True)  # nothing is raised here
+    query = ReadQuery(limit=count, max_bytes=max_bytes, skip_corrupt=True)  # so that the scan raises nothing
     scan = Scan(topic, query, now_ms, count)
     pieces: list[Piece] = []
     ranges = ((first, last),) if last - first + 1 == count else consecutive_ranges(seqs)

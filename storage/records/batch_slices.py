@@ -1,4 +1,4 @@
-"""Which records a read wants, and where their frames are in the log: by batch, or as columns."""
+"""The records that a read wants, and where their frames are in the log: by batch, or as columns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 
 class BatchSlice(NamedTuple):
-    """Records of one batch that a read wants. Their frames are adjacent, from `offset` after the batch's first frame
-    on."""
+    """Records of one batch that a read wants. Their frames are adjacent. The first one is `offset` bytes after the
+    batch's first frame."""
 
     batch_seq: int
     lsn: int
@@ -21,9 +21,9 @@ class BatchSlice(NamedTuple):
 
 
 class SliceColumns(NamedTuple):
-    """Many spans as columns of numbers, for code that does not look at each one.
+    """Many slices as columns of numbers, for code that does not look at each slice.
 
-    Entry i stands for `counts[i]` records from seq `seqs[i]` on, of time `stamps[i]`. Their frames are adjacent,
+    Entry i stands for `counts[i]` records from seq `seqs[i]` on, with the time `stamps[i]`. Their frames are adjacent,
     from `places[i]` on (0: in memory only). `sizes`: bytes of each record's frame, for all entries in order.
     """
 
@@ -50,7 +50,7 @@ class SliceColumns(NamedTuple):
         return SliceColumns(*columns, self.sizes[: sum(columns[-1])])
 
     def slices(self) -> list[BatchSlice]:
-        """The same as a list."""
+        """The slices as a list."""
         ends = accumulate(self.counts)
         return [
             BatchSlice(seq, lsn, 0, seq, ts, self.sizes[end - count : end])

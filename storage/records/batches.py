@@ -1,4 +1,4 @@
-"""Records of a batch as columns: what the index of a log needs of them."""
+"""Records of a batch as columns that a log's index needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class AppendedRecords(NamedTuple):
-    """Consecutive Append frames of one batch: what the index needs of them."""
+    """Consecutive Append frames of one batch, as the index needs them."""
 
     first_seq: int
     ts: int

@@ -1,4 +1,4 @@
-"""Records on top of the bytes of their frames. A record is created when it is accessed, and not kept.
+"""Records backed by the bytes of their frames. A record is created when it is accessed, and not kept.
 
 A read of thousands of records creates no object for a record until somebody accesses it, and no garbage for the
 collector to scan. The creator of a `FrameRecords` has verified every frame in it.
@@ -24,7 +24,7 @@ from storage.records.values import StoredRecord
 make_record: Callable[[Iterable[Any]], StoredRecord] = partial(tuple.__new__, StoredRecord)  # pyright: ignore
 
 
-#: A buffer of so few bytes is kept whole, however little of it is used.
+#: A buffer of at most this many bytes is kept whole, however little of it is used.
 _LITTLE = 2048
 
 
@@ -76,17 +76,17 @@ class FrameRecords(Records):
         node_at = offset + header
         tag_at = node_at + node_len
         body_at = tag_at + tag_len
-        # In the log as in a segment, eight bytes and what a header is shorter there are behind the body.
+        # Eight bytes follow the body in the log. In a segment, the bytes that its header is shorter follow as well.
         end, buffer = offset + size - (wal_frame.HEADER_SIZE + 8 - header), self.buffer
         return StoredRecord(seq, ts, buffer[node_at:tag_at], buffer[tag_at:body_at], buffer[body_at:end])
 
     @property
     def seqs(self) -> array[int]:
-        """The seq of each."""
+        """The seq of each record."""
         return self.columns.seqs
 
     def bodies(self) -> list[bytes]:
-        """The stored body of each."""
+        """The stored body of each record."""
         return kernel.cut(self.buffer, self.columns, Part.BODY)
 
     def data(self) -> list[bytes]:
@@ -97,15 +97,15 @@ class FrameRecords(Records):
         return super().data()
 
     def tags(self) -> list[bytes]:
-        """The tag of each; b"" = none."""
+        """The tag of each record; b"" = none."""
         return kernel.cut(self.buffer, self.columns, Part.TAG)
 
     def payloads(self) -> array[int]:
-        """Bytes that each counts for, as `storage.format.record.payload_size` says."""
+        """The payload bytes of each record, as `storage.format.record.payload_size` counts them."""
         return kernel.measure(self.buffer, self.columns).payloads
 
     def is_bare(self) -> bool:
-        """Whether none has a node or a tag."""
+        """Whether no record has a node or a tag."""
         flags = self.columns.flags
         return len(flags.translate(None, _LABELS)) == len(flags)
 
@@ -114,11 +114,11 @@ class FrameRecords(Records):
         return body_bytes(self.columns)
 
     def fitting(self, max_bytes: int) -> int:
-        """How many of them from the front have bodies of at most so many bytes together."""
+        """How many records from the front have bodies of at most this many bytes in total."""
         return bisect_right([*accumulate(self.columns.data_lens)], max_bytes)
 
     def between(self, begin: int, end: int) -> FrameRecords:
-        """Those of these numbers, counted from 0."""
+        """The records with these numbers, counted from 0."""
         return (
             self
             if begin == 0 and end >= self.columns.count
@@ -126,7 +126,7 @@ class FrameRecords(Records):
         )
 
     def own(self) -> FrameRecords:
-        """The same, keeping no bytes in memory but those of its frames, or little more."""
+        """The same records, which keep only the bytes of their frames in memory, or little more."""
         columns = self.columns
         if len(self.buffer) <= _LITTLE:
             return self
@@ -136,7 +136,7 @@ class FrameRecords(Records):
         kind = Kind.LOG if columns.row(0)[11] == wal_frame.HEADER_SIZE else Kind.SEGMENT
         buffer = self.buffer[begin:end]
         moved = kernel.scan(buffer, kind, verify=False).columns
-        if len(moved) > len(columns):  # there are others between them
+        if len(moved) > len(columns):  # the buffer has other bytes between them
             numbers = {offset: number for number, offset in enumerate(moved.offsets)}
             moved = moved.take([numbers[offset - begin] for offset in columns.offsets])
         return FrameRecords(buffer, moved)
@@ -153,7 +153,7 @@ def body_bytes(columns: Columns) -> int:
     flags = columns.flags
     first, last = columns.row(0), columns.row(-1)
     if last[2] - first[2] == count - 1 and len(flags.translate(None, _LABELS)) == count:
-        return last[0] + last[4] - first[0] - count * wal_frame.OVERHEAD  # one behind the other, without nodes and tags
+        return last[0] + last[4] - first[0] - count * wal_frame.OVERHEAD  # adjacent frames without nodes and tags
     return sum(columns.data_lens)
 
 
@@ -163,7 +163,7 @@ class ChainedRecords(Records):
     __slots__ = ("_ends", "_parts")
 
     def __init__(self, parts: Sequence[Sequence[StoredRecord]]) -> None:
-        """None of them is empty."""
+        """No part may be empty."""
         self._parts = parts
         self._ends = [*accumulate(map(len, parts))]
 
@@ -188,7 +188,7 @@ class ChainedRecords(Records):
 
     @property
     def parts(self) -> Sequence[Sequence[StoredRecord]]:
-        """The sequences it consists of."""
+        """The sequences that it consists of."""
         return self._parts
 
     def data(self) -> list[bytes]:
@@ -196,7 +196,7 @@ class ChainedRecords(Records):
 
 
 def parts_of(records: Sequence[StoredRecord]) -> Sequence[Sequence[StoredRecord]]:
-    """The consecutive sequences of these records, each a `FrameRecords` or of another kind; none is empty."""
+    """The sequences that these records consist of, in order, each a `FrameRecords` or another kind; none is empty."""
     if isinstance(records, ChainedRecords):
         return records.parts
     return (records,) if records else ()
@@ -208,7 +208,7 @@ def data_of(records: Sequence[StoredRecord]) -> list[bytes]:
 
 
 def chain_records(parts: list[Sequence[StoredRecord]]) -> Sequence[StoredRecord]:
-    """One sequence of several, none of which is empty."""
+    """Several sequences as one; none of them may be empty."""
     if len(parts) == 1:
         return parts[0]
     return ChainedRecords(parts) if parts else []

@@ -32,7 +32,7 @@ def split(address: str) -> tuple[str, int]:
 
 
 def is_address(text: str) -> bool:
-    """Whether it is the address of a partition above 0; partition 0 has the topic's name."""
+    """Whether `text` is the address of a partition above 0; partition 0 has the topic's name."""
     return _ADDRESS.fullmatch(text) is not None
 
 

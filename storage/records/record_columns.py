@@ -1,4 +1,4 @@
-"""Records of a write, column by column: as they are encoded."""
+"""Records of a write as columns, which the encoder takes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from storage.records.values import BinaryRecord, NewRecord
 
 
 class RecordColumns:
-    """`tags` and `nodes` are UTF-8, b"" = none; None instead of a column: no record has one. `bodies`: a byte of each,
-    1 for raw bytes; None: all are JSON. `payloads`: bytes of data and meta of each. Nothing of it may change."""
+    """`tags` and `nodes` are UTF-8, b"" = none; None instead of a column: no record has one. `bodies`: a byte per
+    record, 1 for raw bytes; None: all are JSON. `payloads`: bytes of data and meta per record. Never changed."""
 
     __slots__ = ("bodies", "datas", "delays", "deliver_ats", "metas", "nodes", "payloads", "tags")
 
     def __init__(self, records: Sequence[NewRecord]) -> None:
-        """Raises UnicodeEncodeError for a tag or node that is no Unicode."""
+        """Raises UnicodeEncodeError for a tag or node that is not valid Unicode."""
         datas, metas = [record.data for record in records], [record.meta for record in records]
         tags, nodes = [record.tag for record in records], [record.node for record in records]
         delays, times = [record.delay_ms for record in records], [record.deliver_at for record in records]
@@ -38,7 +38,7 @@ class RecordColumns:
         return len(self.datas)
 
     def due(self, now_ms: int) -> list[int | None] | None:
-        """Before which time each is not to be handed out, ms since the epoch; None: any."""
+        """For each record, the time before which it must not be delivered, ms since the epoch; None: at once."""
         if self.delays is None:
             return None if self.deliver_ats is None else [*self.deliver_ats]
         times = self.deliver_ats or [None] * len(self.delays)
@@ -46,12 +46,12 @@ class RecordColumns:
 
 
 def any_given(column: Sequence[object]) -> bool:
-    """Whether one of them is not None."""
+    """Whether any value of the column is not None."""
     return column.count(None) < len(column)
 
 
 def columns_of(records: Sequence[NewRecord]) -> RecordColumns | None:
-    """None where a tag or node is no Unicode."""
+    """The columns; None if a tag or node is not valid Unicode."""
     try:
         return RecordColumns(records)
     except UnicodeEncodeError:

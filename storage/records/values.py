@@ -30,8 +30,7 @@ class NewRecord(msgspec.Struct):
 
 
 class BinaryRecord(NewRecord):
-    """A record of raw bytes: `data` may be anything, and is stored and returned byte for byte. It has neither meta
-    nor delay."""
+    """A record of raw bytes: `data` may be any bytes, stored and returned unchanged. It has neither meta nor delay."""
 
     if TYPE_CHECKING:
 
@@ -39,22 +38,22 @@ class BinaryRecord(NewRecord):
 
 
 class PlainRecords(list[msgspec.Raw]):
-    """Records with data alone: most writes are of this kind, and they are the fastest to append."""
+    """Records with data only. Most writes are of this kind, which is the fastest to append."""
 
     __slots__ = ("_sizes",)
 
     def sizes(self) -> array[int]:
-        """Bytes of each; computed once, so nothing may be added afterwards."""
+        """Bytes of each record; computed once, so no record may be added afterwards."""
         try:
             return self._sizes
         except AttributeError:
-            uniform = {*map(len, self)}  # mostly all sizes are equal, and no number for each is needed
+            uniform = {*map(len, self)}  # usually all sizes are equal: then no list of numbers is needed
             self._sizes = array("I", uniform) * len(self) if len(uniform) == 1 else array("I", map(len, self))
             return self._sizes
 
 
 class PlainBinary(PlainRecords):
-    """Records of raw bytes alone."""
+    """Records of raw bytes only."""
 
     __slots__ = ()
 
@@ -63,9 +62,9 @@ class StoredBodies:
     """Records as stored in the log: `bodies` are the data of their frames, `{"data":…,"ct":…,"h":…}` as JSON, or a
     MessagePack map as in `storage.format.binary`.
 
-    `tags` of each in UTF-8, b"" = none; None: no record has a tag. `binary` has a byte for each record, 1 where the
-    body is MessagePack and 0 where it is JSON; None: all are JSON. The caller guarantees both, and that no body has
-    a `deliver_at`. The write checks sizes and tags. The contents must not change afterwards.
+    `tags`: the tag of each record in UTF-8, b"" = none; None: no record has a tag. `binary` has a byte for each record,
+    1 if the body is MessagePack and 0 if it is JSON; None: all are JSON. The caller guarantees both, and that no body
+    has a `deliver_at`. The write checks sizes and tags. The contents must not change afterwards.
     """
 
     __slots__ = ("binary", "bodies", "payloads", "tags")
@@ -77,8 +76,8 @@ class StoredBodies:
         binary: bytes | None = None,
         payloads: array[int] | None = None,
     ) -> None:
-        """`payloads`: the bytes that each counts for, as `storage.format.record.body_sizes` gives them; None:
-        computed here."""
+        """`payloads`: the payload bytes of each record, as `storage.format.record.body_sizes` returns them; None: they
+        are computed here."""
         self.bodies = bodies
         self.tags = tags
         self.binary = binary
@@ -89,8 +88,8 @@ class StoredBodies:
 
 
 class ProducerBatch(NamedTuple):
-    """The batch of an idempotent producer that a write is: its records have the sequence numbers from
-    `base_sequence` on, of 31 bits; `epoch` has 15 bits, `producer_id` 63."""
+    """A write as a batch of an idempotent producer: its records have the sequence numbers from `base_sequence` on,
+    of 31 bits; `epoch` has 15 bits, `producer_id` 63."""
 
     producer_id: int
     epoch: int
@@ -133,18 +132,18 @@ class StoredRecord(NamedTuple):
 
     @property
     def data(self) -> bytes:
-        """What was appended, byte for byte: the raw bytes, or JSON text."""
+        """The appended data, byte for byte: the raw bytes, or JSON text."""
         body = self.body
         return binary_value(body) if is_binary(body) else bytes(split_body(body).data)
 
     @property
     def value(self) -> Any:
-        """What was appended: bytes, or the decoded JSON."""
+        """The appended data: bytes, or the decoded JSON."""
         return binary_value(self.body) if is_binary(self.body) else msgspec.json.decode(split_body(self.body).data)
 
     @property
     def meta(self) -> Any:
-        """The decoded meta; None when it has none."""
+        """The decoded meta; None when the record has none."""
         found = meta_of(self.body)
         return msgspec.json.decode(found) if found else None
 
@@ -186,7 +185,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read: records with seq > from_seq, at least one if there is any, up to `limit` and `max_bytes`."""
+    """The records to read: seq > from_seq, up to `limit` and `max_bytes`, but at least one if there is any."""
 
     from_seq: int = 0
     limit: int = 256
@@ -235,7 +234,7 @@ class QueueFigures(msgspec.Struct, kw_only=True):
 
 
 class ConsumerFigures(msgspec.Struct, kw_only=True):
-    """The figures of a topic's consumers. `lag`: seqs that the slowest has not read yet."""
+    """The figures of a topic's consumers. `lag`: seqs that the slowest consumer has not read yet."""
 
     count: int
     lag: int

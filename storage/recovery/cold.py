@@ -37,7 +37,7 @@ def reconcile_cold(store: SegmentStore, topic_id: int, segment: Segment) -> None
 def restore_idx(store: SegmentStore, id: SegmentId, count: int) -> None:
     """Write a complete .idx: valid local entries stay, the others come from the .idx in the cold store.
 
-    SegmentCorrupt: the cold store lacks them too. OpenError: the cold store cannot be read now.
+    Raises SegmentCorrupt when the cold store lacks them too, OpenError when it cannot be read now.
     """
     assert store.cold is not None
     path, key = names.path(store.root, id, names.IDX), store.cold.key(id, names.IDX)

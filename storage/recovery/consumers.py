@@ -10,8 +10,8 @@ from storage.state import Catalog
 
 
 def reconcile_consumers(catalog: Catalog) -> None:
-    """Every cursor is where the log says, but never beyond the head: salvage may have lost the records there, and
-    their seqs are assigned again. `catalog.unannounced` gets what the log must be told of this."""
+    """Put every cursor where the log says, but never beyond the head: salvage may have lost the records there, and
+    their seqs are assigned again. The frames to write about this are added to `catalog.unannounced`."""
     for topic in catalog.topics.values():
         log = topic.log
         for consumer in log.consumers.by_name.values():

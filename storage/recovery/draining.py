@@ -1,9 +1,10 @@
-"""Moves all records of the log into segments, before any writer is open. Blocking; at a start only.
+"""Moves all records of the log into segments, before any writer is open. Blocking; only at a start.
 
-No log exists yet that could take Segment and CheckpointMark frames. The manifests change in memory, by the code that
-replays such frames, and the caller makes them durable in snapshots. Until then the files hold more than any manifest
-says: the next start truncates or sweeps them. They also hold flags of deletions, whose frames are durable. Source:
-docs/reference/guarantees.md#recovery, docs/reference/format.md#segments.
+No log exists yet that could take Segment and CheckpointMark frames. The code that replays such frames changes the
+manifests in memory, and the caller makes them durable in snapshots. A crash before that leaves files that hold more
+than any manifest says: the next start truncates or sweeps them. They also hold flags of deletions, whose frames are
+durable.
+Source: docs/reference/guarantees.md#recovery, docs/reference/format.md#segments.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from storage.state import Log, Segment, Written, opened
 
 
 def drain(store: SegmentStore, wal: WalReader, log: Log, options: Options) -> int:
-    """On return the log needs nothing from the WAL: its records are in segments, its deletions flagged, all synced.
+    """Move a log's records into segments and flag its deletions, all synced: then it needs nothing from the WAL.
 
-    Returns the number of seqs moved. Raises SegmentError, WalCorrupt, OSError; then the files written do not count.
+    Returns the number of seqs moved. Raises SegmentError, WalCorrupt, OSError; after an error the files written do not
+    count.
     """
     for segment in log.held.manifest.segments:
         _flag(store, log, segment)
@@ -50,7 +52,7 @@ def _flag(store: SegmentStore, log: Log, segment: Segment) -> None:
 
 
 def _next(log: Log, options: Options) -> Plan:
-    """What to move next, into an active segment with room for it."""
+    """The next records to move, into an active segment with room for them."""
     active, first_seq = log.held.manifest.active, log.oldest_unflushed()
     assert first_seq is not None
     full = active is not None and (

@@ -1,7 +1,7 @@
 """Removes the old layout after a change of the shard count. Blocking.
 
-The two newest snapshots need nothing of it: log files below the start of both replays, folders of shards that no
-longer exist, and older snapshots, which refer to such files.
+That is everything that the two newest snapshots do not need: log files below the start of both replays, folders of
+shards that no longer exist, and older snapshots, which refer to such files.
 
 Source: docs/reference/format.md#directory, docs/reference/guarantees.md#recovery.
 """
@@ -15,7 +15,7 @@ from storage.platform import FileSystem, layout
 
 
 def stray_folders(fs: FileSystem, root: str, shards: int) -> list[str]:
-    """Folders that could hold the log of another shard count: they have log files, or nothing else uses them."""
+    """Folders that may hold the log of another shard count: folders with log files, or that nothing else uses."""
     wal = layout.join(root, "wal")
     names = fs.listdir(wal) if fs.exists(wal) else []
     due = {layout.shard_dir(root, shard, shards) for shard in range(shards)}
@@ -26,7 +26,7 @@ def stray_folders(fs: FileSystem, root: str, shards: int) -> list[str]:
 
 
 def stray_logs(fs: FileSystem, root: str, shards: int) -> list[str]:
-    """Those that contain a log file."""
+    """The stray folders that contain a log file."""
     return [folder for folder in stray_folders(fs, root, shards) if layout.wal_numbers(fs.listdir(folder))]
 
 
@@ -41,7 +41,7 @@ def highest_number(fs: FileSystem, root: str) -> int:
 def remove(fs: FileSystem, root: str, retained: Iterable[int], first_files: list[int]) -> None:
     """Remove all snapshots except `retained`, and each shard's log files below its number in `first_files`.
 
-    Both snapshots must be durable. After a crash it may be repeated. Raises OSError.
+    Both snapshots must be durable. It can be repeated after a crash. Raises OSError.
     """
     _remove_snapshots(fs, layout.meta_dir(root), min(retained))
     shards = len(first_files)
@@ -69,7 +69,7 @@ def _remove_logs(fs: FileSystem, folder: str, first: int | None) -> None:
     for number in layout.wal_numbers(names):
         if first is None or number < first:
             fs.unlink(layout.join(folder, layout.wal_name(number)))
-            # One by one: after a power loss, an earlier name must not come back without the later ones.
+            # Sync after each file: after a power loss, an earlier name must not come back without the later ones.
             fs.sync_dir(folder)
     others = [name for name in _log_files(names) if first is None and not layout.wal_numbers([name])]
     for name in others:
@@ -84,7 +84,7 @@ def _remove_folder(fs: FileSystem, folder: str) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        return  # somebody has put other files there
+        return  # the folder has files of somebody else
     fs.sync_dir(folder.rpartition("/")[0])
 
 

@@ -6,7 +6,7 @@ nothing: the file ends there                                  the log continues 
 no valid frame in the whole file, all zero or empty           skipped, wherever it is (prepared, not used)
 a later file holds a valid frame                              corruption: rotation truncates and syncs files
 a SyncPoint behind it says that it was durable                corruption
-a second place like this                                      corruption
+a second end like this                                        corruption
 only zeros                                                    the end, undamaged
 anything else (torn frame, part of a batch, stale bytes)      the end, damaged: quarantined and truncated
 
@@ -39,17 +39,17 @@ class LogEnd:
         self.next_file = split(redo)[0]
         #: End of the last whole unit.
         self.lsn = redo
-        #: From here to the end, the last file's bytes may be in the page cache only: write them again, then sync.
+        #: From this offset on, the last file's bytes may be in the page cache only: write them again, then sync.
         self.rewrite_from = split(redo)[1]
         #: (file number, offset) to truncate at: the end, and prepared files that were never used.
         self.cuts: list[tuple[int, int]] = []
-        #: Salvage: (file number, offset, end) of damage to fill, without an end for a truncation; and missing files.
+        #: Salvage: (file number, offset, end) of damage to fill, without an end to truncate there; and missing files.
         self.holes: list[tuple[int, int, int | None]] = []
         self.missing: list[int] = []
         self.replayed: list[int] = []
-        #: Number of the file that ends inside a write, followed by more than zeros; 0: none does.
+        #: Number of the file whose log ends inside a write, followed by more than zeros; 0: there is none.
         self.torn_file = 0
-        #: Whether there were frames that the snapshot does not know.
+        #: Whether the log has frames that the snapshot does not know.
         self.beyond = False
         self.loose_frames = 0
         self.frames = 0
@@ -225,7 +225,7 @@ class _ShardReader:
         return None
 
     def _damage(self, file: File, index: int, number: int, scan: UnitScan) -> str | None:
-        """Why this is a hole and not an end; None when a log may end like this."""
+        """Why this is damage inside the log and not its end; None when a log may end like this."""
         what = _REASONS[scan.reason]
         if any(self._holds_frame(later) for later in self._numbers[index + 1 :]):
             return f"{what}, and later files go on"
@@ -263,7 +263,8 @@ def last_nonzero(file: File, start: int) -> int | None:
     """Offset of the last byte from `start` on that is not zero."""
     found: int | None = None
     for offset, data in _pieces(file, start):
-        # Files are mostly zeros. `rstrip` examines every byte by itself, a hundred times as slow as this comparison.
+        # Files are mostly zeros. `rstrip` examines each byte by itself and takes a hundred times as long as this
+        # comparison.
         if not _ZEROS.startswith(data):
             end = len(data)
             while data.endswith(_PAGE, 0, end):

@@ -3,7 +3,7 @@
 newest valid snapshot -> its sections -> replay of each shard from redo_from -> truncate -> sync -> heads.
 
 Runs in a thread, before anything else touches the state. Running it twice gives the same state. `log_end.py` decides
-where a shard's log ends; `salvage.py` has what salvage does instead of refusing.
+where a shard's log ends; `salvage.py` handles damage where salvage continues instead of refusing the start.
 
 Source: docs/reference/guarantees.md#recovery.
 """
@@ -61,7 +61,7 @@ class Recovered(NamedTuple):
 
 
 class Report:
-    """What recovery found and did."""
+    """The findings and actions of recovery."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -97,13 +97,15 @@ def recover(
     cold: ColdTier | None = None,
     unpacked: bool = False,
 ) -> Recovered:
-    """Rebuild the state. `shards`: the count that the log is laid out for. `came_up`: the start before this one did, so
-    that what its clean stop says of the files still holds. `trust`: where only the process died, so that the page cache
-    is as it left it; `before_truncating` is told what is left of that trust while the evidence is still there. `now_ms`
-    is told the greatest ts there is and answers the time from which idempotency keys live on. `unpacked`: whatever the
-    log says of packed segments, all of them are plain here (a backup's are).
+    """Rebuild the state.
 
-    Raises MetadataLost, WalCorrupt, UnsupportedFormat (all before anything was changed, but for quarantine/), OSError.
+    `shards`: the count that the log is laid out for. `came_up`: the previous start succeeded, so its clean stop's
+    statements about the files still hold. `trust`: the shards where only the process died, so that the page cache is
+    as it left it; `before_truncating` gets the rest of that trust while the evidence is still there. `now_ms` gets the
+    greatest ts in the log and returns the time from which idempotency keys live on. `unpacked`: all segments are plain
+    here, whatever the log says about packing (as in a backup).
+
+    Raises MetadataLost, WalCorrupt, UnsupportedFormat (all before anything but quarantine/ was changed), OSError.
     """
     loaded = loaded or load_snapshots(fs, root)
     catalog = Catalog(shards)
@@ -253,7 +255,8 @@ def _ends_too_early(end: LogEnd, expected: tuple[int, int], salvage: Salvage | N
     if salvage is None:
         raise WalCorrupt(f"{path}, offset {offset}: {what}: synced frames are missing.", file=path, offset=offset)
     salvage.damage(path, offset, what)
-    # New frames belong behind those that the snapshot knows, and numbers in between must not count as missing later.
+    # New frames belong behind the frames that the snapshot knows, and file numbers in between must not count as missing
+    # later.
     end.missing += range(end.next_file, expected[0] + 1)
     end.next_file = max(end.next_file, expected[0] + 1)
 
@@ -264,7 +267,7 @@ def _check_beginning(ends: list[LogEnd], loaded: Loaded) -> None:
         return
     lost = [end for end in ends if end.first_file not in (None, 1)]
     bare = [end for end in ends if end.first_file is None]
-    # A shard without room for its first file has none. One whose files are gone was refused before.
+    # A shard without room for its first file has no files. A shard whose files are gone was refused before.
     if lost or (bare and loaded.next_number > 1):
         raise MetadataLost(
             "No snapshot in meta/ can be read and the log does not begin at its first file, so topics cannot be told "
@@ -275,7 +278,7 @@ def _check_beginning(ends: list[LogEnd], loaded: Loaded) -> None:
 def _reconcile_heads(
     catalog: Catalog, salvage: Salvage | None, trust: ShardTrust
 ) -> tuple[dict[int, list[LossRange]], list[int]]:
-    """Announce as lost the seqs that may have been handed out and do not exist."""
+    """Announce as lost the seqs that may have been assigned and do not exist."""
     losses: dict[int, list[LossRange]] = {}
     renewed: list[int] = []
     for topic in catalog.topics.values():
@@ -285,8 +288,8 @@ def _reconcile_heads(
         if not certain and log.reserved > log.head:
             found = [*found, (log.head + 1, log.reserved, str(LossCause.CRASH))]
         if log.half_written is not None:
-            # Written from memory for a change of class that was not finished: they are lost like the rest of what was
-            # in memory, and deleted records among them stay deleted.
+            # Records written from memory for a change of class that was not finished: they are lost like all others in
+            # memory, and deleted records among them stay deleted.
             found = [*found, (log.half_written, max(log.head, log.half_written), str(LossCause.CRASH))]
         if found:
             log.evict(loss=found)
@@ -314,7 +317,7 @@ def _renew_epoch(catalog: Catalog, log: Log) -> None:
 
 
 def _renew_remembered(catalog: Catalog, options: Options, last_ts: int, now_ms: int) -> None:
-    """Downtime does not count: what was known at its beginning is still known."""
+    """Downtime does not count: everything remembered when it began is still remembered."""
     _renew_keys(catalog, last_ts, now_ms)
     _renew_producers(catalog, options, last_ts, now_ms)
 

@@ -1,9 +1,9 @@
-"""Repairs a shard's files so that the log can continue: quarantines and truncates what follows the end, syncs the
-rest.
+"""Repairs a shard's files so that the log can continue: quarantines and truncates the bytes after its end, and syncs
+the rest.
 
 Order: quarantine copy synced -> doubtful bytes written again -> truncate -> fsync of every replayed file and directory.
-A crash in between leaves the same evidence, and the next recovery repeats the repair. `heal` repairs what salvage had
-to skip, later, when its loss is announced.
+A crash in between leaves the same evidence, and the next recovery repeats the repair. `heal` repairs the damage that
+salvage skipped, later, when its loss is announced.
 
 Source: docs/reference/guarantees.md#recovery.
 """
@@ -101,7 +101,7 @@ def _set_aside(
         copied_to = _copy(fs, root, file, end.shard, number, end_offset, size, options)
     except OSError as error:
         if not no_space(error):
-            raise  # a full disk must not prevent the start: nothing of the tail was acked
+            raise  # only a full disk must not prevent the start: no write of the tail was acked
     _log.warning(
         "wal_tail_truncated",
         shard=end.shard,
@@ -116,7 +116,7 @@ def _set_aside(
 def _copy(
     fs: FileSystem, root: str, file: File, shard: int, number: int, end_offset: int, size: int, options: Options
 ) -> str | None:
-    """Name of the copy in quarantine/, or None when it does not fit under the limit."""
+    """The name of the copy in quarantine/, or None when it does not fit under the limit."""
     directory = layout.quarantine_dir(root)
     if not fs.exists(directory):
         fs.mkdir(directory)

@@ -1,4 +1,5 @@
-"""Applies replayed units: what a snapshot section already holds is only indexed, the rest goes through `apply`.
+"""Applies replayed units: records that a snapshot section already holds are only indexed, the rest goes through
+`apply`.
 
 Source: docs/reference/format.md#snapshots, docs/reference/guarantees.md#recovery.
 """
@@ -29,7 +30,7 @@ from storage.state import Catalog, Log, tag_match
 class Replay:
     """Replays one shard. `as_of`: by topic_id, the position below which the snapshot's section is complete.
 
-    `beyond`: a frame was applied that the snapshot, if it is that of a clean stop, did not know.
+    `beyond`: a frame was applied that the snapshot did not know, supposing that the snapshot is of a clean stop.
     """
 
     def __init__(self, catalog: Catalog, as_of: dict[int, int], directory: str, salvage: Salvage | None) -> None:
@@ -41,7 +42,8 @@ class Replay:
         self.beyond = False
 
     def known_below(self, number: int) -> int:
-        """Offset in a file below which units come one by one: the snapshot may know them, or salvage needs them."""
+        """Offset in a file below which units are applied one by one: the snapshot may know them, or salvage needs
+        them."""
         if self._salvage is not None:
             return MAX_OFFSET
         file, offset = split(max(self._as_of.values(), default=0))
@@ -70,8 +72,8 @@ class Replay:
         apply_unit(self._catalog, unit, lsn, position(number, scanned.end))
 
     def _is_news(self, step: Step) -> bool:
-        """Whether a clean stop's snapshot did not know of it. A log without a section was deleted, if its id had
-        been assigned; and a CheckpointMark may repeat what is known."""
+        """Whether a clean stop's snapshot did not know the step. If the id of a log without a section had been
+        assigned, that log was deleted; and a CheckpointMark may repeat a known state."""
         if isinstance(step, ControlStep) and isinstance(step.value, control.CheckpointMark):
             return any(self._is_further(topic_id, seq) for topic_id, seq in step.value.absorbed.items())
         if step.topic_id == 0:
@@ -87,7 +89,7 @@ class Replay:
         return topic_id >= self._next_topic_id or (log is not None and flushed > log.held.flushed)
 
     def _index(self, log: Log, unit: Unit, lsn: int) -> None:
-        """Below as_of, the section has head, counts, keys and floors; only positions and delete flags are added."""
+        """Below as_of, the section has head, counts, keys and floors: add only positions and delete flags."""
         for step in unit.steps:
             if isinstance(step, AppendStep):
                 if step.appended.last_seq >= log.marks.live_floor and step.appended.last_seq > log.held.flushed:
@@ -110,7 +112,7 @@ class Replay:
                 log.tail.delete(seq)
 
     def _following_on(self, log: Log, unit: Unit, number: int, offset: int) -> Unit:
-        """The unit without records that exist already. A gap needs a reservation (or salvage)."""
+        """The unit without records that exist already. A gap in the seqs needs a reservation (or salvage)."""
         steps = unit.steps
         head = log.head
         for step in steps:

@@ -1,21 +1,22 @@
-"""Another number of log shards than before: at a start, behind the replay, before a writer is open.
+"""Changes the number of log shards: at a start, after the replay, before a writer is open.
 
 1. The old layout is replayed, cut and synced as at any start.
 2. Every log's records go from the log into segments, its deletions are flagged (`draining`).
-3. Two snapshots, one after the other, say all there is. They have the new count; each shard's replay begins at byte 0
-   of a file that is still to be made, numbered above every log file there is.
-4. What is left of the old layout is removed: older snapshots, log files, folders (`leftovers`).
+3. Two snapshots are taken, one after the other, with the whole state and the new count. In both, each shard's replay
+   begins at byte 0 of a file that does not exist yet, numbered above every existing log file.
+4. The rest of the old layout is removed: older snapshots, log files, folders (`leftovers`).
 
 The newest valid snapshot says which layout counts. A crash (c) or an error leaves:
 
-    c in 1, 2     a directory of the old count. What was written into segments is cut off or swept
-    c in 3        the newest is of the old count: as above; or of the new one, and it needs nothing of the old log. Yet
-                  the log files and the snapshot before it are those of the old layout, and should the new snapshot
-                  be damaged they are all there is. So nobody may write before a second one is there: the next start
-                  does all this again, to the same or another count, although the log of its layout is empty
+    c in 1, 2     a directory of the old count. The next start truncates or sweeps the bytes written into segments
+    c in 3        if the newest snapshot has the old count: as above. If it has the new count, it needs nothing of the
+                  old log. But the log files and the snapshot before it belong to the old layout, and if the new
+                  snapshot gets damaged, they are all there is. So nobody may write before there is a second one: the
+                  next start does all this again, to the same or another count, although the log of its layout is
+                  empty
     c in 4        two snapshots of the new count; the next start removes the rest
 
-No old log file is ever taken for one of the new layout, in folders that both use: numbers never restart.
+In folders that both layouts use, no old log file is ever taken for a new one: numbers never restart.
 
 Source: docs/reference/guarantees.md#recovery.
 """
@@ -104,7 +105,8 @@ def lay_out_anew(
     now_ms: int,
     progress: Callable[[float], None],
 ) -> tuple[int, Recovered]:
-    """The number of records moved, and the result of `reshard`; the count may be the same as before."""
+    """Lay the log out again; the count may be the same as before. Returns the number of records moved, and the result
+    of `reshard`."""
     catalog = recovered.catalog
     moved = _drain(fs, root, options, recovered, progress)
     first = max(2, *recovered.next_files, leftovers.highest_number(fs, root) + 1)
@@ -158,7 +160,7 @@ def _drain(fs: FileSystem, root: str, options: Options, recovered: Recovered, pr
 
 
 def _lay_out(catalog: Catalog, shards: int, begin: int) -> None:
-    """Assign each log to its new shard, where nothing of it is written yet."""
+    """Assign each log to its new shard, which has no frame of the log yet."""
     catalog.shards = shards
     for topic in catalog.topics.values():
         for log in topic.logs:

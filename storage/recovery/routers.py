@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 def reconcile_routers(catalog: Catalog, *, clean: bool) -> None:
-    """Drop routers whose source or dest is gone; restart at the source's head where the copies were in memory only.
+    """Drop routers whose source or dest is gone; restart a router at the source's head if its copies were in memory
+    only.
 
-    `clean`: the last stop was clean, and no frame follows its snapshot. `catalog.unannounced` gets what the log must
-    be told.
+    `clean`: the last stop was clean, and no frame follows its snapshot. The frames to write are added to
+    `catalog.unannounced`.
     """
     for router in list(catalog.routes.by_id.values()):
         source, dest = catalog.by_id.get(router.source_id), catalog.by_id.get(router.dest_id)
@@ -51,8 +52,8 @@ def _announce(catalog: Catalog, router: Router, value: control.Control) -> None:
 
 
 async def announce_routers(logs: Logs) -> None:
-    """Write the changes of `reconcile_routers`; durable on return. Where that is impossible, the next start repeats
-    them."""
+    """Write the changes of `reconcile_routers`; durable on return. Changes that cannot be written are repeated by the
+    next start."""
     pending: list[asyncio.Future[int | None]] = []
     announced = list(logs.catalog.unannounced)
     for dest_id, value in announced:
@@ -64,4 +65,4 @@ async def announce_routers(logs: Logs) -> None:
     for (_, value), outcome in zip(announced, outcomes, strict=True):
         later = isinstance(outcome, StorageFull | StorageFailed) and not isinstance(value, control.TopicCreate)
         if isinstance(outcome, BaseException) and not later:
-            raise outcome  # among them: a partition that is created anew, and must not be written to before
+            raise outcome  # of a partition created again: it must not take writes before that is durable

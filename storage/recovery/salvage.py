@@ -1,8 +1,8 @@
-"""What recovery does with damage under TOPICS_RECOVERY=salvage.
+"""How recovery handles damage under TOPICS_RECOVERY=salvage.
 
-It gives up as little as possible, and reports it: it resumes only where frames chain to the end of the file or to
-the next damage. The gap becomes loss ranges (cause salvage). Every log of the shard gets a new epoch, because what
-its tail lost cannot be known. Each piece of damage is logged with file and offsets.
+It gives up as little as possible, and reports every loss. It resumes only where frames chain to the end of the file or
+to the next damage. The gap becomes loss ranges (cause salvage). Every log of the shard gets a new epoch, because
+nobody can know what its tail lost. Each piece of damage is logged with file and offsets.
 
 Source: docs/reference/guarantees.md#recovery.
 """
@@ -28,7 +28,7 @@ _log = structlog.get_logger("storage")
 
 
 class Salvage:
-    """Collects what was given up."""
+    """Collects the damage and the losses."""
 
     def __init__(self, fs: FileSystem, report: Report) -> None:
         self._fs = fs
@@ -39,12 +39,12 @@ class Salvage:
         self._ownerless: dict[int, tuple[int, int]] = {}
 
     def damage(self, path: str, offset: int, what: str) -> None:
-        """Bytes that had been synced cannot be read."""
+        """Synced bytes cannot be read."""
         self.shards.add(self.shard)
         _log.error("wal_damage", file=path, offset=offset, what=what)
 
     def ownerless(self, steps: list[Step]) -> None:
-        """Frames of an unknown log: its topic is deleted later on, or its TopicCreate is lost."""
+        """Frames of an unknown log: a later frame deletes its topic, or its TopicCreate is lost."""
         for step in steps:
             if isinstance(step, AppendStep):
                 first_seq, _ = self._ownerless.get(step.topic_id, (step.appended.first_seq, 0))
@@ -53,13 +53,13 @@ class Salvage:
                 self._ownerless.pop(step.topic_id, None)
 
     def report_ownerless(self) -> None:
-        """Report the logs that are given up as a whole, because the frame that created them is lost."""
+        """Report the logs given up as a whole, because the frame that created them is lost."""
         for topic_id, (first_seq, last_seq) in self._ownerless.items() if self.shards else ():
             _log.error("log_lost", topic_id=topic_id, first_seq=first_seq, last_seq=last_seq)
 
     def losses(self, log: Log) -> list[LossRange]:
-        """Seqs of a replayed log that should exist and do not: neither lost before, nor deleted (those have
-        entries)."""
+        """Seqs of a replayed log that should exist and do not: neither lost before nor deleted (deleted records still
+        have entries)."""
         if log.shard not in self.shards:
             return []
         log.recount()
@@ -74,7 +74,7 @@ class Salvage:
         return found
 
     def loose(self, steps: list[Step]) -> None:
-        """The frames of a batch whose end is damaged. All of it is given up, because a batch is atomic."""
+        """The frames of a batch whose end is damaged. The whole batch is given up, because a batch is atomic."""
         for step in steps:
             if isinstance(step, ControlStep):
                 _log.error("control_frame_lost", topic_id=step.topic_id, type=FrameType(step.type).name)
@@ -85,7 +85,7 @@ class Salvage:
                 )
 
     def resume(self, file: File, path: str, start: int, batch_end: int) -> int | None:
-        """The offset after `start` where whole units begin again; None when this file has none.
+        """The offset after `start` where whole units begin again; None when this file has no more.
 
         `batch_end`: where the damaged batch would have ended, 0 = unknown.
         """
@@ -108,7 +108,7 @@ class Salvage:
 
 
 def filler(size: int) -> bytes:
-    """A frame of exactly `size` bytes without effect. It replaces damage and keeps all later offsets.
+    """A frame of exactly `size` bytes without effect. It replaces damage, so that all later offsets stay.
 
     It is an EvictWatermark of no log, without floors; the padding is in its node, or under a key that is ignored.
     """
@@ -138,8 +138,8 @@ def _first_unit(data: bytes, *, last: bool) -> int | None:
             if type_ == FrameType.BATCH or (inside and type_ == FrameType.SYNC_POINT) or not inside:
                 return offset
             if not flags & MORE:
-                # The end of a batch whose beginning is lost, or a frame by itself: a lone first frame counts as one by
-                # itself.
+                # The end of a batch whose beginning is lost, or a single frame. A first frame alone counts as a
+                # single frame.
                 if not number:
                     return offset
                 inside = False

@@ -1,7 +1,7 @@
 """Segments at a start: compares the manifests with the files.
 
-After the replay, the manifest of every log is as its last frame left it. Then its files are made to match: bytes
-behind the last mark are truncated, missing indexes rebuilt, unnamed files removed. Then deletions are compared.
+After the replay, the manifest of every log is as its last frame left it. Then the log's files are made to match: bytes
+behind the last mark are truncated, missing indexes are rebuilt, unnamed files are removed. Then deletions are compared.
 
 Source: docs/reference/format.md#segments, docs/reference/guarantees.md#recovery.
 """
@@ -35,8 +35,8 @@ def reconcile_segments(store: SegmentStore, catalog: Catalog, redo: list[int], *
             if log.topic_id in folders or len(log.held.manifest):
                 with refusing_damage():
                     reconcile_log(store, log, redo[log.shard], clean=clean)
-    # A log whose address a later one has, or that no topic counts, is deleted before the engine is ready; then its
-    # folder goes.
+    # A log whose address a later log has, or that no topic counts, is deleted before the engine is ready; after that
+    # its folder goes.
     known = catalog.by_id.keys() | catalog.superseded.keys() | catalog.pending_deletes
     for topic_id in folders:
         if topic_id not in known:
@@ -61,7 +61,7 @@ def refusing_damage() -> Generator[None]:
 
 
 def reconcile_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> None:
-    """The part of one log. Raises SegmentError, OSError."""
+    """`reconcile_segments` for one log. Raises SegmentError, OSError."""
     fs, root, manifest = store.fs, store.root, log.held.manifest
     if not clean:
         check.sweep(fs, root, log.topic_id, {id_of(log.topic_id, each) for each in manifest.segments})
@@ -82,7 +82,7 @@ def reconcile_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> N
     ]
     for segment, _ in doubtful:
         if not segment.live and segment.end_seq > floor:
-            segment.live = UNKNOWN  # all of it was deleted, which its files may not show yet
+            segment.live = UNKNOWN  # all its records were deleted, which its files may not show yet
     touched = _delete_deferred(store, log)
     unmeasured = {segment for segment in manifest.segments if segment.assumed}
     for segment, flagged in doubtful:
@@ -91,12 +91,12 @@ def reconcile_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> N
     for segment in manifest.segments:
         if segment in unmeasured:
             _measure(log, segment)
-    if len(manifest) or not clean:  # segments that the replay saw dropped still count in its totals
+    if len(manifest) or not clean:  # segments dropped during the replay still count in the log's totals
         log.recount()
 
 
 def _delete_deferred(store: SegmentStore, log: Log) -> set[Segment]:
-    """Apply replayed deletes to the segments that exist; returns the segments that any of them was looked up in."""
+    """Apply replayed Deletes to the segments that exist; returns the segments in which a Delete was looked up."""
     floor = log.marks.live_floor
     touched: set[Segment] = set()
     for request, lsn in log.held.deferred:
@@ -117,7 +117,7 @@ def _flagged(store: SegmentStore, log: Log, segment: Segment) -> int:
     try:
         return store.reader_of(segment).dead_bits(id, segment.end_seq)
     except SegmentCorrupt:
-        # A flag was being set when the process ended. If it is more than that, .data shows it.
+        # A flag was being set when the process ended. If the damage is more than that, .data shows it.
         store.forget(id)
         if segment.tier == COLD:
             restore_idx(store, id, segment.count)
@@ -127,10 +127,10 @@ def _flagged(store: SegmentStore, log: Log, segment: Segment) -> int:
 
 
 def _compare(log: Log, segment: Segment, flagged: int, redo: int, *, believed: bool) -> bool:
-    """Deletions that are not durable in the files are noted for flagging, and live records are counted. Returns
-    whether the count has changed."""
+    """Note deletions that are not durable in the files for flagging, and count live records. Returns whether the
+    count has changed."""
     segment.flips, segment.pin = 0, None
-    # Their Delete frames were replayed, so they lie behind `redo`. Flags that exist already may come from a process
+    # Their Delete frames were replayed, so they are behind `redo`. Flags that exist already may come from a process
     # killed before it synced them: unless `believed`, the frames stay until all flags have been written again.
     segment.to_flip(segment.dead & ~flagged if believed else segment.dead | flagged, redo)
     segment.dead |= flagged
@@ -139,8 +139,8 @@ def _compare(log: Log, segment: Segment, flagged: int, redo: int, *, believed: b
 
 
 def _measure(log: Log, segment: Segment) -> None:
-    """Count the live bytes. Where they cannot be read, they are assumed, as for caps: the engine starts, and readers
-    of those records get an error. The next start tries again, and is not refused either."""
+    """Count the live bytes. If the records cannot be read, the bytes are assumed, as for caps: the engine starts, and
+    readers of these records get an error. The next start tries again, and is not refused either."""
     try:
         log.held.details(segment)
         segment.assumed = False
@@ -162,14 +162,14 @@ def _folders(fs: FileSystem, root: str) -> dict[int, str]:
 
 
 def _set_aside(fs: FileSystem, root: str, topic_id: int) -> None:
-    """A folder of an unknown log: it is neither read nor removed."""
+    """Move the folder of an unknown log to quarantine/: it is neither read nor removed."""
     source = names.folder(root, topic_id)
     target = layout.join(layout.quarantine_dir(root), f"topic-{topic_id:016x}")
     if not fs.exists(layout.quarantine_dir(root)):
         fs.mkdir(layout.quarantine_dir(root))
         fs.sync_dir(root)
     if fs.exists(target):
-        return  # a folder of that name exists already: this one stays where it is, unread
+        return  # quarantine/ has a folder of that name already: this one stays where it is, unread
     _log.warning("unknown_file_set_aside", folder=source, moved_to=target)
     fs.rename(source, target)
     fs.sync_dir(layout.quarantine_dir(root))

@@ -1,4 +1,4 @@
-"""What an engine writes before it is ready, and before it stops.
+"""The frames that an engine writes before it is ready, and before it stops.
 
 Source: docs/reference/guarantees.md#crash-points-of-a-write, docs/reference/guarantees.md#recovery.
 """
@@ -29,7 +29,7 @@ _log = structlog.get_logger("storage")
 async def announce_losses(logs: Logs, snapshotter: Snapshotter, recovered: Recovered) -> None:
     """Write the loss ranges that recovery found, and the epochs that salvage renewed; durable on return.
 
-    Also deletes topics whose name a later topic has: otherwise they would return when the later one is deleted.
+    Also deletes topics whose name a later topic has: otherwise they would come back when the later one is deleted.
     """
     pending: list[tuple[int, asyncio.Future[int | None]]] = []
     for topic_id, name in logs.catalog.superseded.items():
@@ -50,12 +50,13 @@ async def announce_losses(logs: Logs, snapshotter: Snapshotter, recovered: Recov
     outcomes = await asyncio.gather(*(done for _, done in pending), return_exceptions=True)
     for (topic_id, _), outcome in zip(pending, outcomes, strict=True):
         if isinstance(outcome, StorageFull) and not recovered.renewed:
-            # No room even for this. The next start would find the same; it is written before that log continues.
+            # There is no room even for this. The next start would find the same losses; otherwise they are written
+            # before the log continues.
             logs.unannounced_losses[topic_id] = recovered.losses.get(topic_id, [])
         elif isinstance(outcome, BaseException):
             raise outcome
     if recovered.renewed or recovered.wounds:
-        # Both kept snapshots then have the losses. Until then, a start must find the damage unchanged.
+        # After this, both kept snapshots have the losses. Until then, a start must find the damage unchanged.
         await snapshotter.take()
         await snapshotter.take()
         for end in recovered.wounds:
@@ -63,10 +64,11 @@ async def announce_losses(logs: Logs, snapshotter: Snapshotter, recovered: Recov
 
 
 async def end_leases_with_this_process(logs: Logs, recovered: Recovered) -> None:
-    """A snapshot of a clean stop holds leases that are not durable. The next end of this process must void them.
+    """A snapshot of a clean stop holds leases that are not durable. When this process ends, they must be void.
 
-    A frame behind that snapshot does so by its presence, before any job is handed out. Claims write no frame:
-    without this one, a kill would restore leases that others have taken over meanwhile, with their tokens.
+    Any frame behind that snapshot voids them, so this writes one before any job is claimed. Claims of such queues write
+    no frame: without this frame, a start after a kill would restore leases, with their tokens, of jobs that others
+    have claimed meanwhile.
     """
     pending: list[asyncio.Future[int | None]] = []
     for topic_id in recovered.volatile:
@@ -75,7 +77,7 @@ async def end_leases_with_this_process(logs: Logs, recovered: Recovered) -> None
         frame = encode_controls([value], topic_id, logs.now_ms())
         pending.append(logs.submit_controls(log, frame, frees=True))
     for outcome in await asyncio.gather(*pending, return_exceptions=True):
-        # A stopped shard hands out nothing, and no disk is too full for this frame for long.
+        # A stopped shard gives out no jobs, and no disk stays too full for this frame for long.
         if isinstance(outcome, StorageFull):
             _log.warning("leases_not_ended", error=str(outcome))
         elif isinstance(outcome, BaseException) and not isinstance(outcome, StorageFailed):
@@ -98,7 +100,7 @@ async def return_reservations(logs: Logs) -> None:
     pending: list[asyncio.Future[int | None]] = []
     for topic in logs.catalog.topics.values():
         log = topic.log
-        # Writes in flight precede this frame in the log: their seqs are not returned.
+        # Writes in flight come before this frame in the log: their seqs are not returned.
         used = log.assigned_head
         unused = topic.config.durability is not Durability.FSYNC and log.reserved > used
         if unused and logs.shards[log.shard].log.failed is None and not topic.provisional:

@@ -1,4 +1,4 @@
-"""Metadata snapshots: what they hold, how they are written, and when the log behind them is trimmed."""
+"""Metadata snapshots: their contents, how they are written, and when the log that they replace is trimmed."""
 
 from storage.snapshot import contents, file
 from storage.snapshot.contents import Section

@@ -1,7 +1,7 @@
-"""What a metadata snapshot holds, and how a log becomes a section of it and back. Pure.
+"""The contents of a metadata snapshot, and how a log becomes a section and back. Pure.
 
-Body (MessagePack map): created_ms, shards, next_topic_id, pending_deletes, clean, redo_from ([file, offset] a shard),
-sections (one MessagePack map a log, as bin). Payloads are never in it.
+Body (MessagePack map): created_ms, shards, next_topic_id, pending_deletes, clean, redo_from ([file, offset] per shard),
+sections (one MessagePack map per log, as bin). A snapshot has no payloads.
 
 Source: docs/reference/format.md#snapshots.
 """
@@ -50,9 +50,9 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One log. Everything its shard's frames below `as_of` say is in here, nothing of what is above.
+    """One log: everything that its shard's frames below `as_of` say, and nothing from frames above.
 
-    What has a default is left out where it is that: such sections are as they were before there were any of it.
+    A field equal to its default is left out: such a section has the same bytes as before the field existed.
     """
 
     topic_id: int
@@ -84,7 +84,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A whole snapshot. `states`: the section of what belongs to no log; empty where nothing does."""
+    """A whole snapshot. `states`: the section of values that belong to no log; empty if there are none."""
 
     created_ms: int
     shards: int
@@ -124,7 +124,7 @@ def decode_section(data: bytes) -> Section:
 
 
 def decode_states(data: bytes) -> StatesSection:
-    """The section of what belongs to no log. Raises SnapshotDamaged."""
+    """The section of values that belong to no log. Raises SnapshotDamaged."""
     try:
         return _states.decode(data)
     except msgspec.DecodeError as error:
@@ -134,7 +134,8 @@ def decode_states(data: bytes) -> StatesSection:
 def capture(topic: Topic, now_ms: int, routers: Iterable[Router] = (), *, clean: bool = False) -> bytes:
     """The section of a topic's log as it is now; unchanged logs give the same bytes again.
 
-    `routers` are those into it. `clean`: nothing follows it, so leases that are not durable are in it, too.
+    `routers`: the routers into the log. `clean`: no frame follows the snapshot, so it also has leases that are not
+    durable.
     """
     log = topic.log
     volatile = log.queue is not None and not topic.leases_durable
@@ -142,7 +143,7 @@ def capture(topic: Topic, now_ms: int, routers: Iterable[Router] = (), *, clean:
         return log.section
     head, count, size = log.head, log.count, log.bytes
     if log.ephemeral:
-        # What is in memory only is gone after any restart: only what the WAL holds counts.
+        # Records in memory only are gone after any restart: only records in the WAL count.
         head = log.durable_head
         count, size = log.held.totals(log.marks.live_floor, head + 1, log.marks.live_floor)
     section = Section(
@@ -174,13 +175,13 @@ def capture(topic: Topic, now_ms: int, routers: Iterable[Router] = (), *, clean:
         states=log.states.capture() if log.states is not None else [],
     )
     encoded = _encoder.encode(section)
-    if log.keys is None and not (clean and volatile):  # what is left of a key's window changes by itself
+    if log.keys is None and not (clean and volatile):  # the rest of a key's window changes with time
         log.section = encoded
     return encoded
 
 
 def capture_states(own: OwnStates) -> bytes:
-    """The section of what belongs to no log, as it is now; empty when no frame has ever said anything of it."""
+    """The section of values that belong to no log, as they are now; empty when no frame has ever set one."""
     if own.section is None:
         section = StatesSection(as_of=split(own.applied_lsn), values=own.table.capture())
         own.section = _encoder.encode(section) if own.applied_lsn else b""
@@ -188,7 +189,7 @@ def capture_states(own: OwnStates) -> bytes:
 
 
 def restore_states(own: OwnStates, data: bytes) -> None:
-    """What `capture_states` gave. Raises SnapshotDamaged."""
+    """Restore the result of `capture_states`. Raises SnapshotDamaged."""
     if data:
         section = decode_states(data)
         own.table = StateTable.of(section.values)
@@ -197,7 +198,7 @@ def restore_states(own: OwnStates, data: bytes) -> None:
 
 
 def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
-    """The log of a section, without its records: they come from the WAL."""
+    """The log of a section, without its records, which come from the WAL."""
     creation = control.TopicCreate(
         name=section.name,
         topic=section.topic,
@@ -247,7 +248,7 @@ def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
 
 def _keys(ring: KeyRing | None, now_ms: int, window_ms: int, head: int) -> Keys | None:
     live = ring.live(now_ms, window_ms) if ring is not None else []
-    entries = [each for each in live if each.first_seq <= head]  # the others' records are in memory only, too
+    entries = [each for each in live if each.first_seq <= head]  # the records of other entries are in memory only, too
     if not entries:
         return None
     return Keys(

@@ -1,4 +1,4 @@
-"""Puts a snapshot's bytes into meta/: tmp, fsync, rename, directory fsync. Blocking.
+"""Writes a snapshot's bytes into meta/: tmp, fsync, rename, directory fsync. Blocking.
 
 Source: docs/reference/format.md#snapshots.
 """
@@ -12,9 +12,9 @@ from storage.platform import FileSystem, layout, write_whole
 
 
 def write(fs: FileSystem, root: str, number: int, data: bytes) -> None:
-    """Durable on return; a crash before that leaves it whole, or not at all. Raises OSError.
+    """Write the snapshot; durable on return. A crash before that leaves a whole snapshot or none. Raises OSError.
 
-    On a full disk the reserve makes room; it is made anew, for twice as much, when there is space again.
+    On a full disk, the reserve makes room. It is created again, twice the size, when there is space again.
     """
     directory = layout.meta_dir(root)
     path = layout.join(directory, layout.snapshot_name(number))
@@ -24,11 +24,11 @@ def write(fs: FileSystem, root: str, number: int, data: bytes) -> None:
     except OSError as error:
         if not no_space(error) or not fs.exists(reserve):
             raise
-        fs.unlink(reserve)  # kept for this moment
+        fs.unlink(reserve)  # the reserve is for this moment
         _write_file(fs, path + layout.TMP_SUFFIX, data)
     fs.rename(path + layout.TMP_SUFFIX, path)
     fs.sync_dir(directory)
-    with contextlib.suppress(OSError):  # without room for it the next snapshot may have to wait for space
+    with contextlib.suppress(OSError):  # without room for the reserve, the next snapshot may have to wait for space
         _make_reserve(fs, directory, 2 * len(data))
 
 

@@ -1,10 +1,10 @@
-"""Takes snapshots and trims the WAL behind them.
+"""Takes snapshots and trims the WAL below them.
 
-1. For each shard note what is applied; capture every log's section on the loop, in slices.
-2. Sync all shards: what the sections say is durable before the snapshot that says it.
-3. tmp, fsync, rename, directory fsync. 4. Delete what lies wholly below redo_from of both kept snapshots.
+1. Note for each shard which frames are applied; capture every log's section on the loop, in slices.
+2. Sync all shards: the frames that the sections state are durable before the snapshot.
+3. tmp, fsync, rename, directory fsync. 4. Delete the WAL files wholly below redo_from of both kept snapshots.
 
-A crash between any two steps leaves the snapshot before, and a WAL that reaches back to it.
+A crash between any two steps leaves the previous snapshot, and a WAL that reaches back to it.
 
 Source: docs/reference/format.md#snapshots.
 """
@@ -24,9 +24,9 @@ SLICE_NS = 2_000_000
 
 
 class Snapshotter:
-    """`retained` are the (number, redo_from places) of the snapshots on disk, oldest first, as recovery found them.
+    """`retained`: (number, redo_from LSNs) of the snapshots on disk, oldest first, as recovery found them.
 
-    To be made when nothing is committed, on the I/O pool: it is a long way through all topics.
+    Create it while nothing is being committed, on the I/O pool, because it goes through all topics.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class Snapshotter:
         self._retained = retained
         self._next_number = next_number
         self._saved = sections
-        #: Logs that the WAL had to keep something of when that was last asked.
+        #: Logs that needed frames in the WAL at the last check.
         self._needing = {id for id, topic in logs.catalog.by_id.items() if topic.log.wal_needed_from() is not None}
         self._running = asyncio.Lock()
         self._last_ns = logs.clock.monotonic_ns()
         self._last_wal_bytes = 0
         self._last_commits = 0
-        #: Snapshots taken, WAL files deleted, seconds the last one took.
+        #: Snapshots taken, WAL files deleted, and the seconds that the last snapshot took.
         self.taken = 0
         self.trimmed_files = 0
         self.last_seconds = 0.0
@@ -79,10 +79,10 @@ class Snapshotter:
         return frozenset(shard.index for shard in self._logs.shards if shard.log.failed is not None)
 
     def redo_lsns(self, stopped: frozenset[int]) -> list[int]:
-        """Per shard the lowest place that a replay has to begin at.
+        """For each shard, the lowest LSN that a replay has to begin at.
 
-        A log begins to need its WAL with a commit, and no other way: of those that were not touched since they needed
-        nothing, none is looked at.
+        Only a commit can make a log need the WAL. So this does not examine logs that needed nothing at the last check
+        and have had no commit since.
         """
         logs = self._logs
         lsns = [shard.applied_lsn for shard in logs.shards]
@@ -97,19 +97,19 @@ class Snapshotter:
                 self._needing.add(topic_id)
                 lsns[log.shard] = min(lsns[log.shard], needed)
         last = self._retained[-1][1] if self._retained else [position(1, 0)] * len(lsns)
-        # Nothing of a stopped shard is captured again: it is recovered from its last section on.
+        # A stopped shard is not captured again: recovery begins at its last sections.
         return [last[index] if index in stopped else lsn for index, lsn in enumerate(lsns)]
 
     async def take(self, *, clean: bool = False) -> tuple[int, list[int]]:
-        """One snapshot, durable on return, and the trim it allows. Raises StorageError or OSError; retried later.
+        """Take a snapshot, durable on return, and trim the WAL. Raises StorageError or OSError; retried later.
 
-        Its number, and where the replay of each shard begins.
+        Returns the snapshot's number, and the LSN at which the replay of each shard begins.
         """
         async with self._running:
             begin = self._logs.clock.monotonic_ns()
             commits = self._logs.publisher.commits
             wal_bytes = sum(shard.log.stats.bytes for shard in self._logs.shards)
-            # Looked at once: a shard that stops from here on fails the whole snapshot, at its barrier.
+            # Read only once: a shard that stops after this fails the whole snapshot, at its barrier.
             stopped = self._stopped()
             redo = self.redo_lsns(stopped)
             body, sections = await self._capture(redo, stopped, clean=clean)
@@ -135,9 +135,9 @@ class Snapshotter:
         now_ms = logs.now_ms()
         sections: dict[int, bytes] = {}
         slice_begin = logs.clock.monotonic_ns()
-        for topic in list(logs.catalog.by_id.values()):  # a partition may be made, and count for nothing yet
+        for topic in list(logs.catalog.by_id.values()):  # including partitions that do not count yet
             while topic.log.ephemeral and (changing := logs.changing.get(topic.topic_id)) is not None:
-                await asyncio.wait([changing])  # half written out it is neither what it was nor what it will be
+                await asyncio.wait([changing])  # a log half written out is in neither its old state nor its new one
             if topic.provisional or logs.catalog.by_id.get(topic.topic_id) is not topic:
                 continue
             if topic.log.shard in stopped:
@@ -163,7 +163,7 @@ class Snapshotter:
         return body, {**sections, 0: states} if states else sections
 
     async def _sync_shards(self, stopped: frozenset[int]) -> None:
-        """Everything written so far becomes durable; a stopped shard's part is the section before."""
+        """Make everything written so far durable. A stopped shard keeps its earlier sections."""
         for shard in self._logs.shards:
             if shard.index not in stopped:
                 await self._logs.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
@@ -177,7 +177,7 @@ class Snapshotter:
         if len(self._retained) < 2 or self._pins.holds_log():
             return
         for number in layout.snapshot_numbers(fs.listdir(directory)):
-            if number < self._retained[0][0]:  # also one that a crash before this left over, or that was damaged
+            if number < self._retained[0][0]:  # including snapshots left over by a crash, and damaged ones
                 fs.unlink(layout.join(directory, layout.snapshot_name(number)))
         fs.sync_dir(directory)
         for shard in self._logs.shards:
@@ -188,6 +188,6 @@ class Snapshotter:
                     break
                 self._logs.wal_files.forget(shard.index, number)
                 fs.unlink(layout.join(wal, layout.wal_name(number)))
-                # One by one: a power loss must not bring an earlier name back without the ones behind it.
+                # Sync after each file: a power loss must not bring an earlier name back without the later ones.
                 fs.sync_dir(wal)
                 self.trimmed_files += 1

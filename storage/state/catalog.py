@@ -1,8 +1,8 @@
 """All topics and logs of an engine, and one `apply` of control frames for live path and recovery.
 
 No I/O and no clock. Each partition is a `Topic` with one log, found by its address; partition 0 by the topic's name.
-A partition above 0 is found only while partition 0 counts it: it is created before partition 0 counts it, and
-removed after.
+A partition above 0 is found only while partition 0 counts it: it is created before that, and removed after partition
+0 no longer counts it.
 
 Source: docs/reference/format.md#frames, docs/reference/guarantees.md#recovery,
 docs/adr/0009-topic-and-log-are-two-things.md.
@@ -31,7 +31,7 @@ from storage.state.usage import Usage
 
 
 def shard_of(topic_id: int, shards: int) -> int:
-    """The shard with a log's frames."""
+    """The shard that a log's frames are written to."""
     return xxhash.xxh3_64_intdigest(topic_id.to_bytes(8, "little")) % shards
 
 
@@ -104,21 +104,21 @@ class Catalog:
         self.by_id: dict[int, Topic] = {}
         #: Names of topics with more than one partition.
         self.partitioned: set[str] = set()
-        #: By topic_id of partition 0: the logs of its partitions above 0, whether they count or not.
+        #: By topic_id of partition 0: the partitions above 0, whether partition 0 counts them or not.
         self.parts: dict[int, dict[int, Topic]] = {}
         self._names: list[str] = []  # sorted
         self.usage = Usage()
         self.routes = Routes()
-        #: Values stored for others that belong to no log.
+        #: Values that other components store with the engine, for no log.
         self.states = OwnStates()
         #: Called with a log when its slowest consumer has durably advanced or was deleted.
         self.on_consumed: Callable[[Log], None] | None = None
         #: Changes that recovery made to routers and consumers, still to be written: (topic_id, frame).
         self.unannounced: list[tuple[int, control.Control]] = []
         self.next_topic_id = 1
-        #: Grows with every consumer that is created or deleted, and every topic that is deleted.
+        #: Grows with each consumer created or deleted, and each topic deleted.
         self.consumer_changes = 0
-        #: Name by topic_id of topics whose name a later topic has, and whose TopicDelete has not been found (yet).
+        #: Topics whose name a later topic has and whose TopicDelete has not been found (yet): name by topic_id.
         self.superseded: dict[int, str] = {}
         #: Deleted logs whose folder of segments still exists.
         self.pending_deletes: set[int] = set()
@@ -151,7 +151,7 @@ class Catalog:
         return len(self._names)
 
     def log(self, topic_id: int) -> Log | None:
-        """The live log of that id."""
+        """The live log with this id."""
         topic = self.by_id.get(topic_id)
         return topic.log if topic else None
 
@@ -198,7 +198,7 @@ class Catalog:
         return topic
 
     def link(self, root: Topic) -> None:
-        """From now on the partitions that partition 0 counts are found by their addresses."""
+        """Make the partitions that partition 0 counts known by their addresses."""
         parts = self.parts.get(root.topic_id)
         if parts is None:
             return
@@ -210,7 +210,7 @@ class Catalog:
             self.partitioned.add(root.name)
 
     def remove(self, topic: Topic) -> None:
-        """Forget a log and what it used. Without partition 0 the others are found only by their frames."""
+        """Forget a log and release its usage. Without partition 0, only frames find the other partitions."""
         self.by_id.pop(topic.topic_id, None)
         self.consumer_changes += 1
         for each in (topic, *topic.others):
@@ -232,13 +232,13 @@ class Catalog:
 
     def _topic_create(self, topic_id: int, ts: int, value: control.TopicCreate) -> None:
         if (known := self.by_id.get(topic_id)) is not None:
-            # Live path: it is here provisionally. Replay below as_of: it is in the snapshot.
+            # Live path: the topic is here provisionally. Replay below as_of: it is in the snapshot.
             self._link_live(known)
             return
         older = None if value.partition else self.topics.get(value.name)
         if older is not None:
-            # Of two live logs with one name the higher id wins. Partitions above 0 are compared when all is known of
-            # them.
+            # Of two live logs with the same name, the one with the higher id wins. Partitions above 0 are compared at
+            # the end, when all of them are known.
             self.superseded[min(older.topic_id, topic_id)] = value.name
             if older.topic_id > topic_id:
                 return
@@ -246,7 +246,7 @@ class Catalog:
         self._link_live(self.add(topic_id, value))
 
     def _link_live(self, topic: Topic) -> None:
-        # The replay may reach the shard of another partition later: then all are linked at the end.
+        # A replay may reach the shard of another partition later, so it links all partitions at its end.
         if not topic.partition and not self.usage.replaying:
             self.link(topic)
 
@@ -321,7 +321,7 @@ class Catalog:
     # -- routers ---------------------------------------------------------------------------------------------------
 
     def claim_id(self) -> int:
-        """For a router or consumer: an unused id, of the same sequence as topic_ids."""
+        """An unused id for a router or consumer, from the same sequence as topic_ids."""
         self.next_topic_id += 1
         return self.next_topic_id - 1
 
@@ -346,7 +346,8 @@ class Catalog:
         self.usage.consumers += log.consumers.apply(value)
         self.consumer_changes += value.event != "cursor"
         if log.states is not None and (value.seq is not None or value.event == "delete"):
-            # Metadata of the old position does not belong to the new one; a State frame after this one sets it anew.
+            # Metadata of the old position does not belong to the new one; a State frame after this one sets new
+            # metadata.
             for kind in (OFFSET, ATTEMPT):
                 log.states.apply(control.State(kind=kind, key=value.name))
         log.section = None
@@ -403,7 +404,7 @@ class Catalog:
             log.section = None
 
     def _sent(self, log: Log, batch: ProducerBatch, first_seq: int, count: int, ts: int) -> None:
-        if count:  # none: replayed records of a batch that exist already
+        if count:  # 0: a replayed batch whose records exist already
             if log.producers is None:
                 log.producers = ProducerTable()
             self.usage.producers += log.producers.take(batch, count, first_seq, ts)

@@ -1,8 +1,8 @@
 """Idempotency keys of one log: 16-byte digests in arrays, for the length of the topic's window.
 
-Entries are in generations, each of an eighth of a window and at most GENERATION_KEYS keys. A generation whose newest
-entry has expired is dropped whole: nothing is deleted one by one, and no lookup table is rebuilt for more than one
-generation. Inside a generation: open addressing.
+Entries are in generations. A generation covers an eighth of a window and has at most GENERATION_KEYS keys. When its
+newest entry has expired, the whole generation is dropped: no entry is deleted by itself, and no lookup table is rebuilt
+for more than one generation. Inside a generation: open addressing.
 
 Source: docs/reference/format.md#snapshots, docs/reference/guarantees.md#recovery, docs/reference/api.md#records.
 """
@@ -21,7 +21,7 @@ _FIRST_SLOTS = 16
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """What a key stands for. `digest` is of the key, `hash` of the payload."""
+    """The write that a key names. `digest` is of the key, `hash` of the payload."""
 
     digest: bytes
     hash: bytes
@@ -107,7 +107,7 @@ class KeyRing:
         self.key_count = 0
 
     def find(self, digest: bytes, now_ms: int, window_ms: int) -> Remembered | None:
-        """What the key stands for, if it was written within the window."""
+        """The write that the key names, if it was committed within the window."""
         for generation in reversed(self._generations):
             if now_ms - generation.newest > window_ms:
                 return None
@@ -118,7 +118,7 @@ class KeyRing:
         return None
 
     def add(self, each: Remembered, window_ms: int) -> None:
-        """Remember a key; the caller knows that it is not here yet."""
+        """Remember a key, which must not be here yet."""
         last = self._generations[-1] if self._generations else None
         if last is None or len(last) >= GENERATION_KEYS or each.ts - last.oldest > window_ms // 8:
             last = _Generation()

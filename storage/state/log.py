@@ -30,7 +30,7 @@ from storage.state.watermarks import LossRange, Watermarks
 
 #: When a floor has risen by this many seqs, the bytes below it are dropped from memory.
 _UNCACHED_EVERY = 1024
-#: When at least one seq in this many is wanted, all between the first and the last are examined at once.
+#: When at least one seq in this many is wanted, all seqs between the first and the last are examined at once.
 _DENSE = 4
 
 
@@ -81,7 +81,7 @@ class Log:
         self.epoch = epoch
         self.usage = usage
         self.ephemeral = False
-        #: Replay: the first record found in the WAL of an ephemeral log. Its class was being changed.
+        #: Replay: the first record found in the WAL of an ephemeral log whose class was being changed.
         self.half_written: int | None = None
         #: While ephemeral: records up to here are in the WAL from before; later ones are in memory only.
         self.durable_head = 0
@@ -91,13 +91,13 @@ class Log:
         self.held = Retained(topic_id, usage.access, replaying=usage.replaying)
         self.tail: TailIndex = self.held.tail
         self.keys: KeyRing | None = None
-        #: Idempotent producers; None: there were none.
+        #: Idempotent producers; None until the first one.
         self.producers: ProducerTable | None = None
         #: Leases of jobs; None when the topic is no queue.
         self.queue: LeaseTable | None = None
         self.moves = Moves()
         self.consumers = ConsumerTable()
-        #: Values stored for others; None: there are none.
+        #: Values that other components store with this log; None: there are none.
         self.states: StateTable | None = None
         self.head = 0
         #: No seq up to here is assigned twice: durable (HeadWatermark). `reserving` = requested, not durable yet.
@@ -108,12 +108,12 @@ class Log:
         self.count = self.bytes = 0
         self.assigned_head, self.assigned_floor = 0, 1
         self.assigned_count = self.assigned_bytes = 0
-        #: This state holds everything of the log below this position of its shard's WAL, and nothing above.
+        #: This state holds every frame of the log below this position of its shard's WAL, and none above.
         self.applied_lsn = 0
         self.tags = TailTags()
         #: Batches whose bytes are in memory: first seq -> (bytes, offset of the first Append frame).
         self.cached: dict[int, tuple[bytes, int]] = {}
-        #: The floor at the last check for such batches below it.
+        #: The floor when cached batches below it were last dropped.
         self.uncached_below = 0
         #: The last encoded snapshot section; None = changed since.
         self.section: bytes | None = None
@@ -242,7 +242,7 @@ class Log:
         self.assigned_bytes = self.bytes
 
     def recount(self) -> None:
-        """Count what is here instead of what a snapshot says: salvage has lost some of it."""
+        """Count the records that exist, instead of trusting the snapshot's counts: salvage has lost some records."""
         floor = self.marks.live_floor
         self.count, self.bytes = self.held.totals(floor, self.head + 1, floor)
         self.roll_back()
@@ -261,7 +261,7 @@ class Log:
         self.assigned_floor = eviction.floor
 
     def assign_floor(self, floor: int) -> None:
-        """The same for everything below `floor`."""
+        """The floor is about to rise to here: remove everything below it from the assigned view."""
         if floor > self.assigned_floor:
             self.assign_eviction(Eviction(floor, *self.held.totals(self.assigned_floor, floor, self.marks.live_floor)))
 
@@ -289,7 +289,7 @@ class Log:
         return gone
 
     def _lose(self, first_seq: int, last_seq: int) -> None:
-        """Records in a loss range are not alive, if any exist: from a change of class that was not finished."""
+        """Mark records in a loss range as deleted. Some may exist, after a change of class that was not finished."""
         first_seq = max(first_seq, self.marks.live_floor, self.held.flushed + 1)
         if first_seq <= last_seq and self.tail.totals(first_seq, last_seq + 1)[0]:
             self._count_deleted(*self.tail.delete_all(range(first_seq, min(last_seq, self.head) + 1)))
@@ -305,8 +305,8 @@ class Log:
         if floor > self.held.flushed:
             self.tail.drop_below(floor)
         self.tags.forget_below(floor)
-        # A floor that rises with every write is not checked every time: the tail cache has its own bound. Bytes in
-        # memory only have none.
+        # A floor that rises with every write is not checked every time, because the tail cache has its own bound.
+        # Records of an ephemeral log have no such bound.
         if floor >= self.uncached_below + _UNCACHED_EVERY or self.ephemeral:
             self.uncached_below = floor
             # Batches are cached in seq order. The last one that begins below the floor may hold live records above it.
@@ -317,7 +317,7 @@ class Log:
         """Apply a Delete whose frame is at `lsn`; returns the number of live records removed. Repeating it changes
         nothing.
 
-        `found`: the records in segments that it wants, looked up beforehand.
+        `found`: the records in segments that the Delete removes, looked up beforehand.
         """
         last = self.delete_end(request)
         if request.match is None and request.seqs is None:
@@ -328,7 +328,7 @@ class Log:
         elif found is None:
             found = self._find(request, 0)
         elif found.flushed < self.held.flushed:
-            # A flush moved records in between: only those were not looked up yet.
+            # A flush moved records to segments after the lookup: look up only these.
             more = self._find(request, found.flushed + 1)
             found = Found(more.flushed, found.seqs + more.seqs, found.sizes + more.sizes)
         gone, floor, flushed = 0, self.marks.live_floor, self.held.flushed
@@ -352,7 +352,7 @@ class Log:
         return find(self.held, request, max(first_seq, self.marks.live_floor), self.delete_end(request))
 
     def _count_deleted(self, seqs: Sequence[int], sizes: Sequence[int]) -> int:
-        """These records, ascending, are no longer alive; returns their number."""
+        """Stop counting these records, ascending, as live; returns their number."""
         if not seqs:
             return 0
         self.count -= len(seqs)
@@ -382,7 +382,7 @@ class Log:
         self.section = None
 
     def jobs_done(self, seqs: list[int]) -> None:
-        """Their Delete is being applied: drop their leases and open moves."""
+        """A Delete of these jobs is being applied: drop their leases and open moves."""
         self.moves.end(seqs)
         if self.queue is not None:
             self.queue.forget_deleted(seqs)
@@ -392,7 +392,7 @@ class Log:
         return self.held.live_seqs(max(seq, self.marks.live_floor), self.head + 1, count)
 
     def live_of(self, seqs: Sequence[int]) -> list[int]:
-        """Those of these seqs that have a live record."""
+        """The seqs among these that have a live record."""
         if not seqs:
             return []
         first, reach = min(seqs), max(seqs) - min(seqs) + 1

@@ -1,4 +1,4 @@
-"""Finds the records of segments that a Delete frame wants, by tag or by seq.
+"""Finds the records in segments that a Delete frame removes, by tag or by seq.
 
 Source: docs/reference/format.md#delete, docs/reference/format.md#tag-files.
 """
@@ -15,8 +15,7 @@ from storage.state.retained import Retained
 
 
 class Found(NamedTuple):
-    """Live records of segments and their payload bytes, as of the time when records up to `flushed` were in
-    segments."""
+    """Live records in segments and their payload bytes, at the time when records up to `flushed` were in segments."""
 
     flushed: int
     seqs: list[int]
@@ -43,7 +42,7 @@ class LookedUp(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What to look up in one segment."""
+    """The part of a Delete to look up in one segment."""
 
     segment: Segment
     match: TagMatch | None
@@ -73,7 +72,7 @@ def look_up(access: Access, topic_id: int, wanted: Wanted, floor: int, last_seq:
 
 
 def find(held: Retained, request: control.Delete, floor: int, last_seq: int) -> Found:
-    """All of it at once. Blocking."""
+    """Plan and look up a Delete in all segments at once. Blocking."""
     found = Found(held.flushed, [], [])
     for wanted in plan(held, request, floor, last_seq):
         assert held.access is not None

@@ -1,7 +1,7 @@
 """The segments of a log, and the live records in them. Pure.
 
-Only segments named here exist. The last one may be active (still appended to), all others are sealed. Liveness is a
-bitset per segment, 0 while every seq of it has a live record, so that memory does not grow with retained records.
+Only segments named here exist. The last one may be active (still appended to), all others are sealed. Each segment has
+a bitset of dead seqs, 0 while every seq has a live record, so that memory does not grow with retained records.
 
 Source: docs/reference/format.md#segments, docs/reference/format.md#snapshots.
 """
@@ -24,7 +24,7 @@ from storage.state.segment_sums import STRIDE, alive_flags, next_that_free, that
 
 HOT = "hot"
 COLD = "cold"
-#: The live count of a segment during a replay: it is counted at the end.
+#: The live count of a segment during a replay, which counts live records at its end.
 UNKNOWN = -1
 
 
@@ -35,7 +35,7 @@ class Times:
 
     def __init__(self, stamps: Sequence[int] = ()) -> None:
         self._stamps = array("Q")
-        #: Of each run, how many records lie in front of its end.
+        #: For each run, the number of records before its end.
         self._ends = array("I")
         if stamps:
             begins = [0, *compress(range(1, len(stamps)), map(ne, stamps, islice(stamps, 1, None)))]
@@ -80,7 +80,7 @@ class Details:
 
     @property
     def size_bytes(self) -> int:
-        """Memory that they take."""
+        """Memory that the details take."""
         return len(self.payloads) * self.payloads.itemsize + self.stamps.size_bytes
 
 
@@ -88,7 +88,7 @@ class SegmentState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """A segment as a snapshot section holds it. `live` and `live_bytes` count what lies above the log's floor.
 
     `assumed`: `live_bytes` is not measured, since the records could not be read; the next start tries again.
-    `packed_bytes`: length of the .zdata that is there in the place of .data; 0: none is.
+    `packed_bytes`: length of the .zdata that replaces .data; 0: there is none.
     """
 
     first_seq: int
@@ -149,11 +149,11 @@ class Segment:
         self.first_ts = state.first_ts
         self.last_ts = state.last_ts
         self.assumed = state.assumed
-        #: Length of its .zdata; 0: its records are in a .data, or in the cold tier.
+        #: Length of its .zdata; 0: its records are in .data, or in the cold tier.
         self.packed_bytes = state.packed_bytes
-        #: Packing was tried, and is of no use: it is not tried again.
+        #: Packing was tried and is no use: it is not tried again.
         self.unpackable = False
-        #: Bit i: there is no live record first_seq + i, apart from floors.
+        #: Bit i: there is no live record first_seq + i (floors not considered).
         self.dead = 0
         #: Bits of `dead` that are not yet flagged in the files, and the position of the oldest Delete that caused one.
         self.flips = 0
@@ -162,7 +162,7 @@ class Segment:
         self.flipping = 0
         self.flipping_pin: int | None = None
         self.details: Details | None = None
-        #: When it was first seen that deletions need flagging, or that less than half of it is alive.
+        #: When deletions were first found to need flagging, or less than half of the segment was first found alive.
         self.worn_since_ms: int | None = None
         #: Records with a frame in its files, deleted or not; None: not counted yet.
         self.framed: int | None = None
@@ -186,7 +186,7 @@ class Segment:
 
     @property
     def stored_bytes(self) -> int:
-        """Length of the file that its records are in."""
+        """Length of the file that contains the segment's records."""
         return self.packed_bytes or self.data_bytes
 
     def frame(
@@ -198,7 +198,7 @@ class Segment:
         tier: str = "",
         packed_bytes: int | None = None,
     ) -> Frame:
-        """The frame that tells what becomes of it; what is not given stays as it is. No cold one is packed."""
+        """The frame that changes the segment; arguments not given stay as they are. No cold segment is packed."""
         packed_bytes = self.packed_bytes if packed_bytes is None else packed_bytes
         return Frame(
             first_seq=self.first_seq,
@@ -271,9 +271,11 @@ class Segment:
         return sum(compress(sizes, self.alive_flags(a, b)))
 
     def going(self, first_seq: int, end_seq: int, *, whole: bool) -> tuple[int, int]:
-        """(records, payload bytes) that go when the floor rises from `first_seq` to `end_seq`; needs `details`.
+        """(records, payload bytes) that are removed when the floor rises from `first_seq` to `end_seq`; needs
+        `details`.
 
-        `whole`: all of `live` and `live_bytes` is still there. The cost depends on what goes, not on what stays.
+        `whole`: nothing that `live` and `live_bytes` count is below `first_seq`. The cost depends on the records
+        removed, not on the records that stay.
         """
         if whole and self.assumed:
             # The rest of the total: assumed sizes are corrected when the real ones are read.
@@ -285,11 +287,11 @@ class Segment:
         return (b - a, total(self.details.payloads[a:b])) if a < b else (0, 0)
 
     def assume(self) -> None:
-        """Replace unreadable `details` by an estimate from what is known of the segment here.
+        """Replace unreadable `details` by an estimate from the segment's totals.
 
-        The last live record gets all the bytes, and all records the newest time: what remains is never counted as
-        smaller or older than it is. Floors pass record by record; by bytes or time, they pass only the whole
-        segment.
+        The last live record gets all the bytes, and all records get the newest time, so the remaining records are
+        never counted as smaller or older than they are. A floor that rises by records can stop inside the segment; a
+        floor that rises by bytes or time passes only the whole segment.
         """
         payloads = array("I", bytes(4 * self.count))
         alive = ~self.dead & ((1 << self.count) - 1)
@@ -339,8 +341,8 @@ class Segment:
         self.flipping, self.flipping_pin = 0, None
 
     def cut(self, seq: int, records: int, size_bytes: int, *, whole: bool) -> tuple[int, int, int]:
-        """The lowest floor above `seq` that frees so much, the end of the segment when nothing in it does; and the
-        records and payload bytes that go with it, as `going` has them. Needs `details`."""
+        """The lowest floor above `seq` that frees this much, or the end of the segment when no floor in it does; and
+        the records and payload bytes that are removed, as in `going`. Needs `details`."""
         assert self.details is not None
         if not self.dead and not self.assumed:
             index, end = seq - self.first_seq, self.end_seq - self.first_seq
@@ -351,11 +353,11 @@ class Segment:
         return floor, *self.going(seq, floor, whole=whole)
 
     def floor_that_frees(self, seq: int, records: int, size_bytes: int) -> int:
-        """The lowest floor above `seq` that frees this much; the end of the segment when nothing in it does."""
+        """The lowest floor above `seq` that frees this much; the end of the segment when no floor in it does."""
         assert self.details is not None
         index = seq - self.first_seq
         if not self.dead and size_bytes <= 0:
-            return min(self.end_seq, seq + max(0, records))  # the next ones, whatever their sizes
+            return min(self.end_seq, seq + max(0, records))  # the next records, whatever their sizes
         while index < self.count and (records > 0 or size_bytes > 0):
             stop = min(self.count, index + STRIDE)
             is_whole = not self.dead >> index & ((1 << (stop - index)) - 1)
@@ -367,7 +369,7 @@ class Segment:
 
 
 class Access(Protocol):
-    """Reads of segments' contents for the state. Blocking: for recovery, and for what was loaded beforehand."""
+    """Reads of segments' contents for the state. Blocking: for recovery, and for contents loaded beforehand."""
 
     def details(self, topic_id: int, segment: Segment) -> Details:
         """Sizes and times of every seq."""
@@ -378,7 +380,7 @@ class Access(Protocol):
         ...
 
     def sizes(self, topic_id: int, segment: Segment, seqs: Sequence[int]) -> list[int]:
-        """Payload bytes of those seqs."""
+        """Payload bytes of these seqs."""
         ...
 
 
@@ -426,8 +428,8 @@ class Manifest:
         return self.segments[at] if at >= 0 and seq < self.segments[at].end_seq else None
 
     def unmeasured(self, seq: int, segments: int, records: int) -> Iterator[Segment]:
-        """The sealed segments without details among the next `segments` behind the one that `seq` is in, as far as
-        they begin within `records` of `seq`. Nobody needs to know those of an active one beforehand."""
+        """The sealed segments without details among the next `segments` behind the one with `seq`, as far as they
+        begin within `records` of `seq`. Nobody needs the details of an active segment beforehand."""
         at = self.index(seq) + 1
         for segment in self.segments[at : at + segments] if at else ():
             if segment.first_seq - seq > records or not segment.sealed:
@@ -439,7 +441,7 @@ class Manifest:
         """The end of the newest sealed segment that lies wholly below `seq`; 0: there is none."""
         at = bisect_right(self.segments, seq, key=_end_seq) - 1
         if at >= 0 and not self.segments[at].sealed:
-            at -= 1  # only the last one can be active
+            at -= 1  # only the last segment can be active
         return self.segments[at].end_seq if at >= 0 else 0
 
     def first_live(self, seq: int) -> int | None:

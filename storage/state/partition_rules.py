@@ -45,7 +45,7 @@ def check_partitions(
 
 
 def check_unpartitioned(catalog: Catalog, name: str, what: str, field: str) -> None:
-    """Raises TopicIncompatible for a topic with several partitions; `what` it cannot be."""
+    """Raises TopicIncompatible for a topic with several partitions; `what` says what such a topic cannot be."""
     if name in catalog.partitioned:
         raise _needs_one(f"{name} has several, so it cannot be {what}", field)
 

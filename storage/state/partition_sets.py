@@ -1,11 +1,12 @@
-"""Partitions at the end of a replay: which logs count, and what is missing.
+"""Partitions at the end of a replay: which logs count, and which are missing.
 
-A topic is made, grown and deleted in several shards, one frame each; partition 0's frame decides. What was done before
-it (on making and growing) is undone, what was left to do behind it (on deleting and changing settings) is done:
+Creating, growing, changing and deleting a topic writes one frame for each partition, in several shards. The frame of
+partition 0 decides. After a crash before that frame, the start undoes the steps before it (create, grow). After a crash
+behind it, the start completes the steps behind it (grow, change, delete):
 
-    make    p1 p2 | p0              a crash before p0: p1 and p2 belong to no topic and are deleted
-    grow    p3 p4 | p0 | p1 p2      before p0: p3 and p4 are beyond what p0 counts, and are deleted; then `align_all`
-    change          p0 | p1 p2      behind p0: `align_all` brings the others to the same settings
+    create  p1 p2 | p0              a crash before p0: p1 and p2 belong to no topic and are deleted
+    grow    p3 p4 | p0 | p1 p2      before p0: p0 does not count p3 and p4, which are deleted; then `align_all`
+    change          p0 | p1 p2      behind p0: `align_all` gives the others the same settings
     delete          p0 | p1 p2      behind p0: p1 and p2 belong to no topic and are deleted
 
 `align_all` is `storage.topics.admin.TopicAdmin.align_all`.
@@ -30,8 +31,8 @@ def reconcile_partitions(catalog: Catalog, *, salvaging: bool) -> None:
     """Find every partition that counts by its address; the others are `superseded`, and deleted before the engine is
     ready.
 
-    A partition that counts and does not exist is damage: MetadataLost. With `salvaging` it is created anew, empty,
-    with its own epoch; its TopicCreate is in `catalog.unannounced`.
+    A partition that counts but does not exist is damage: MetadataLost. With `salvaging` it is created again, empty and
+    with a new epoch; its TopicCreate is in `catalog.unannounced`.
     """
     newest: dict[tuple[int, int], Topic] = {}
     for topic in sorted(catalog.by_id.values(), key=attrgetter("topic_id")):
@@ -41,7 +42,7 @@ def reconcile_partitions(catalog: Catalog, *, salvaging: bool) -> None:
         if root is None or root.partition or topic.partition >= root.config.partitions:
             _supersede(catalog, topic)
             continue
-        # One of them was created in vain, when there was no room to say so; the other was created later.
+        # The creation of one of them was given up, when there was no room to log that; the other was created later.
         partition_id = topic.root_id, topic.partition
         if (older := newest.get(partition_id)) is not None:
             _supersede(catalog, older)

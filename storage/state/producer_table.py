@@ -1,18 +1,18 @@
-"""The last batches of each idempotent producer of a log: what is a repeat, and what may come next. Pure.
+"""The last batches of each idempotent producer of a log: they tell repeats from batches that may be written. Pure.
 
-A producer numbers its records per log, from 0 on in each epoch, in 31 bits that wrap around. A batch is taken when it
-goes on from the last one; one of the last REMEMBERED batches is known again, and answered as it was. Two views, as of
-a log: what is published, and what is assigned, which is ahead by the batches on their way to disk, so that several of
-one producer may be.
+A producer numbers its records per log, from 0 on in each epoch, in 31 bits that wrap around. A batch is accepted when
+it continues the last one. A repeat of one of the last REMEMBERED batches is recognised and gets the same answer. There
+are two views, as of a log: published, and assigned, which is ahead by the batches on their way to disk. So several
+batches of one producer may be in flight.
 
-    no entry (never seen, or idle for too long)          any sequence is taken, as Kafka does it
+    no entry (never seen, or idle for too long)          any sequence is accepted, as in Kafka
     an older epoch than the entry's                      InvalidProducerEpoch
-    a newer epoch                                        sequence 0 is taken, any other is OutOfOrderSequence
-    the same first and last sequence as one known        a repeat
-    the sequence behind the last one                     taken
+    a newer epoch                                        sequence 0 is accepted, any other is OutOfOrderSequence
+    first and last sequence of a remembered batch        a repeat
+    the sequence after the last one                      accepted
     any other                                            OutOfOrderSequence
 
-What the log says decides, not the clock: an entry is forgotten by time only in memory and in snapshots.
+The log decides, not the clock: entries are forgotten by time only in memory and in snapshots.
 
 Source: docs/guides/kafka.md#producing-and-consuming.
 """
@@ -80,7 +80,7 @@ class ProducerTable:
         return self._assigned.get(producer_id) or self._published.get(producer_id)
 
     def known(self, batch: ProducerBatch, count: int, now_ms: int, idle_ms: int) -> Sent | None:
-        """The batch that this one of `count` records repeats, which may still be in flight; None: it may be written.
+        """The batch that this batch of `count` records repeats, possibly still in flight; None: it may be written.
 
         A producer that has not written for `idle_ms` is forgotten. Raises InvalidProducerEpoch, OutOfOrderSequence.
         """
@@ -140,7 +140,7 @@ class ProducerTable:
         return len(gone)
 
     def forget_one(self) -> int:
-        """Forget the producer that was idle longest; returns their number, 0 or 1."""
+        """Forget the producer that was idle longest; returns how many were forgotten, 0 or 1."""
         oldest = next(iter(self._published), None)
         if oldest is None:
             return 0
@@ -156,7 +156,7 @@ class ProducerTable:
         return before - len(live)
 
     def capture(self, head: int) -> list[ProducerSection]:
-        """The snapshot of it, for records up to `head`."""
+        """The table for a snapshot, for records up to `head`."""
         found: list[ProducerSection] = []
         for producer_id, entry in self._published.items():
             batches = [(sent.base, sent.last, sent.first_seq) for sent in entry.sent if sent.first_seq <= head]

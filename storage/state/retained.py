@@ -19,8 +19,7 @@ from storage.state.tail import TailIndex
 
 
 class Written(NamedTuple):
-    """Bits from `first_seq` on: records that were not copied into a segment, when frames below `lsn` had been
-    applied.
+    """Bits from `first_seq` on, 1 for records that were not copied into a segment, as of the frames below `lsn`.
 
     `data_bytes`: size of the segment's .data with the copied records; 0: the copy is in progress.
     """
@@ -32,8 +31,8 @@ class Written(NamedTuple):
 
 
 class Eviction(NamedTuple):
-    """A floor, and the live records and payload bytes that go when it rises to there. `short`: that is everything,
-    and less than was asked for."""
+    """A floor, and the live records and payload bytes that are removed when the floor rises to it. `short`: these are
+    all records, and still less than was asked for."""
 
     floor: int
     records: int
@@ -62,19 +61,19 @@ class Retained:
         self.tail = TailIndex()
         #: Records up to here are in segments.
         self.flushed = 0
-        #: During a replay: Deletes and their positions, to look up in segments at the end. Until then the counts of
-        #: segments are not exact (see `storage.recovery.segments`).
+        #: During a replay: Deletes and their positions, which are looked up in segments at its end. Until then the
+        #: counts of segments are not exact (see `storage.recovery.segments`).
         self.replaying = replaying
         self.deferred: list[tuple[control.Delete, int]] = []
         #: A floor below this has been looked ahead of.
         self.look_ahead_from = 0
         #: The copy into the active segment in progress, until its mark is applied.
         self.written: Written | None = None
-        #: Blocking reads of what was not loaded beforehand: in recovery, and as a last resort.
+        #: Blocking reads of details that were not loaded beforehand: in recovery, and as a last resort.
         self.access = access
 
     def details(self, segment: Segment) -> Details:
-        """Loaded now if nobody has done so."""
+        """The segment's details, loaded now if they are not here yet."""
         if segment.details is None:
             assert self.access is not None, "a log with segments has somebody who reads them"
             segment.details = self.access.details(self.topic_id, segment)
@@ -133,7 +132,7 @@ class Retained:
             for segment in self.manifest.behind(first_seq):
                 if segment.first_seq >= end_seq:
                     break
-                # `live` counts from the floor on: a segment with the floor in it is whole when asked for from there.
+                # `live` counts from the floor on: a range that begins at the floor wants the whole of that segment.
                 if end_seq >= segment.end_seq and first_seq <= max(segment.first_seq, floor):
                     count += segment.live
                     size += segment.live_bytes
@@ -149,7 +148,7 @@ class Retained:
         return count + tail_count, size + tail_size
 
     def count_from(self, first_seq: int, end_seq: int) -> int:
-        """Live records with first_seq <= seq < end_seq; reads nothing below, and no file."""
+        """The number of live records with first_seq <= seq < end_seq. Reads no file, and nothing below `first_seq`."""
         count = 0
         if first_seq <= self.flushed:
             for segment in self.manifest.behind(first_seq):
@@ -161,9 +160,9 @@ class Retained:
 
     def plan_eviction(self, seq: int, records: int, size_bytes: int, floor: int) -> Eviction | Segment:
         """The lowest floor above `seq` with at least this many live records and bytes between them (the end if
-        fewer), and what goes when it rises from `seq`. A segment, when its details are needed and not loaded.
+        fewer), and what is removed when it rises from `seq`. Or the segment whose details are needed and not loaded.
 
-        It examines only what goes, because every write at a cap asks for it.
+        Examines only the records that go, because every write at a cap calls it.
         """
         gone = size = 0
         for segment in self.manifest.behind(seq) if seq <= self.flushed else ():
@@ -188,7 +187,7 @@ class Retained:
     def expired_floor(self, seq: int, oldest_ts: int, end_seq: int, *, loaded: bool = False) -> int:
         """The lowest floor >= `seq` that leaves no record older than `oldest_ts` below `end_seq`.
 
-        `loaded`: it stops before a segment whose details are needed and not loaded.
+        `loaded`: stop before a segment whose details are needed and not loaded.
         """
         for segment in self.manifest.behind(seq):
             if segment.first_ts >= oldest_ts:
@@ -266,7 +265,7 @@ class Retained:
             return
         start, end = segment.end_seq, last_seq + 1
         live, size = self.tail.totals(max(start, floor), end)
-        # In a replay, a record that is no longer in the log may be in the segment: its files tell, later.
+        # In a replay, a record that is no longer in the log may be in the segment: its files tell at the end.
         dead = self.tail.deleted_bits(start, end) if self.replaying else self.tail.dead_bits(start, end)
         if segment.details is not None:
             segment.details.payloads.extend(self.tail.payloads(start, end))
@@ -274,17 +273,17 @@ class Retained:
                 segment.details.stamps.add(count, ts)
         segment.last_ts = self.tail.stamp(last_seq, start, segment.last_ts)
         if not segment.count:
-            # Its first records may be gone: then it is as old as the next one.
+            # The segment's first records may be gone: then it is as old as the next record.
             oldest = self.tail.oldest_ts(start)
             segment.first_ts = segment.last_ts if oldest is None else min(oldest, segment.last_ts)
         if written is not None:
             segment.data_bytes = written.data_bytes
         if written is not None and dead:
-            # Deleted since the frames were copied: to be flagged.
+            # Records deleted since the frames were copied must be flagged.
             known = written.dead << (written.first_seq - start) | ((1 << (written.first_seq - start)) - 1)
             segment.to_flip((dead & ~known) << (start - segment.first_seq), written.lsn)
         segment.dead |= dead << (start - segment.first_seq)
-        segment.live_bytes += size  # even if it will be measured: this is the estimate if that fails
+        segment.live_bytes += size  # the estimate, in case measuring fails later
         if segment.live != UNKNOWN:
             segment.live += live
         segment.end_seq = end

@@ -22,8 +22,8 @@ def alive_flags(dead: int, begin: int, end: int) -> bytes:
 
 
 def next_that_free(sizes: array[int], index: int, end: int, records: int, size_bytes: int) -> tuple[int, int] | None:
-    """How many of the records from `index` on, which are all alive, free so much, and how many bytes they have. None:
-    sizes differ too much to tell at one look, or there are not as many before `end`."""
+    """How many of the records from `index` on, all of them alive, free this much, and how many bytes they have. None:
+    their sizes differ too much to tell from one sum, or there are not enough records before `end`."""
     count = records
     if size_bytes > 0:
         if index >= end or not sizes[index]:
@@ -35,7 +35,7 @@ def next_that_free(sizes: array[int], index: int, end: int, records: int, size_b
     if all_equal(sizes):
         return count, sizes[0] * count
     freed = sum(sizes)
-    # As many records as have to go in any case: fewer would not do.
+    # At least this many records have to go in any case.
     return (count, freed) if count == records and freed >= size_bytes else None
 
 
@@ -43,9 +43,9 @@ def that_free(
     count: int, sizes: array[int], alive: bytes | bytearray | None, records: int, size_bytes: int
 ) -> tuple[int, int, int]:
     """(taken, records, bytes): how many of the next `count` records free this much (all, if they do not suffice),
-    and what remains to be freed.
+    and how many records and bytes remain to be freed.
 
-    `alive`: 1 or 0 for each, None: all are alive. `sizes` is read when bytes are to be freed.
+    `alive`: 1 or 0 for each record; None: all are alive. `sizes` is read only when bytes are to be freed.
     """
     enough = 0
     if records > 0:
@@ -56,7 +56,7 @@ def that_free(
         else:
             enough = bisect_left([*accumulate(alive)], records)
     freed = 0
-    if size_bytes > 0 and alive is None and all_equal(sizes):  # mostly all sizes are equal
+    if size_bytes > 0 and alive is None and all_equal(sizes):  # usually all sizes are equal
         freed = sizes[0] * count
         enough = max(enough, -(-size_bytes // sizes[0]) - 1 if sizes[0] else count)
     elif size_bytes > 0:

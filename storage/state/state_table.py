@@ -1,7 +1,7 @@
-"""Small values, as durable as a topic's settings, by kind and key: of an engine, or of a log. Pure.
+"""Small values by kind and key, as durable as a topic's settings. They belong to an engine or to a log. Pure.
 
-Values of no log are frames of topic_id 0, always in shard 0, with a snapshot section of their own. Values of a log
-are in its section.
+Values of an engine are frames of topic_id 0, always in shard 0, with a snapshot section of their own. Values of a log
+are in the log's snapshot section.
 
 Source: docs/reference/format.md#frames, docs/reference/format.md#snapshots,
 docs/guides/kafka.md#how-kafka-maps-to-topics.
@@ -35,7 +35,7 @@ class StateTable:
         return self._size
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """None: there is none."""
+        """The value, or None when there is none."""
         return self._kinds.get(kind, {}).get(key)
 
     def items(self, kind: str) -> list[tuple[str, bytes]]:
@@ -57,7 +57,7 @@ class StateTable:
         return self._size - before
 
     def capture(self) -> list[tuple[str, str, bytes]]:
-        """All of them, by kind and key."""
+        """All values, ordered by kind and key."""
         return [(kind, key, value) for kind in sorted(self._kinds) for key, value in self.items(kind)]
 
     @classmethod
@@ -70,7 +70,7 @@ class StateTable:
 
 
 class OwnStates:
-    """The values of no log: the table, and the position in shard 0 up to which it knows all frames."""
+    """The values of an engine: the table, and the position in shard 0 up to which it knows all frames."""
 
     __slots__ = ("applied_lsn", "section", "table")
 
@@ -82,7 +82,7 @@ class OwnStates:
 
 
 class StatesSection(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of no log in a snapshot: everything that frames of topic_id 0 in shard 0 below `as_of` say."""
+    """An engine's values in a snapshot: everything that frames of topic_id 0 in shard 0 below `as_of` say."""
 
     as_of: tuple[int, int]
     values: list[tuple[str, str, bytes]]

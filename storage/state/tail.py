@@ -1,8 +1,8 @@
 """The positions of a log's records that are not in segments yet: arrays, not objects.
 
-One entry for each batch (first seq, commit time, LSN) and two numbers for each record (frame and payload size): a
-write creates no object for a record. A record's frame is at its batch's LSN plus the sizes before it. Gaps in the
-seqs take no room: entries are found by seq, records by index.
+There is one entry for each batch (first seq, commit time, LSN) and two numbers for each record (frame and payload
+size), so a write creates no object per record. A record's frame is at its batch's LSN plus the sizes before it. Gaps
+in the seqs take no room: entries are found by seq, records by index.
 
 Source: docs/reference/format.md#segments.
 """
@@ -67,7 +67,7 @@ class TailIndex:
         return self._trimmed_entries + len(self._seqs) - 1
 
     def extend(self, lone: LoneAppends, unit_lsn: int) -> None:
-        """Add an entry for each; like `append` and `set_lsn` one by one."""
+        """Add an entry for each record, like `append` and `set_lsn` one by one."""
         count, start = len(lone.sizes), self._trimmed_records + len(self._sizes)
         self._seqs.extend(range(lone.first_seq, lone.first_seq + count))
         self._stamps.extend(lone.stamps)
@@ -85,8 +85,8 @@ class TailIndex:
         self._leads[entry - self._trimmed_entries] = lead
 
     def set_batch_lsn(self, first_seq: int, unit_lsn: int, lead: int) -> int:
-        """`set_lsn` for the batch that begins with `first_seq`; returns its last seq, or 0 when it is no longer
-        here."""
+        """`set_lsn` for the batch that begins with `first_seq`; returns its last seq, or 0 when the batch is no
+        longer here."""
         entry = bisect_left(self._seqs, first_seq)
         if entry == len(self._seqs) or self._seqs[entry] != first_seq:
             return 0
@@ -158,7 +158,7 @@ class TailIndex:
             else:
                 end = index + size
                 at = self.dead.find(0, index, end)
-                while at >= 0 and len(found) < count:  # a range of live ones at a time
+                while at >= 0 and len(found) < count:  # a range of live records at a time
                     stop = self.dead.find(1, at, min(end, at + count - len(found)))
                     stop = stop if stop >= 0 else min(end, at + count - len(found))
                     found += seqs[at - index : stop - index]
@@ -168,7 +168,7 @@ class TailIndex:
         return found
 
     def time_of(self, seq: int) -> int | None:
-        """The time of the record `seq`, which is here."""
+        """The time of the record `seq`, which must be here."""
         entry = bisect_right(self._seqs, seq) - 1
         return self._stamps[entry] if entry >= 0 else None
 
@@ -185,7 +185,8 @@ class TailIndex:
             yield seq, end_seq - 1
 
     def _pieces(self, first_seq: int, end_seq: int) -> Iterator[tuple[int, int, int, int]]:
-        """(entry, its first wanted seq, index of that, count) of each entry with seqs in the range."""
+        """(entry, its first seq in the range, the index of that record, count) of each entry with seqs in the
+        range."""
         for entry in range(self._entry_from(first_seq), len(self._seqs)):
             begin = self._seqs[entry]
             if begin >= end_seq:
@@ -211,7 +212,7 @@ class TailIndex:
         return bits
 
     def dead_bits(self, first_seq: int, end_seq: int) -> int:
-        """A bitset: bit i is set when no record first_seq + i exists that is not deleted."""
+        """A bitset: bit i is set when the record first_seq + i does not exist or is deleted."""
         if self.dead is None and self.index(end_seq) - self.index(first_seq) == end_seq - first_seq:
             return 0
         bits = (1 << (end_seq - first_seq)) - 1
@@ -220,8 +221,8 @@ class TailIndex:
         return bits | self.deleted_bits(first_seq, end_seq)
 
     def stamps(self, first_seq: int, end_seq: int, before: int) -> Iterator[tuple[int, int]]:
-        """The times of the seqs, as (how many, time): a missing one has that of the seq in front of it (`before` at
-        first)."""
+        """The times of the seqs, as (how many, time). A missing seq has the time of the seq in front of it (`before`
+        for the first)."""
         at = first_seq
         for entry, seq, _, count in self._pieces(first_seq, end_seq):
             if seq > at:
@@ -238,7 +239,7 @@ class TailIndex:
         return self._stamps[entry] if entry >= self._entry_from(first_seq) else before
 
     def payloads(self, first_seq: int, end_seq: int) -> array[int]:
-        """Payload bytes of each seq, 0 of a missing one."""
+        """Payload bytes of each seq, 0 for a missing one."""
         found: array[int] = array("I")
         for _, seq, index, count in self._pieces(first_seq, end_seq):
             found.extend(repeat(0, seq - first_seq - len(found)))
@@ -256,7 +257,7 @@ class TailIndex:
         return self._stamps[entry] if entry < len(self._stamps) else None
 
     def delete(self, seq: int) -> int | None:
-        """Mark one record as deleted; returns its payload bytes, or None when it is not here or was deleted before."""
+        """Mark one record as deleted; returns its payload bytes, or None if it is not here or was deleted before."""
         index = self.index(seq)
         if index >= len(self._sizes) or self.seq_at(index) != seq:
             return None
@@ -298,7 +299,7 @@ class TailIndex:
             stop = min(end, index + STRIDE)
             alive = None if self.dead is None else self.dead[index:stop].translate(_FLIP)
             if size_bytes <= 0 and alive is None:
-                stop = min(end, index + records)  # the next ones suffice, whatever their sizes
+                stop = min(end, index + records)  # the next `records` suffice, whatever their sizes
             sizes = self._payloads[index:stop] if size_bytes > 0 else array("I")
             taken, records, size_bytes = that_free(stop - index, sizes, alive, records, size_bytes)
             index += taken
@@ -333,7 +334,7 @@ class TailIndex:
             entry += 1
 
     def slice_columns(self, seq: int, end_seq: int) -> SliceColumns:
-        """The entries that begin below `end_seq`, as columns, whole except for what is below `seq` in the first one."""
+        """The entries that begin below `end_seq`, as columns. The first one begins at `seq`, the others are whole."""
         a, b = self._entry_from(seq), bisect_left(self._seqs, end_seq)
         if b <= a:
             return SliceColumns.none()
@@ -356,7 +357,8 @@ class TailIndex:
         return gone if any(gone) else None
 
     def oldest_lsn(self, seq: int) -> int | None:
-        """Where the batch of the first entry with a record >= `seq` begins: the WAL must keep it. None: nothing."""
+        """Where the batch of the first entry with a record >= `seq` begins, which the WAL must keep. None: there is
+        no such batch."""
         for entry in range(self._entry_from(seq), len(self._lsns)):
             if self._lsns[entry]:
                 return self._lsns[entry] - self._leads[entry]
@@ -383,7 +385,7 @@ class TailIndex:
             del self.dead[start:]
 
     def drop_below(self, seq: int) -> None:
-        """Forget entries wholly below `seq`; not every time, so that the cost for each record is constant."""
+        """Forget entries wholly below `seq`. Not every call does, so that the cost per record is constant."""
         entry = bisect_right(self._seqs, seq)  # or the one before
         if entry < _TRIM_ENTRIES and entry * 2 < len(self._seqs):
             return

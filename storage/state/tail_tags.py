@@ -1,7 +1,7 @@
 """Tags of the records in the tail: deletes by tag search here for records that are in no segment yet.
 
-Chunks of about a thousand tags, their bytes concatenated: no object for a record, and one search rules out a tag
-that a chunk does not contain. Entries are added in seq order, and chunks are removed from the front.
+A chunk has about a thousand tags, their bytes concatenated. So there is no object per record, and one search rules
+out a tag that a chunk does not contain. Entries are added in seq order, and chunks are removed from the front.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TailTags:
         return sum(len(chunk.seqs) for chunk in self._chunks)
 
     def add(self, tagged: Sequence[tuple[bytes, int]]) -> None:
-        """Add the (tag, seq) of a batch, after all that are here."""
+        """Add the (tag, seq) pairs of a batch, behind all earlier ones."""
         if not tagged:
             return
         if not self._chunks or len(self._chunks[-1].seqs) >= _CHUNK:

@@ -1,4 +1,4 @@
-"""Counters of writes and reads since the start; they cost nothing for each record."""
+"""Counters of writes and reads since the start. Counting costs nothing per record."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Traffic:
             self.tombstones[reason] = self.tombstones.get(reason, 0) + 1
 
     def unanswered(self, result: ReadResult) -> None:
-        """The answer of a read was dropped: it is read again."""
+        """The answer of a read was dropped: the records will be read again."""
         self.reads -= 1
         self.read -= len(result.records)
         if result.tombstone is not None:

@@ -1,4 +1,4 @@
-"""What a log has lost, and how readers learn of it. Pure.
+"""The losses of a log, and how readers learn of them. Pure.
 
 For each cause there is a floor: the lowest seq not lost to it, 1 at first. Losses inside the log are ranges until
 everything before them is gone too. Deletions and consumed records are silent; every other loss is announced.
@@ -32,7 +32,7 @@ class Watermarks:
         self.merge(floors, loss)
 
     def merge(self, floors: dict[str, int] | None = None, loss: list[LossRange] | None = None) -> None:
-        """Apply what an EvictWatermark frame, a delete or recovery says: maximum of floors, union of ranges."""
+        """Apply an EvictWatermark frame, a delete or the result of recovery: maximum of floors, union of ranges."""
         for cause, floor in (floors or {}).items():
             if floor > self.floors.get(cause, 1):
                 self.floors[cause] = floor
@@ -40,7 +40,7 @@ class Watermarks:
                 if cause in ANNOUNCED:
                     self.evict_floor = max(self.evict_floor, floor)
         if not loss and not self.loss:
-            return  # a cap that evicts with every write comes this way
+            return  # the fast path of a cap that evicts with every write
         if loss:
             merged: list[LossRange] = []
             for start, end, cause in sorted({(int(a), int(b), str(c)) for a, b, c in [*self.loss, *loss]}):
@@ -87,7 +87,7 @@ class Watermarks:
         """The first lost seq in a range after `seq`: a read that continues from there must stop before it."""
         for start, end, _ in self.loss:
             if end > seq:
-                return max(start, seq + 1)  # ranges of two causes may overlap: then it is still inside one
+                return max(start, seq + 1)  # ranges of two causes may overlap: then `seq` is still inside one
         return None
 
     def reason(self, seq: int) -> str:

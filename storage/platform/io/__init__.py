@@ -1,4 +1,4 @@
-"""Other ways to bring a log to the disk than plain calls: the backends `mmap` and `io_uring`. Same bytes on it."""
+"""The backends `mmap` and `io_uring`, which write the log without plain calls. The bytes on disk are the same."""
 
 from storage.platform.io.choose import backend_of, close_file_system, open_file_system
 

@@ -1,4 +1,4 @@
-"""Which backend an engine gets: the one asked for, or `fd` with one warning where it is refused."""
+"""Chooses an engine's I/O backend: the requested one, or `fd` with one warning if the system refuses it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.platform.posix import PosixFileSystem
 
 _log = structlog.get_logger("storage")
 
-#: Each raises OSError where the system refuses it.
+#: Each maker raises OSError if the system refuses the backend.
 MAKERS: dict[IoBackend, Callable[[], PosixFileSystem]] = {
     IoBackend.FD: PosixFileSystem,
     IoBackend.MMAP: MmapFileSystem,
@@ -23,21 +23,21 @@ MAKERS: dict[IoBackend, Callable[[], PosixFileSystem]] = {
 
 
 def open_file_system(backend: IoBackend) -> PosixFileSystem:
-    """Of that kind, or plain when this machine cannot or must not have it; then one warning says why."""
+    """A file system with that backend, or the plain one, with one warning, if this machine refuses it."""
     try:
         return MAKERS[backend]()
-    # Besides what the kernel says: a C library without the call, an address space without room.
+    # Besides the kernel's errors: a C library without the call, an address space without room.
     except (OSError, AttributeError, ValueError, MemoryError) as error:
         _log.warning("io_backend_refused", wanted=str(backend), used=str(IoBackend.FD), error=str(error))
         return PosixFileSystem()
 
 
 def backend_of(fs: FileSystem) -> IoBackend | None:
-    """Which one it is; None for file systems of other making, whose files no other process may reach."""
+    """The backend of a file system; None for other file systems, whose files other processes may be unable to reach."""
     return next((backend for backend, maker in MAKERS.items() if type(fs) is maker), None)
 
 
 def close_file_system(fs: FileSystem) -> None:
-    """Give back what it holds besides files. Nothing of it may be in use."""
+    """Release the resources that it holds besides files. Nothing of the file system may be in use."""
     if isinstance(fs, UringFileSystem):
         fs.close()

@@ -1,16 +1,16 @@
-"""The backend `mmap`: groups are copied into a shared map of the preallocated log file and synced by its descriptor.
+"""The backend `mmap` copies groups into a shared map of the preallocated log file and syncs its descriptor.
 
-A store into a map that the disk cannot take kills the process (SIGBUS), where a write would have raised. So:
+If the disk cannot take a store into a map, the store kills the process (SIGBUS), while a write would raise. So:
 
-- only files that this handle has allocated are mapped, as far as that: their blocks are there;
-- before every store its pages are asked for with MADV_POPULATE_WRITE, which raises where a store would kill: beyond
+- only files that this handle has allocated are mapped, and only the allocated part, whose blocks exist;
+- before every store, MADV_POPULATE_WRITE requests its pages. It raises in the cases in which a store would kill: beyond
   the end, on a full disk (file systems that copy on write), at pages that cannot be read;
-- whatever it raises, and at every truncate, the map is given up for good and the file goes on with pwritev, which tells
-  what is wrong in its own way.
+- whatever it raises, and at every truncate, the map is given up for good. From then on the file uses pwritev, which
+  reports errors in its own way.
 
-Populating lets other threads run; the copy then finds its pages and does not. Writes above MAP_MAX_BYTES go by pwritev,
-which always lets them run. The pages are the same, so readers and pwritev see what was stored, and an error of the
-device shows at fdatasync, once, as it does for writes.
+While pages are populated, other threads run. The copy then finds its pages, and lets no other thread run. Writes above
+MAP_MAX_BYTES use pwritev, which always lets other threads run. Map and file share the same pages, so readers and
+pwritev see the stored bytes, and an error of the device shows at fdatasync, once, as it does for writes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class MmapFile(PosixFile):
         return size
 
     def _ready(self, offset: int, size: int) -> bool:
-        """Whether these bytes may be stored to."""
+        """Whether these bytes can be stored through the map."""
         try:
             if self._map is None:
                 self._map = mmap.mmap(self._fd, self._allocated)
@@ -100,7 +100,7 @@ class MmapFile(PosixFile):
 
 
 class MmapFileSystem(PosixFileSystem):
-    """Raises OSError where the kernel cannot populate maps (before Linux 5.14)."""
+    """Raises OSError if the kernel cannot populate maps (before Linux 5.14)."""
 
     def __init__(self, populate: Populate | None = None) -> None:
         self._populate = populate or _libc_populate()

@@ -1,17 +1,17 @@
-"""An io_uring of the kernel, by its system calls: entries go in, are submitted, and come back as (user_data, result).
+"""An io_uring of the kernel, by system calls: entries are pushed and submitted, and complete as (user_data, result).
 
-    io_uring_setup(entries, params)      makes two rings in memory that kernel and process share
+    io_uring_setup(entries, params)      creates two rings in memory that kernel and process share
     submission ring                      we write entries of 64 bytes and move its tail; the kernel moves its head
     completion ring                      the kernel writes entries of 16 bytes and moves its tail; we move its head
-    io_uring_enter(submit, wait_for)     the one call: hands over what was written, or waits for completions
+    io_uring_enter(submit, wait_for)     submits the written entries, or waits for completions
 
 Submission entry, little-endian, offsets in bytes (linux/io_uring.h): 0 opcode u8, 1 flags u8, 2 ioprio u16, 4 fd i32,
 8 offset u64, 16 address u64, 24 length u32, 28 flags of the operation u32, 32 user_data u64, the rest 0.
 Completion entry: 0 user_data u64, 8 result i32 (negative: errno), 12 flags u32.
 
-Every call lets other threads run (ctypes gives up the interpreter lock). The rings are read and written as plain
-memory, so the order in which the processor does that must be the order of the program: x86-64 keeps it, others do
-not, and are refused. Nothing here is safe for two threads at once but `wait`, which touches no ring.
+Every call lets other threads run (ctypes releases the interpreter lock). The rings are read and written as plain
+memory, so the processor must do that in the order of the program. x86-64 keeps this order; other processors do not, and
+are refused. Only `wait`, which touches no ring, is safe for two threads at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LINK = 4
 #: Flag of OP_FSYNC.
 DATASYNC = 1
 
-_SETUP, _ENTER = 425, 426  # the numbers are the same on every machine but alpha
+_SETUP, _ENTER = 425, 426  # the same numbers on every machine except alpha
 _PARAMS_SIZE = 120
 _OFF_SQES = 0x10000000
 _GETEVENTS = 1
@@ -44,7 +44,7 @@ _WRAP = 0xFFFFFFFF
 
 
 class Entry(NamedTuple):
-    """What the kernel is asked to do. `address` and `length` are memory that must stay until the result is there."""
+    """An operation for the kernel. The memory at `address` (`length` bytes) must stay until the result is there."""
 
     opcode: int
     fd: int
@@ -56,39 +56,39 @@ class Entry(NamedTuple):
 
 
 class RingLike(Protocol):
-    """What the submitter needs of a ring; the tests have one of their own."""
+    """The part of a ring that the submitter needs; tests have their own."""
 
     @property
     def entries(self) -> int:
-        """So many fit into one submission."""
+        """Most entries of one submission."""
         ...
 
     @property
     def completions(self) -> int:
-        """So many may be on their way at a time."""
+        """Most entries in flight at a time."""
         ...
 
     def push(self, entry: Entry, user_data: int) -> None:
-        """Write an entry for the next `submit`. There must be room: at most `entries` not yet submitted."""
+        """Write an entry for the next `submit`. At most `entries` may be written and not yet submitted."""
         ...
 
     def submit(self, count: int) -> int:
-        """Hand over what was pushed; how many of `count` the kernel took. Raises OSError: none."""
+        """Submit the pushed entries; returns how many of `count` the kernel took. Raises OSError when it took none."""
         ...
 
     def wait(self, completions: int) -> None:
-        """Return when so many are there, or earlier. Raises OSError."""
+        """Return when this many completions are there, or earlier. Raises OSError."""
         ...
 
     def reap(self) -> list[tuple[int, int]]:
-        """(user_data, result) of what has completed."""
+        """(user_data, result) of the completed entries."""
         ...
 
     def close(self) -> None: ...
 
 
 class Ring:
-    """Raises OSError where the kernel, a sandbox, a limit or the processor do not allow one."""
+    """Raises OSError if the kernel, a sandbox, a limit or the processor does not allow a ring."""
 
     def __init__(self, entries: int) -> None:
         if os.uname().machine not in _ORDERED_MACHINES:
@@ -162,7 +162,8 @@ class Ring:
 
 
 def address_of(data: bytes | bytearray) -> int:
-    """Where the content lies in memory: as long as the object lives, and a bytearray keeps its size. Not of b''."""
+    """The address of the content in memory, valid while the object lives and a bytearray keeps its size. Not for
+    b''."""
     if isinstance(data, bytes):
         (address,) = struct.unpack("P", ctypes.c_char_p(data))
         return address

@@ -1,12 +1,13 @@
-"""One ring for many threads: what they ask at the same moment goes to the kernel in one submission.
+"""One ring for many threads: requests made at the same time go to the kernel in one submission.
 
-Whoever comes puts its entries in a queue and takes the lock; whoever holds it submits all that is queued. So what comes
-while a submission is under way goes together with the next. One of those who wait, the leader, waits in the kernel,
-for all; the others sleep until it has their results, or makes the next leader of them when it has its own.
-There is no thread of its own: a lone write and sync costs two calls and no change of threads.
+A thread puts its entries in a queue and takes the lock. The holder of the lock submits everything in the queue. So
+entries that arrive during a submission all go into the next one. One of the waiting threads, the leader, waits in the
+kernel for all. The others sleep until the leader has their results, or until the leader has its own results and makes
+one of them the next leader.
+The submitter has no thread of its own: a single write and sync costs two calls and no change of threads.
 
-What holds: a request's entries are submitted in order; `split` tells that they did not all go in one submission, so
-that a link between them may not have held. Memory that entries point to is kept until the kernel is done with it.
+Guarantees: a request's entries are submitted in order. `split` says that they did not all go in one submission, so a
+link between them may not have held. The memory that entries point to is kept until the kernel is done with it.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from collections.abc import Sequence
 
 from storage.platform.io.ring import Entry, RingLike
 
-#: Errors of a call on the ring that mean: again.
+#: Errors of a call on the ring after which the call is repeated.
 _AGAIN = (errno.EINTR, errno.EAGAIN, errno.EBUSY)
 _MOST_TRIES = 10_000
 
-#: Requests whose memory the kernel may still use although nobody will ever hear of them: never given back.
+#: Requests whose memory the kernel may still use although nobody will get their results. The memory is never freed.
 _ABANDONED: list[Request] = []
 
 
 class RingBroken(OSError):
-    """The ring itself failed: what became of the entries is unknown, and they may yet be carried out."""
+    """The ring itself failed: the outcome of the entries is unknown, and the kernel may still carry them out."""
 
 
 class Request:
@@ -42,16 +43,16 @@ class Request:
         self.results = [0] * len(entries)
         self.left = len(entries)
         self.split = False
-        #: Held by whoever waits; released once when the results are there or to make it the leader.
+        #: Held by the waiting thread; released once, when the results are there or to make that thread the leader.
         self.wake = threading.Lock()
 
 
 class Submitter:
-    """Shared by the threads of an engine. Every method may be called from any thread."""
+    """Shared by the threads of an engine. Any thread may call every method."""
 
     def __init__(self, ring: RingLike) -> None:
         self._ring = ring
-        #: Never held while waiting for a disk: the kernel hands slow work to its own threads.
+        #: Never held while waiting for a disk: the kernel passes slow work to its own threads.
         self._lock = threading.Lock()
         self._queue: deque[Request] = deque()
         self._in_flight: dict[int, tuple[Request, int]] = {}
@@ -65,11 +66,11 @@ class Submitter:
 
     @property
     def most_entries(self) -> int:
-        """A request may have so many."""
+        """Most entries of a request."""
         return self._ring.entries
 
     def run(self, entries: Sequence[Entry], keep: object) -> Request:
-        """Have the entries carried out; returns when every one has its result. Raises RingBroken."""
+        """Run the entries in the kernel; returns when each has its result. Raises RingBroken."""
         request = Request(entries, keep)
         request.wake.acquire()
         self._queue.append(request)
@@ -79,7 +80,7 @@ class Submitter:
             if request.left:
                 self._lead(request)
         except BaseException as error:
-            # Nobody may be left waiting for a leader that is gone.
+            # No thread may keep waiting for a leader that is gone.
             with self._lock:
                 self._break(error if isinstance(error, OSError) else OSError(errno.EIO, repr(error)))
             raise
@@ -89,13 +90,14 @@ class Submitter:
         return request
 
     def _lead_or_follow(self, request: Request) -> bool:
-        """Submit what is queued, the request too unless somebody has. False when its thread is to sleep until woken."""
+        """Submit the queue, including the request unless another thread has submitted it. False when this thread must
+        sleep until it is woken."""
         with self._lock:
             self._submit_queued()
             if self._broken is not None:
                 raise self._broken
             if not request.left:
-                return True  # submitted, and seen to its end, by others while this thread waited for the lock
+                return True  # other threads submitted and completed it while this thread waited for the lock
             if self._leading:
                 self._waiting[request] = None
                 return False
@@ -105,7 +107,7 @@ class Submitter:
     # -- going out ---------------------------------------------------------------------------------------------------
 
     def _submit_queued(self) -> None:
-        """Submit what is queued, as far as the rings have room for it. With the lock held."""
+        """Submit the queue as far as the rings have room. The caller holds the lock."""
         while self._queue and self._broken is None:
             taken: list[Request] = []
             count = 0
@@ -150,7 +152,7 @@ class Submitter:
     # -- coming back ---------------------------------------------------------------------------------------------------
 
     def _lead(self, own: Request) -> None:
-        """Wait in the kernel until `own` has its results, then let somebody else do it."""
+        """Wait in the kernel until `own` has its results, then make another thread the leader."""
         tries = 0
         while True:
             with self._lock:
@@ -159,7 +161,7 @@ class Submitter:
                 if not own.left or self._broken is not None:
                     self._choose_leader()
                     return
-                # Alone, it is woken once for all its entries.
+                # If it is the only request, the kernel wakes the thread once for all its entries.
                 least = own.left if len(self._in_flight) == own.left else 1
             try:
                 self._ring.wait(least)
@@ -179,7 +181,7 @@ class Submitter:
                 request.wake.release()
 
     def _choose_leader(self) -> None:
-        """The next leader is whoever has waited longest; none when nobody waits."""
+        """Make the thread that has waited longest the next leader, if any thread waits."""
         following = next(iter(self._waiting), None)
         if following is None:
             self._leading = False
@@ -196,14 +198,14 @@ class Submitter:
             self._waiting.clear()
 
     def close(self) -> None:
-        """Nobody may be in `run`."""
+        """Close the ring. No thread may be in `run`."""
         with self._lock:
             self._broken = self._broken or RingBroken(errno.EBADF, "the ring is closed")
             self._ring.close()
 
 
 def _mark_split(taken: list[Request], done: int) -> None:
-    """Note whose entries lie on both sides of the first `done` of a submission."""
+    """Mark the request whose entries are on both sides of the first `done` entries of a submission."""
     begin = 0
     for request in taken:
         end = begin + len(request.entries)

@@ -1,9 +1,10 @@
-"""The backend `io_uring`: a group's write and its sync are one submission, and so are those of several shards.
+"""The backend `io_uring`: a group's write and its sync are one submission, even for several shards at once.
 
-The sync is linked behind the write: the kernel starts it only when the write has succeeded in full. Both results are
-looked at all the same, and where there is the least doubt whether the link held, the file is synced again.
-Short writes go on where they stopped; EINTR, EAGAIN and ECANCELED (the thread that had submitted it has ended) mean
-again. Any other error is that file's. Many reads are one submission; one alone is a plain pread, which is quicker.
+The sync is linked behind the write: the kernel starts the sync only when the write has succeeded in full. Both results
+are checked all the same, and if there is the least doubt whether the link held, the file is synced again.
+Short writes continue where they stopped. After EINTR, EAGAIN and ECANCELED (the submitting thread has ended) the call
+is repeated. Any other error is the file's. Many reads are one submission; a single read is a plain pread, which is
+faster.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from storage.platform.posix import PosixFile, PosixFileSystem, open_descriptor
 
 _AGAIN = (errno.EINTR, errno.EAGAIN, errno.ECANCELED)
 _MOST_TRIES = 1000
-#: Above this a write goes by pwritev, so that it need not be copied together; its sync still goes by the ring.
+#: A larger write uses pwritev, so that its buffers need not be copied into one; its sync still uses the ring.
 LINKED_MAX_BYTES = 16 << 20
-#: Of a ring: what may be submitted at once. A shard has one write and one sync in flight.
+#: Most entries that a ring can submit at once. A shard has one write and one sync in flight.
 WRITE_ENTRIES, READ_ENTRIES = 256, 64
 
 
 class UringFile(PosixFile):
-    """An open descriptor whose syncs, and writes that are to be synced, go through a ring."""
+    """An open descriptor whose syncs, and writes followed by a sync, go through a ring."""
 
     __slots__ = ("_submitter",)
 
@@ -92,19 +93,19 @@ class UringFile(PosixFile):
             raise SyncFailed(error.errno, error.strerror) from error
 
     def _run(self, entries: Sequence[Entry], keep: object = None) -> tuple[list[int], bool]:
-        """Results of the entries, and whether a link between them may not have held."""
+        """The results of the entries, and whether a link between them may not have held."""
         try:
             request = self._submitter.run(entries, keep)
         except RingBroken:
             self._fd = (
                 -1
-            )  # never closed: the number must not come to mean another file while entries may be carried out
+            )  # never closed: the number must not come to name another file while the kernel may still run entries
             raise
         return request.results, request.split
 
 
 class UringFileSystem(PosixFileSystem):
-    """Two rings of its own, one for writes and syncs, one for reads. Raises OSError when there can be none."""
+    """Has two rings of its own, for writes and syncs, and for reads. Raises OSError if it cannot get them."""
 
     def __init__(self, make: Callable[[int], RingLike] = Ring) -> None:
         with contextlib.ExitStack() as made:
@@ -145,7 +146,7 @@ class UringFileSystem(PosixFileSystem):
 
 
 def _whole(read: Read, buffer: bytearray, result: int) -> bytes:
-    """What was read, and what a short read left; only the end of the file ends it."""
+    """The whole read, including the rest after a short read; only the end of the file ends it."""
     if result == read.size:
         return bytes(buffer)
     if result >= 0:
@@ -157,7 +158,7 @@ def _whole(read: Read, buffer: bytearray, result: int) -> bytes:
 
 
 def _checked(ring: RingLike, made: contextlib.ExitStack) -> Submitter:
-    """A ring may be had and yet not be used (a sandbox that allows the one call and not the other): tried out."""
+    """A tested ring: a sandbox may allow creating a ring but not using it."""
     submitter = Submitter(ring)
     made.callback(submitter.close)
     (result,) = submitter.run([Entry(OP_NOP, -1)], None).results

@@ -1,8 +1,9 @@
-"""Keeps a consumer's newest answer over a clean stop. Pure.
+"""Keeps a consumer's newest answer across a clean stop. Pure.
 
-A clean stop does not mean that the answer has arrived. So the cursor is written as it was before that answer. Behind
-it, in the same batch, stands where the answer ended and which attempt_key it had. The next process continues after
-the answer for all readers except that key, which gets the same records again. docs/reference/format.md has the bytes.
+A clean stop does not mean that the answer has arrived. So the cursor is written as it was before that answer. A second
+frame in the same batch says where the answer ended and which attempt_key it had. The next process continues after the
+answer for all reads except one with that key, which gets the same records again. docs/reference/format.md has the
+bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def remembered(consumer: Consumer, awaited: Awaited) -> control.State:
 
 
 def resume(consumer: Consumer, states: StateTable | None, head_seq: int, now_ms: int) -> None:
-    """Restore the answer that was unconfirmed at the last stop, if there is one. Its key has its full time again."""
+    """Restore the answer that was unconfirmed at the last stop, if any. Its key may be used for its full time again."""
     raw = states.get(ATTEMPT, consumer.name) if states is not None else None
     if raw is None:
         return
@@ -46,5 +47,5 @@ def resume(consumer: Consumer, states: StateTable | None, head_seq: int, now_ms:
 
 
 def has_one(states: StateTable | None, name: str) -> bool:
-    """Whether a frame is needed to clear it, although the cursor does not move."""
+    """Whether the log has an unconfirmed answer, so that a frame must clear it even if the cursor does not move."""
     return states is not None and states.get(ATTEMPT, name) is not None

@@ -1,8 +1,9 @@
 """Remembers answers for readers that retry with the same attempt_key. In memory, bounded.
 
 Empty answers are remembered too: a first try that arrives after its retry must not get records under a key that
-nobody will use again. Over the limit, the records of the oldest answers are dropped, and read again for a retry; the
-range of an answer takes little memory. docs/reference/guarantees.md says what a reader may rely on.
+nobody will use again. Over the limit, the records of the oldest answers are dropped, and a retry reads them again: only
+the range of such an answer stays, which takes little memory. docs/reference/guarantees.md says what a reader may rely
+on.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from typing import NamedTuple
 from storage.state.consumers.values import ConsumerRead
 
 ANSWER_TTL_MS = 60_000
-#: Bytes counted for an answer, for each of its records (beside their bytes), and for an answer without records.
+#: Bytes counted for an answer, for each of its records (beside the record's own bytes), and for an answer without
+#: records.
 _OVERHEAD, _RECORD_OVERHEAD, _BARE = 1024, 200, 400
 
 
 class AnswerRange(NamedTuple):
-    """The range of an answer, from exclusive, to inclusive, and the limits it was read with.
+    """The range of an answer (from exclusive, to inclusive), and the limits of the read.
 
     `limit` 0: the answer was empty.
     """
@@ -66,7 +68,7 @@ class Attempts:
         now_ms: int,
         until_ms: int = 0,
     ) -> None:
-        """Remember an answer that is about to be returned; None: it was returned before a clean stop."""
+        """Remember an answer that is about to be returned; None: the answer was returned before a clean stop."""
         self._drop((consumer_id, key))
         size = _BARE
         if answer is not None and range_.limit:

@@ -1,4 +1,4 @@
-"""What all consumers of a log have consumed for good, and which segments may go. Pure.
+"""Which records all consumers of a log have consumed for good, and which segments may go. Pure.
 
 Only durable cursors count: the log's own frames state them, and a crash cannot take them back behind the
 EvictWatermark that follows them in the same log.
@@ -21,7 +21,7 @@ def consumed_floor(config: TopicConfig, log: Log) -> int:
 
 
 def reclaimable_floor(config: TopicConfig, log: Log) -> int | None:
-    """The end of the newest sealed segment that all consumers have consumed; None when nothing would go."""
+    """The end of the newest sealed segment that all consumers have consumed; None when no record would go."""
     consumed = consumed_floor(config, log)
     floor = log.held.manifest.sealed_end(consumed) if consumed > log.marks.live_floor else 0
     return floor if floor > log.marks.live_floor else None

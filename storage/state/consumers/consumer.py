@@ -1,8 +1,8 @@
-"""One consumer's cursor: what was handed out, what is durable, and what must be written when. Pure.
+"""One consumer's cursor: which records were delivered, which seq is durable, and when a frame is due. Pure.
 
     durable_seq        the last cursor frame that is synced: a crash takes the cursor back to it
-    confirmed_seq      what the reader has received for certain: it has read again since
-    cursor_seq         what was handed out, including the newest answer
+    confirmed_seq      the reader has received everything up to here for certain: it has read again since
+    cursor_seq         everything up to here was delivered, including the newest answer
 
 With at_least_once, nothing beyond `confirmed_seq` is written while readers come, because a crash may lose the newest
 answer on its way. The next read, a commit or a seek confirms it. Without an attempt_key, a second of idleness or a
@@ -10,7 +10,7 @@ clean stop confirms it as well; with one, only the end of the time in which the 
 At most `persist_every` records lie between `durable_seq` and `cursor_seq`, including the newest answer.
 
 With strictly_once, the cursor is durable before an answer is returned: `durable_seq` equals `cursor_seq`, except for
-records that were skipped without being handed out.
+records that were skipped without being delivered.
 
 Only one frame is in flight at a time, so frames need no order of their own.
 
@@ -29,7 +29,7 @@ UNPERSISTED_SEQS = 10_000
 
 
 class Awaited(NamedTuple):
-    """The newest answer; its attempt_key may be used again until then (monotonic ms)."""
+    """The newest answer, and the time until which its attempt_key may be used again (monotonic ms)."""
 
     key: str
     range: AnswerRange
@@ -37,8 +37,7 @@ class Awaited(NamedTuple):
 
 
 class Consumer:
-    """A named reader of one log. `durable_seq` and `config` are what the log says; the rest is known to this process
-    only."""
+    """A named reader of one log. The log has `durable_seq` and `config`; only this process knows the rest."""
 
     __slots__ = (
         "awaited",
@@ -61,14 +60,14 @@ class Consumer:
         self.durable_seq = durable_seq
         self.confirmed_seq = durable_seq
         self.cursor_seq = durable_seq
-        #: Records handed out after `durable_seq`: up to `confirmed_seq`, and up to `cursor_seq`.
+        #: Records delivered after `durable_seq`: up to `confirmed_seq`, and up to `cursor_seq`.
         self.confirmed = 0
         self.unpersisted = 0
-        #: The answer that idleness must not confirm.
+        #: The answer that idleness must not confirm, if any.
         self.awaited: Awaited | None = None
         #: Records covered by the cursor frame in flight that no earlier frame covers. None: no frame is in flight.
         self.writing: int | None = None
-        #: The engine's writer for it; None until it is first used.
+        #: The engine's writer for this consumer; None until it is first used.
         self.cursor_writer: Any = None
 
     @property
@@ -77,11 +76,11 @@ class Consumer:
 
     @property
     def behind(self) -> bool:
-        """Whether the log lacks some of it, and no frame in flight adds it."""
+        """Whether the log lacks some of the cursor's progress, and no frame in flight adds it."""
         return self.writing is None and self.cursor_seq != self.durable_seq
 
     def reset(self) -> None:
-        """Go back to what the log says: after a crash, or at a seek."""
+        """Go back to the position in the log: after a crash, or at a seek."""
         self.confirmed_seq = self.cursor_seq = self.durable_seq
         self.confirmed = self.unpersisted = 0
         self.awaited = None
@@ -97,32 +96,32 @@ class Consumer:
         return self.awaited if self.awaited is not None and self.awaited.until_ms > now_ms else None
 
     def confirm(self) -> None:
-        """The reader has read again or is done: its last answer has arrived."""
+        """The reader has read again or is done, so its last answer has arrived."""
         self.confirmed_seq = self.cursor_seq
         self.confirmed = self.unpersisted
         self.awaited = None
 
     @property
     def due(self) -> bool:
-        """Whether the confirmed cursor should be written now, with nobody waiting for it."""
+        """Whether the confirmed cursor should be written now, although nobody waits for it."""
         if self.writing is not None or self.confirmed_seq <= self.durable_seq:
             return False
         unpersisted_seqs = self.confirmed_seq - self.durable_seq - self.confirmed
         return self.confirmed * 2 >= self.config.persist_every or unpersisted_seqs >= UNPERSISTED_SEQS
 
     def has_room(self, records: int) -> bool:
-        """Whether this many more records may be handed out before another frame is durable."""
+        """Whether this many more records may be delivered before another frame is durable."""
         return not records or not self.unpersisted or self.unpersisted + records <= self.config.persist_every
 
     def deliver(self, seq: int, records: int) -> None:
-        """Hand out this many records and move the cursor to `seq`. Earlier answers are confirmed by this."""
+        """Deliver this many records and move the cursor to `seq`. This confirms earlier answers."""
         self.cursor_seq = seq
         self.unpersisted += records
 
     def take_back(self, before_seq: int, seq: int, records: int) -> bool:
         """The answer that moved the cursor from `before_seq` to `seq` reached nobody: undo it.
 
-        False, and nothing was done, when the cursor has moved since. The log keeps what it knows for now.
+        Returns False and does nothing when the cursor has moved since. The log is not written here.
         """
         if self.cursor_seq != seq:
             return False
@@ -144,7 +143,7 @@ class Consumer:
         self.writing = 0
 
     def written(self, *, durable: bool) -> None:
-        """That frame is durable (and applied: `durable_seq` has its value), or has failed."""
+        """The frame in flight is durable (and applied: `durable_seq` has its value), or has failed."""
         covered, self.writing = self.writing or 0, None
         if durable:
             self.confirmed = max(0, self.confirmed - covered)
@@ -153,7 +152,7 @@ class Consumer:
     def moved_to(self, seq: int) -> None:
         """The log has a new position for the cursor: an earlier commit, or a seek.
 
-        After a commit, records handed out behind it stay handed out. A seek also resets.
+        After a commit, records delivered beyond it stay delivered. A seek also resets.
         """
         self.awaited = None
         self.cursor_seq = max(self.cursor_seq, seq)

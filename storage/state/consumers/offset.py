@@ -1,11 +1,11 @@
-"""What a group commits for a log: an offset, metadata and a leader epoch, as kept beside the group's cursor. Pure.
+"""A group's commit for a log: an offset, metadata and a leader epoch, stored beside the group's cursor. Pure.
 
-Groups may commit an offset that no record has: beyond the head, or negative. A cursor never stands there. It stands at
-the head, or in front of the oldest record, and the committed offset is kept beside it. So nothing is reclaimed that
-such a group may still read.
+Groups may commit an offset that no record has: beyond the head, or negative. A cursor is never there. It is at the
+head, or before the oldest record, and the committed offset is stored beside it. So no record is reclaimed that such a
+group may still read.
 
     value of the State frame         when
-    none                             the cursor says it all
+    none                             the cursor says everything
     the metadata                     the offset is the cursor's, and there is no leader epoch
     NUL [offset] "," [epoch] NUL …   otherwise; an offset only where it is not the cursor's, then the metadata
 
@@ -55,7 +55,7 @@ class CommittedOffset(NamedTuple):
 
     @classmethod
     def decode(cls, cursor_seq: int, value: bytes | None) -> CommittedOffset:
-        """What was committed, from a cursor at `cursor_seq` and the value stored beside it."""
+        """The committed offset, from a cursor at `cursor_seq` and the value stored beside it."""
         found = None if value is None else _PREFIX.match(value)
         if value is None or found is None:
             return cls(cursor_seq, value)

@@ -16,7 +16,7 @@ from storage.state.consumers.values import ConsumerConfig
 
 
 class ConsumerSection(msgspec.Struct, frozen=True, kw_only=True):
-    """One consumer: everything that frames of its log say of it."""
+    """One consumer: everything that frames of its log say about it."""
 
     consumer_id: int
     name: str

@@ -13,8 +13,8 @@ import msgspec
 
 from storage.records import ReadResult
 
-#: A position for a cursor. A seq counts as done, like `from_seq` of a read: the next record is the first one handed
-#: out. "earliest": before the oldest record; "head": after the newest.
+#: A position for a cursor. A seq counts as done, like `from_seq` of a read: the record after it is delivered first.
+#: "earliest": before the oldest record; "head": after the newest.
 Start: TypeAlias = int | Literal["earliest", "head"]
 
 
@@ -26,7 +26,7 @@ class Consistency(enum.StrEnum):
 
 
 class ConsumerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer's settings. `persist_every` counts records handed out, at least 1; for at_least_once only.
+    """A consumer's settings. `persist_every` counts delivered records, at least 1; for at_least_once only.
 
     After a crash at most that many records are delivered again, and one read returns no more than that.
     """
@@ -47,8 +47,8 @@ class ConsumerConfig(msgspec.Struct, frozen=True, kw_only=True):
 class ConsumerState(msgspec.Struct, kw_only=True):
     """A consumer as it is now.
 
-    `cursor_seq`: everything up to here was handed out, skipped or committed. `durable_seq`: a crash takes the cursor
-    back to it. `unread`: live records after the cursor. `lag`: head_seq - cursor_seq.
+    `cursor_seq`: everything up to here was delivered, skipped or committed. `durable_seq`: a crash takes the cursor
+    back to here. `unread`: live records after the cursor. `lag`: head_seq - cursor_seq.
     """
 
     topic: str
@@ -63,7 +63,7 @@ class ConsumerState(msgspec.Struct, kw_only=True):
 
 
 class ConsumerRead(msgspec.Struct, kw_only=True):
-    """The result of a read. `cursor_seq` and `unread` are the consumer's after it (a peek does not change them).
+    """The result of a read. `cursor_seq` and `unread` are the consumer's after the read (a peek changes neither).
 
     `repeated`: this is the answer of an earlier read with the same attempt_key, including `cursor_seq`. `take_back`:
     what `undo` calls; None when there is nothing to undo.
@@ -77,7 +77,7 @@ class ConsumerRead(msgspec.Struct, kw_only=True):
     take_back: Callable[[], None] | None = None
 
     def undo(self) -> None:
-        """The answer reached nobody: the next reader gets it, unless later records were handed out already.
+        """The answer reached nobody: the next reader gets it, unless later records were delivered already.
 
         An answer with an attempt_key stays, for its retry.
         """

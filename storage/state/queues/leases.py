@@ -1,7 +1,7 @@
-"""The jobs of one queue: who holds them, until when, and in which order they become ready. Pure: no I/O, no clock.
+"""The jobs of one queue: who holds each, until when, and in which order jobs become ready. Pure: no I/O, no clock.
 
-A job that was never claimed and that is not delayed needs nothing here: it is a live record of the log from `taken` on.
-Every other job has a `Job`, or is part of a `LeaseBatch`, never both.
+A job that was never claimed and is not delayed has no entry here: it is a live record of the log from `taken` on.
+Every other job has a `Job` or is part of a `LeaseBatch`, never both.
 
 event      from                     to
 claimed    ready                    leased
@@ -54,7 +54,7 @@ LeaseEntry: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 class Holder(Protocol):
-    """Wants to know when a lease of its own has ended, for whatever reason."""
+    """Is told when one of its leases has ended, for whatever reason."""
 
     def lease_ended(self, seq: int) -> None: ...
 
@@ -135,11 +135,11 @@ class LeaseBatch:
         self.sizes: Sequence[int] | None = None
         self.attempt: Attempt | None = None
         self.holder: Holder | None = None
-        #: Its jobs, after it was taken apart: from then on they have the state.
+        #: Its jobs, after the batch was taken apart: from then on these objects have the state.
         self.separate: list[Job] | None = None
 
     def jobs(self) -> list[Job]:
-        """Its jobs as Job objects, created by every call."""
+        """Its jobs as Job objects; every call creates new ones."""
         return [*map(self.job_at, range(len(self.seqs)))]
 
     def job_at(self, index: int) -> Job:
@@ -166,7 +166,7 @@ class LeaseEntries(list[LeaseEntry]):
 def lease_entries(seqs: tuple[int, ...], lease_ids: tuple[int, ...], deadline: int) -> LeaseEntries:
     """The entries of a Lease frame for the jobs of a batch, ascending, claimed together for the first time.
 
-    Raises ValueError unless there is a lease_id for each.
+    Raises ValueError unless each job has a lease_id.
     """
     if len(seqs) != len(lease_ids):
         raise ValueError(f"{len(lease_ids)} lease_ids for {len(seqs)} jobs")
@@ -176,7 +176,7 @@ def lease_entries(seqs: tuple[int, ...], lease_ids: tuple[int, ...], deadline: i
 
 
 def uniform_columns(jobs: Sequence[LeaseEntry]) -> Columns | None:
-    """The columns of entries that `lease_entries` could have made, ascending; None for others."""
+    """The columns of ascending entries that `lease_entries` could have made; None for any other entries."""
     if not jobs:
         return None
     seqs, lease_ids, deadlines, deliveries, ready_ats, forgiven = zip(*jobs, strict=True)
@@ -193,15 +193,15 @@ def uniform_columns(jobs: Sequence[LeaseEntry]) -> Columns | None:
 
 
 def ascending(seqs: Sequence[int]) -> bool:
-    """Whether each is larger than the one before."""
+    """Whether each seq is larger than the one before."""
     return [*seqs] == sorted({*seqs})
 
 
 class LeaseTable:
-    """The jobs of one queue by state. See the module.
+    """The jobs of one queue by state. See the module docstring.
 
-    Heaps contain what comes next (given back, due, expiring, lowest seq). Outdated entries stay in them until they
-    reach the top, and are skipped then: nothing is searched for in the middle.
+    Heaps find the next job (given back, due, expiring, lowest seq). An outdated entry stays in its heap until it
+    reaches the top, and is skipped then, so nothing has to be found in the middle of a heap.
     """
 
     __slots__ = (
@@ -225,22 +225,22 @@ class LeaseTable:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.jobs: dict[int, Job] = {}
-        #: By the seq of each of their jobs.
+        #: Each batch, by the seq of each of its jobs.
         self.batches: dict[int, LeaseBatch] = {}
         #: Live records from here on without a Job or a LeaseBatch are ready and were never claimed.
         self.taken = 0
         self.attempts: dict[tuple[str, str], Attempt] = {}
         #: Number of jobs by state.
         self.counts = [0] * 6
-        #: Among them, jobs whose record no longer exists: all are leased or being claimed.
+        #: Jobs among these whose record no longer exists: all of them are leased or being claimed.
         self.gone = 0
         #: Totals: jobs moved to the dead letter topic; jobs lost to cap or ttl.
         self.dead_lettered = 0
         self.lost = 0
         #: Dead jobs whose move has not begun.
         self.dying: set[int] = set()
-        # Heaps of seqs, or (time, seq); outdated entries are skipped when they reach the top. A batch is entered by its
-        # first seq.
+        # Heaps of seqs or of (time, seq); outdated entries are skipped when they reach the top. A batch has one entry,
+        # with its first seq.
         self._back: list[int] = []
         self._due: list[tuple[int, int]] = []
         self._ends: list[tuple[int, int]] = []
@@ -251,25 +251,25 @@ class LeaseTable:
 
     @property
     def in_flight(self) -> int:
-        """Jobs leased, or about to be."""
+        """Jobs that are leased or being claimed."""
         return self.counts[LEASED] + self.counts[CLAIMING]
 
     def ready(self, live: int) -> int:
-        """Jobs that can be claimed now, of `live` records."""
+        """Jobs that can be claimed now, when the log has `live` records."""
         return live - (len(self.jobs) + len(self.batches) - self.counts[READY] - self.gone)
 
     @property
     def touched(self) -> bool:
-        """Whether anything is known of any job."""
+        """Whether the table has an entry for any job."""
         return bool(self.jobs or self.batches)
 
     def knows_any(self, seqs: Iterable[int]) -> bool:
-        """Whether anything is known of one of these jobs."""
+        """Whether the table has an entry for one of these jobs."""
         jobs, batches = self.jobs, self.batches
         return bool((jobs and not jobs.keys().isdisjoint(seqs)) or (batches and not batches.keys().isdisjoint(seqs)))
 
     def everything(self) -> Iterator[Job]:
-        """All jobs that were touched, for reading only: those of a batch are copies."""
+        """All jobs with an entry, for reading only: jobs of a batch are copies."""
         yield from self.jobs.values()
         for seq, batch in self.batches.items():
             if seq == batch.seqs[0]:
@@ -283,7 +283,7 @@ class LeaseTable:
         return back[0] if back else None
 
     def first_fresh(self, live_seqs: Callable[[int, int], Sequence[int]]) -> int | None:
-        """The lowest live seq of which nothing is known. Seqs below it are not examined again."""
+        """The lowest live seq without an entry. Seqs below it are not examined again."""
         while seqs := live_seqs(self.taken, _STRIDE):
             for seq in seqs:
                 self.taken = seq
@@ -293,7 +293,7 @@ class LeaseTable:
         return None
 
     def look(self, seq: int) -> Job | None:
-        """What is known of a job, for reading only: one of a batch is a copy."""
+        """The entry of a job, for reading only: a job of a batch is a copy."""
         batch = self.batches.get(seq)
         return self.jobs.get(seq) if batch is None else batch.job_at(bisect_left(batch.seqs, seq))
 
@@ -310,16 +310,16 @@ class LeaseTable:
             heappop(ends)
         if not ends:
             return due[0][0] if due else None
-        ended = ends[0][0] + 1  # at the deadline it is still held
+        ended = ends[0][0] + 1  # the lease still holds at its deadline
         return min(due[0][0], ended) if due else ended
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether a delay or a lease may have ended by now. False is certain."""
+        """Whether a delay or a lease may have ended by now. False is certain, True is not."""
         due, ends = self._due, self._ends
         return bool((due and due[0][0] <= now_ms) or (ends and ends[0][0] < now_ms))
 
     def _running_out(self, deadline: int, seq: int) -> Job | LeaseBatch | None:
-        """The jobs leased until then by this heap entry, if it is still valid and only time decides about them."""
+        """The jobs that this heap entry stands for, if it is still valid and only time can end their lease."""
         held = self.jobs.get(seq) or self.batches.get(seq)
         if held is None or held.state != LEASED or held.busy or held.deadline != deadline:
             return None
@@ -328,7 +328,7 @@ class LeaseTable:
     # -- batches -------------------------------------------------------------------------------------------------------
 
     def add_batch(self, seqs: tuple[int, ...]) -> LeaseBatch:
-        """A batch of jobs of which nothing is known so far: they are being claimed."""
+        """A batch of jobs that have no entry so far: they are being claimed."""
         batch = LeaseBatch(seqs)
         self.batches.update(dict.fromkeys(seqs, batch))
         heappush(self._firsts, seqs[0])
@@ -349,7 +349,7 @@ class LeaseTable:
         return separate
 
     def lease_of(self, seq: int) -> int:
-        """The token of the job's lease; 0: it is not leased. Takes nothing apart."""
+        """The token of the job's lease; 0: the job is not leased. Takes no batch apart."""
         job = self.jobs.get(seq)
         if job is not None:
             return job.lease_id
@@ -357,7 +357,7 @@ class LeaseTable:
         return batch.lease_ids[bisect_left(batch.seqs, seq)] if batch is not None and batch.lease_ids else 0
 
     def _end_batch(self, batch: LeaseBatch) -> None:
-        """End the leases of all its jobs, like `_end_lease` of each."""
+        """End the leases of all jobs of the batch, like `_end_lease` for each."""
         batch.busy = False
         if batch.attempt is not None:
             attempt, batch.attempt = batch.attempt, None
@@ -370,7 +370,7 @@ class LeaseTable:
     # -- for those who move them ---------------------------------------------------------------------------------------
 
     def find(self, seq: int) -> Job | None:
-        """The job as a Job, if anything is known of it: something is about to happen to it alone."""
+        """The job as a Job, if it has an entry, so that it can change alone: its batch is taken apart."""
         job = self.jobs.get(seq)
         if job is None and (batch := self.batches.get(seq)) is not None:
             self.take_apart(batch)
@@ -432,7 +432,7 @@ class LeaseTable:
         return [seq for seq, batch in self.batches.items() if seq == batch.seqs[0]]
 
     def _requeue(self, job: Job) -> None:
-        """Put an unheld job where its fields say: dead, delayed or ready."""
+        """Give a job that nobody holds the state that its fields say: dead, delayed or ready."""
         if job.gone:
             self._drop(job)
         elif self.limits.exhausted(job.deliveries, job.forgiven):
@@ -460,7 +460,7 @@ class LeaseTable:
         return came
 
     def take_batch(self, count: int, live_seqs: Callable[[int, int], Sequence[int]]) -> LeaseBatch | None:
-        """Up to `count` jobs like `take`, if all that come next were never touched; None: use `take`."""
+        """Up to `count` jobs like `take`, if none of the next jobs has an entry; None: use `take`."""
         if self._back and self.first_back() is not None:
             return None
         jobs, batches = self.jobs, self.batches
@@ -534,7 +534,7 @@ class LeaseTable:
         return jobs
 
     def put_back(self, jobs: Iterable[Job]) -> None:
-        """Undo a decision about these jobs: they are as before. For a batch: `put_back_batch`."""
+        """Undo a decision about these jobs: they are as before. For a batch use `put_back_batch`."""
         for job in jobs:
             if self.jobs.get(job.seq) is not job:
                 continue
@@ -555,12 +555,12 @@ class LeaseTable:
             self.put_back(self.take_apart(batch))
 
     def put_off(self, job: Job, ready_at: int) -> None:
-        """A job just taken cannot be delivered before then."""
+        """A job just taken must not be delivered before `ready_at`."""
         job.ready_at = ready_at
         self._requeue(job)
 
     def expired(self, now_ms: int) -> list[Job]:
-        """Jobs whose lease is over: now > deadline. They are busy from here on."""
+        """Jobs whose lease has expired: now > deadline. They are busy from here on."""
         found: list[Job] = []
         ends = self._ends
         while ends and ends[0][0] < now_ms:
@@ -626,7 +626,7 @@ class LeaseTable:
                     job = self._job(entry[0])
                     job.deliveries, job.forgiven, job.reason = entry[3], entry[5], value.reason
                     self._end_lease(job)
-                    if job.gone:  # deleted while this was in flight: there is nothing to move
+                    if job.gone:  # its record was deleted while this frame was in flight: there is nothing to move
                         self._drop(job)
                         continue
                     self._to(job, DEAD)
@@ -672,8 +672,8 @@ class LeaseTable:
             self._trim()
 
     def _lease_anew(self, held: Job | LeaseBatch, *, same: bool) -> None:
-        """The leased jobs are about to be leased. The `same` lease again (from a frame that states the present)
-        continues: its holder is not told of an end, and frames in flight stay valid."""
+        """The leased jobs are about to be leased again. With `same` (a frame that restates the current lease) the
+        lease continues: its holder is not told of an end, and frames in flight stay valid."""
         holder, busy = (held.holder, held.busy) if same else (None, False)
         if same:
             held.holder = None
@@ -728,7 +728,7 @@ class LeaseTable:
                 self.deleted(seq)
 
     def deleted(self, seq: int) -> None:
-        """The record is gone. The holder of its lease keeps the lease."""
+        """The record is gone. The holder of the job's lease keeps the lease."""
         job = self.find(seq)
         if job is None or job.gone:
             return
@@ -749,7 +749,7 @@ class LeaseTable:
             self.deleted(heappop(low))
 
     def review(self, limits: Limits) -> None:
-        """The limits have changed: jobs delivered too often are dead now, others no longer are."""
+        """The limits have changed: jobs delivered too often are dead now, and jobs within the limits no longer are."""
         self.limits = limits
         for job in list(self.jobs.values()):
             if job.state in (READY, DELAYED):
@@ -762,7 +762,7 @@ class LeaseTable:
     # -- the whole ---------------------------------------------------------------------------------------------------
 
     def die(self, seq: int, deliveries: int, reason: str | None) -> None:
-        """A move of this job is open, whatever else is known of it."""
+        """A move of this job is open, whatever its state was."""
         job = self._job(seq)
         job.deliveries, job.reason = deliveries, reason
         self._end_lease(job)
@@ -770,7 +770,7 @@ class LeaseTable:
         self.dying.discard(seq)
 
     def forget_leases(self) -> None:
-        """After a crash of a queue whose leases are not durable: no job is held, nothing was delivered yet. Delays
+        """After a crash of a queue whose leases are not durable: no job is held, and none counts as delivered. Delays
         set by an append remain; the caller restores open moves (`die`)."""
         delayed = [(job.seq, job.ready_at) for job in self.jobs.values() if not job.deliveries and job.ready_at]
         lost, dead_lettered = self.lost, self.dead_lettered
@@ -779,7 +779,7 @@ class LeaseTable:
         self.delay(delayed)
 
     def prune(self, holds: Callable[[int], bool]) -> None:
-        """Recovery is over: of records that do not exist, only leases remain."""
+        """Recovery is over: forget jobs whose record does not exist, except leased ones."""
         for seq in [seq for seq in (*self.jobs, *self.batches) if not holds(seq)]:
             self.deleted(seq)
 

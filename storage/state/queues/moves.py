@@ -1,4 +1,4 @@
-"""Moves of single records from one log to another, exactly once over crashes. Pure state.
+"""Moves of single records from one log to another, exactly once even across crashes. Pure state.
 
 1. Lease{dead, dest_id}, synced, at the source: from here the move is open (`Moves.out`).
 2. The copy at dest, in a Batch with move: [source topic_id, seq], or with a Moved frame behind many copies, synced:
@@ -32,9 +32,9 @@ class Moves:
     __slots__ = ("came", "out")
 
     def __init__(self) -> None:
-        #: By seq.
+        #: Open moves by seq.
         self.out: dict[int, Move] = {}
-        #: (source topic_id, seq).
+        #: Copies, as (source topic_id, seq).
         self.came: set[tuple[int, int]] = set()
 
     def __bool__(self) -> bool:

@@ -29,7 +29,7 @@ def limits_of(config: TopicConfig) -> Limits:
 
 
 def backoff_ms(config: TopicConfig, counted: int, chance: float) -> int:
-    """How long a job waits that was delivered `counted` times (without forgiven ones). `chance` in [0, 1) is the
+    """How long a job waits after `counted` deliveries (not counting forgiven ones). `chance` in [0, 1) is the
     jitter: the wait is between half of min(max, base * 2^(counted - 1)) and all of it."""
     if not config.retry_backoff_ms or counted < 1:
         return 0

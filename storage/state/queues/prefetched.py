@@ -1,7 +1,7 @@
 """Records read ahead for later claims: ranges of consecutive seqs, taken out piece by piece. Pure.
 
-A range stays as it was read, mostly a `FrameRecords`: taking a hundred records out of it costs as much as taking
-one.
+A range stays as it was read, mostly a `FrameRecords`, so that taking a hundred records out of it costs as much as
+taking one.
 
 Source: docs/reference/api.md#queues.
 """
@@ -70,7 +70,7 @@ class PrefetchedRecords:
             size -= size_of_it
 
     def take(self, seqs: Sequence[int]) -> Sequence[StoredRecord] | None:
-        """Remove and return the records of these ascending seqs; None, and nothing is removed, unless all are here."""
+        """Remove and return the records of these ascending seqs. If one is missing, return None and remove nothing."""
         begin, end = seqs[0], seqs[-1] + 1
         at = self._behind(begin) - 1
         if at < 0:

@@ -25,8 +25,8 @@ class Attempted(msgspec.Struct, frozen=True, kw_only=True):
 
 class QueueSection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A queue. Columns with one value for each job that was touched: u64, but u32 for deliveries, forgiven and
-    holders. `reasons` holds (seq, reason) of each unleased job whose last release gave one; as few do, it is no
-    column."""
+    holders. `reasons` holds (seq, reason) of each unleased job whose last release gave one; it is no column, because
+    few jobs have a reason."""
 
     taken: int
     lost: int

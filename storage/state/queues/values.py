@@ -17,8 +17,8 @@ class JobState(enum.StrEnum):
 
 
 class Settled(msgspec.Struct, kw_only=True):
-    """The outcome of an ack, nack or extend: the jobs, and those it skipped because the lease is not (or no longer)
-    the caller's. `deadlines` by seq, for an extend."""
+    """The outcome of an ack, nack or extend: the jobs, and the skipped jobs whose lease is not (or no longer) the
+    caller's. `deadlines` by seq, for an extend."""
 
     topic: str
     done: list[int]

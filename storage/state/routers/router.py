@@ -19,7 +19,7 @@ MAX_HOPS = 7
 
 
 class Guarantee(enum.StrEnum):
-    """The guarantee of a definition. Both are served alike: a copy and the cursor are one batch."""
+    """The guarantee of a definition. Both work the same way: a copy and the cursor are one batch."""
 
     AT_LEAST_ONCE = "at_least_once"
     EXACTLY_ONCE = "exactly_once"
@@ -63,8 +63,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename={"start": "fr
 class Router:
     """One router. `cursor` and `forwarded` are what the log says; the rest belongs to this process.
 
-    `cursor`: everything in the source up to here is copied, or does not match. `position` is never below it: records
-    examined since that do not match move only the position; the log is told later.
+    `cursor`: every record of the source up to here is copied or does not match. `position` is never below `cursor`:
+    records examined since then that do not match move only the position; a later frame tells the log.
     """
 
     __slots__ = (
@@ -94,7 +94,7 @@ class Router:
         self.cursor = self.position = cursor
         #: Copies made, in total.
         self.forwarded = 0
-        #: Loss ranges written to dest, and records not copied because of MAX_HOPS, since the start.
+        #: Since the start: loss ranges written to dest, and records not copied because of MAX_HOPS.
         self.lost = 0
         self.hop_limited = 0
         #: Code of the error that blocks it; None: it is not blocked.
@@ -113,7 +113,7 @@ class Router:
             _wake(reached)
 
     def give_up_waiters(self) -> None:
-        """It will not get there soon, because it is blocked or gone."""
+        """Wake the waiters: the router will not reach their positions soon, because it is blocked or gone."""
         waiters, self.waiters = [waiter for _, waiter in self.waiters], []
         _wake(waiters)
 

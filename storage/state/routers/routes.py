@@ -1,8 +1,8 @@
 """All routers of an engine, and one `apply` of their frames for live path and recovery.
 
-No I/O and no clock. Recovery reads the logs of different shards one after the other. So a router may be here whose
-source or dest does not exist (yet, or any more), and two routers may have one name. `storage.recovery.routers`
-resolves that at the end.
+No I/O and no clock. Recovery reads the logs of different shards one after the other. So the source or dest of a
+router may not exist (yet, or any more), and two routers may have the same name. `storage.recovery.routers` resolves
+this at the end.
 
 Source: docs/reference/format.md#frames, docs/reference/guarantees.md#recovery.
 """
@@ -44,14 +44,15 @@ class Routes:
         definition = Definition.from_map(value.definition)
         if router is not None:
             router.definition = definition
-            # Records that the former definition passed over were examined: after a crash this one must not copy them.
+            # The former definition examined these records and skipped some: after a crash the new one must not copy
+            # them.
             router.cursor = max(router.cursor, value.source_cursor)
             router.position = max(router.position, router.cursor)
             return router
         return self.add(Router(value.router_id, value.name, definition, value.source_id, dest_id, value.source_cursor))
 
     def add(self, router: Router) -> Router:
-        """Add a router; of two with one name, the higher id is found by it."""
+        """Add a router. When two have the same name, the name finds the one with the higher id."""
         self.by_id[router.router_id] = router
         self.out_of.setdefault(router.source_id, []).append(router)
         self.into.setdefault(router.dest_id, []).append(router)
@@ -63,7 +64,7 @@ class Routes:
         return router
 
     def moved(self, value: control.RouterCursor, copies: int) -> None:
-        """Apply a RouterCursor frame that follows this many copies. The last one counts."""
+        """Apply a RouterCursor frame that follows this many copies. The last frame counts."""
         router = self.by_id.get(value.router_id)
         if router is not None:
             router.cursor = value.source_seq
@@ -82,7 +83,7 @@ class Routes:
             self.on_drop(router)
 
     def forget_topic(self, topic_id: int) -> list[Router]:
-        """The topic was deleted, and with it the routers out of it and into it; returns those."""
+        """The topic was deleted, and with it the routers out of it and into it; returns these routers."""
         gone = [*self.out_of.get(topic_id, ()), *self.into.get(topic_id, ())]
         for router in gone:
             self.drop(router)

@@ -14,7 +14,7 @@ from storage.state.routers.router import Definition, Router
 
 
 class RouterSection(msgspec.Struct, frozen=True, kw_only=True):
-    """One router: everything that frames of its dest say of it."""
+    """One router: everything that frames of its dest's log say about it."""
 
     router_id: int
     name: str
