@@ -335,9 +335,8 @@ class Write:
         if submission is not None:
             done = logs.runtime.loop.create_future()
             logs.shards[self.log.shard].enqueue(submission, self._shared(done))
-            await asyncio.shield(
-                done
-            )  # a caller that is cancelled cancels neither the write nor those that wait for it
+            # A caller that is cancelled cancels neither the write nor those that wait for it.
+            await asyncio.shield(done)
         return self.finish()
 
     def attempt(self, on_result: Callable[[Appended | Exception], None]) -> bool:
