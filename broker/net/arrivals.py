@@ -1,9 +1,9 @@
-"""Requests and handshakes that come at once begin over several rounds of the event loop; others are served in between.
+"""Requests that come at once begin over several rounds of the event loop; others are served in between.
 
 The loop hands out everything that has come in one round: of a thousand clients, a thousand requests. So a connection
 takes a turn for a request before it parses it, and until then it reads nothing more. Requests for health and readiness
-have turns of their own: they never wait behind other requests, and many of them do not hold up others. A TLS handshake
-takes a turn when its client's first bytes are there.
+have turns of their own: they never wait behind other requests, and many of them do not hold up others. So do TLS
+handshakes (`broker.net.handshakes`).
 
 Source: docs/adr/0068-bursts-and-claims.md.
 """
@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from broker.net.handshakes import HandshakeQueue
 from broker.scheduler import DeliveryScheduler
 
 #: The cost of the first request of a connection, in a round of 128: 16 of them. Its protocol is made with it.
 FIRST_COST: Final = 8
 #: The cost of a later one: 64 of them.
 NEXT_COST: Final = 2
-#: The cost of a TLS handshake: 4 of them, each about a millisecond.
-HANDSHAKE_COST: Final = 32
 #: How requests for health and readiness begin.
 PROBES: Final = tuple(
     b"%b %b " % (method, path)
@@ -41,7 +40,7 @@ class Arrivals:
     def __init__(self) -> None:
         self.requests = DeliveryScheduler()
         self.probes = DeliveryScheduler()
-        self.handshakes = DeliveryScheduler()
+        self.handshakes = HandshakeQueue()
 
 
 class Arriving:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker.net.arrivals import HANDSHAKE_COST, same_priority
+from broker.net.handshakes import address_of
 
 if TYPE_CHECKING:
-    from broker.scheduler import DeliveryScheduler
+    from broker.net.handshakes import HandshakeQueue
 
 #: Connections accepted in one round of the loop. uvloop takes one of each listening socket: a client that comes alone
 #: would wait for as many rounds as there are others in front of it. So a plain port has as many sockets. More of them
 #: cost each new connection more: all of them are woken.
 ACCEPTS: Final = 64
-#: Handshakes that wait for their turn; while there are so many, further connections stay in the kernel's backlog.
-MAX_WAITING: Final = 256
 #: Connections whose clients have sent nothing yet; one more, and the one that has been silent for longest is closed.
 MAX_SILENT: Final = 4096
 #: Where nothing can be accepted, it is tried again after so long.
@@ -80,12 +79,35 @@ def write_port_file(path: Path, port: int) -> None:
     draft.replace(path)
 
 
+class _Newcomer:
+    """An accepted connection whose handshake has not begun."""
+
+    __slots__ = ("_listener", "_timer", "address", "connection")
+
+    def __init__(self, listener: TlsListener, connection: socket.socket, address: bytes, patience_s: float) -> None:
+        self._listener = listener
+        self._timer = asyncio.get_running_loop().call_later(patience_s, self.give_up)
+        self.connection = connection
+        self.address = address
+
+    def begin(self) -> None:
+        """It is its turn."""
+        self._timer.cancel()
+        self._listener.start_handshake(self)
+
+    def give_up(self) -> None:
+        """Close it: it has been silent or has waited for too long, or too many others do."""
+        self._timer.cancel()
+        self._listener.give_up(self)
+
+
 class TlsListener:
-    """Accepts connections that speak TLS. Their handshakes take turns (`broker.net.arrivals`): each keeps the loop
+    """Accepts connections that speak TLS. Their handshakes take turns (`broker.net.handshakes`): each keeps the loop
     for about a millisecond, and what else comes in is served in between.
 
     A connection takes its turn when its client's first bytes are there, so that one that sends nothing keeps no other
-    waiting. It has `handshake_s` for that, and as much for the handshake.
+    waiting. Until its turn it has `handshake_s`, and as much for the handshake. All that come are accepted: in the
+    kernel's backlog they would wait in the order in which they came.
     """
 
     def __init__(
@@ -93,7 +115,7 @@ class TlsListener:
         listener: socket.socket,
         tls: ssl.SSLContext,
         connected: Callable[[], asyncio.BaseProtocol],
-        scheduler: DeliveryScheduler,
+        queue: HandshakeQueue,
         *,
         backlog: int,
         handshake_s: float,
@@ -101,28 +123,27 @@ class TlsListener:
         self._listener = listener
         self._tls = tls
         self._connected = connected
-        self._scheduler = scheduler
+        self._queue = queue
         self._handshake_s = handshake_s
         self._loop = asyncio.get_running_loop()
-        #: Those whose first bytes have not come, with what gives them up.
-        self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
+        #: Those whose first bytes have not come, the oldest first, and those that wait for their turn.
+        self._silent: OrderedDict[socket.socket, _Newcomer] = OrderedDict()
+        self._waiting: set[_Newcomer] = set()
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
-        self._is_accepting = False
         self._is_closed = False
         listener.setblocking(False)
         listener.listen(backlog)
-        self._accept_on()
+        self._loop.add_reader(listener, self._accept)
 
     def close(self) -> None:
         """Accept nothing more. Connections whose handshake has not ended are closed."""
         if self._is_closed:
             return
         self._is_closed = True
-        if self._is_accepting:
-            self._loop.remove_reader(self._listener)
+        self._loop.remove_reader(self._listener)
         self._listener.close()
-        for each in list(self._silent):
-            self._give_up(each)
+        for each in [*self._silent.values(), *self._waiting]:
+            each.give_up()
         for task in self._handshakes:
             task.cancel()
 
@@ -132,41 +153,45 @@ class TlsListener:
             await asyncio.wait(self._handshakes)
 
     def _accept_on(self) -> None:
-        """Accept, or leave what comes in the kernel's backlog while many wait for their turn."""
-        may_accept = not self._is_closed and self._scheduler.waiting < MAX_WAITING
-        if may_accept and not self._is_accepting:
+        if not self._is_closed:
             self._loop.add_reader(self._listener, self._accept)
-        elif self._is_accepting and not may_accept:
-            self._loop.remove_reader(self._listener)
-        self._is_accepting = may_accept
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS):
             try:
-                connection, _ = self._listener.accept()
+                connection, peer = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 break
             except OSError:  # there are no descriptors left
                 self._loop.remove_reader(self._listener)
-                self._is_accepting = False
                 self._loop.call_later(_RETRY_S, self._accept_on)
                 return
             connection.setblocking(False)
-            self._silent[connection] = self._loop.call_later(self._handshake_s, self._give_up, connection)
+            self._silent[connection] = _Newcomer(self, connection, address_of(peer), self._handshake_s)
             self._loop.add_reader(connection, self._speaks, connection)
         while len(self._silent) > MAX_SILENT:
-            self._give_up(next(iter(self._silent)))
-        self._accept_on()
+            next(iter(self._silent.values())).give_up()
 
-    def _give_up(self, connection: socket.socket) -> None:
-        self._silent.pop(connection).cancel()
-        self._loop.remove_reader(connection)
-        connection.close()
+    def give_up(self, newcomer: _Newcomer) -> None:
+        """Close a connection whose handshake has not begun."""
+        if self._silent.pop(newcomer.connection, None) is None:
+            self._waiting.discard(newcomer)
+            self._queue.forget(newcomer)
+        else:
+            self._loop.remove_reader(newcomer.connection)
+        newcomer.connection.close()
 
     def _speaks(self, connection: socket.socket) -> None:
         """Its first bytes are there, or its end."""
-        self._silent.pop(connection).cancel()
         self._loop.remove_reader(connection)
+        newcomer = self._silent.pop(connection)
+        self._waiting.add(newcomer)
+        self._queue.wait(newcomer)
+
+    def start_handshake(self, newcomer: _Newcomer) -> None:
+        """It is its turn."""
+        self._waiting.discard(newcomer)
+        connection = newcomer.connection
         task = self._loop.create_task(self._handshake(connection))
         self._handshakes[task] = connection
         task.add_done_callback(self._ended)
@@ -178,11 +203,6 @@ class TlsListener:
 
     async def _handshake(self, connection: socket.socket) -> None:
         try:
-            if not self._scheduler.try_take(HANDSHAKE_COST):
-                waiter = self._scheduler.wait(HANDSHAKE_COST, same_priority)
-                self._accept_on()
-                await waiter
-                self._accept_on()
             async with asyncio.timeout(self._handshake_s + 1):  # what the transport itself does not notice
                 await self._loop.connect_accepted_socket(
                     self._connected, connection, ssl=self._tls, ssl_handshake_timeout=self._handshake_s

@@ -74,7 +74,7 @@ class BrokerServer(Server):
         await self._accepting.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # The same as in the base class, with TLS handshakes one after another.
+        # The same as in the base class, with TLS handshakes that take turns.
         await self.lifespan.startup()
         loop = asyncio.get_running_loop()
         config = self.config
@@ -91,9 +91,9 @@ class BrokerServer(Server):
                     await loop.create_server(connected, sock=each, backlog=config.backlog) for each in listeners
                 ]
             else:
-                scheduler, patience_s = self._handshakes, self._patience_s
+                queue, patience_s = self._handshakes, self._patience_s
                 servers.append(
-                    TlsListener(given, config.ssl, connected, scheduler, backlog=config.backlog, handshake_s=patience_s)
+                    TlsListener(given, config.ssl, connected, queue, backlog=config.backlog, handshake_s=patience_s)
                 )
         self.servers = servers
         self.started = True

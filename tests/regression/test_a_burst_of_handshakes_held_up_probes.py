@@ -1,5 +1,6 @@
 """A thousand TLS handshakes at once were all done in one round of the loop: each round does some, and others are served
-in between. The Kafka port began all requests that came at once in one round, too."""
+in between. A new TLS connection waited for all that came before it. The Kafka port began all requests that came at once
+in one round, too."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ import pytest
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Answer, Call
 from broker.kafka.table import HANDLERS
-from broker.net import listening
-from broker.net.arrivals import FIRST_COST, HANDSHAKE_COST
+from broker.net import handshakes, listening
+from broker.net.arrivals import FIRST_COST
 from broker.scheduler import ROUND
 from tests.http.hot_server import HotServer
 from tests.kafka.server import KafkaServer
@@ -73,22 +74,15 @@ async def until(happens: Any) -> None:
 
 
 async def test_handshakes_that_come_at_once_begin_over_several_rounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(listening, "MAX_WAITING", 8)
     cert, key = certificate(tmp_path)
     trusting = ssl.create_default_context(cafile=str(cert))
     async with HotServer(tls_cert=str(cert), tls_key=str(key)) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port, ssl=trusting)
-        rounds, most, scheduler = Rounds(), 0, server.broker.arrivals.handshakes
+        rounds = Rounds()
         tls: Any = server.server.config.ssl
-
-        def begins(*_: object) -> None:
-            nonlocal most
-            most = max(most, scheduler.waiting)
-            rounds.note()
-
-        tls.sni_callback = begins
+        tls.sni_callback = rounds.note
         with contextlib.ExitStack() as stack:
             stack.callback(writer.close)
             greeting = hello()
@@ -100,9 +94,75 @@ async def test_handshakes_that_come_at_once_begin_over_several_rounds(
             before = rounds.total
             await until(lambda: rounds.total == HANDSHAKES)
         assert before < HANDSHAKES / 2
-        assert max(rounds.begun.values()) <= ROUNDS * ROUND / HANDSHAKE_COST
-        # Those of two rounds were accepted before the first of them had to wait.
-        assert 0 < most <= 8 + 2 * listening.ACCEPTS
+        assert max(rounds.begun.values()) <= ROUNDS * handshakes.EACH_ROUND
+
+
+async def test_a_new_connection_does_not_wait_for_all_handshakes_that_came_before(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    trusting = ssl.create_default_context(cafile=str(cert))
+    async with HotServer(tls_cert=str(cert), tls_key=str(key)) as server:
+        rounds, scheduler = Rounds(), server.broker.arrivals.handshakes
+        tls: Any = server.server.config.ssl
+        tls.sni_callback = rounds.note
+        with contextlib.ExitStack() as stack:
+            greeting = hello()
+            for _ in range(HANDSHAKES):
+                stack.enter_context(connected(server.server.port)).sendall(greeting)
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port, ssl=trusting)
+            stack.callback(writer.close)
+            writer.write(get("/v0/health"))
+            async with asyncio.timeout(PATIENCE_S):
+                assert b" 200 " in await reader.readuntil(b"\r\n")
+            assert rounds.total < HANDSHAKES / 2
+            await until(lambda: rounds.total == HANDSHAKES + 1)
+        assert scheduler.waiting == 0
+
+
+async def test_one_handshake_too_many_closes_the_one_that_has_waited_for_longest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "MAX_WAITING", 40)
+    cert, key = certificate(tmp_path)
+    async with HotServer(tls_cert=str(cert), tls_key=str(key)) as server:
+        rounds, most, scheduler = Rounds(), 0, server.broker.arrivals.handshakes
+        tls: Any = server.server.config.ssl
+
+        def begins(*_: object) -> None:
+            nonlocal most
+            most = max(most, scheduler.waiting)
+            rounds.note()
+
+        tls.sni_callback = begins
+        with contextlib.ExitStack() as stack:
+            greeting = hello()
+            clients = [stack.enter_context(connected(server.server.port)) for _ in range(HANDSHAKES)]
+            for each in clients:
+                each.sendall(greeting)
+            kept, closed = 0, 0
+            for each in clients:
+                each.setblocking(False)
+                try:
+                    async with asyncio.timeout(PATIENCE_S):
+                        kept += bool(await asyncio.get_running_loop().sock_recv(each, 1))
+                except ConnectionResetError:  # what it had said was never read
+                    closed += 1
+        assert kept == rounds.total
+        assert closed == HANDSHAKES - kept > 0
+        assert 0 < most <= 40
+
+
+async def test_a_connection_that_waits_for_too_long_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshakes, "EACH_ROUND", 0)
+    cert, key = certificate(tmp_path)
+    async with HotServer(tls_cert=str(cert), tls_key=str(key), header_timeout_s=1) as server:
+        server.broker.arrivals.handshakes._left = 0  # pyright: ignore[reportPrivateUsage]
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port)
+        writer.write(hello())
+        async with asyncio.timeout(PATIENCE_S):
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        writer.close()
+        assert server.broker.arrivals.handshakes.waiting == 0
 
 
 async def test_a_client_that_says_nothing_is_closed_before_others_are_kept_waiting(

@@ -38,7 +38,7 @@ def walk(folder: Path) -> Iterator[Path]:
             hidden = entry.name.startswith(".") and entry.name != ".ci"
             if not hidden and entry.name not in NOT_OURS and not entry.name.endswith(".egg-info"):
                 yield from walk(entry)
-        elif entry.is_file():
+        elif entry.is_file() and entry.name not in NOT_OURS:  # in a worktree of Git, .git is a file
             yield entry
 
 
