@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -31,6 +32,7 @@ LOSSES = [Cut(End.KILL), *(Cut(End.POWER, loss, seed=5) for loss in Loss)]
 def _threads_may_die() -> Iterator[None]:
     with quiet_crashes():
         yield
+        assert [each.name for each in threading.enumerate() if each.name.startswith("wal-")] == []
 
 
 def threaded(disk: SimDisk, options: Options = OPTIONS) -> Session:
@@ -40,19 +42,27 @@ def threaded(disk: SimDisk, options: Options = OPTIONS) -> Session:
 
 @asynccontextmanager
 async def stopped_after(session: Session) -> AsyncIterator[Session]:
-    """Started; its threads are let go at the end, whether its machine stopped or not."""
+    """Started; its threads have ended when this ends, whether its machine stopped or not.
+
+    A writer that outlived its test would die of its stopped disk, or of its closed loop, in the next one, which pytest
+    then holds to be at fault.
+    """
     await session.start()
-    pool = session.engine.runtime._pool
+    engine = session.engine
+    pool = engine.runtime._pool
     assert pool is not None
     try:
         yield session
     finally:
-        await session.engine.supervisor.stop()
-        for shard in session.engine.shards:
-            shard._stopping = True
+        await engine.supervisor.stop()
+        writers = [shard._thread for shard in engine.shards if shard._thread is not None]
+        for shard in engine.shards:
             with shard._condition:
+                shard._stopping = True
                 shard._condition.notify()
-        pool.shutdown(wait=False, cancel_futures=True)
+        for writer in writers:
+            await asyncio.to_thread(writer.join)
+        await asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True)
 
 
 async def write(session: Session, name: str, rounds: int, acks: list[int], rng: Random) -> None:
