@@ -16,7 +16,7 @@ import uvloop
 import kernel
 from broker import VERSION, log_events
 from broker.api import build_app
-from broker.kafka import Entrance, entrance
+from broker.kafka import BoundPort, bind_port
 from broker.lifecycle import ExitCode, Lifecycle
 from broker.memory import bound_heaps
 from broker.net import CannotListen, listen
@@ -57,7 +57,7 @@ def main() -> int:
         bound_heaps()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         listener = listen(settings.host, settings.port)
-        kafka = entrance(settings)
+        kafka = bind_port(settings)
         return uvloop.run(_serve(settings, listener, kafka, Notifier.taken_from(os.environ), tracing))
     except SettingsError as error:
         print(f"topics: {error}", file=sys.stderr)
@@ -70,7 +70,7 @@ def main() -> int:
 async def _serve(
     settings: Settings,
     listener: socket.socket,
-    kafka: Entrance | None,
+    kafka: BoundPort | None,
     notifier: Notifier,
     tracing: Tracing | None,
 ) -> ExitCode:

@@ -37,7 +37,7 @@ import structlog
 import uvloop
 
 from broker.api import build_app
-from broker.kafka import entrance
+from broker.kafka import bind_port
 from broker.lifecycle import Lifecycle
 from broker.net import listen
 from broker.server import BrokerServer
@@ -176,7 +176,7 @@ async def _serve(directory: Path, recorder: Recorder, wanted: list[str]) -> list
     )
     broker = Broker(Engine(str(directory), settings.storage_options()), settings, None)
     server = BrokerServer(build_app(broker), settings, listen(settings.host, 0))
-    kafka = entrance(settings)
+    kafka = bind_port(settings)
     assert kafka is not None
     port_file = settings.kafka_port_file
     assert port_file is not None

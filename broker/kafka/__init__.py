@@ -12,14 +12,14 @@ from broker.kafka.cluster import BROKER_ID, named_operations, topic_operations
 from broker.kafka.codecs import Codecs
 from broker.kafka.compacted import is_compacted, key_missing
 from broker.kafka.errors import ErrorCode
-from broker.kafka.group_reach import listed, reaches_group, require_consumer, require_group
+from broker.kafka.group_access import may_use_group, require_consumer, require_group, usable_groups
 from broker.kafka.mapping import NO_TIME, Headers, to_kafka, to_stored
 from broker.kafka.metrics import KafkaMetrics
 from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
 from broker.kafka.node import Node
 from broker.kafka.packed import Packed
 from broker.kafka.settings import InvalidConfig, Setting
-from broker.kafka.start import Entrance, entrance
+from broker.kafka.start import BoundPort, bind_port
 
 if TYPE_CHECKING:
     from broker.kafka.port import Port
@@ -28,9 +28,9 @@ __all__ = [
     "BROKER_ID",
     "GROUP_PREFIX",
     "NO_TIME",
+    "BoundPort",
     "BrokerSetting",
     "Codecs",
-    "Entrance",
     "ErrorCode",
     "Headers",
     "InvalidConfig",
@@ -39,20 +39,20 @@ __all__ = [
     "Packed",
     "Port",
     "Setting",
+    "bind_port",
     "broker_settings",
     "change",
     "consumer_name",
-    "entrance",
     "group_of",
     "is_compacted",
     "key_missing",
-    "listed",
+    "may_use_group",
     "named_operations",
-    "reaches_group",
     "require_consumer",
     "require_group",
     "settings",
     "to_kafka",
     "to_stored",
     "topic_operations",
+    "usable_groups",
 ]

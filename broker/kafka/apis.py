@@ -1,6 +1,6 @@
-"""The kinds of requests and their versions: which are advertised, which are served, and which are flexible.
+"""The kinds of requests, and the versions that the broker serves.
 
-A kind without a handler is not advertised. Flexible: header and body carry tagged fields (KIP-482).
+A kind without a handler is not advertised. Headers and bodies of flexible versions have tagged fields (KIP-482).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class ApiKey(enum.IntEnum):
-    """The kinds that this broker knows."""
+    """Kinds of requests."""
 
     PRODUCE = 0
     FETCH = 1
@@ -57,7 +57,7 @@ NEVER: Final = 1 << 15
 
 
 class Api(NamedTuple):
-    """One kind: versions `first` to `last`, both included, and the first flexible one."""
+    """The versions of one kind: from `first` to `last`, inclusive, and the first flexible version."""
 
     key: ApiKey
     first: int

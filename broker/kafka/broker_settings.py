@@ -1,4 +1,4 @@
-"""The settings of a broker that Kafka's tools look for. Environment variables set them, at the start."""
+"""The broker settings that Kafka's tools read. Environment variables set them when the broker starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BrokerSetting(NamedTuple):
 
 
 def broker_settings(broker: Node, host: str, port: int) -> list[BrokerSetting]:
-    """The settings, by name; `host` and `port` are the address that clients are told to connect to."""
+    """The settings by name. `host` and `port`: the advertised address."""
     ours = broker.settings
     protocol = f"{'SASL_' * (broker.gate is not None)}{'SSL' if ours.tls_cert else 'PLAINTEXT'}"
     return [

@@ -1,9 +1,8 @@
-"""A request as its handler sees it, and the forms of its answer.
+"""One request for its handler, and the forms of an answer.
 
-A handler gets the call and the raw body of its request, without the header. The requests of a connection are started
-one after another, in the order in which they came: each one when the handler of the previous one has returned. A
-handler may return a `Later`, an answer that comes later: so a produce request that waits for its commit holds up no
-other request, and answers are still sent in order.
+A handler gets the call and the raw body of the request, without the header. A connection starts its requests in order:
+each one after the handler of the previous one has returned. A handler may return a `Later`, an answer that is not known
+yet. A produce request that waits for its commit therefore delays no later request. Answers are sent in order.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
     from broker.memory import Hold
     from storage.state import Topic
 
-#: The bytes of a body, as one piece or several.
+#: The bytes of a body, in one piece or several.
 Body: TypeAlias = Buffer | Sequence[Buffer]
 
 
 class Later(NamedTuple):
-    """An answer that comes later: awaiting it returns the body, or None."""
+    """An answer that is not known yet. Awaiting `body` returns it, or None for no answer."""
 
     body: Awaitable[Body | None]
 
@@ -38,7 +37,7 @@ Answer: TypeAlias = Body | Later | None
 
 
 class Peer:
-    """One connection, as its calls see it.
+    """The connection of a call.
 
     `access`: its permissions; None until it has authenticated. `local`: the host and port that it connected to.
     """
@@ -46,18 +45,18 @@ class Peer:
     __slots__ = ("access", "address", "local", "mechanism", "raw_tokens", "rejected", "software", "when_gone")
 
     def __init__(self, access: Access | None, local: tuple[str, int], address: str) -> None:
-        #: Callbacks for the end of the connection, by their purpose.
+        #: Called when the connection ends; the key names the purpose.
         self.when_gone: dict[object, Callable[[], None]] = {}
         self.access = access
         self.local = local
         self.address = address
-        #: The client's own statement of its name and version; "": none.
+        #: The name and version that the client stated; "": none.
         self.software = ""
         #: The agreed SASL mechanism.
         self.mechanism: str | None = None
-        #: SaslHandshake v0: the next frame is a token without any header.
+        #: After SaslHandshake v0: the next frame is a token without a header.
         self.raw_tokens = False
-        #: Authentication failed: the connection ends after that answer.
+        #: Authentication failed: the connection ends after the answer.
         self.rejected = False
 
 
@@ -72,9 +71,9 @@ class Call:
         self.client_id = client_id
         self.connection = connection
         self.broker = broker
-        #: The error codes in the answer, for the metrics; handlers of raw bodies add theirs.
+        #: The error codes in the answer, for the metrics. Handlers that encode their answer themselves add theirs.
         self.errors: list[int] = []
-        #: Counts it among the requests of its key that are under way; ends when it is done, or waits for something.
+        #: Counts it as a request of its key in flight, until it is done or waits for an event.
         self.flight: Flight = UNCOUNTED
         #: The memory that its answer holds until it is written to the transport.
         self.room: Hold | None = None
@@ -94,12 +93,12 @@ class Call:
 
 
 def located(call: Call, scopes: Scopes, name: str, partition: int) -> tuple[str, Topic]:
-    """The partition's address in the engine, and the partition. Raises Forbidden, TopicNotFound."""
+    """The name of the partition in the engine, and the partition. Raises Forbidden, TopicNotFound."""
     access = call.connection.access
     assert access is not None
-    if access.owner is not None:  # otherwise nothing is refused
+    if access.owner is not None:  # without an owner, everything is allowed
         access.require(scopes, (name,))
-    if partition >= 0 and "/" not in name:  # only addresses have a "/"
+    if partition >= 0 and "/" not in name:  # only names of partitions contain "/"
         partition_name = address(name, partition)
         topic = call.broker.engine.catalog.topics.get(partition_name)
         if topic is not None and not topic.provisional:
@@ -108,7 +107,7 @@ def located(call: Call, scopes: Scopes, name: str, partition: int) -> tuple[str,
 
 
 def log_start_offset(topic: Topic) -> int:
-    """The offset of the first record; in an empty log, of the next one."""
+    """The offset of the first record, or of the next one in an empty log."""
     return topic.log.earliest_seq - 1
 
 
@@ -127,8 +126,8 @@ def decoded(
 ) -> Handler:
     """Make a handler of raw bodies from a handler of messages. It raises Malformed for an invalid body.
 
-    `large` answers are encoded on a thread, so that the loop goes on meanwhile. `room`: the bytes by which an answer in
-    that version is padded.
+    `large`: answers are encoded on a thread, so that they do not block the loop. `room`: returns the bytes of padding
+    for an answer in a version.
     """
 
     async def handler(call: Call, body: memoryview) -> Answer:

@@ -1,4 +1,4 @@
-"""Changes a topic's settings, from those it has at that moment."""
+"""Changes the settings of a topic, based on its current settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check(engine: Engine, name: str, config: TopicConfig) -> None:
-    """Raises the error that the engine would raise for creating the topic, or changing it, with this config."""
+    """Raises the error that the engine would raise if the topic were created or changed with this config."""
     topic = engine.catalog.topics.get(name)
     if topic is not None and topic.config.type is not config.type:
         raise TopicIncompatible(f"{name} is a {topic.config.type}; its type cannot be changed.", field="type")
@@ -25,6 +25,6 @@ def check(engine: Engine, name: str, config: TopicConfig) -> None:
 async def change(engine: Engine, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> None:
     """Change a topic's settings; durable on return. Raises TopicNotFound, and the errors of `changed` and the engine.
 
-    No other change comes between the read and the write, and a topic that is being deleted is not created again.
+    No other change can happen between the read and the write. A topic that is being deleted is not created again.
     """
     await engine.change_topic(name, changed)

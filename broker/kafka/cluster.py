@@ -1,4 +1,4 @@
-"""The cluster as clients see it: this broker alone, at the address that they connected to."""
+"""The cluster that clients see: this one broker, at the address that they connected to."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 BROKER_ID: Final = 1
 #: Leadership never moves.
 LEADER_EPOCH: Final = 0
-#: Topics listed at a time: a listing holds at most this many names in memory.
+#: Topics in one page: a listing holds at most this many names in memory.
 PAGE: Final = 500
 
-#: The id of a topic that is not named by id.
+#: The null id: the topic is not named by id.
 NO_UUID: Final = bytes(16)
 
-#: The start of all topic ids; the rest is the number of the topic.
+#: The prefix of all topic ids; the number of the topic follows.
 _UUIDS: Final = b"topics\x00\x01"
 
-#: Bits of Kafka's operations, by the scopes that a key needs for them here.
+#: Bit numbers of Kafka's operations, by the scopes that a key needs for them.
 _TOPIC_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
     (READ, (3, 8, 10)),  # read, describe, describe configs
     (WRITE, (4, 5)),  # write; create, by naming it
@@ -40,7 +40,7 @@ _CLUSTER_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
     (WRITE, (12,)),  # idempotent write
     (ADMIN, (5, 7, 9, 11)),  # create, alter, cluster action, alter configs
 )
-#: The key must also be for the topics of the group.
+#: The prefixes of the key must also cover the topics of the group.
 _GROUP_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
     (READ, (3, 8, 10)),  # read, describe, describe configs
     (ADMIN, (11,)),  # alter configs
@@ -49,7 +49,7 @@ _GROUP_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
 
 
 def address(call: Call) -> tuple[str, int]:
-    """Host and port for the client to connect to: the advertised one if set, else the one it connected to."""
+    """Host and port to advertise to the client: from the setting, or else those that it connected to."""
     advertised = call.broker.settings.kafka_advertised
     if advertised is not None:
         return advertised.host, advertised.port
@@ -58,7 +58,7 @@ def address(call: Call) -> tuple[str, int]:
 
 
 def may(access: Access, scopes: Scopes, *names: str) -> bool:
-    """Whether the connection has these scopes, for these names."""
+    """Whether the connection has these scopes for all of these names."""
     try:
         access.require(scopes, names)
     except Forbidden:
@@ -67,12 +67,12 @@ def may(access: Access, scopes: Scopes, *names: str) -> bool:
 
 
 def topic_operations(access: Access, name: str) -> int:
-    """The operations that the caller may do with a topic, as Kafka's bit field."""
+    """The operations that the caller may use on a topic, as Kafka's bit field."""
     return _bits(access, _TOPIC_OPERATIONS, name)
 
 
 def cluster_operations(access: Access) -> int:
-    """The operations that the caller may do with the cluster, as Kafka's bit field."""
+    """The operations that the caller may use on the cluster, as Kafka's bit field."""
     return _bits(access, _CLUSTER_OPERATIONS)
 
 
@@ -83,12 +83,12 @@ _NAMES: Final = {
 
 
 def named_operations(bits: int) -> list[str]:
-    """The operations of a bit field, by their names."""
+    """The names of the operations in a bit field."""
     return [name for bit, name in _NAMES.items() if bits & 1 << bit]
 
 
 def group_operations(access: Access) -> int:
-    """The operations that the caller may do with a group that its key is for, as Kafka's bit field."""
+    """The operations that the caller may use on a group that its key covers, as Kafka's bit field."""
     return _bits(access, _GROUP_OPERATIONS)
 
 
@@ -97,7 +97,7 @@ def _bits(access: Access, operations: tuple[tuple[Scopes, tuple[int, ...]], ...]
 
 
 def pages(engine: Engine, access: Access) -> Iterator[list[Topic]]:
-    """All topics that this key is for, by name, in pages. Between two pages, topics may be created and deleted."""
+    """All topics that this key covers, in pages, ordered by name. Topics may come and go between two pages."""
     for prefix in access.prefixes or ("",):
         after = ""
         while page := list(islice(engine.catalog.named(prefix, after), PAGE)):
@@ -106,20 +106,20 @@ def pages(engine: Engine, access: Access) -> Iterator[list[Topic]]:
 
 
 def topic(call: Call, name: str) -> Topic:
-    """The topic of that name, which is not a partition's address. Raises TopicNotFound."""
+    """The topic of that name. Raises TopicNotFound, also for the name of a partition."""
     if not is_topic_name(name):
         raise TopicNotFound(name)
     return call.broker.engine.topic(name)
 
 
 def with_uuid(engine: Engine, uuid: bytes) -> Topic | None:
-    """The topic (not a partition) with that id; None if there is none."""
+    """The topic with that id; None if there is none."""
     found = engine.catalog.by_id.get(int.from_bytes(uuid[8:], "big")) if uuid.startswith(_UUIDS) else None
     return found if found is not None and not found.provisional and is_topic_name(found.name) else None
 
 
 def known_by_id(call: Call, uuid: bytes) -> Topic | None:
-    """Like `with_uuid`, but None also for a topic that the key may not know by its name."""
+    """Like `with_uuid`, but also None for a topic that the key does not cover."""
     found = with_uuid(call.broker.engine, uuid)
     if found is None or not any(may(call.access, scopes, found.name) for scopes in (READ, WRITE, ADMIN, DELETE)):
         return None
@@ -127,5 +127,5 @@ def known_by_id(call: Call, uuid: bytes) -> Topic | None:
 
 
 def uuid_of(topic: Topic) -> bytes:
-    """A topic's id of 16 bytes. No other topic ever has it, not even a later one of the same name."""
+    """The topic's id, 16 bytes. It is never used again, not even for a later topic of the same name."""
     return _UUIDS + topic.topic_id.to_bytes(8, "big")

@@ -1,8 +1,8 @@
-"""The codec in which the consumers of a partition get their batches.
+"""Chooses the codec in which consumers of a partition receive batches.
 
-If the topic's compression.type names a codec, that one. With `producer`, the default: the codec in which a producer
-last sent to the partition; it is stored with the log and survives restarts. Uncompressed batches do not change it:
-clients send small batches uncompressed, whatever their settings.
+It is the codec that the topic's compression.type names. For `producer`, the default, it is the codec that a producer
+last used for the partition; it is stored with the log and survives restarts. Uncompressed batches do not change it,
+because clients send small batches uncompressed, whatever their settings.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("broker.kafka")
 
-#: If producers of one partition use different codecs, the stored codec changes at most this often.
+#: The least time between two changes of a stored codec, if producers of a partition use different codecs.
 CHANGES_APART_S: Final = 60.0
-#: Partitions whose last change is remembered; beyond this number, those that may change again are forgotten.
+#: Partitions whose last change is remembered. Beyond that, those that may change again are forgotten.
 _MAX_CHANGES: Final = 10_000
-#: Fetch supports zstd since this version (KIP-110). Older clients get a codec that every language's library has.
+#: Fetch supports zstd since this version (KIP-110). Older clients get gzip, which all languages have.
 ZSTD_SINCE: Final = 10
 _FIXED: Final = {
     CompressionType.UNCOMPRESSED: Codec.NONE,

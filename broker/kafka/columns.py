@@ -1,7 +1,7 @@
 """Maps many stored records to Kafka's form at once, by columns: a fast `mapping.to_kafka`. Pure.
 
-Neighbouring records were mostly written by the same API and have the same shape. The first and last bytes of all of
-them show that, with next to no Python per record. Records without a common shape are mapped one by one.
+Adjacent records were mostly written through the same API and have the same shape. Their first and last bytes show that,
+with almost no Python per record. Records without a common shape are mapped one by one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topics with cleanup.policy=compact: every record needs a key, because compaction works by key. Pure."""
+"""Topics with cleanup.policy=compact: each record needs a key, because compaction works by key. Pure."""
 
 from __future__ import annotations
 

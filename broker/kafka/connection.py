@@ -1,10 +1,11 @@
 """One connection of a Kafka client: receives frames, starts calls in order, and sends answers in order.
 
-Its memory is bounded. Requests that wait, or whose answer comes later, are bounded by their bytes: beyond that, the
-connection reads nothing more. Answers are bounded by the transport's buffer (beyond that, no call is started) and by
-the budget of all answers (see `broker.memory`; a fetch holds its memory from before it reads until it is written).
-While the connections of its key have as many requests under way as they may have, it reads and starts nothing either.
-The sweeper cuts off a client that does not read its answers or does not finish a frame (see `broker.net.slow`).
+Its memory is bounded. Unanswered requests count by their bytes; above the limit, the connection stops reading. When the
+transport's buffer for answers is full, no call is started. All answers together have a budget (see `broker.memory`); a
+fetch reserves memory before it reads and releases it when the answer is written.
+
+While its key has the most requests in flight that it may have, the connection reads and starts nothing. The sweeper
+closes a connection whose client does not read its answers or does not finish a frame (see `broker.net.slow`).
 """
 
 from __future__ import annotations
@@ -33,31 +34,31 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("broker.kafka")
 
-#: What each request counts in addition to its bytes, so that many small ones are bounded, too.
+#: Counted for each request in addition to its bytes, so that the number of small requests is bounded, too.
 _REQUEST_BYTES: Final = 512
-#: Bytes of answers that the transport may buffer; beyond that, no other call is started.
+#: While the transport buffers more bytes of answers than this, no call is started.
 _HIGH_WATER_BYTES: Final = 128 * 1024
 #: The longest frame of an unauthenticated client, as in Kafka (sasl.server.max.receive.size).
 _STRANGER_BYTES: Final = 512 * 1024
-#: The longest frame of kinds other than Produce: lists of names, members, settings.
+#: The longest frame of all kinds except Produce: they contain names, members and settings.
 _PLAIN_BYTES: Final = 16 << 20
-#: Calls whose answers may be large: none is started while all answers exceed their memory budget.
+#: Calls with possibly large answers: none is started while the answers of all connections exceed their budget.
 _LARGE: Final = frozenset(
     {ApiKey.METADATA, ApiKey.DESCRIBE_CONFIGS, ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH}
 )
-#: Requests of a connection that are started before other tasks run.
+#: After starting this many requests, a connection lets other tasks run.
 _STRIDE: Final = 16
-#: Calls that wait for an event: cancelled when their client has gone.
+#: Calls that wait for an event: cancelled when the client disconnects.
 _WAITING: Final = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.SHARE_FETCH})
 #: Calls that an unauthenticated client may make.
 _OPEN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-#: Calls that, as over HTTP, do not count as requests of their key: acks and the like, and those that keep a session.
+#: Calls that do not count as requests of their key, as over HTTP: acknowledgements, and calls that keep a session.
 _UNCOUNTED: Final = _OPEN | {
     ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.SHARE_ACKNOWLEDGE
 }  # fmt: skip
 
 
-#: The bytes of a whole answer; None: the request gets none.
+#: The bytes of a whole answer; None: the request gets no answer.
 Whole: TypeAlias = Body | None
 
 
@@ -71,9 +72,9 @@ class _Slot:
 
 
 class Outbox:
-    """Sends answers in the order of their requests: it holds back an answer that is ready too early.
+    """Sends answers in the order of their requests. An answer that is ready early waits.
 
-    `failed` gets the error of an answer that failed.
+    `failed` is called with the error of an answer that failed.
     """
 
     __slots__ = ("_closed", "_failed", "_slots", "_tasks")
@@ -85,11 +86,11 @@ class Outbox:
         self._closed = False
 
     def __len__(self) -> int:
-        """The number of answers that are not sent yet."""
+        """The number of unsent answers."""
         return len(self._slots)
 
     def add(self, body: Whole, finish: Callable[[Whole], None]) -> None:
-        """Add an answer that is ready: `finish` is called with it at its turn, maybe at once."""
+        """Add an answer that is ready. `finish` is called with it after all earlier answers, possibly at once."""
         if not self._slots:
             finish(body)
             return
@@ -98,7 +99,7 @@ class Outbox:
         self._slots.append(slot)
 
     def expect(self, coming: asyncio.Future[Whole], finish: Callable[[Whole], None]) -> None:
-        """Add an answer that comes later."""
+        """Add an answer that is not known yet."""
         slot = _Slot(finish)
         self._slots.append(slot)
         self._tasks.add(coming)
@@ -118,7 +119,7 @@ class Outbox:
         coming.add_done_callback(arrived)
 
     def close(self) -> None:
-        """Drop the answers. Those that come later go on: their writes are already submitted."""
+        """Drop all answers. Their requests continue: their writes are already submitted."""
         self._slots.clear()
         self._closed = True
 
@@ -129,7 +130,7 @@ class Outbox:
 
 
 class _Started(NamedTuple):
-    """A started request whose answer is not sent yet."""
+    """A started request whose answer has not been sent."""
 
     header: Header
     call: Call
@@ -138,7 +139,7 @@ class _Started(NamedTuple):
 
 
 class Connection(Arriving, asyncio.Protocol):
-    """See the module's docstring. Everything in it runs on the loop."""
+    """See the module. All methods run on the loop."""
 
     def __init__(self, port: Port) -> None:
         self._port = port
@@ -153,21 +154,23 @@ class Connection(Arriving, asyncio.Protocol):
         self._resumed = 0
         self._served = 0
         self._reading = True
-        #: The key has as many requests under way as it may have: this connection waits for its turn and reads nothing.
+        #: The key has the most requests in flight that it may have: the connection waits and reads nothing.
         self._held_back = False
         self._outbox = Outbox(self._failed)
         self._under_way: int | None = None
         self._closing = False
         self._when_gone: dict[object, Callable[[], None]] = {}
-        #: The memory that its requests hold.
+        #: The memory of its unanswered requests.
         self._body: Hold | None = None
 
-    # -- what the transport tells --------------------------------------------------------------------------------------
+    # -- called by the transport ---------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         local: Any = self.transport.get_extra_info("sockname")
-        if local is None or not self._port.enter(self):  # the client has gone, or it is one too many
+        if local is None or not self._port.enter(
+            self
+        ):  # the client has disconnected, or there are too many connections
             self._closing = True
             self.transport.abort()
             return
@@ -178,7 +181,7 @@ class Connection(Arriving, asyncio.Protocol):
         self._task = self._loop.create_task(self._serve())
 
     def data_received(self, data: bytes) -> None:
-        if self._held_bytes or self._frames.buffered:  # the data belongs to a request under way, or follows one
+        if self._held_bytes or self._frames.buffered:  # the data belongs to a request in flight, or follows one
             self.begin(data)
         else:
             self.begin_in_order(data, NEXT_COST if self._served else FIRST_COST)
@@ -205,7 +208,7 @@ class Connection(Arriving, asyncio.Protocol):
             self._count_requests()
 
     def _count_requests(self) -> None:
-        """Count the memory of unanswered requests with all bodies; close the connection if it is too much."""
+        """Count the unanswered requests in the memory of all bodies. Closes the connection if that is too much."""
         size, bodies = self._held_bytes + self._frames.buffered, self._port.broker.memory.bodies
         if self._body is None:
             self._body = bodies.hold(self, 0)
@@ -214,7 +217,7 @@ class Connection(Arriving, asyncio.Protocol):
         if self._body.size > before and bodies.is_over and bodies.held > self._body.size:
             self._port.broker.memory.refusal(bodies, self, size)
             self._body.resize(0)
-            self._refuse("memory", "requests that are on their way hold all the memory they may")
+            self._refuse("memory", "unanswered requests of all connections use all memory for requests")
 
     def pause_writing(self) -> None:
         self._room.clear()
@@ -241,14 +244,14 @@ class Connection(Arriving, asyncio.Protocol):
         for then in [*self._when_gone.values()]:
             then()
 
-    # -- what the sweeper asks and does --------------------------------------------------------------------------------
+    # -- called by the sweeper -----------------------------------------------------------------------------------------
 
     def look(self) -> Look | None:
         """See `broker.net.slow`."""
         if not self._room.is_set():
             return Look(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
         if self.early:
-            return None  # it is not the client that is slow
+            return None  # the broker is slow, not the client
         if self._peer.access is None:
             return Look(Phase.HEAD, None, 0)
         if not self._reading or self._held_bytes:
@@ -260,14 +263,14 @@ class Connection(Arriving, asyncio.Protocol):
         return Look(Phase.IDLE, self._served, 0)
 
     def too_slow(self, phase: Phase) -> None:
-        """Cut off the client that `look` found too slow."""
+        """Close the connection: `look` has shown that the client is too slow."""
         if phase is Phase.IDLE:
             self.transport.close()
         else:
             self.transport.abort()
 
     def shut_down(self) -> None:
-        """Start no further request; answer those under way, then close the connection."""
+        """Start no further request; answer those in flight, then close the connection."""
         self._closing = True
         self._waiting.clear()
         self._arrived.set()
@@ -285,7 +288,7 @@ class Connection(Arriving, asyncio.Protocol):
         while not self._closing:
             begun += 1
             if not begun % _STRIDE:
-                await asyncio.sleep(0)  # because many calls never wait for anything
+                await asyncio.sleep(0)  # because many calls never yield to the loop
             if not self._waiting:
                 self._arrived.clear()
                 await self._arrived.wait()
@@ -340,14 +343,14 @@ class Connection(Arriving, asyncio.Protocol):
         if isinstance(answer, Later):
             coming = asyncio.ensure_future(answer.body)
             if call.flight is not UNCOUNTED:
-                # Not when it is sent: the answers before it may wait for long.
+                # Not when it is sent: earlier answers may delay that for long.
                 coming.add_done_callback(lambda _: call.flight.end())
             self._outbox.expect(coming, partial(self._finish, started))
         else:
             self._outbox.add(answer, partial(self._finish, started))
 
     async def _acquire(self, access: Access) -> Flight:
-        """Wait until the key may have another request under way."""
+        """Wait until the key may have another request in flight."""
         self._held_back = True
         self._watch_held()
         try:
@@ -357,18 +360,18 @@ class Connection(Arriving, asyncio.Protocol):
             self._watch_held()
 
     def _give_up(self) -> None:
-        """Cancel the request that waits for its turn: it has done nothing yet."""
+        """Cancel the request that waits for the limit of its key: it has done nothing yet."""
         if self._held_back:
             self._task.cancel()
 
     def _finish(self, started: _Started, body: Whole) -> None:
-        """Send the answer: its turn has come."""
+        """Send the answer: all earlier ones are sent."""
         self._served += 1
         self._held_bytes -= started.bytes
         if self._body is not None:
             self._count_requests()
         self._port.metrics.observe(started.header.api_key, self._loop.time() - started.at, started.call.errors)
-        # The client may have gone before its answer was ready, which is no defect.
+        # The client may have disconnected in the meantime.
         if body is not None and not self.transport.is_closing():
             self.transport.writelines(framed(started.header, body))
         if started.call.room is not None:
@@ -380,10 +383,10 @@ class Connection(Arriving, asyncio.Protocol):
             self._watch_held()
 
     def _send_token(self, token: bytes | None, size: int) -> None:
-        """Answer a frame without a header; `token` None: its credentials were rejected."""
+        """Answer a frame without a header. `token` None: the credentials are wrong."""
         self._held_bytes -= size
         if token is None:
-            self._refuse("unauthenticated", "a wrong token")
+            self._refuse("unauthenticated", "wrong credentials")
             return
         if self.transport.is_closing():
             return
@@ -417,7 +420,7 @@ class Connection(Arriving, asyncio.Protocol):
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _refuse(self, why: str, reason: str) -> None:
-        """Close the connection, because the protocol has no answer for this."""
+        """Close the connection: the protocol has no answer for this error."""
         self._closing = True
         self._port.metrics.refused(why)
         if self._port.may_log(why):
@@ -425,7 +428,7 @@ class Connection(Arriving, asyncio.Protocol):
         self.transport.close()
 
     def _failed(self, error: BaseException) -> None:
-        """A call raised, which it should not. Close the connection: the client notices that and repeats the request."""
+        """A call raised: a defect. Close the connection, so that the client repeats the request."""
         self._closing = True
         _log.error("kafka_request_failed", exc_info=error)
         self.transport.close()

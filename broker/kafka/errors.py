@@ -1,10 +1,10 @@
 """Kafka's error codes, and the code for each error of the engine.
 
-The numbers are Kafka's own. For an error that passes by itself, and only for such, `code_of` returns a retriable code:
+The numbers are Kafka's. `code_of` returns a retriable code exactly for errors that pass by themselves:
 
     full disk, failed shard, unreadable segment   KAFKA_STORAGE_ERROR             retriable
     log that cannot keep up, pressure             NOT_ENOUGH_REPLICAS             retriable, nothing was stored
-    recovering, stopping                          LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER: retriable, look anew
+    recovering, stopping                          LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER: retriable
     a cap with discard:reject                     POLICY_VIOLATION                not retriable
 """
 
@@ -162,7 +162,7 @@ class ErrorCode(enum.IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
-#: By class; the first that fits counts, so subclasses come before their bases.
+#: The first matching class counts, so subclasses come before their bases.
 _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (Unauthorized, ErrorCode.SASL_AUTHENTICATION_FAILED),
     (Forbidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
@@ -193,10 +193,10 @@ def code_of(
     forbidden: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     unavailable: ErrorCode | None = None,
 ) -> ErrorCode:
-    """The code of an error. `forbidden`: the code if the key does not allow it. `unavailable`: the code if the broker
-    cannot do it at present, for any reason (None: the code in the table).
+    """The code of an error. `forbidden`: the code for Forbidden. `unavailable`: the code if the broker cannot do it at
+    present, for any reason (None: the code in the table).
 
-    An error that is no refusal is a defect of the broker: it is logged, and the client gets UNKNOWN_SERVER_ERROR.
+    Any other error is a defect of the broker: it is logged, and the client gets UNKNOWN_SERVER_ERROR.
     """
     if isinstance(error, Forbidden):
         return forbidden
@@ -209,6 +209,6 @@ def code_of(
     return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def sentence_of(error: Exception) -> str | None:
-    """The message of an error for a client; None if the broker did not raise it on purpose."""
+def message_of(error: Exception) -> str | None:
+    """The error's message for a client; None for a defect of the broker."""
     return error.message if isinstance(error, errors.StorageError) and error.code != "internal" else None

@@ -1,8 +1,8 @@
-"""The batches that a fetch gets from one partition: batches of records, and empty batches over missing offsets.
+"""Makes the batches that a fetch gets from one partition.
 
-A range of offsets without records (deleted on purpose, lost within the log, never assigned) is an empty batch, so that
-a client steps over it and reaches the high watermark. Offsets within a batch may have gaps, like those that Kafka's
-compaction leaves. OFFSET_OUT_OF_RANGE is for evicted offsets, and for offsets beyond the head.
+A range of offsets without records (deleted on request, lost within the log, never assigned) becomes an empty batch, so
+that clients skip it and reach the high watermark. Offsets within a batch may have gaps, like those that Kafka's
+compaction leaves. Evicted offsets, and offsets beyond the head, are OFFSET_OUT_OF_RANGE.
 
 Source: docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
     from storage import Engine
     from storage.state import Topic
 
-#: The most records of one answer for one partition.
+#: The most records for one partition in one answer.
 MAX_RECORDS: Final = 20_000
 #: The most offsets that one batch can cover.
 _MAX_RANGE: Final = 1 << 30
 
 
-#: The most records that are read to find the first one of a time.
+#: The most records that a search by time reads.
 MAX_LOOKED_AT: Final = 1_000_000
 _LOOK_AT_ONCE: Final = 2048
 _LOOK_AT_BYTES: Final = 1 << 20
 
 
 class OffsetOutOfRange(Exception):
-    """The offset is below all that was not evicted, or above the head."""
+    """The offset is in the evicted range, or above the head."""
 
 
 class Read(NamedTuple):
-    """Batches for the offsets from the requested one up to, but not including, `next_offset`."""
+    """The batches for the offsets from the requested one to `next_offset`, exclusive."""
 
     batches: list[Buffer]
     next_offset: int
 
 
 def stale_epoch(leader_epoch: int) -> ErrorCode | None:
-    """The error for a client's leader epoch, if it is not the current one; -1 means that the client gives none."""
+    """The error for a leader epoch that is not the current one; -1: the client gives none."""
     if leader_epoch < 0 or leader_epoch == LEADER_EPOCH:
         return None
     return ErrorCode.FENCED_LEADER_EPOCH if leader_epoch < LEADER_EPOCH else ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -66,7 +66,7 @@ def check_offset(topic: Topic, offset: int) -> None:
 async def read_from(
     engine: Engine, partition_name: str, topic: Topic, offset: int, max_bytes: int, *, least: int = 1
 ) -> Read:
-    """The records from an offset on, at most `max_bytes`, but at least the first `least` records of any size.
+    """Read records from an offset on: at most `max_bytes`, but at least `least` records, whatever their size.
 
     Raises OffsetOutOfRange, and the engine's errors; RecordCorrupt only if the damaged record is the first.
     """
@@ -78,16 +78,16 @@ async def read_from(
         damaged = error.detail.get("seq", 0)
         if damaged <= offset + 1:
             raise
-        # The records before the damaged one are good.
+        # The records before the damaged one can be read.
         query = ReadQuery(from_seq=offset, limit=MAX_RECORDS, max_bytes=max(1, max_bytes), to_seq=damaged - 1)
         found = await engine.read(partition_name, query)
     if found.tombstone is not None:
-        check_offset(topic, offset)  # evicted meanwhile, unless it is a loss within the log
+        check_offset(topic, offset)  # evicted meanwhile, or lost within the log
     return _within(found.records, offset, found.next_from_seq, max_bytes, least)
 
 
 def _within(records: Sequence[StoredRecord], offset: int, next_offset: int, max_bytes: int, least: int) -> Read:
-    """As many records as fit. The engine counts stored bytes; a batch may be larger, because it adds its framing."""
+    """As many records as fit. The engine's limit counts stored bytes; a batch may be larger than its records there."""
     while True:
         batches = batches_of(records, offset, next_offset)
         size = sum(map(len, batches))
@@ -98,11 +98,11 @@ def _within(records: Sequence[StoredRecord], offset: int, next_offset: int, max_
 
 
 async def offset_since(engine: Engine, partition_name: str, topic: Topic, timestamp: int) -> tuple[int, int] | None:
-    """Offset and time of the first record whose time, as clients see it, is not before `timestamp`; None if none is.
+    """Offset and time of the first record whose Kafka timestamp is at least `timestamp`; None if there is none.
 
-    It reads from the first record that was committed since, so it misses a producer whose clock is ahead. If create
-    times lie far back, as after an import, it reads at most MAX_LOOKED_AT records and then returns the first one after
-    these.
+    The search begins at the first record committed since then, so it misses records of a producer whose clock is ahead.
+    It reads at most MAX_LOOKED_AT records, which matters if create times are much older than commits, as after an
+    import. Then it returns the record after these.
     """
     position = await engine.reader.seq_before(topic, timestamp)
     end = position + MAX_LOOKED_AT
@@ -115,15 +115,15 @@ async def offset_since(engine: Engine, partition_name: str, topic: Topic, timest
             if stamp >= timestamp or seq > end:
                 return seq - 1, stamp
         position = found.next_from_seq
-        await asyncio.sleep(0)  # reads of what is in memory wait for nothing
+        await asyncio.sleep(0)  # reads from memory do not yield to the loop
     return None
 
 
 async def offset_of_max_timestamp(engine: Engine, partition_name: str, topic: Topic) -> tuple[int, int] | None:
-    """Offset and time of the first record with the latest time, as clients see it; None if there are no records.
+    """Offset and time of the first record with the latest Kafka timestamp; None if there are no records.
 
-    It reads backwards from the last record, until all earlier ones were committed before the latest create time seen so
-    far; it misses a producer whose clock is ahead. It reads at most MAX_LOOKED_AT records.
+    It reads backwards until all earlier records were committed before the latest create time seen so far, so it misses
+    records of a producer whose clock is ahead. It reads at most MAX_LOOKED_AT records.
     """
     best: tuple[int, int] | None = None
     end = topic.log.head
@@ -137,7 +137,7 @@ async def offset_of_max_timestamp(engine: Engine, partition_name: str, topic: To
             for seq, ts, node, tag, body in found.records:
                 earliest_ts = ts if earliest_ts is None else earliest_ts
                 stamp = to_kafka(body, tag, node, ts)[3]
-                # Earlier blocks are read later: at equal times their records come first.
+                # Earlier blocks are read later. Of records with equal times, the first counts.
                 if best is None or stamp > best[1] or (stamp == best[1] and seq - 1 < best[0]):
                     best = seq - 1, stamp
             if found.next_from_seq <= position:
@@ -146,12 +146,12 @@ async def offset_of_max_timestamp(engine: Engine, partition_name: str, topic: To
         if best is not None and earliest_ts is not None and earliest_ts < best[1]:
             break
         end = begin
-        await asyncio.sleep(0)  # reads of what is in memory wait for nothing
+        await asyncio.sleep(0)  # reads from memory do not yield to the loop
     return best
 
 
 def batches_of(records: Sequence[StoredRecord], offset: int, next_offset: int) -> list[Buffer]:
-    """Batches for the offsets from `offset` up to, but not including, `next_offset`."""
+    """The batches for the offsets from `offset` to `next_offset`, exclusive."""
     batches: list[Buffer] = []
     behind = offset
     if records:

@@ -1,7 +1,7 @@
 """Kafka's group settings and their meaning here. Pure: the settings of a group are a map from names to texts.
 
-Only share groups have settings; in a consumer group the members decide. A setting that belongs to a queue here, and not
-to a group, is refused with a sentence that names it.
+Only share groups have settings; in a consumer group the members decide. Settings that here belong to a queue are
+refused, and the message names the setting of the queue.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from broker.kafka.settings import InvalidConfig, Kind, Operation, whole
+from broker.kafka.settings import InvalidConfig, Kind, Operation, parse_int
 from broker.kafka.share import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
 from storage import MAX_LEASE_MS, MIN_LEASE_MS, TopicConfig
 
@@ -23,17 +23,17 @@ SESSION_TIMEOUT: Final = "share.session.timeout.ms"
 EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
 MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS = 1_000, 60_000
 MIN_SESSION_MS, MAX_SESSION_MS = 2_000, 1_800_000
-#: A duration as java.time.Duration parses it, without years and months, and not negative.
+#: A duration in the syntax of java.time.Duration, not negative.
 _DURATION = re.compile(
     r"P(?=.)(?:(\d{1,6})D)?(?:T(?=.)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,12})(?:\.(\d{1,9}))?S)?)?", re.IGNORECASE
 )
 
-#: The settings of a group that were set, by name.
+#: The explicitly set settings of a group, by name.
 GroupConfig = Mapping[str, str]
 
 
 class GroupSetting(NamedTuple):
-    """`read` turns a given text into the stored one. Raises InvalidConfig."""
+    """`read` checks a text and returns the one to store. Raises InvalidConfig."""
 
     name: str
     kind: Kind
@@ -45,20 +45,20 @@ class GroupSetting(NamedTuple):
 def _among(*values: str) -> Callable[[str, str], str]:
     def read(name: str, text: str) -> str:
         if text.lower() not in values:
-            raise InvalidConfig(f"{name}: {text!r} is none of {', '.join(values)}.")
+            raise InvalidConfig(f"{name}: {text!r} is not one of {', '.join(values)}.")
         return text.lower()
 
     return read
 
 
 def _between(low: int, high: int) -> Callable[[str, str], str]:
-    return lambda name, text: str(whole(text, name, low, high))
+    return lambda name, text: str(parse_int(text, name, low, high))
 
 
 def _reset(name: str, text: str) -> str:
     lowered = text.lower()
     if lowered not in (EARLIEST, LATEST) and (not lowered.startswith(BY_DURATION) or _duration_ms(lowered) is None):
-        raise InvalidConfig(f"{name}: {text!r} is none of {EARLIEST}, {LATEST}, {BY_DURATION}PnDTnHnMn.nS.")
+        raise InvalidConfig(f"{name}: {text!r} is not one of {EARLIEST}, {LATEST}, {BY_DURATION}PnDTnHnMn.nS.")
     return lowered
 
 
@@ -76,43 +76,45 @@ GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {
     for setting in (
         GroupSetting(
             AUTO_OFFSET_RESET, Kind.STRING, EARLIEST,
-            "Where the group begins in a queue it takes for the first time; what lies in front of that is deleted.",
+            "Where the group begins in a queue that it first uses; earlier jobs are deleted.",
             _reset,
         ),
         GroupSetting(
-            HEARTBEAT_INTERVAL, Kind.INT, str(HEARTBEAT_INTERVAL_MS), "What members are told to keep to.",
+            HEARTBEAT_INTERVAL, Kind.INT, str(HEARTBEAT_INTERVAL_MS),
+            "The heartbeat interval that the broker tells its members.",
             _between(MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS),
         ),
         GroupSetting(
-            ISOLATION_LEVEL, Kind.STRING, "read_uncommitted", "Both mean the same: there are no transactions.",
+            ISOLATION_LEVEL, Kind.STRING, "read_uncommitted", "Both values mean the same: there are no transactions.",
             _among("read_uncommitted", "read_committed"),
         ),
         GroupSetting(
             LOCK_DURATION, Kind.INT, str(TopicConfig().lease_ms),
-            "How long a member has a record; unless set, the lease_ms of each queue, of which this is the default.",
+            "How long a member holds a record. Unless set, the lease_ms of each queue applies; its default is shown.",
             _between(MIN_LEASE_MS, MAX_LEASE_MS),
         ),
         GroupSetting(
-            SESSION_TIMEOUT, Kind.INT, str(SESSION_TIMEOUT_MS), "Who is silent for longer is gone.",
+            SESSION_TIMEOUT, Kind.INT, str(SESSION_TIMEOUT_MS),
+            "A member that sends no heartbeat for this long leaves the group.",
             _between(MIN_SESSION_MS, MAX_SESSION_MS),
         ),
     )
 }  # fmt: skip
 
-#: Kafka's settings that groups do not have here, and what to do instead.
+#: Kafka's settings that groups do not have here, and what applies instead.
 _ELSEWHERE: Final = {
-    "share.delivery.count.limit": "It is max_deliveries, with dead_letter, of each queue.",
-    "share.partition.max.record.locks": "Jobs that a queue has given out are not limited.",
+    "share.delivery.count.limit": "Set max_deliveries and dead_letter of each queue instead.",
+    "share.partition.max.record.locks": "The number of leased jobs is not limited.",
     "share.renew.acknowledge.enable": "Records can always be renewed.",
 }
 _OF_OTHERS: Final = {
-    "consumer.": "Groups of consumers are set by their members.",
-    "streams.": "There are no groups of Streams.",
+    "consumer.": "Members of consumer groups choose these themselves.",
+    "streams.": "Streams groups are not supported.",
 }
 
 
 def lock_ms(config: GroupConfig) -> int | None:
-    """The group's lock duration; None: that of each queue."""
+    """The group's lock duration; None: the lease_ms of each queue applies."""
     return int(config[LOCK_DURATION]) if LOCK_DURATION in config else None
 
 
@@ -125,8 +127,8 @@ def session_ms(config: GroupConfig) -> int:
 
 
 def begins_at(config: GroupConfig, now_ms: int) -> int | None:
-    """The time of the first record that the group gets from a queue; None: all records. From `now_ms` on: none of the
-    existing records."""
+    """The time of the first record that the group gets from a queue. None: all records; `now_ms`: none of the existing
+    records."""
     reset = config.get(AUTO_OFFSET_RESET, EARLIEST)
     if reset == EARLIEST:
         return None
@@ -151,9 +153,9 @@ def altered(operations: Iterable[tuple[str, int, str | None]], config: GroupConf
         if operation == Operation.DELETE:
             found.pop(name, None)
         elif operation != Operation.SET:
-            raise InvalidConfig(f"{name} is no list to add to or take from.")
+            raise InvalidConfig(f"{name} is not a list: it cannot be appended to or subtracted from.")
         elif value is None:
-            raise InvalidConfig(f"{name}: there is no value.")
+            raise InvalidConfig(f"{name}: the value is missing.")
         else:
             found[name] = setting.read(name, value)
     return _checked(found)
@@ -162,8 +164,8 @@ def altered(operations: Iterable[tuple[str, int, str | None]], config: GroupConf
 def _checked(config: dict[str, str]) -> dict[str, str]:
     if heartbeat_ms(config) >= session_ms(config):
         raise InvalidConfig(
-            f"{SESSION_TIMEOUT}: {session_ms(config)} must be more than {HEARTBEAT_INTERVAL}, which is "
-            f"{heartbeat_ms(config)}."
+            f"{SESSION_TIMEOUT} ({session_ms(config)}) must be greater than {HEARTBEAT_INTERVAL} "
+            f"({heartbeat_ms(config)})."
         )
     return config
 
@@ -173,5 +175,5 @@ def _known(name: str) -> GroupSetting:
     if setting is None:
         others = (about for prefix, about in _OF_OTHERS.items() if name.startswith(prefix))
         about = _ELSEWHERE.get(name) or next(others, "")
-        raise InvalidConfig(f"There is no group setting {name!r} here. {about}".rstrip())
+        raise InvalidConfig(f"Groups have no setting {name!r}. {about}".rstrip())
     return setting

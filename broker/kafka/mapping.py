@@ -1,15 +1,16 @@
 """Converts between the records of Kafka clients and stored records. Pure.
 
-A value that is valid JSON text, with no key or one that can be a tag, is stored as the data of a JSON record; its
-further keys `ct` (create time, ms) and `h` ([[name, base64 or null], …]) are for Kafka clients, and headers in UTF-8
-are its meta as well. Any other record is raw bytes, of the flag `binary`:
+A record whose value is valid JSON text, and whose key is missing or can be a tag, is stored as a JSON record with the
+value as its data. The additional fields `ct` (create time, ms) and `h` ([[name, base64 or null], …]) are for Kafka
+clients; headers in UTF-8 are stored as its meta, too. Any other record is stored as raw bytes, with the flag `binary`:
 
     {"data":VALUE,"meta":{…},"ct":1700000000000,"h":[["name","dmFsdWU="]]}
     {v: VALUE or null, ct: …, k: KEY, h: [[name, bytes or null], …]}          (MessagePack)
 
-A consumer gets byte for byte what was produced. That holds for a dead letter too: after its own headers come those that
-say where it came from, which are in its meta. A key that can be a tag is the tag, for raw bytes too; `k` holds any
-other key. The records of most batches have the same shape: columns show that, with next to no Python per record.
+A consumer gets exactly the bytes that were produced. This includes dead letters: after their own headers, they have
+headers with their origin, from the meta. A key that can be a tag is stored as the tag, also for raw bytes; any other
+key is stored in `k`. The records of most batches have the same shape, which columns show with almost no Python per
+record.
 
 Source: docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
@@ -33,16 +34,16 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 #: key, value, headers, create time in ms.
 KafkaRecord: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
 
-#: The longest tag; a longer key stays a key.
+#: The longest tag. A longer key is stored as a key.
 MAX_TAG_BYTES: Final = 256
-#: Headers that would make a larger meta than a client may send are not in the meta.
+#: Headers that exceed the largest meta of a client are not copied to the meta.
 MAX_META_BYTES: Final = 16 * 1024
 MAX_META_KEYS: Final = 64
-#: The create time that means none.
+#: No create time.
 NO_TIME: Final = -1
 _FEW: Final = 4
 
-#: The text before any key except `data`, unless it occurs in data itself.
+#: The texts before the fields after `data`. They may also occur within the data.
 FURTHER: Final = (META, DELIVER_AT, CT, H)
 _SPACE: Final = b" \t\r\n"
 #: The bytes that JSON text can begin with, without spaces.
@@ -88,7 +89,7 @@ _msgpack: Final = msgspec.msgpack.Encoder().encode
 
 
 class _Cached(dict[int, bytes]):
-    """Pieces of bodies by number: a batch holds few different create times and lengths."""
+    """Parts of bodies, by number: create times and lengths in a batch take few different values."""
 
     def __init__(self, make: Callable[[int], bytes]) -> None:
         super().__init__()
@@ -108,9 +109,9 @@ def to_stored(
     headers: Sequence[Headers] | None,
     stamps: Sequence[int],
 ) -> StoredBodies:
-    """The bodies and tags of these records, given as columns of one length. `headers` None: no record has headers.
+    """The bodies and tags of records, which are given as columns of one length. `headers` None: no record has headers.
 
-    `stamps` are create times in ms; NO_TIME is not stored, and such a record's time is that of its commit.
+    `stamps`: create times in ms. NO_TIME is not stored: the time of such a record is its commit time.
     """
     # A few records are faster one by one.
     tags = None if len(values) < _FEW else _all_tags(keys)
@@ -185,7 +186,7 @@ def _binary_body(key: bytes | None, value: bytes | None, headers: Headers, stamp
 
 
 def _meta_of(headers: Headers) -> bytes:
-    """The text headers as a meta, for readers of JSON; b"" if there are none, or too many for a meta."""
+    """The text headers as a meta for HTTP readers; b"" if there are none, or too many for a meta."""
     texts: dict[str, str] = {}
     for name, value in headers:
         if value is not None:
@@ -213,7 +214,7 @@ def can_be_tag(key: bytes) -> bool:
 
 
 def _all_tags(keys: Sequence[bytes | None]) -> list[bytes] | None:
-    """The tags if every key can be one; empty if no record has a key; else None."""
+    """The keys as tags, if all can be tags. Empty: no record has a key; None: some keys cannot be tags."""
     if keys.count(None) == len(keys):
         return []
     if None in keys:
@@ -229,7 +230,7 @@ def _all_tags(keys: Sequence[bytes | None]) -> list[bytes] | None:
 
 
 def is_json(value: bytes) -> bool:
-    """Whether a value is valid JSON text (RFC 8259), nested no deeper than the API allows."""
+    """Whether a value is valid JSON text (RFC 8259) within the API's nesting limit."""
     if value[:1] not in _OPENINGS or (value[:1] not in _FIRST and value.lstrip(_SPACE)[:1] not in _FIRST):
         return False
     try:
@@ -248,10 +249,10 @@ def none_json(values: Sequence[bytes]) -> bool:
 
 
 def all_json(values: Sequence[bytes]) -> bool:
-    """Whether all of these are JSON text without surrounding space; False also if that needs a closer look.
+    """Whether all values are JSON text without surrounding space. False may also mean: not certain.
 
-    All are decoded as one array. Their lengths show that its elements are these values, and not combinations of two:
-    the text then has room for nothing but the commas between them.
+    All are decoded as one array. The sum of their lengths proves that the elements are exactly these values, and not
+    parts or combinations of them: only the commas between them are left over.
     """
     if not _FIRST.issuperset({value[:1] for value in values}):
         return False
@@ -270,17 +271,17 @@ def all_json(values: Sequence[bytes]) -> bool:
 
 
 def to_kafka(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
-    """A stored record as a Kafka client gets it: key, value, headers, time in ms.
+    """The Kafka form of a stored record: key, value, headers, time in ms.
 
-    A record of another API has the tag as its key, the text of data as its value, and as headers what is text in its
-    meta, and its node. Raises msgspec.DecodeError for a body that is neither.
+    A record that was written through another API has its tag as key, the text of data as value, and as headers the text
+    entries of its meta, and its node. Raises msgspec.DecodeError for a body in neither form.
     """
     if is_binary(body):
         return _from_binary(body, tag, node, ts)
     end = len(body) - 1
     at = body.rfind(CT, max(0, end - 26)) if body[end - 1 : end].isdigit() else -1
     digits = body[at + len(CT) : end] if at >= 0 else b""
-    if digits.lstrip(b"-").isdigit():  # ct is the last key: so there are no headers, and no meta before it
+    if digits.lstrip(b"-").isdigit():  # ct is the last field, so there are no headers and no meta
         return tag or None, body[len(DATA) : at], (), int(digits)
     if node or any(map(body.__contains__, FURTHER)):
         return _from_object(body, tag, node, ts)
@@ -293,13 +294,13 @@ def _from_object(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:
         headers = _headers_of(found.meta, node)
     else:
         headers = _with_origin(found.h or (), found.meta)
-    # Raw excludes surrounding spaces; but consumers get those that the producer sent.
+    # Raw excludes surrounding spaces, but consumers get them as the producer sent them.
     end = data_end(body, bytes(found.data))
     return tag or None, body[len(DATA) : end], headers, ts if found.ct is None else found.ct
 
 
 def _with_origin(headers: Headers, meta: msgspec.Raw | bytes) -> Headers:
-    """The record's own headers, followed by the further entries in the meta of a dead letter."""
+    """The record's own headers, followed by the other entries in the meta, which a dead letter has."""
     if _ORIGIN not in bytes(meta):
         return headers
     own = {name for name, _ in headers}

@@ -1,4 +1,4 @@
-"""The counters of the Kafka port. Labels are bounded: kinds and error codes are those of the tables."""
+"""The metrics of the Kafka port. Labels have a limited number of values: kinds of requests, and error codes."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class KafkaMetrics:
         self.connections: Sized = ()
 
     def observe(self, api_key: int, seconds: float, errors: list[int]) -> None:
-        """Count a request that was answered."""
+        """Count an answered request."""
         latencies = self._seconds.get(api_key)
         if latencies is None:
             latencies = self._seconds[api_key] = Latencies()
-        # The same as `Latencies.add`, without one more call per request.
+        # Like `Latencies.add`, but without another call per request.
         latencies.counts[bisect_left(SECONDS, seconds)] += 1
         latencies.total_s += seconds
         for error in errors:
@@ -48,11 +48,11 @@ class KafkaMetrics:
             self._errors[key] = self._errors.get(key, 0) + 1
 
     def refused(self, why: str) -> None:
-        """Count a connection that is closed for this reason."""
+        """Count a connection that the broker closes for this reason."""
         self._refused[why] += 1
 
     def too_slow(self, phase: Phase) -> None:
-        """Count a connection that is cut off."""
+        """Count a connection that is closed because its client is too slow."""
         self._slow[phase] += 1
 
     def families(self) -> Iterator[Family]:

@@ -1,8 +1,8 @@
-"""Tells clients that there are no transactions, when they ask for the coordinator of one.
+"""The error for clients that look for a transaction coordinator: the broker has no transactions.
 
-No single code suits all clients. librdkafka gives up at once only on an authorization code, and shows our sentence with
-it; it retries other codes until its own timeout, which may be never. Java's client shows the sentence with any code but
-that one; kafka-python and aiokafka show the name of the code. So librdkafka gets a different code.
+No single code suits all clients. librdkafka gives up at once, and shows the message, only for an authorization code; it
+retries other codes until its own timeout, which may be infinite. Java's client shows the message for all other codes;
+kafka-python and aiokafka show the name of the code. So librdkafka gets a code of its own.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 #: FindCoordinator's key type for transactional ids.
 TRANSACTION: Final = 1
-SENTENCE: Final = (
-    "This broker has no transactions: leave transactional.id out. Producers are idempotent with enable.idempotence."
+MESSAGE: Final = (
+    "This broker has no transactions: do not set transactional.id. For idempotent producers, set enable.idempotence."
 )
 #: Part of the software name that librdkafka, and clients built on it, send.
 _RDKAFKA: Final = "rdkafka"

@@ -1,4 +1,4 @@
-"""What the Kafka port uses of the broker it belongs to. `broker.wiring` makes it."""
+"""The parts of a broker that its Kafka port uses. `broker.wiring.Broker` implements it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class ProxiedGroup(Protocol):
 
     @property
     def owner(self) -> tuple[str, ...]:
-        """The topic prefixes of the key that made the group; empty: a key for all topics, or no key."""
+        """The prefixes of the key that created the group; empty: a key for all topics, or no key."""
         ...
 
     def topics(self) -> set[str]:
-        """Topics that its members subscribe to or are assigned."""
+        """The topics that its members subscribe to or are assigned."""
         ...
 
 
@@ -37,12 +37,12 @@ class ProxiedGroups(Protocol):
     """The consumer groups of the REST Proxy."""
 
     def groups(self) -> Mapping[str, ProxiedGroup]:
-        """Groups with members, by name."""
+        """The groups that have members, by id."""
         ...
 
 
 class Node(Protocol):
-    """One broker, as its Kafka port sees it."""
+    """One broker."""
 
     @property
     def arrivals(self) -> Arrivals: ...

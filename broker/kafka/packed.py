@@ -1,7 +1,7 @@
-"""Cache of compressed batches: each is made once for all consumers that fetch the same records.
+"""Caches compressed batches, so that each is compressed once for all consumers that fetch the same records.
 
-The key is a digest of the uncompressed bytes, so deleting records needs no invalidation: a lookup uses the bytes just
-read. The digest has its own seed in every process and counts within one log only.
+The key is a digest of the uncompressed bytes. A lookup uses the bytes that were just read, so the cache needs no
+invalidation when records are deleted. The digest is keyed per process, and entries of different logs are separate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker.heavy import Heavy
 from broker.kafka.codec import Buffer
 from broker.kafka.records import Codec
 
-#: Bytes of compressed batches in the cache; the least recently used one is evicted first.
+#: The most bytes in the cache. The least recently used batch is evicted first.
 MAX_CACHED_BYTES: Final = 32 << 20
 #: Larger batches are compressed on a thread.
 _ON_LOOP_BYTES: Final = 16 << 10
@@ -38,11 +38,11 @@ class Packed:
         self._seed = secrets.randbits(64)
         #: Bytes in the cache.
         self.bytes = 0
-        #: Batches that were compressed, and those that were cached or being compressed.
+        #: Lookups that compressed a batch, and lookups that found one in the cache or being compressed.
         self.made = self.found = 0
 
     async def get(self, topic_id: int, codec: Codec, batch: Buffer, compress: Compress) -> Buffer:
-        """The batch as `compress` makes it, from the cache if possible."""
+        """The result of `compress` for this batch, from the cache if possible."""
         key = (topic_id, codec, xxhash.xxh3_128_digest(batch, seed=self._seed))
         cached = self._cache.get(key)
         if cached is not None:

@@ -1,4 +1,4 @@
-"""Compresses the batches for a partition's consumers, by that partition's codec."""
+"""Compresses the batches for consumers of a partition in the partition's codec."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from broker.kafka.node import Node
     from storage.state import Topic
 
-#: Smaller batches are not worth it.
+#: Smaller batches are not compressed.
 _LEAST_BYTES: Final = HEADER_SIZE + 256
 
 
 async def packed(broker: Node, topic: Topic, batches: Sequence[Buffer], fetch_version: int | None) -> list[Buffer]:
-    """These batches, compressed where that saves bytes. `fetch_version` None: the call is newer than zstd."""
+    """Compress the batches that become smaller. `fetch_version` None: the client supports zstd."""
     codec = broker.kafka_codecs.of(topic)
     if codec is Codec.ZSTD and fetch_version is not None and fetch_version < ZSTD_SINCE:
         codec = Codec.GZIP

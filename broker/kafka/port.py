@@ -1,4 +1,4 @@
-"""The Kafka port: listens when the broker is ready, and closes with the HTTP port.
+"""The Kafka port: opens when the broker is ready, and closes with the HTTP port.
 
 Source: docs/guides/kafka.md#protocol-versions.
 """
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("broker.kafka")
 
 BACKLOG: Final = 1024
-#: How long requests under way may take after the port is closed.
+#: How long requests in flight may take after the port is closed.
 GRACE_S: Final = 10
 _LOG_INTERVAL_S: Final = 1.0
 
 
 class Port:
-    """One listening socket, and its connections."""
+    """The listening socket and its connections."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Port:
         self.handlers = handlers
         self.metrics = broker.kafka_metrics
         self.max_request_bytes = settings.kafka_max_request_bytes
-        #: The permissions of an unauthenticated connection; None: none.
+        #: The permissions of a new connection; None: it must authenticate first.
         self.access: Access | None = ANYBODY if broker.gate is None else None
         self._listener = listener
         self._tls = tls
@@ -54,7 +54,7 @@ class Port:
         self.metrics.connections = self._connections
         self._max_connections = settings.kafka_max_connections
         self._handshake_s = settings.header_timeout_s
-        # The same as over HTTP, except that Kafka clients keep idle connections for minutes.
+        # As for HTTP, except that Kafka clients keep idle connections for minutes.
         patience = settings.model_copy(update={"keep_alive_s": settings.kafka_idle_s})
         self._sweeper = Sweeper(lambda: self._connections, patience, self.metrics.too_slow, broker.memory)
         self._sweeping: asyncio.Task[None] | None = None
@@ -64,11 +64,11 @@ class Port:
 
     @property
     def number(self) -> int:
-        """The number of the port, as bound."""
+        """The bound port number."""
         return self._listener.getsockname()[1]
 
     async def open(self) -> None:
-        """Start to accept connections, and tell the tasks that wait for it the port."""
+        """Start to accept connections. Writes the port file."""
         self.broker.kafka_groups.start()
         self.broker.kafka_shares.start()
         if self._tls is None:
@@ -91,7 +91,7 @@ class Port:
         _log.info("kafka_listening", host=self._listener.getsockname()[0], port=self.number)
 
     async def close(self, grace_s: float = GRACE_S) -> None:
-        """Accept no new connections and requests; answer those under way within `grace_s`. May be called unopened."""
+        """Accept no new connections and requests; answer those in flight within `grace_s`. `open` may not have run."""
         if self._server is None:
             self._listener.close()
             return
@@ -110,10 +110,10 @@ class Port:
         if self._sweeping is not None:
             self._sweeping.cancel()
 
-    # -- what connections tell -----------------------------------------------------------------------------------------
+    # -- for connections -----------------------------------------------------------------------------------------------
 
     def enter(self, connection: Connection) -> bool:
-        """Whether the port takes one more connection."""
+        """Register a connection; False if there are too many."""
         if self._max_connections and len(self._connections) >= self._max_connections:
             self.metrics.refused("connections")
             return False
@@ -121,7 +121,7 @@ class Port:
         return True
 
     def may_log(self, why: str) -> bool:
-        """Whether to log a refusal: at most one a second of each kind, whatever strangers send."""
+        """Whether to log a refusal: at most one of each kind per second, whatever clients send."""
         now = asyncio.get_running_loop().time()
         if now - self._logged_at.get(why, -_LOG_INTERVAL_S) < _LOG_INTERVAL_S:
             return False

@@ -1,8 +1,8 @@
 """Kafka's topic settings and their meaning here. Pure.
 
-mapped   a setting of ours: retention.ms is ttl_ms, retention.bytes is cap_bytes (-1 there is 0 here), ...
-fixed    only its own value is accepted: the broker works that way
-tuning   any value of its kind is accepted and changes nothing: files and caches differ from Kafka's
+mapped   sets a setting of the topic: retention.ms is ttl_ms, retention.bytes is cap_bytes (-1 there is 0 here), ...
+fixed    only the value that describes the broker is accepted
+tuning   any valid value is accepted and ignored: files and caches differ from Kafka's
 
 Source: docs/guides/kafka.md#how-kafka-maps-to-topics, docs/guides/kafka.md#protocol-versions.
 """
@@ -25,7 +25,7 @@ Apply: TypeAlias = Callable[[TopicConfig, str], TopicConfig]
 
 
 class InvalidConfig(Exception):
-    """A setting that there is not, or a value that it cannot have. The text is for the client."""
+    """An unknown setting, or an invalid value. The text is the message for the client."""
 
 
 class Kind(enum.IntEnum):
@@ -49,7 +49,7 @@ class Operation(enum.IntEnum):
 
 
 class Setting(NamedTuple):
-    """`read` gets the topic's config and the broker's largest record; None: the setting always has its default."""
+    """`read` returns the value, from the topic's config and the broker's largest record. None: always the default."""
 
     name: str
     kind: Kind
@@ -57,26 +57,26 @@ class Setting(NamedTuple):
     about: str
     apply: Apply
     read: Read | None = None
-    #: A legacy AlterConfigs, which replaces all settings, resets it if it leaves it out.
+    #: AlterConfigs, which replaces all settings, resets this one if it omits it.
     resets: bool = False
 
 
-def whole(text: str, name: str, low: int = -MAX_I64, high: int = MAX_I64) -> int:
-    """Raises InvalidConfig."""
+def parse_int(text: str, name: str, low: int = -MAX_I64, high: int = MAX_I64) -> int:
+    """Parse an integer. Raises InvalidConfig."""
     try:
         value = int(text)
     except ValueError:
-        raise InvalidConfig(f"{name}: {text!r} is no whole number.") from None
+        raise InvalidConfig(f"{name}: {text!r} is not an integer.") from None
     if not low <= value <= high:
-        raise InvalidConfig(f"{name}: {value} is not between {low} and {high}.")
+        raise InvalidConfig(f"{name}: {value} is not from {low} to {high}.")
     return value
 
 
-def _or_never(text: str, name: str) -> int:
-    """Turn Kafka's -1 (never, no limit) into 0. Kafka's 0 would mean to retain nothing, which no setting here can."""
-    value = whole(text, name, -1)
+def _positive_or_unlimited(text: str, name: str) -> int:
+    """Turn Kafka's -1 (no limit) into 0. Kafka's 0 (retain nothing) has no equivalent and is refused."""
+    value = parse_int(text, name, -1)
     if value == 0:
-        raise InvalidConfig(f"{name}: 0 is not served; -1 is no limit, and the least is 1.")
+        raise InvalidConfig(f"{name}: 0 is not supported. Use -1 for no limit, or at least 1.")
     return max(0, value)
 
 
@@ -85,41 +85,41 @@ def _shown(value: int) -> str:
 
 
 def _retention_ms(config: TopicConfig, text: str) -> TopicConfig:
-    return msgspec.structs.replace(config, ttl_ms=_or_never(text, "retention.ms"))
+    return msgspec.structs.replace(config, ttl_ms=_positive_or_unlimited(text, "retention.ms"))
 
 
 def _retention_bytes(config: TopicConfig, text: str) -> TopicConfig:
-    return msgspec.structs.replace(config, cap_bytes=_or_never(text, "retention.bytes"))
+    return msgspec.structs.replace(config, cap_bytes=_positive_or_unlimited(text, "retention.bytes"))
 
 
 def _max_message(config: TopicConfig, text: str) -> TopicConfig:
-    return msgspec.structs.replace(config, max_message_bytes=whole(text, "max.message.bytes", 0, MAX_I32))
+    return msgspec.structs.replace(config, max_message_bytes=parse_int(text, "max.message.bytes", 0, MAX_I32))
 
 
 def _cleanup(config: TopicConfig, text: str) -> TopicConfig:
     policies = {each.strip() for each in text.split(",")} - {""}
     policies_text = ",".join(policy for policy in ("compact", "delete") if policy in policies)
     if policies - {"compact", "delete"}:
-        raise InvalidConfig(f"cleanup.policy: {text!r} is not delete, compact, both, or an empty list.")
+        raise InvalidConfig(f"cleanup.policy: {text!r} is not delete, compact, both of them, or empty.")
     return msgspec.structs.replace(config, cleanup_policy=CleanupPolicy(policies_text or CleanupPolicy.NONE))
 
 
 def _compression(config: TopicConfig, text: str) -> TopicConfig:
     kind = "uncompressed" if text.lower() == "none" else text.lower()
     if kind not in list(CompressionType):
-        raise InvalidConfig(f"compression.type: {text!r} is none of {', '.join(CompressionType)}.")
+        raise InvalidConfig(f"compression.type: {text!r} is not one of {', '.join(CompressionType)}.")
     return msgspec.structs.replace(config, compression_type=CompressionType(kind))
 
 
 def _durability(config: TopicConfig, text: str) -> TopicConfig:
     if text not in list(Durability):
-        raise InvalidConfig(f"topics.durability: {text!r} is none of {', '.join(Durability)}.")
+        raise InvalidConfig(f"topics.durability: {text!r} is not one of {', '.join(Durability)}.")
     return msgspec.structs.replace(config, durability=Durability(text))
 
 
 def _type(config: TopicConfig, text: str) -> TopicConfig:
     if text not in list(TopicType):
-        raise InvalidConfig(f"topics.type: {text!r} is none of {', '.join(TopicType)}.")
+        raise InvalidConfig(f"topics.type: {text!r} is not one of {', '.join(TopicType)}.")
     return msgspec.structs.replace(config, type=TopicType(text))
 
 
@@ -128,15 +128,17 @@ def _tuning(name: str, kind: Kind, default: str) -> Setting:
         _check(name, kind, text)
         return config
 
-    return Setting(name, kind, default, "Taken and not acted on: files and caches are the broker's own.", apply)
+    return Setting(
+        name, kind, default, "Accepted and ignored: files and caches of this broker differ from Kafka's.", apply
+    )
 
 
 def _fixed(name: str, kind: Kind, *values: str, about: str) -> Setting:
-    """A fixed setting. The first value is the one shown; the others mean the same."""
+    """A fixed setting. The first value is shown; the others mean the same."""
 
     def apply(config: TopicConfig, text: str) -> TopicConfig:
         if text.lower() not in [value.lower() for value in values]:
-            raise InvalidConfig(f"{name} is {values[0]} here, and cannot be {text!r}.")
+            raise InvalidConfig(f"{name} is always {values[0]} here; {text!r} is not supported.")
         return config
 
     return Setting(name, kind, values[0], about, apply)
@@ -145,14 +147,14 @@ def _fixed(name: str, kind: Kind, *values: str, about: str) -> Setting:
 def _check(name: str, kind: Kind, text: str) -> None:
     """Raises InvalidConfig if the text is not a value of that kind."""
     if kind in (Kind.INT, Kind.LONG):
-        whole(text, name, high=MAX_I32 if kind is Kind.INT else MAX_I64)
+        parse_int(text, name, high=MAX_I32 if kind is Kind.INT else MAX_I64)
     elif kind is Kind.BOOLEAN and text.lower() not in ("true", "false"):
         raise InvalidConfig(f"{name}: {text!r} is not true or false.")
     elif kind is Kind.DOUBLE:
         try:
             float(text)
         except ValueError:
-            raise InvalidConfig(f"{name}: {text!r} is no number.") from None
+            raise InvalidConfig(f"{name}: {text!r} is not a number.") from None
 
 
 def _mapped(
@@ -166,38 +168,39 @@ SETTINGS: Final[dict[str, Setting]] = {
     for setting in (
         _mapped(
             "cleanup.policy", Kind.LIST, "delete",
-            "compact: nothing is dropped, since there is no compaction yet; retention is refused with it, as with "
-            "an empty list, which drops nothing either.",
+            "delete, compact, both or empty. Compaction is not implemented: compact and empty delete nothing, and "
+            "cannot be combined with a retention limit.",
             _cleanup, lambda config, _: "" if config.cleanup_policy == CleanupPolicy.NONE else config.cleanup_policy,
         ),
         _mapped(
             "retention.ms", Kind.LONG, "-1",
-            "Records older than this are gone; -1 = never, which is the default here (Kafka's is 7 days).",
+            "Records older than this are deleted; -1 = never, the default (Kafka's default is 7 days).",
             _retention_ms, lambda config, _: _shown(config.ttl_ms),
         ),
         _mapped(
-            "retention.bytes", Kind.LONG, "-1", "Most bytes of keys, values and headers; -1 = no limit.",
+            "retention.bytes", Kind.LONG, "-1", "The most bytes of keys, values and headers in the log; -1 = no limit.",
             _retention_bytes, lambda config, _: _shown(config.cap_bytes),
         ),
         _mapped(
-            "max.message.bytes", Kind.INT, "0", "Largest record batch; 0 = as large as records may be.",
+            "max.message.bytes", Kind.INT, "0", "The largest record batch; 0 = the broker's limit.",
             _max_message, lambda config, largest: str(config.max_message_bytes or largest),
         ),
         _mapped(
-            "topics.durability", Kind.STRING, "disk", "What an ack means: ephemeral, memory, disk or fsync.",
+            "topics.durability", Kind.STRING, "disk",
+            "The durability class, which says what an ack means: ephemeral, memory, disk or fsync.",
             _durability, lambda config, _: config.durability.value, resets=False,
         ),
         _mapped(
-            "topics.type", Kind.STRING, "log", "log, or queue for share groups; cannot be changed later.",
+            "topics.type", Kind.STRING, "log", "log, or queue for share groups. It cannot be changed later.",
             _type, lambda config, _: config.type.value, resets=False,
         ),
-        _fixed("message.timestamp.type", Kind.STRING, "CreateTime", about="Producers say when."),
-        _fixed("min.insync.replicas", Kind.INT, "1", about="There is one broker; see topics.durability for acks."),
+        _fixed("message.timestamp.type", Kind.STRING, "CreateTime", about="Producers set the time of records."),
+        _fixed("min.insync.replicas", Kind.INT, "1", about="There is one broker. See topics.durability for acks."),
         _fixed("unclean.leader.election.enable", Kind.BOOLEAN, "false", about="There are no elections."),
-        _fixed("remote.storage.enable", Kind.BOOLEAN, "false", about="The cold tier is set for the whole broker."),
+        _fixed("remote.storage.enable", Kind.BOOLEAN, "false", about="The cold tier is for the whole broker."),
         _mapped(
             "compression.type", Kind.STRING, "producer",
-            "How fetched batches are compressed; producer = as the producers of the partition compress theirs.",
+            "The codec of fetched batches; producer = the codec of the partition's producers.",
             _compression, lambda config, _: config.compression_type.value,
         ),
         _tuning("compression.gzip.level", Kind.INT, "-1"),
@@ -225,17 +228,17 @@ SETTINGS: Final[dict[str, Setting]] = {
 
 
 def value_of(setting: Setting, config: TopicConfig, largest_record: int) -> str:
-    """The value that a topic has."""
+    """The topic's value of a setting."""
     return setting.default if setting.read is None else setting.read(config, largest_record)
 
 
 def is_default(setting: Setting, config: TopicConfig) -> bool:
-    """Whether the topic has the default."""
+    """Whether the topic has the default value."""
     return setting.read is None or setting.read(config, 0) == setting.default
 
 
-def made(values: Iterable[tuple[str, str | None]], config: TopicConfig) -> TopicConfig:
-    """A config with these settings on top. Raises InvalidConfig."""
+def with_values(values: Iterable[tuple[str, str | None]], config: TopicConfig) -> TopicConfig:
+    """Set these values in a config; None resets a setting. Raises InvalidConfig."""
     for name, value in values:
         setting = _known(name)
         config = setting.apply(config, setting.default if value is None else value)
@@ -243,11 +246,11 @@ def made(values: Iterable[tuple[str, str | None]], config: TopicConfig) -> Topic
 
 
 def replaced(values: Iterable[tuple[str, str | None]], config: TopicConfig) -> TopicConfig:
-    """Apply AlterConfigs: Kafka's own settings that are left out return to their defaults."""
+    """Apply AlterConfigs: settings of Kafka that are omitted return to their defaults. Raises InvalidConfig."""
     for setting in SETTINGS.values():
         if setting.resets:
             config = setting.apply(config, setting.default)
-    return made(values, config)
+    return with_values(values, config)
 
 
 def altered(operations: Iterable[tuple[str, int, str | None]], config: TopicConfig) -> TopicConfig:
@@ -257,18 +260,18 @@ def altered(operations: Iterable[tuple[str, int, str | None]], config: TopicConf
         if operation == Operation.DELETE:
             value = setting.default
         elif value is None:
-            raise InvalidConfig(f"{name}: there is no value.")
+            raise InvalidConfig(f"{name}: the value is missing.")
         elif operation in (Operation.APPEND, Operation.SUBTRACT):
             value = _listed(setting, operation, value, config)
         elif operation != Operation.SET:
-            raise InvalidConfig(f"{name}: there is no operation {operation}.")
+            raise InvalidConfig(f"{name}: operation {operation} does not exist.")
         config = setting.apply(config, value)
     return config
 
 
 def _listed(setting: Setting, operation: int, value: str, config: TopicConfig) -> str:
     if setting.kind is not Kind.LIST:
-        raise InvalidConfig(f"{setting.name} is no list to add to or take from.")
+        raise InvalidConfig(f"{setting.name} is not a list: it cannot be appended to or subtracted from.")
     now = value_of(setting, config, 0).split(",")
     given = [each.strip() for each in value.split(",")]
     if operation == Operation.APPEND:
@@ -279,5 +282,5 @@ def _listed(setting: Setting, operation: int, value: str, config: TopicConfig) -
 def _known(name: str) -> Setting:
     setting = SETTINGS.get(name)
     if setting is None:
-        raise InvalidConfig(f"There is no setting {name!r}.")
+        raise InvalidConfig(f"Topics have no setting {name!r}.")
     return setting

@@ -1,4 +1,4 @@
-"""Binds the Kafka port, if there is one, and checks all its settings before anything else starts."""
+"""Binds the Kafka port if it is configured, and checks its settings, before anything else starts."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from broker.kafka.port import Port
 
 
-_MISSING = f"{PREFIX}KAFKA_PORT needs the extra kafka: pip install 'topics-broker[kafka]'."
+_MISSING = f"{PREFIX}KAFKA_PORT needs the extra \"kafka\": pip install 'topics-broker[kafka]'."
 _OURS = ("broker", "kernel", "schemas", "storage")
 
 
-class Entrance:
-    """A bound socket, and the certificate for its connections."""
+class BoundPort:
+    """The bound socket of the Kafka port, and its certificate."""
 
     def __init__(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         self._listener = listener
         self._tls = tls
 
     def port(self, broker: Node) -> Port:
-        """The port on this socket, not open yet."""
+        """Make the port for this socket. It is not open yet."""
         from broker.kafka.port import Port
 
         return Port(broker, self._listener, self._tls)
 
 
-def entrance(settings: Settings) -> Entrance | None:
-    """The socket of the Kafka port; None if the settings ask for none.
+def bind_port(settings: Settings) -> BoundPort | None:
+    """Bind the Kafka port; None if it is not configured.
 
     Raises SettingsError if the extra `kafka` is not installed, CannotListen for the address or the certificate.
     """
@@ -50,4 +50,4 @@ def entrance(settings: Settings) -> Entrance | None:
     tls = None if settings.tls_cert is None else tls_context(settings.tls_cert, settings.tls_key)
     host = settings.host if settings.kafka_host is None else settings.kafka_host
     host_from = "TOPICS_HOST" if settings.kafka_host is None else "TOPICS_KAFKA_HOST"
-    return Entrance(listen(host, settings.kafka_port, host_from=host_from, port_from="TOPICS_KAFKA_PORT"), tls)
+    return BoundPort(listen(host, settings.kafka_port, host_from=host_from, port_from="TOPICS_KAFKA_PORT"), tls)

@@ -1,4 +1,4 @@
-"""All calls that the port serves, collected from the dict of each area."""
+"""The handlers of all calls that the port serves."""
 
 from __future__ import annotations
 

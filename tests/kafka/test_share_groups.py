@@ -257,7 +257,7 @@ async def test_a_queue_has_one_share_group_until_that_is_deleted(server: KafkaSe
     await add(server, 1)
     await asyncio.to_thread(working, server.address, 1)
     told = await asyncio.to_thread(refused, server.address, "other", "q")
-    assert "q is the queue of the share group g" in told
+    assert "q belongs to the share group g" in told
     admin: Any = AdminClient({"bootstrap.servers": server.address})
     deleting: Any = await asyncio.to_thread(admin.delete_consumer_groups, ["g"])
     await asyncio.to_thread(deleting["g"].result, PATIENCE_S)
@@ -270,7 +270,7 @@ async def test_a_queue_has_one_share_group_until_that_is_deleted(server: KafkaSe
 async def test_a_log_is_no_queue(server: KafkaServer) -> None:
     await add(server, 1, "log")
     told = await asyncio.to_thread(refused, server.address, "g", "log")
-    assert "log is a log, not a queue: share groups take jobs from queues" in told
+    assert "log is a log; share groups need queues" in told
 
 
 async def test_classic_consumers_read_a_queue_beside_it(server: KafkaServer) -> None:

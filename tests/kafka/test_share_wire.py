@@ -309,7 +309,7 @@ async def test_another_group_is_told_whose_queue_it_is_over_restarts(tmp_path: P
         answer = await (await member(server, "m", "other")).fetch("q", wait_ms=WAIT_MS)
         part = answer.responses[0].partitions[0]
         assert part.error_code == ErrorCode.INVALID_GROUP_ID
-        assert part.error_message == "q is the queue of the share group g: a queue has one share group."
+        assert part.error_message == "q belongs to the share group g; a queue has only one share group."
         await server.engine.delete_topic("q")
         await put(server, "q")
         assert await (await member(server, "m2", "other")).take("q") == []

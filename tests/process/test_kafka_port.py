@@ -91,5 +91,5 @@ def test_without_the_extra_it_is_said_what_is_needed(tmp_path: Path, monkeypatch
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
     settings = Settings.model_validate({"data_dir": tmp_path, "kafka_port": 0})
     with pytest.raises(SettingsError, match=r"TOPICS_KAFKA_PORT needs the extra kafka: pip install"):
-        start.entrance(settings)
-    assert start.entrance(Settings.model_validate({"data_dir": tmp_path})) is None
+        start.bind_port(settings)
+    assert start.bind_port(Settings.model_validate({"data_dir": tmp_path})) is None

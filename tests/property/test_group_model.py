@@ -93,7 +93,7 @@ class GroupModel(RuleBasedStateMachine):
         for waits in (self.joining, self.syncing):
             for token in [token for token, waiting in waits.items() if waiting[0] is client]:
                 del waits[token]
-                self.bench.group.hung_up(token, self.bench.now)
+                self.bench.group.disconnected(token, self.bench.now)
         self.forget(client)
 
     @rule(ms=st.sampled_from([0, 1, 50, 100, 2_000, 5_000, REBALANCE_MS]))

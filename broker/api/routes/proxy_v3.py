@@ -18,11 +18,11 @@ from broker.kafka import (
     Setting,
     broker_settings,
     change,
-    listed,
+    may_use_group,
     named_operations,
-    reaches_group,
     settings,
     topic_operations,
+    usable_groups,
 )
 from broker.proxy import (
     V3,
@@ -196,7 +196,7 @@ async def create_topic(request: Request) -> Answer:
     if config.partitions < 1:
         raise BadRequest("partitions_count: must be larger than 0.")
     given = [(str(each.get("name")), _text(each.get("value"))) for each in wanted.configs]
-    config = _applied(lambda: settings.made(given, config))
+    config = _applied(lambda: settings.with_values(given, config))
     if count_of(engine, wanted.topic_name):
         raise BadRequest(f"Topic '{wanted.topic_name}' already exists.")
     if not wanted.validate_only:
@@ -354,7 +354,7 @@ def _text(value: Any) -> str | None:
 
 async def list_groups(request: Request) -> Answer:
     cluster, broker = cluster_of(request), request.broker
-    is_shown = listed(broker, request.access)
+    is_shown = usable_groups(broker, request.access)
     found: list[dict[str, Any]] = []
     for name in await lags.groups(broker, request.access.prefixes):
         view = group_view(broker, name) if is_shown(name) else None
@@ -418,7 +418,7 @@ async def get_lag_summary(request: Request) -> Answer:
 def _group(request: Request) -> tuple[str, GroupView]:
     """The group of the path. Raises GroupMissing for a missing group, and for one that the key may not use."""
     group = request.values[1]
-    view = group_view(request.broker, group) if reaches_group(request.broker, request.access, group) else None
+    view = group_view(request.broker, group) if may_use_group(request.broker, request.access, group) else None
     if view is None:
         raise GroupMissing
     return group, view

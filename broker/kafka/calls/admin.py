@@ -50,20 +50,20 @@ if TYPE_CHECKING:
 MAX_PARTITIONS: Final = 1024
 #: From this version on, DeleteTopics may name topics by id.
 _DELETED_BY_ID_SINCE: Final = 6
-#: Means the broker's default, for partitions and replicas.
+#: The broker's default, for partitions and replicas.
 _DEFAULT: Final = -1
 _DYNAMIC, _DEFAULT_SOURCE = 1, 5
 
 
 async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Each topic by itself: some may be created and others refused."""
+    """Create topics, each by itself: some may be created and others refused."""
     times = Counter(topic.name for topic in request.topics)
     results: list[CreateTopicsCreatableTopicResult] = []
     for topic in request.topics:
         result = CreateTopicsCreatableTopicResult(name=topic.name)
         try:
             if times[topic.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"{topic.name} is there twice.")
+                raise Refused(ErrorCode.INVALID_REQUEST, f"{topic.name} occurs twice in the request.")
             config = await _create(call, topic, dry=request.validate_only)
             made = call.broker.engine.catalog.topics.get(topic.name)
             if made is not None and not request.validate_only:
@@ -72,7 +72,7 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
             result.configs = _shown(config, call.broker.engine.options.max_record_bytes)
         except Exception as error:
             refused = refusal(error)
-            result.error_code, result.error_message = refused.code, refused.sentence
+            result.error_code, result.error_message = refused.code, refused.message
         results.append(result)
     return CreateTopicsResponse(topics=results)
 
@@ -80,14 +80,14 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
 async def _create(call: Call, wanted: CreateTopicsCreatableTopic, *, dry: bool) -> TopicConfig:
     engine = call.broker.engine
     if not is_topic_name(wanted.name):
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "That cannot be the name of a topic.")
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "The name of the topic is not valid.")
     if not cluster.may(call.access, ADMIN, wanted.name):
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     config = TopicConfig(partitions=_partitions_of(call, wanted))
-    config = settings.made(((each.name, each.value) for each in wanted.configs), config)
-    # There is no await between this check and the creation, which would otherwise change an existing topic.
+    config = settings.with_values(((each.name, each.value) for each in wanted.configs), config)
+    # No await between this check and the creation: the engine would change a topic that exists.
     if wanted.name in engine.catalog.topics:
-        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"There is a topic {wanted.name} already.")
+        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {wanted.name} already exists.")
     check(engine, wanted.name, config)
     if not dry:
         await engine.put_topic(wanted.name, config)
@@ -98,13 +98,15 @@ def _partitions_of(call: Call, wanted: CreateTopicsCreatableTopic) -> int:
     if wanted.assignments:
         numbers = sorted(each.partition_index for each in wanted.assignments)
         if numbers != list(range(len(numbers))):
-            raise Refused(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, "Its partitions are not numbered from 0 on.")
+            raise Refused(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, "Partitions must be numbered from 0.")
         for each in wanted.assignments:
             _check_brokers(each.broker_ids)
         count = len(numbers)
     else:
         if wanted.replication_factor not in (_DEFAULT, 1):
-            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, "There is one broker: the replication factor is 1.")
+            raise Refused(
+                ErrorCode.INVALID_REPLICATION_FACTOR, "The replication factor must be 1: there is one broker."
+            )
         default = call.broker.settings.kafka_auto_partitions
         count = default if wanted.num_partitions == _DEFAULT else wanted.num_partitions
     _check_count(count)
@@ -113,7 +115,9 @@ def _partitions_of(call: Call, wanted: CreateTopicsCreatableTopic) -> int:
 
 def _check_brokers(ids: list[int]) -> None:
     if ids != [BROKER_ID]:
-        raise Refused(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, f"There is one broker: it is {BROKER_ID}.")
+        raise Refused(
+            ErrorCode.INVALID_REPLICATION_ASSIGNMENT, f"Replicas must be on broker {BROKER_ID}, the only one."
+        )
 
 
 def _check_count(count: int) -> None:
@@ -133,7 +137,7 @@ def _shown(config: TopicConfig, largest_record: int) -> list[CreateTopicsCreatab
 
 
 async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Delete topics with their records. From version 6 on, some may be named by id."""
+    """Delete topics with their records. From version 6 on, topics may be named by id."""
     wanted = request.topics
     if call.version < _DELETED_BY_ID_SINCE:
         wanted = [DeleteTopicsDeleteTopicState(name=name) for name in request.topic_names]
@@ -144,7 +148,7 @@ async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopic
             await _delete(call, each, response)
         except Exception as error:
             refused = refusal(error)
-            response.error_code, response.error_message = refused.code, refused.sentence
+            response.error_code, response.error_message = refused.code, refused.message
         responses.append(response)
     return DeleteTopicsResponse(responses=responses)
 
@@ -153,11 +157,11 @@ async def _delete(call: Call, wanted: DeleteTopicsDeleteTopicState, response: De
     """Raises Refused, StorageError. The answer gets the name and the id of the topic, if the key covers it."""
     by_id = wanted.topic_id != NO_UUID
     if by_id is (wanted.name is not None):
-        raise Refused(ErrorCode.INVALID_REQUEST, "A topic is named either by its name or by its id.")
+        raise Refused(ErrorCode.INVALID_REQUEST, "Name a topic either by its name or by its id.")
     if by_id:
         found = cluster.known_by_id(call, wanted.topic_id)
         if found is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "No topic has this id.")
         name = response.name = found.name
     else:
         name = wanted.name or ""
@@ -177,7 +181,7 @@ async def create_partitions(call: Call, request: CreatePartitionsRequest) -> Cre
             await _grow(call, wanted, dry=request.validate_only)
         except Exception as error:
             refused = refusal(error)
-            result.error_code, result.error_message = refused.code, refused.sentence
+            result.error_code, result.error_message = refused.code, refused.message
         results.append(result)
     return CreatePartitionsResponse(results=results)
 
@@ -188,10 +192,10 @@ async def _grow(call: Call, wanted: CreatePartitionsTopic, *, dry: bool) -> None
 
     def grown(config: TopicConfig) -> TopicConfig:
         if wanted.count <= config.partitions:
-            raise Refused(ErrorCode.INVALID_PARTITIONS, f"It has {config.partitions} partitions already.")
-        # kafka-python 3.0 sends an empty list for none.
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"The topic already has {config.partitions} partitions.")
+        # kafka-python 3.0 sends an empty list instead of null.
         if wanted.assignments and len(wanted.assignments) != wanted.count - config.partitions:
-            raise Refused(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, "One assignment is needed for each new partition.")
+            raise Refused(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, "Each new partition needs one assignment.")
         return msgspec.structs.replace(config, partitions=wanted.count)
 
     _check_count(wanted.count)

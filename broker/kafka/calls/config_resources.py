@@ -15,19 +15,19 @@ from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.calls.configs import Resource
 from broker.kafka.cluster import may
 from broker.kafka.errors import ErrorCode
-from broker.kafka.group_reach import reaches, reaches_shares
+from broker.kafka.group_access import may_use, may_use_share_group
 from broker.kafka.messages.configs import (
     ListConfigResourcesConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
 
-#: From this version on a request names types; before, it means client metrics only, which are not collected here.
+#: From this version on, a request names types. Older ones mean client metrics only, which the broker does not collect.
 _TYPES_SINCE: Final = 1
 
 
 async def resources(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """Topics, groups with a config, and this broker, as far as the key covers them: of the types asked for, or of
+    """List topics, groups with a config, and this broker, as far as the key covers them: of the requested types, or of
     all."""
     if not may(call.access, READ):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -51,8 +51,8 @@ async def resources(call: Call, request: ListConfigResourcesRequest) -> ListConf
             ListConfigResourcesConfigResource(resource_name=group_id, resource_type=Resource.GROUP)
             for group_id, config_ in call.broker.kafka_shares.configs.groups()
             if config_.is_shown_to(call.access.prefixes)
-            and reaches(call, group_id, READ)
-            and reaches_shares(call, group_id)
+            and may_use(call, group_id, READ)
+            and may_use_share_group(call, group_id)
         ]
     return ListConfigResourcesResponse(config_resources=found)
 

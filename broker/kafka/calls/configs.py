@@ -16,7 +16,7 @@ from broker.kafka.broker_settings import broker_settings
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.changes import change, check
 from broker.kafka.errors import ErrorCode
-from broker.kafka.group_reach import reaches, reaches_shares
+from broker.kafka.group_access import may_use, may_use_share_group
 from broker.kafka.group_settings import GROUP_SETTINGS, GroupConfig, GroupSetting
 from broker.kafka.messages.configs import (
     AlterConfigsRequest,
@@ -55,7 +55,7 @@ _FORBIDDEN: Final = {
 
 
 async def describe(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Every setting with its value, defaults included."""
+    """Describe all settings, including those with default values."""
     results: list[DescribeConfigsResult] = []
     for resource in request.resources:
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
@@ -63,7 +63,7 @@ async def describe(call: Call, request: DescribeConfigsRequest) -> DescribeConfi
             result.configs = _described(call, resource, request)
         except Exception as error:
             refused = refusal(error)
-            result.error_code, result.error_message = refused.code, refused.sentence
+            result.error_code, result.error_message = refused.code, refused.message
         results.append(result)
     return DescribeConfigsResponse(results=results)
 
@@ -87,7 +87,7 @@ def _described(
         config = config_.set if config_.is_shown_to(call.access.prefixes) else {}
         found = [_of_group(setting, config, request) for setting in GROUP_SETTINGS.values()]
     else:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"There are no settings of resource type {resource.resource_type}.")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} has no settings.")
     return [each for each in found if not wanted or each.name in wanted]
 
 
@@ -137,19 +137,19 @@ async def alter(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespons
     for resource in request.resources:
         given = [(each.name, each.value) for each in resource.configs]
         if resource.resource_type == Resource.GROUP:
-            code, sentence = await _alter_group(
+            code, message = await _alter_group(
                 call, resource.resource_name,
                 lambda _, given=given: group_settings.replaced(given), dry=request.validate_only,
             )  # fmt: skip
         else:
-            code, sentence = await _alter(
+            code, message = await _alter(
                 call, resource.resource_type, resource.resource_name,
                 lambda config, given=given: settings.replaced(given, config), dry=request.validate_only,
             )  # fmt: skip
         responses.append(
             AlterConfigsResourceResponse(
                 error_code=code,
-                error_message=sentence,
+                error_message=message,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
@@ -158,24 +158,24 @@ async def alter(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespons
 
 
 async def incremental(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    """Change single settings of topics and groups."""
+    """Change individual settings of topics and groups."""
     responses: list[IncrementalAlterConfigsAlterConfigsResourceResponse] = []
     for resource in request.resources:
         given = [(each.name, each.config_operation, each.value) for each in resource.configs]
         if resource.resource_type == Resource.GROUP:
-            code, sentence = await _alter_group(
+            code, message = await _alter_group(
                 call, resource.resource_name,
                 lambda config, given=given: group_settings.altered(given, config), dry=request.validate_only,
             )  # fmt: skip
         else:
-            code, sentence = await _alter(
+            code, message = await _alter(
                 call, resource.resource_type, resource.resource_name,
                 lambda config, given=given: settings.altered(given, config), dry=request.validate_only,
             )  # fmt: skip
         responses.append(
             IncrementalAlterConfigsAlterConfigsResourceResponse(
                 error_code=code,
-                error_message=sentence,
+                error_message=message,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
@@ -189,9 +189,12 @@ async def _alter(
     try:
         if type_ == Resource.BROKER:
             _allow(call, Resource.BROKER, ADMIN)
-            raise Refused(ErrorCode.POLICY_VIOLATION, "The broker is set by variables, at its start.")
+            raise Refused(
+                ErrorCode.POLICY_VIOLATION,
+                "Settings of the broker are environment variables, which it reads when it starts.",
+            )
         if type_ != Resource.TOPIC:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"There are no settings of resource type {type_}.")
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Resource type {type_} has no settings.")
         _allow(call, Resource.TOPIC, ADMIN, name)
         config = cluster.topic(call, name).config
         if dry:
@@ -200,7 +203,7 @@ async def _alter(
             await change(call.broker.engine, name, changed)
     except Exception as error:
         refused = refusal(error)
-        return refused.code, refused.sentence
+        return refused.code, refused.message
     return ErrorCode.NONE, None
 
 
@@ -213,17 +216,17 @@ async def _alter_group(
         if dry:
             changed(configs.config_of(group_id).set)
         elif not await configs.change(group_id, call.access.prefixes, changed):
-            raise Refused(_FORBIDDEN[Resource.GROUP], f"{group_id} was set by a key that is for more topics than this.")
+            raise Refused(_FORBIDDEN[Resource.GROUP], f"A key for more topics than this one has configured {group_id}.")
     except Exception as error:
         refused = refusal(error)
-        return refused.code, refused.sentence
+        return refused.code, refused.message
     return ErrorCode.NONE, None
 
 
 def _allow_group(call: Call, scopes: Scopes, group_id: str) -> None:
     if not group_id:
-        raise Refused(ErrorCode.INVALID_REQUEST, "A group has an id.")
-    if not reaches(call, group_id, scopes) or not reaches_shares(call, group_id):
+        raise Refused(ErrorCode.INVALID_REQUEST, "The group id is empty.")
+    if not may_use(call, group_id, scopes) or not may_use_share_group(call, group_id):
         raise Refused(_FORBIDDEN[Resource.GROUP])
 
 
@@ -234,7 +237,9 @@ def _allow(call: Call, kind: Resource, scopes: Scopes, *names: str) -> None:
 
 def _check_broker(name: str) -> None:
     if name not in ("", str(cluster.BROKER_ID)):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"There is no broker {name!r}, only {cluster.BROKER_ID}.")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"Broker {name!r} does not exist; the only broker is {cluster.BROKER_ID}."
+        )
 
 
 HANDLERS: Final[dict[int, Handler]] = {

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics by name, a limited number of partitions at a time."""
+"""DescribeTopicPartitions: topics by name, in pages of partitions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from schemas import is_topic_name
 if TYPE_CHECKING:
     from storage.state import Topic
 
-#: Most partitions in an answer, whatever the request says.
+#: The most partitions in an answer, whatever the request says.
 MAX_PARTITIONS: Final = 2000
 
 
 async def describe(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    """The named topics, or all, from the cursor on, ordered by name. The answer's cursor says where to continue."""
+    """Describe the named topics, or all, ordered by name, from the cursor on. The answer has the next cursor."""
     answer = DescribeTopicPartitionsResponse()
     room = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
     after, first = ("", 0) if request.cursor is None else (request.cursor.topic_name, request.cursor.partition_index)
@@ -54,7 +54,7 @@ async def describe(call: Call, request: DescribeTopicPartitionsRequest) -> Descr
 
 
 async def _wanted(call: Call, request: DescribeTopicPartitionsRequest) -> AsyncIterator[tuple[str, Topic | ErrorCode]]:
-    """Names in order, each with its topic or its error."""
+    """The names in order, each with its topic or its error."""
     if request.topics:
         for name in sorted({topic.name for topic in request.topics}):
             yield name, _found(call, name)

@@ -1,8 +1,8 @@
 """Fetch: reads that wait for a minimum of bytes.
 
-Partitions are read in the order of the request, which the client changes from one request to the next. Each is read
-up to its own limit and what remains of the answer's. The first partition with records returns at least one. The
-others keep within both limits, because a client need not accept more: it would ask for the same again and again.
+Partitions are read in the order of the request, which clients rotate. Each is read up to its own limit and the rest of
+the answer's limit. The first partition with records returns at least one, whatever its size. The others keep both
+limits: a client may discard what exceeds them, and would request it forever.
 
 Source: docs/guides/kafka.md#producing-and-consuming.
 """
@@ -19,7 +19,7 @@ from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Answer, Call, Handler, located, log_start_offset
 from broker.kafka.codec import Buffer
-from broker.kafka.codec.fetch import Fetched, FetchRequest, Wanted, read_fetch, write_fetched
+from broker.kafka.codec.fetch import Fetched, FetchPartition, FetchRequest, read_fetch, write_fetched
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.fetching import OffsetOutOfRange, check_offset, read_from, stale_epoch
 from broker.kafka.packing import packed
@@ -29,18 +29,18 @@ from storage import ShuttingDown, TopicNotFound
 if TYPE_CHECKING:
     from broker.memory import Hold
 
-#: No request waits longer.
+#: The longest wait.
 MAX_WAIT_MS: Final = 60_000
-#: No answer is larger, except for a first batch that is.
+#: The largest answer, unless its first batch is larger.
 MAX_BYTES: Final = 64 << 20
-#: Read this much where there is no memory for all that was asked for.
+#: Read this much if there is no memory for all requested bytes.
 _SOME_BYTES: Final = 1 << 20
-#: A large answer counts as no more than this when it is scheduled.
+#: The most bytes that an answer counts when it is scheduled.
 MAX_SLICE_BYTES: Final = 1 << 20
 
 
 async def fetch(call: Call, body: memoryview) -> Answer:
-    """Raises Malformed."""
+    """Read records, and wait for them if there are too few. Raises Malformed."""
     request = read_fetch(call.version, body)
     if request.session_id:
         call.errors.append(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -56,25 +56,25 @@ async def fetch(call: Call, body: memoryview) -> Answer:
 
 
 async def _read_in_room(call: Call, request: FetchRequest, deadline: float) -> tuple[list[Fetched], bool]:
-    """As `_read_all`, within the memory available for answers: a small part first, and everything if there is more.
+    """`_read_all` within the memory for answers: first a small part, then everything if there is more.
 
-    Where there is no memory for more, the part is the answer. When a single batch is larger than the part and no
-    memory becomes available in time, the answer is empty. Clients ask again for the rest.
+    Without memory for more, the part is the answer. If the first batch is larger than the part, and no memory becomes
+    available in time, the answer is empty. Clients request the rest again.
     """
     memory = call.broker.memory
-    most = min(request.max_bytes, MAX_BYTES, sum(max(0, wanted.max_bytes) for wanted in request.wanted))
+    most = min(request.max_bytes, MAX_BYTES, sum(max(0, wanted.max_bytes) for wanted in request.partitions))
     most = min(most, memory.answers.per_owner or most)
-    # A single record may be large: many clients arriving at once would block the loop.
+    # A single record may be large: without this wait, many clients at once would block the loop.
     await memory.acquire(LOOK_BYTES)
     found, full = await _read_all(call, request._replace(max_bytes=min(most, SMALL)))
-    size = sum(each.bare_size for each in found)
+    size = sum(each.uncompressed_size for each in found)
     if size <= SMALL and (most <= SMALL or not full):
         return found, full
     if size > SMALL:
-        found = []  # do not hold it twice while waiting for memory
+        found = []  # release it before waiting for memory
         call.room = await _room(call, size, deadline)
         if call.room is None:
-            return [(await _read_one(call, wanted, 0, 0))[0] for wanted in request.wanted], False
+            return [(await _read_one(call, wanted, 0, 0))[0] for wanted in request.partitions], False
     answers, connection = memory.answers, call.connection
     room = call.room or answers.try_hold(connection, most) or answers.try_hold(connection, min(most, _SOME_BYTES))
     if room is None:
@@ -89,7 +89,7 @@ async def _read_in_room(call: Call, request: FetchRequest, deadline: float) -> t
 
 
 async def _room(call: Call, size: int, deadline: float) -> Hold | None:
-    """Memory for this many bytes, if it becomes available before the request times out."""
+    """Reserve memory. None: none became available before the request timed out."""
     memory = call.broker.memory
     try:
         return await memory.answer(call.connection, size, max(0.0, min(PATIENCE_S, deadline - monotonic())))
@@ -99,16 +99,16 @@ async def _room(call: Call, size: int, deadline: float) -> Hold | None:
 
 
 def _is_enough(request: FetchRequest, found: Sequence[Fetched]) -> bool:
-    # Uncompressed: this also bounds what is read for one answer, which might never be enough when compressed.
-    return any(each.error for each in found) or sum(each.bare_size for each in found) >= request.min_bytes
+    # Before compression: compressed bytes might never be enough, however much is read.
+    return any(each.error for each in found) or sum(each.uncompressed_size for each in found) >= request.min_bytes
 
 
 async def _read_all(call: Call, request: FetchRequest) -> tuple[list[Fetched], bool]:
-    """The records, and whether there are more than the answer may have: then waiting is useless."""
+    """Read all partitions. The flag: there are more records than fit the answer, so waiting is useless."""
     left = min(request.max_bytes, MAX_BYTES)
     answers: list[Fetched] = []
     empty, full = True, False
-    for wanted in request.wanted:
+    for wanted in request.partitions:
         room = min(wanted.max_bytes, left)
         one, goes_on = await _read_one(call, wanted, max(room, int(empty)), int(empty))
         answers.append(one)
@@ -118,13 +118,13 @@ async def _read_all(call: Call, request: FetchRequest) -> tuple[list[Fetched], b
     return answers, full
 
 
-async def _read_one(call: Call, wanted: Wanted, room: int, least: int) -> tuple[Fetched, bool]:
-    """The records of one partition, and whether it has more; with `room` 0 or less only its bounds. `least` records
-    are returned whatever their size."""
+async def _read_one(call: Call, wanted: FetchPartition, room: int, least: int) -> tuple[Fetched, bool]:
+    """Read one partition; the flag says whether it has more records. With `room` 0 or less, only its bounds. At least
+    `least` records are returned, whatever their size."""
     topic_id = wanted.topic_id
     if topic_id is None:
         return await _read_named(call, wanted, room, least)
-    # Looked up at each read: meanwhile it may have been deleted and created again.
+    # Looked up at each read: the topic may have been deleted and created again.
     found = cluster.known_by_id(call, topic_id)
     if found is None:
         return Fetched("", wanted.partition, ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id), False
@@ -132,7 +132,7 @@ async def _read_one(call: Call, wanted: Wanted, room: int, least: int) -> tuple[
     return answer._replace(topic_id=topic_id), goes_on
 
 
-async def _read_named(call: Call, wanted: Wanted, room: int, least: int) -> tuple[Fetched, bool]:
+async def _read_named(call: Call, wanted: FetchPartition, room: int, least: int) -> tuple[Fetched, bool]:
     name, partition = wanted.topic, wanted.partition
     try:
         partition_name, topic = located(call, READ, name, partition)
@@ -145,13 +145,13 @@ async def _read_named(call: Call, wanted: Wanted, room: int, least: int) -> tupl
         log = topic.log
         check_offset(topic, wanted.offset)
         batches: Sequence[Buffer] = ()
-        bare_size, next_offset = 0, wanted.offset
+        uncompressed_size, next_offset = 0, wanted.offset
         if room > 0 and wanted.offset < log.head:
             read = await read_from(call.broker.engine, partition_name, topic, wanted.offset, room, least=least)
             found, next_offset = read
-            bare_size = sum(map(len, found))
+            uncompressed_size = sum(map(len, found))
             batches = await packed(call.broker, topic, found, call.version)
-        answer = Fetched(name, partition, 0, log.head, log_start_offset(topic), batches, bare_size)
+        answer = Fetched(name, partition, 0, log.head, log_start_offset(topic), batches, uncompressed_size)
         return answer, next_offset < log.head
     except OffsetOutOfRange:
         return Fetched(name, partition, ErrorCode.OFFSET_OUT_OF_RANGE, topic.log.head, log_start_offset(topic)), False
@@ -160,13 +160,13 @@ async def _read_named(call: Call, wanted: Wanted, room: int, least: int) -> tupl
 
 
 async def _grown(call: Call, request: FetchRequest, found: Sequence[Fetched], deadline: float) -> bool:
-    """Wait until one of the partitions has new records; False: time is up."""
+    """Wait until a partition has new records. False: the deadline has passed."""
     left_ms = (deadline - monotonic()) * 1000
     if left_ms <= 0:
         return False
     engine = call.broker.engine
     try:
-        # All of them before the first wait: one may have been deleted while the others were read.
+        # All are looked up before the first wait: one may have been deleted while others were read.
         partition_names = [located(call, READ, each.topic, each.partition)[0] for each in found]
     except TopicNotFound:
         return True
@@ -181,13 +181,13 @@ async def _grown(call: Call, request: FetchRequest, found: Sequence[Fetched], de
     try:
         return await (waits[0] if len(waits) == 1 else _any_of(waits))
     except ShuttingDown:
-        return False  # existing records are returned at once
+        return False  # there are records already
     except TopicNotFound:
         return True
 
 
 async def _any_of(waits: Sequence[Coroutine[Any, Any, bool]]) -> bool:
-    """The result of the first that completes. Raises what it raises."""
+    """The result of the first that completes. Raises its error."""
     tasks = [asyncio.ensure_future(each) for each in waits]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

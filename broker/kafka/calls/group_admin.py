@@ -1,7 +1,7 @@
 """DescribeGroups, ListGroups, DeleteGroups.
 
-The protocol type of a share group is `share`, as in Kafka 4. DescribeGroups is for consumer groups only: for it,
-share groups do not exist.
+The protocol type of a share group is `share`, as in Kafka 4. DescribeGroups is for consumer groups only: it does not
+find share groups.
 
 Source: docs/guides/kafka.md#consumer-groups.
 """
@@ -18,7 +18,7 @@ from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.calls import share
 from broker.kafka.cluster import group_operations, may
 from broker.kafka.errors import ErrorCode
-from broker.kafka.group_reach import listed, reaches, reaches_shares, topics_of
+from broker.kafka.group_access import may_use, may_use_share_group, topics_of, usable_groups
 from broker.kafka.groups import Described, State
 from broker.kafka.messages.groups import (
     DeleteGroupsDeletableGroupResult,
@@ -33,15 +33,15 @@ from broker.kafka.messages.groups import (
     ListGroupsResponse,
 )
 
-#: The protocol type of a share group, which is also its type; and the type of all others.
+#: The protocol type, and the type, of a share group; and the type of all other groups.
 _SHARE: Final = "share"
 _CLASSIC: Final = "classic"
-#: From this version on, DescribeGroups reports an unknown group as not found; before, as dead.
+#: From this version on, DescribeGroups reports an unknown group as not found, older versions as dead.
 _NOT_FOUND_SINCE: Final = 6
 
 
 async def describe(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """An unknown group is reported as dead, and from version 6 on as not found."""
+    """Describe consumer groups. An unknown group is reported as dead, from version 6 on as not found."""
     return DescribeGroupsResponse(
         groups=[
             _described(call, group_id, tell_operations=request.include_authorized_operations)
@@ -52,14 +52,14 @@ async def describe(call: Call, request: DescribeGroupsRequest) -> DescribeGroups
 
 def _described(call: Call, group_id: str, *, tell_operations: bool) -> DescribeGroupsDescribedGroup:
     groups = call.broker.kafka_groups
-    error = groups.refusal(group_id) if reaches(call, group_id) else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    error = groups.refusal(group_id) if may_use(call, group_id) else ErrorCode.GROUP_AUTHORIZATION_FAILED
     if error is not ErrorCode.NONE:
         return DescribeGroupsDescribedGroup(error_code=error, group_id=group_id)
     found = groups.describe(group_id)
     if found.state is State.DEAD and call.version >= _NOT_FOUND_SINCE:
         return DescribeGroupsDescribedGroup(
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"There is no group {group_id} of consumers.",
+            error_message=f"Consumer group {group_id} does not exist.",
             group_id=group_id,
             group_state=found.state,
         )
@@ -91,7 +91,7 @@ def _members(found: Described) -> list[DescribeGroupsDescribedGroupMember]:
 
 
 async def list_all(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
-    """Groups in the requested states and of the requested types; without any, all."""
+    """List groups in the requested states and of the requested types, or all."""
     if not may(call.access, READ):
         return ListGroupsResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     error = call.broker.kafka_groups.refusal("any")
@@ -110,7 +110,7 @@ async def list_all(call: Call, request: ListGroupsRequest) -> ListGroupsResponse
 
 
 def _classic(call: Call) -> Iterator[ListGroupsListedGroup]:
-    is_shown = listed(call.broker, call.access)
+    is_shown = usable_groups(call.broker, call.access)
     for each in call.broker.kafka_groups.all_groups():
         if is_shown(each.group_id):
             yield ListGroupsListedGroup(
@@ -124,19 +124,19 @@ def _classic(call: Call) -> Iterator[ListGroupsListedGroup]:
 def _shares(call: Call) -> Iterator[ListGroupsListedGroup]:
     shares = call.broker.kafka_shares
     for group_id in sorted(shares.groups()):
-        if reaches_shares(call, group_id):
+        if may_use_share_group(call, group_id):
             state = State.STABLE if shares.members.size(group_id) else State.EMPTY
             yield ListGroupsListedGroup(group_id=group_id, protocol_type=_SHARE, group_state=state, group_type=_SHARE)
 
 
 async def delete(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    """Delete groups with their offsets, in topics that the key covers."""
+    """Delete groups with their offsets. The key must cover all their topics."""
     results: list[DeleteGroupsDeletableGroupResult] = []
     for group_id in request.groups_names:
         groups = call.broker.kafka_groups
         error = groups.refusal(group_id)
-        # `reaches` decides whose a group without topics is.
-        mine = reaches(call, group_id, DELETE) and may(call.access, DELETE, *topics_of(call.broker, group_id))
+        # `may_use` decides about groups without topics.
+        mine = may_use(call, group_id, DELETE) and may(call.access, DELETE, *topics_of(call.broker, group_id))
         if error is ErrorCode.NONE and not mine:
             error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         if error is ErrorCode.NONE:

@@ -1,7 +1,7 @@
 """JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-A join and a sync wait for other members, without blocking later requests on their connection. Members' metadata and
-the leader's assignments are opaque: nothing here parses them.
+A join and a sync wait for other members, but do not block later requests on their connection. The metadata of members
+and the leader's assignments are passed on as they are.
 
 Source: docs/guides/kafka.md#consumer-groups.
 """
@@ -16,7 +16,7 @@ from broker.kafka.apis import ApiKey
 from broker.kafka.call import Answer, Body, Call, Handler, Later, decoded
 from broker.kafka.codec import Message, decode, encode
 from broker.kafka.errors import ErrorCode
-from broker.kafka.group_reach import is_for, reaches
+from broker.kafka.group_access import covers_all, may_use
 from broker.kafka.groups import Join, consumer_protocol
 from broker.kafka.messages.groups import (
     HeartbeatRequest,
@@ -31,17 +31,17 @@ from broker.kafka.messages.groups import (
     SyncGroupResponse,
 )
 
-#: From these versions on: new members first get an id; several may leave at once; a group's operations are returned.
+#: From these versions on: new members first get an id; several may leave at once; answers contain the operations.
 _ROUND_TRIP_SINCE: Final = 4
 _LEAVE_MEMBERS_SINCE: Final = 3
-#: The longest that others wait for a member in a rebalance, whatever it asks for.
+#: The longest that others wait for a member in a rebalance, whatever timeout it requests.
 _MAX_REBALANCE_MS: Final = 24 * 3600 * 1000
 
 Q = TypeVar("Q", bound=Message)
 
 
 def _waiting(kind: type[Q], handle: Callable[[Call, Q], Awaitable[Message]]) -> Handler:
-    """As `decoded`; later requests on the connection begin while this one waits."""
+    """Like `decoded`, but later requests on the connection begin while this one waits."""
 
     async def handler(call: Call, body: memoryview) -> Answer:
         request = decode(kind, call.version, body)
@@ -51,15 +51,15 @@ def _waiting(kind: type[Q], handle: Callable[[Call, Q], Awaitable[Message]]) -> 
             return encode(await handle(call, request), call.version, call.errors)
 
         answer = asyncio.ensure_future(whole())
-        await asyncio.sleep(0)  # it has begun before any later request
+        await asyncio.sleep(0)  # it begins before any later request
         return Later(answer)
 
     return handler
 
 
 async def join(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
-    """Waits for the barrier."""
-    if not reaches(call, request.group_id) or not is_for(call.access, _wanted(request)):
+    """Join a group. The answer waits until all members have joined."""
+    if not may_use(call, request.group_id) or not covers_all(call.access, _wanted(request)):
         return JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, member_id=request.member_id)
     groups = call.broker.kafka_groups
     session_ms = request.session_timeout_ms
@@ -95,15 +95,15 @@ async def join(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
 
 
 def _wanted(request: JoinGroupRequest) -> set[str]:
-    """The topics that a consumer subscribes to: they are the group's from then on."""
+    """The topics that a consumer subscribes to: they become topics of the group."""
     if request.protocol_type != consumer_protocol.TYPE:
         return set()
     return consumer_protocol.wanted((each.name, each.metadata) for each in request.protocols)
 
 
 async def sync(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
-    """Waits for the leader."""
-    if not reaches(call, request.group_id):
+    """Get the assignment. The answer waits for the leader's."""
+    if not may_use(call, request.group_id):
         return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     answer = await call.broker.kafka_groups.sync(
         request.group_id,
@@ -123,8 +123,8 @@ async def sync(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
 
 
 async def heartbeat(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Keeps a session alive."""
-    if not reaches(call, request.group_id):
+    """Keep the session of a member alive."""
+    if not may_use(call, request.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     error = call.broker.kafka_groups.heartbeat(
         request.group_id, request.member_id, request.generation_id, request.group_instance_id
@@ -133,8 +133,8 @@ async def heartbeat(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
 
 
 async def leave(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """One member leaves, or an operator removes several."""
-    if not reaches(call, request.group_id):
+    """Remove one member, which leaves, or several on behalf of an operator."""
+    if not may_use(call, request.group_id):
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     groups = call.broker.kafka_groups
     if call.version < _LEAVE_MEMBERS_SINCE:

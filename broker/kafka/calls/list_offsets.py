@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from storage import Engine
     from storage.state import Topic
 
-#: Timestamps that mean a place in the partition, and the version from which on each may be asked for: the end; the
-#: beginning; the record with the latest time; the first that is here and not only in the cold tier; the last that is in
-#: the cold tier; the first that is not in it yet.
+#: Timestamps with a special meaning, and the versions since when each exists: the end; the beginning; the record with
+#: the latest time; the first record on the local disk; the last record in the cold tier; the first record that is not
+#: in the cold tier yet.
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -50,12 +50,12 @@ EARLIEST_PENDING_UPLOAD: Final = -6
 _SERVED_SINCE: Final = {
     LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11
 }  # fmt: skip
-#: The offset up to which records are deleted that means all there are.
+#: In DeleteRecords: delete all records.
 ALL: Final = -1
 
 
 async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """The first offset, the next one to be written, or the first one at or after a time."""
+    """Find the first offset, the next one to be written, or the first one at or after a time."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -86,7 +86,7 @@ async def _listed(call: Call, name: str, asked: ListOffsetsPartition) -> ListOff
 
 
 async def _offset_of(engine: Engine, partition_name: str, topic: Topic, timestamp: int) -> tuple[int, int] | None:
-    """Offset and time (-1 for a position without a record); None: there is no such record."""
+    """Offset and time (-1 if there is no record at the offset); None: no such record exists."""
     if timestamp == LATEST:
         return topic.log.head, -1
     if timestamp == EARLIEST:
@@ -104,7 +104,7 @@ async def _offset_of(engine: Engine, partition_name: str, topic: Topic, timestam
 
 
 def _tiered_end(topic: Topic) -> int | None:
-    """The offset after the last record in the cold tier; None: it is empty."""
+    """The offset after the last record in the cold tier; None: no records are there."""
     cold = [each for each in topic.log.held.manifest.behind(topic.log.marks.live_floor) if each.tier == COLD]
     return cold[-1].end_seq - 1 if cold else None
 
@@ -115,7 +115,7 @@ def _first_local(topic: Topic) -> int:
 
 
 async def offset_for_leader_epoch(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-    """The end of an epoch. Leadership never moves, so there is one epoch, which ends where the partition does."""
+    """Find the end of an epoch. Leadership never moves: the only epoch ends where the partition ends."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochOffsetForLeaderTopicResult(
@@ -143,7 +143,7 @@ def _epoch_end(
 
 
 async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Delete the records before an offset; permanent, and durable when it is answered."""
+    """Delete the records before an offset. Durable when it is answered."""
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

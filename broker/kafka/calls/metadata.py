@@ -1,6 +1,6 @@
 """Metadata, DescribeCluster, DescribeTopicPartitions, FindCoordinator.
 
-Metadata creates the topics that it names, if the client asks for that and may write.
+Metadata creates the named topics if the client requests that and may write.
 
 Source: docs/guides/kafka.md#protocol-versions.
 """
@@ -37,20 +37,20 @@ from storage import TopicConfig
 if TYPE_CHECKING:
     from storage.state import Topic
 
-#: Key types: coordinators of groups, and of transactions, which do not exist here.
+#: Key types: groups, and transactions, which do not exist here.
 _COORDINATED: Final = (0, 1)
 #: From this version on, FindCoordinator takes several keys.
 _BATCHED_SINCE: Final = 4
 #: An endpoint type.
 _BROKERS: Final = 1
-#: Earlier versions cannot say whether topics may be created.
+#: From this version on, a request says whether to create topics.
 _ASKS_SINCE: Final = 4
 #: From this version on, an answer may omit a topic's name.
 _NAMELESS_SINCE: Final = 12
 
 
 async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
-    """The broker, and the topics asked for; all that the key covers when none is named (an empty list in version 0)."""
+    """The broker, and the requested topics; without any (in version 0: an empty list), all that the key covers."""
     host, port = cluster.address(call)
     if request.topics is None or (call.version == 0 and not request.topics):
         topics = await _all(call, request)
@@ -81,7 +81,7 @@ async def _all(call: Call, request: MetadataRequest) -> list[MetadataResponseTop
 async def _asked_for(
     call: Call, asked: MetadataRequestTopic, request: MetadataRequest, *, makes: bool
 ) -> MetadataResponseTopic:
-    """By name, or by id if there is one: Java's client sends an empty name with it."""
+    """The requested topics, by id if there is one (Java's client sends an empty name with it), or by name."""
     if asked.name is not None and asked.topic_id == cluster.NO_UUID:
         return await _named(call, asked.name, request, makes=makes)
     topic = cluster.with_uuid(call.broker.engine, asked.topic_id)
@@ -89,7 +89,7 @@ async def _asked_for(
         cluster.may(call.access, READ, topic.name) or cluster.may(call.access, WRITE, topic.name)
     ):
         return _described(call, topic, request)
-    # A topic that the key does not cover by name must not be visible by id.
+    # A topic that the key does not cover must not be visible by id.
     nameless = None if call.version >= _NAMELESS_SINCE else ""
     return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=nameless, topic_id=asked.topic_id)
 
@@ -114,7 +114,7 @@ async def _named(call: Call, name: str, request: MetadataRequest, *, makes: bool
         return refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if topic is None:
         return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if topic.provisional:  # its first writer is still waiting for it
+    if topic.provisional:  # its creator still waits for the commit
         return refused(ErrorCode.LEADER_NOT_AVAILABLE)
     return _described(call, topic, request)
 
@@ -149,7 +149,7 @@ def _room(answer: MetadataResponse, version: int) -> int:
 
 
 async def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """This broker. There are no separate controllers, which a later version may ask for."""
+    """This broker. There are no separate controllers, which newer versions may request."""
     if request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, endpoint_type=_BROKERS)
     host, port = cluster.address(call)
@@ -164,7 +164,7 @@ async def describe_cluster(call: Call, request: DescribeClusterRequest) -> Descr
 
 
 async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """This broker, for every group, and none for transactions; from version 4 on for several keys."""
+    """This broker for every group, and an error for transactions. From version 4 on, for several keys."""
     found = [_coordinator(call, key, request.key_type) for key in request.coordinator_keys]
     if call.version >= _BATCHED_SINCE:
         return FindCoordinatorResponse(coordinators=found)
@@ -177,11 +177,11 @@ async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindC
 def _coordinator(call: Call, key: str, key_type: int) -> FindCoordinatorCoordinator:
     if key_type not in _COORDINATED:
         return FindCoordinatorCoordinator(
-            key=key, error_code=ErrorCode.INVALID_REQUEST, error_message=f"There is no key type {key_type}."
+            key=key, error_code=ErrorCode.INVALID_REQUEST, error_message=f"Key type {key_type} does not exist."
         )
     if key_type == no_transactions.TRANSACTION:
         code = no_transactions.refusal(call)
-        return FindCoordinatorCoordinator(key=key, error_code=code, error_message=no_transactions.SENTENCE)
+        return FindCoordinatorCoordinator(key=key, error_code=code, error_message=no_transactions.MESSAGE)
     host, port = cluster.address(call)
     return FindCoordinatorCoordinator(key=key, node_id=BROKER_ID, host=host, port=port)
 

@@ -13,7 +13,7 @@ from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import may
 from broker.kafka.errors import ErrorCode, code_of
-from broker.kafka.group_reach import reaches
+from broker.kafka.group_access import may_use
 from broker.kafka.groups import Committed, State
 from broker.kafka.messages.offsets import (
     OffsetCommitRequest,
@@ -36,17 +36,16 @@ from broker.kafka.messages.offsets import (
 )
 from storage import InvalidRequest, LimitReached, ShuttingDown, TopicIncompatible, TopicNotFound, Unavailable
 
-#: Versions of OffsetFetch: from which on an error of the whole request can be returned, and several groups may be
-#: named.
+#: Versions of OffsetFetch: from these on, the whole request may have an error, and it may name several groups.
 _WHOLE_ERROR_SINCE: Final = 2
 _GROUPS_SINCE: Final = 8
 _NO_OFFSET: Final = -1
 
-#: Errors of a commit as a coordinator's clients know them: the first that matches.
+#: The codes for errors of a commit: the first match counts.
 _CODES: Final = (
     (TopicNotFound, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (LimitReached, ErrorCode.POLICY_VIOLATION),
-    # A queue, or an ephemeral topic, whose offsets would outlive its records.
+    # A queue, or an ephemeral topic: committed offsets would outlive its records.
     ((TopicIncompatible, InvalidRequest), ErrorCode.INVALID_TOPIC_EXCEPTION),
     (ShuttingDown, ErrorCode.NOT_COORDINATOR),
     (Unavailable, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -61,12 +60,12 @@ def _code_of(error: Exception) -> ErrorCode:
 
 
 async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Each partition by itself: durable, or refused."""
+    """Commit offsets, each partition by itself. Durable when it is answered."""
     wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
-    if not reaches(call, request.group_id):
+    if not may_use(call, request.group_id):
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif wanted and not any(may(call.access, READ_WRITE, name) for name, _ in wanted):
-        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # and no group is created by it
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # and it creates no group
     else:
         refused = await call.broker.kafka_groups.admit_commit(
             request.group_id,
@@ -114,7 +113,7 @@ async def _commit_one(call: Call, group_id: str, topic: str, asked: OffsetCommit
 
 
 async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """The committed offsets; -1 where none is committed, or the partition does not exist."""
+    """The committed offsets; -1 if none is committed or the partition does not exist."""
     if call.version >= _GROUPS_SINCE:
         return OffsetFetchResponse(
             groups=[
@@ -153,9 +152,9 @@ async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
 
 
 def _of_group(call: Call, group_id: str, wanted: list[tuple[str, list[int]]] | None) -> OffsetFetchResponseGroup:
-    """`wanted` None: all commits, in topics that the key covers."""
+    """`wanted` None: all committed offsets, in topics that the key covers."""
     error = call.broker.kafka_groups.refusal(group_id)
-    if not reaches(call, group_id):
+    if not may_use(call, group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     if error is not ErrorCode.NONE:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
@@ -169,7 +168,7 @@ def _of_group(call: Call, group_id: str, wanted: list[tuple[str, list[int]]] | N
     return OffsetFetchResponseGroup(group_id=group_id, topics=[_topic(name, found) for name, found in topics.items()])
 
 
-#: A partition and its committed offset.
+#: A partition, its commit, and an error.
 _Found = tuple[int, Committed | None, ErrorCode]
 
 
@@ -202,10 +201,10 @@ def _topic(name: str, found: list[_Found]) -> OffsetFetchResponseTopics:
 
 
 async def delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    """Delete offsets in topics that no member reads: members would lose their position otherwise."""
+    """Delete offsets, but not in topics that members read: they would lose their position."""
     groups = call.broker.kafka_groups
     error = groups.refusal(request.group_id)
-    if not reaches(call, request.group_id, DELETE):
+    if not may_use(call, request.group_id, DELETE):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     read = groups.topics(request.group_id)
     if error is ErrorCode.NONE:
@@ -213,7 +212,7 @@ async def delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
         if state is State.DEAD:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif state is not State.EMPTY and not read:
-            error = ErrorCode.NON_EMPTY_GROUP  # what its members read is unknown
+            error = ErrorCode.NON_EMPTY_GROUP  # the topics of its members are unknown
     if error is not ErrorCode.NONE:
         return OffsetDeleteResponse(error_code=error)
     return OffsetDeleteResponse(

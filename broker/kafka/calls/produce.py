@@ -1,8 +1,8 @@
 """Produce: one atomic append for each batch, acked according to the topic's class.
 
-Appends begin in the loop's turn that starts the request. Between two requests of a connection nothing waits, except
-for what would wait over HTTP as well (room in the log, a seq reservation, a topic that is being changed), or for a
-thread that reads a large batch. The answer waits for its commits without blocking the connection.
+Appends are submitted when the request starts. Later requests of the connection wait only while an append cannot be
+submitted (no room in the log, a seq reservation, a topic that is being changed: these delay HTTP requests, too), or
+while a thread reads a large batch. The answer waits for its commits without blocking the connection.
 
 Source: docs/guides/kafka.md#how-kafka-maps-to-topics, docs/guides/kafka.md#producing-and-consuming.
 """
@@ -25,7 +25,7 @@ from broker.kafka.codec.produce import (
     write_produced,
 )
 from broker.kafka.compacted import COMPACTED, key_missing
-from broker.kafka.errors import ErrorCode, code_of, sentence_of
+from broker.kafka.errors import ErrorCode, code_of, message_of
 from broker.kafka.mapping import to_stored
 from broker.kafka.records import (
     CODEC_MASK,
@@ -46,11 +46,11 @@ from storage.records import Appended, ProducerBatch, StoredBodies
 if TYPE_CHECKING:
     from storage.state import Topic
 
-#: The answer comes when nothing can be lost any more, as far as the topic's class promises.
+#: acks=all: the answer is sent when the write is durable, as the topic's class defines it.
 ALL: Final = -1
 NO_ANSWER: Final = 0
 _ACKS: Final = (ALL, NO_ANSWER, 1)
-#: Larger batches, uncompressed, are read on a thread.
+#: Batches with more uncompressed bytes are read on a thread.
 _ON_LOOP_BYTES: Final = 256 << 10
 
 _BATCH_CODES: Final[dict[type[BatchError], ErrorCode]] = {
@@ -64,29 +64,31 @@ _BATCH_CODES: Final[dict[type[BatchError], ErrorCode]] = {
 
 
 class _Outcomes:
-    """The outcomes of a request's batches, as they become known."""
+    """Collects the results of the batches of a request."""
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self._call = call
         self._batches = request.batches
         self._found: list[Produced | None] = [None] * len(request.batches)
-        #: How many are not known yet.
+        #: The number of batches without a result.
         self.open = len(request.batches)
         self._whole: asyncio.Future[Body | None] | None = None
 
     def refused(self, number: int, error: Exception) -> None:
-        """Nothing was stored, as far as is known."""
+        """Set an error as the result: nothing was stored, as far as is known."""
         if isinstance(error, BatchError):
-            code, sentence = _BATCH_CODES.get(type(error), ErrorCode.INVALID_RECORD), str(error)
+            code, message = _BATCH_CODES.get(type(error), ErrorCode.INVALID_RECORD), str(error)
         else:
-            code, sentence = code_of(error), sentence_of(error)
+            code, message = code_of(error), message_of(error)
         self._call.errors.append(code)
         batch = self._batches[number]
-        to_blame = error.at if isinstance(error, KeyMissing) else ()
-        self._set(number, Produced(batch.topic, batch.partition, code, sentence=sentence, to_blame=to_blame))
+        invalid_records = error.at if isinstance(error, KeyMissing) else ()
+        self._set(
+            number, Produced(batch.topic, batch.partition, code, message=message, invalid_records=invalid_records)
+        )
 
     def callback_for(self, number: int, topic: Topic) -> Callable[[Appended | Exception], None]:
-        """The callback for the outcome of an append."""
+        """The callback for the result of an append."""
 
         def on_result(outcome: Appended | Exception) -> None:
             if isinstance(outcome, Exception):
@@ -105,17 +107,17 @@ class _Outcomes:
             self._whole.set_result(self.body())
 
     def body(self) -> bytes:
-        """The answer; all outcomes are known."""
+        """The answer. All results must be known."""
         return write_produced(self._call.version, [each for each in self._found if each is not None])
 
     def coming(self) -> asyncio.Future[Body | None]:
-        """The answer, when all outcomes are known."""
+        """The answer, when all results are known."""
         self._whole = asyncio.get_running_loop().create_future()
         return self._whole
 
 
 async def produce(call: Call, body: memoryview) -> Answer:
-    """Raises Malformed."""
+    """Append the batches of a request. Raises Malformed."""
     request = read_produce(call.version, body)
     is_plain = call.version >= FIRST_SERVED and request.acks in _ACKS and request.transactional_id is None
     refusal = None if is_plain else _refusal(call, request)
@@ -137,7 +139,7 @@ async def produce(call: Call, body: memoryview) -> Answer:
 
 
 def _refusal(call: Call, request: ProduceRequest) -> ErrorCode | None:
-    """The error of the request as a whole."""
+    """The error of the whole request."""
     if call.version < FIRST_SERVED:
         return ErrorCode.UNSUPPORTED_VERSION
     if request.acks not in _ACKS:
@@ -148,44 +150,43 @@ def _refusal(call: Call, request: ProduceRequest) -> ErrorCode | None:
 
 
 async def _begin(call: Call, request: ProduceRequest, batch: PartitionData, number: int, outcomes: _Outcomes) -> None:
-    """Hand one batch to the engine. Raises the error that prevents it."""
+    """Submit one batch to the engine. Raises the error that prevents it."""
     engine = call.broker.engine
     partition_name, topic = located(call, WRITE, batch.topic, batch.partition)
     if call.broker.pressure.refusing:
         call.broker.pressure.check()
     most = topic.config.max_message_bytes
     if most and len(batch.records or b"") > most:
-        raise BatchTooLarge(f"A batch of {batch.topic} has at most {most} bytes.")
+        raise BatchTooLarge(f"A batch for {batch.topic} may have at most {most} bytes.")
     stored, header = await _read(call, batch, keyed=topic.config.cleanup_policy in COMPACTED)
     producer = _producer_of(header)
     hasten = request.acks == ALL
     on_result = outcomes.callback_for(number, topic)
     if not engine.try_append(partition_name, stored, on_result, producer=producer, hasten=hasten):
-        # Awaited here: no later batch of this connection overtakes it.
+        # Awaited here, so that no later batch of the connection is stored before it.
         on_result(await engine.append(partition_name, stored, create=False, producer=producer, hasten=hasten))
     codec = header.attributes & CODEC_MASK
-    if codec:  # else nothing is noted
+    if codec:  # uncompressed batches do not count
         call.broker.kafka_codecs.sent(topic, codec)
 
 
 async def _read(call: Call, batch: PartitionData, *, keyed: bool) -> tuple[StoredBodies, BatchHeader]:
     """The contents to store. Raises BatchError.
 
-    The size of a batch is known only after decompression: on the loop it is decompressed only as far as that takes a
-    moment.
+    The size of a batch is known only after decompression. On the loop, at most a small part is decompressed.
     """
     most = call.broker.engine.options.max_batch_records
     if len(batch.records or b"") <= _ON_LOOP_BYTES:
         try:
             return _stored(batch, most, _ON_LOOP_BYTES, keyed=keyed)
         except BatchTooLarge:
-            pass  # for the loop, or at all
+            pass  # too large for the loop, maybe also for the topic
     return await call.broker.unpacking.run(_stored, batch, most, MAX_BATCH_BYTES, keyed=keyed)
 
 
 def _stored(batch: PartitionData, max_records: int, max_bytes: int, *, keyed: bool) -> tuple[StoredBodies, BatchHeader]:
     if batch.records is None:
-        raise CorruptBatch("There is no batch.")
+        raise CorruptBatch("The batch is missing.")
     found = read_batch(batch.records, max_records=max_records, max_bytes=max_bytes)
     if keyed and None in found.keys:
         at = [index for index, key in enumerate(found.keys) if key is None]

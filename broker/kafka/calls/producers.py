@@ -18,9 +18,9 @@ _NOBODY: Final = -1
 
 
 async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """A new id, or from version 3 on the next epoch of the producer's id.
+    """Assign a producer id, or from version 3 on the next epoch of an id.
 
-    A transactional id is refused, as it was when the client looked for its coordinator.
+    A transactional id is refused, as by FindCoordinator.
     """
     if request.transactional_id is not None:
         return _refused(no_transactions.refusal(call))

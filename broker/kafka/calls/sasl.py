@@ -1,6 +1,6 @@
 """SASL/PLAIN: the password is an API key, the user name is ignored.
 
-A broker without keys grants everything to everybody, whatever the password is.
+A broker without keys accepts any password and allows everything.
 
 Source: docs/guides/kafka.md#keys-and-scopes.
 """
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from broker.kafka.node import Node
 
 PLAIN: Final = "PLAIN"
-_WRONG: Final = "The password is none of this broker's API keys."
-_NO_HANDSHAKE: Final = "SaslHandshake comes first."
+_WRONG: Final = "The password is not an API key of this broker."
+_NO_HANDSHAKE: Final = "Send SaslHandshake before SaslAuthenticate."
 
 
 async def handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """The mechanism. After version 0 a token follows as a frame without any header."""
+    """Agree on the mechanism. After version 0, the token follows as a frame without a header."""
     peer = call.connection
     if request.mechanism != PLAIN:
         return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=[PLAIN])
@@ -39,7 +39,7 @@ async def handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeR
 
 
 async def authenticate(call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """On success the connection has the key's grants."""
+    """Authenticate. On success, the connection has the permissions of the key."""
     peer = call.connection
     if peer.mechanism is None:
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NO_HANDSHAKE)
@@ -49,7 +49,7 @@ async def authenticate(call: Call, request: SaslAuthenticateRequest) -> SaslAuth
 
 
 def raw_token(peer: Peer, token: bytes, broker: Node) -> bytes | None:
-    """The token in answer to one; None when it is not accepted."""
+    """Authenticate with a frame without a header. Returns the token of the answer; None: the credentials are wrong."""
     peer.raw_tokens = False
     return b"" if _admit(peer, token, broker) else None
 
@@ -62,7 +62,7 @@ def _admit(peer: Peer, token: bytes, broker: Node) -> bool:
 
 
 def _access_of(token: bytes, broker: Node) -> Access | None:
-    """The access of `authorization id NUL user NUL password` (RFC 4616)."""
+    """The permissions for `authorization id NUL user NUL password` (RFC 4616); None: the credentials are wrong."""
     parts = token.split(b"\0")
     if len(parts) != 3:
         return None

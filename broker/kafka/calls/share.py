@@ -1,8 +1,7 @@
 """ShareGroupHeartbeat, ShareFetch, ShareAcknowledge.
 
-Acknowledgements in a fetch are carried out before it, so that released jobs may be fetched again. Acknowledgements
-whose lease stands are carried out even when others of their partition fail: then the answer says
-INVALID_RECORD_STATE.
+Acknowledgements in a fetch are applied before it, so that the same fetch may return released jobs. Those with a valid
+lease are applied even if others of their partition fail; the answer is then INVALID_RECORD_STATE.
 
 Source: docs/guides/kafka.md#share-groups.
 """
@@ -19,8 +18,8 @@ from broker.kafka import group_settings as settings
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import may
-from broker.kafka.errors import ErrorCode, code_of, sentence_of
-from broker.kafka.group_reach import reaches_shares
+from broker.kafka.errors import ErrorCode, code_of, message_of
+from broker.kafka.group_access import may_use_share_group
 from broker.kafka.messages.share import (
     ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
@@ -46,51 +45,51 @@ from storage import StorageError
 if TYPE_CHECKING:
     from storage.state import Topic
 
-#: As in Kafka; the node of a member's leases has this id in its name, whose length is limited.
+#: As in Kafka. The id is part of the node name of the member's leases, whose length is limited.
 MAX_MEMBER_ID_CHARS: Final = 36
 _LEFT_EPOCHS: Final = (-1, -2)
-#: The duration of a lease in answers that concern no queue: the default of queues.
+#: The lease duration in answers without a queue: the default of queues.
 _LOCK_MS: Final = 30_000
 
 
 class Refused(Exception):
     """The code and the message of a refusal."""
 
-    def __init__(self, code: ErrorCode, sentence: str | None) -> None:
-        super().__init__(code, sentence)
+    def __init__(self, code: ErrorCode, message: str | None) -> None:
+        super().__init__(code, message)
         self.code = code
-        self.sentence = sentence
+        self.message = message
 
 
 # -- members -----------------------------------------------------------------------------------------------------------
 
 
 async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
-    """Joins, stays or leaves. A member that is about to leave holds nothing soon."""
+    """A member joins, stays or leaves."""
     group_id, member_id, epoch = request.group_id, request.member_id, request.member_epoch
     shares = call.broker.kafka_shares
     try:
         _check(call, group_id, member_id)
         if epoch in _LEFT_EPOCHS:
             if not shares.leave(group_id, member_id):
-                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is no member of {group_id}.")
+                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of {group_id}.")
             return ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
         if epoch < 0 or (epoch == 0 and not request.subscribed_topic_names):
-            raise Refused(ErrorCode.INVALID_REQUEST, "Joining takes epoch 0 and names of topics.")
+            raise Refused(ErrorCode.INVALID_REQUEST, "A member that joins must send epoch 0 and topic names.")
         if len(request.subscribed_topic_names or ()) > MAX_TOPICS:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"A member has at most {MAX_TOPICS} topics.")
+            raise Refused(ErrorCode.INVALID_REQUEST, f"A member can subscribe to at most {MAX_TOPICS} topics.")
         for name in request.subscribed_topic_names or ():
             if not may(call.access, READ, name):
-                raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"This key is not for {name}.")
+                raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"This key does not cover {name}.")
         wanted = request.subscribed_topic_names or shares.members.wanted(group_id)
         config = shares.configs.of(group_id, wanted)
         member = shares.members.heartbeat(
             group_id, member_id, epoch, request.subscribed_topic_names, shares.now_ms(), settings.session_ms(config)
         )
         if isinstance(member, ErrorCode):
-            raise Refused(member, f"{member_id} has to join {group_id} again.")
+            raise Refused(member, f"{member_id} must join {group_id} again.")
     except Refused as refused:
-        return ShareGroupHeartbeatResponse(error_code=refused.code, error_message=refused.sentence)
+        return ShareGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
     member.client_id, member.client_host = call.client_id or "", f"/{call.connection.address}"
     topics = call.broker.engine.catalog.topics
     found = [topics[name] for name in member.wanted if name in topics and "/" not in name]
@@ -109,22 +108,22 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
 
 
 def _check(call: Call, group_id: str | None, member_id: str | None) -> tuple[str, str]:
-    """Both ids, if they are valid. Raises Refused."""
+    """Check the ids and the permission. Returns both ids. Raises Refused."""
     if not group_id:
-        raise Refused(ErrorCode.INVALID_GROUP_ID, "A share group has an id.")
+        raise Refused(ErrorCode.INVALID_GROUP_ID, "The group id is missing.")
     if not member_id or len(member_id) > MAX_MEMBER_ID_CHARS or len(member_id.encode()) > MAX_MEMBER_ID_CHARS:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"member id: 1 to {MAX_MEMBER_ID_CHARS} bytes.")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"The member id must have 1 to {MAX_MEMBER_ID_CHARS} bytes.")
     if not may(call.access, READ):
-        raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key may not read.")
-    # A session's owner was checked when it began: it fetches often, and the check goes through all members' topics.
+        raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key lacks the scope read.")
+    # A client with a session was checked before. Fetches are frequent, and the check visits topics of all members.
     has_session = call.broker.kafka_shares.is_peer(group_id, member_id, call.connection)
-    if not has_session and not reaches_shares(call, group_id):
-        raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key is not for all topics of that share group.")
+    if not has_session and not may_use_share_group(call, group_id):
+        raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key does not cover all topics of that share group.")
     return group_id, member_id
 
 
 async def delete(call: Call, group_id: str) -> ErrorCode:
-    """Its queues then belong to no group."""
+    """Delete a share group. Its queues belong to no group then."""
     shares = call.broker.kafka_shares
     queues = shares.owners.queues(group_id)
     if not queues:
@@ -147,34 +146,32 @@ async def _queue(call: Call, session: Session, topic_id: bytes, partition: int) 
     """The queue, if this group may take jobs from it. Raises Refused, StorageError."""
     topic = cluster.with_uuid(call.broker.engine, topic_id)
     if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "No topic has this id.")
     name = topic.name
     if not may(call.access, READ_WRITE, name):
-        raise Refused(
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Taking jobs from {name} needs a key that reads and writes."
-        )
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Fetching jobs of {name} needs the scopes read and write.")
     if topic.log.queue is None:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a log, not a queue: share groups take jobs from queues.")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a log; share groups need queues.")
     if partition != 0:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has one partition, 0.")
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has only partition 0.")
     owner = await call.broker.kafka_shares.take(topic, session.group_id)
     if owner != session.group_id:
         raise Refused(
-            ErrorCode.INVALID_GROUP_ID, f"{name} is the queue of the share group {owner}: a queue has one share group."
+            ErrorCode.INVALID_GROUP_ID, f"{name} belongs to the share group {owner}; a queue has only one share group."
         )
     return topic
 
 
 def _refusal(error: Exception) -> tuple[ErrorCode, str | None]:
     if isinstance(error, Refused):
-        return error.code, error.sentence
-    return code_of(error), sentence_of(error)
+        return error.code, error.message
+    return code_of(error), message_of(error)
 
 
 async def _acknowledge(
     call: Call, session: Session, topic_id: bytes, said: SharePartition
 ) -> tuple[ErrorCode, str | None]:
-    """The result of the acknowledgements of one partition."""
+    """Apply the acknowledgements of one partition. Returns code and message."""
     try:
         topic = await _queue(call, session, topic_id, said.partition_index)
         held = session.holding(topic_id).leases
@@ -185,7 +182,7 @@ async def _acknowledge(
     except Exception as error:
         return _refusal(error)
     if planned.unknown or not stood:
-        return ErrorCode.INVALID_RECORD_STATE, "Some of these are not, or not any more, held by this member."
+        return ErrorCode.INVALID_RECORD_STATE, "This member does not hold some of these records, or no longer."
     return ErrorCode.NONE, None
 
 
@@ -196,10 +193,12 @@ def _session(
     group, member = _check(call, group_id, member_id)
     says = any(part.acknowledgement_batches for topic in topics for part in topic.partitions)
     if epoch == FIRST_EPOCH and says:
-        raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "A session that begins has nothing to acknowledge.")
+        raise Refused(
+            ErrorCode.INVALID_SHARE_SESSION_EPOCH, "The first request of a session cannot acknowledge records."
+        )
     found = call.broker.kafka_shares.session(group, member, epoch, call.connection)
     if isinstance(found, ErrorCode):
-        raise Refused(found, "The client begins a new share session.")
+        raise Refused(found, "Open a new share session.")
     return found
 
 
@@ -207,17 +206,17 @@ def _session(
 
 
 async def fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse:
-    """Acknowledges, then acquires: waits when there are no jobs."""
+    """Apply the acknowledgements, then acquire jobs. Waits if there are none."""
     try:
         session, step = _session(call, request.group_id, request.member_id, request.share_session_epoch, request.topics)
     except Refused as refused:
-        return ShareFetchResponse(error_code=refused.code, error_message=refused.sentence)
+        return ShareFetchResponse(error_code=refused.code, error_message=refused.message)
     answers = _Answers(call)
     for topic in request.topics:
         for part in topic.partitions:
             if part.acknowledgement_batches:
-                code, sentence = await _acknowledge(call, session, topic.topic_id, part)
-                answers.acknowledged(topic.topic_id, part.partition_index, code, sentence)
+                code, message = await _acknowledge(call, session, topic.topic_id, part)
+                answers.acknowledged(topic.topic_id, part.partition_index, code, message)
     if step is Step.CLOSE:
         call.broker.kafka_shares.end((session.group_id, session.member_id), forgiven=True)
         return answers.done()
@@ -228,7 +227,7 @@ async def fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse:
             if part.partition_index != 0:
                 answers.failed(topic.topic_id, part.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
             elif not session.add(topic.topic_id):
-                answers.failed(topic.topic_id, 0, ErrorCode.INVALID_REQUEST, "A session has so many queues already.")
+                answers.failed(topic.topic_id, 0, ErrorCode.INVALID_REQUEST, "The session has too many queues.")
     if request.max_records > 0 and not request.is_renew_ack:
         await _acquire(call, session, request, answers)
     return answers.done()
@@ -246,7 +245,7 @@ async def _acquire(call: Call, session: Session, request: ShareFetchRequest, ans
         call.flight.end()
     room = await _hold(call, topics, Room(request.max_records, max(1, request.max_bytes), wait_ms))
     if room is None:
-        return  # clients ask again
+        return  # clients fetch again
     shares = call.broker.kafka_shares
     for acquired in await acquire(shares, session, topics, room):
         batches = await packed(call.broker, acquired.topic, batches_of(acquired.jobs), None)
@@ -257,15 +256,15 @@ async def _acquire(call: Call, session: Session, request: ShareFetchRequest, ans
 
 
 async def _hold(call: Call, topics: Sequence[Topic], room: Room) -> Room | None:
-    """`room`, with the memory for its jobs held before they are claimed, by the mean size of each queue's records.
+    """Reserve memory for the jobs before they are claimed, from the mean size of records in each queue. Returns `room`.
 
-    Where there is less memory, the answer has fewer jobs, at least one. None: there is not enough for one. Jobs that
-    arrive later hold nothing: an answer that waits for them takes few.
+    With less memory, the answer has fewer jobs, but at least one. None: there is not enough for one. Jobs that arrive
+    later reserve nothing: an answer that waits for them gets few.
     """
     queues, memory = call.broker.engine.queues, call.broker.memory
     mean, ready = 0, 0
     for topic in topics:
-        with suppress(StorageError):  # its claim says why
+        with suppress(StorageError):  # the claim will report it
             one, all_ready = queues.claimable_bytes(topic.name, room.jobs)
             mean, ready = max(mean, one), ready + all_ready
     if ready <= SMALL:
@@ -276,7 +275,7 @@ async def _hold(call: Call, topics: Sequence[Topic], room: Room) -> Room | None:
         call.room = await memory.less(call.connection, min(most, max(mean, SMALL)))
     if call.room is None:
         return None
-    # Others may take these jobs first: then the answer is empty at once, so that nobody waits with memory held.
+    # Others may claim these jobs first. The answer is then empty at once: no request waits while it holds memory.
     room = room._replace(wait_ms=0)
     if call.room.size >= ready:
         return room
@@ -284,7 +283,7 @@ async def _hold(call: Call, topics: Sequence[Topic], room: Room) -> Room | None:
 
 
 class _Answers:
-    """The answer to a fetch in progress: the partitions with a result."""
+    """The answer to a fetch, as it is made: the partitions with a result."""
 
     def __init__(self, call: Call) -> None:
         self.lock_ms = _LOCK_MS
@@ -298,15 +297,15 @@ class _Answers:
     def _part(self, topic_id: bytes, partition: int) -> ShareFetchPartition:
         return self._parts.setdefault((topic_id, partition), ShareFetchPartition(partition_index=partition))
 
-    def acknowledged(self, topic_id: bytes, partition: int, code: ErrorCode, sentence: str | None) -> None:
+    def acknowledged(self, topic_id: bytes, partition: int, code: ErrorCode, message: str | None) -> None:
         part = self._part(topic_id, partition)
-        part.acknowledge_error_code, part.acknowledge_error_message = code, sentence
+        part.acknowledge_error_code, part.acknowledge_error_message = code, message
         if code is not ErrorCode.NONE:
             self._call.errors.append(code)
 
-    def failed(self, topic_id: bytes, partition: int, code: ErrorCode, sentence: str | None) -> None:
+    def failed(self, topic_id: bytes, partition: int, code: ErrorCode, message: str | None) -> None:
         part = self._part(topic_id, partition)
-        part.error_code, part.error_message = code, sentence
+        part.error_code, part.error_message = code, message
 
     def acquired(self, acquired: Acquired, records: bytes) -> None:
         topic_id = cluster.uuid_of(acquired.topic)
@@ -327,22 +326,22 @@ class _Answers:
 
 
 async def acknowledge(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
-    """The acknowledgements of a fetch, without the fetch."""
+    """Apply acknowledgements without a fetch."""
     epoch = request.share_session_epoch
     try:
         if epoch == FIRST_EPOCH:
-            raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "A share session begins with a fetch.")
+            raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "A share session must begin with a fetch.")
         session, step = _session(call, request.group_id, request.member_id, epoch, request.topics)
     except Refused as refused:
-        return ShareAcknowledgeResponse(error_code=refused.code, error_message=refused.sentence)
+        return ShareAcknowledgeResponse(error_code=refused.code, error_message=refused.message)
     responses: list[ShareAcknowledgeTopicResponse] = []
     lock_ms = _LOCK_MS
     for topic in request.topics:
         parts: list[ShareAcknowledgePartition] = []
         for part in topic.partitions:
-            code, sentence = await _acknowledge(call, session, topic.topic_id, part)
+            code, message = await _acknowledge(call, session, topic.topic_id, part)
             parts.append(
-                ShareAcknowledgePartition(partition_index=part.partition_index, error_code=code, error_message=sentence)
+                ShareAcknowledgePartition(partition_index=part.partition_index, error_code=code, error_message=message)
             )
         responses.append(ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=parts))
         found = cluster.with_uuid(call.broker.engine, topic.topic_id)

@@ -1,4 +1,4 @@
-"""Describes share groups, and changes their offsets.
+"""ShareGroupDescribe, and the calls that describe and change offsets of share groups.
 
 Source: docs/guides/kafka.md#share-groups.
 """
@@ -13,7 +13,7 @@ from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded, log_start_offset
 from broker.kafka.cluster import LEADER_EPOCH, group_operations, may
 from broker.kafka.errors import ErrorCode
-from broker.kafka.group_reach import reaches_shares
+from broker.kafka.group_access import may_use_share_group
 from broker.kafka.groups import State
 from broker.kafka.messages.share import (
     AlterShareGroupOffsetsRequest,
@@ -42,23 +42,23 @@ from broker.kafka.refusals import Refused, refusal
 if TYPE_CHECKING:
     from storage.state import Topic
 
-#: Every member is assigned all topics that it wants.
+#: Every member is assigned all topics that it subscribes to.
 _ASSIGNOR: Final = "simple"
 _NOTHING_BEGUN: Final = -1
 
 
 def _refusal(call: Call, group_id: str) -> tuple[ErrorCode, str | None]:
-    """Why that group must not be described."""
+    """The error if the group cannot be described."""
     shares = call.broker.kafka_shares
-    if not may(call.access, READ) or not reaches_shares(call, group_id):
+    if not may(call.access, READ) or not may_use_share_group(call, group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED, None
     if not shares.owners.queues(group_id) and not shares.members.size(group_id):
-        return ErrorCode.GROUP_ID_NOT_FOUND, f"There is no share group {group_id}."
+        return ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} does not exist."
     return ErrorCode.NONE, None
 
 
 async def describe(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
-    """The members of groups. After a restart members join anew: until then a group has none."""
+    """Describe the members of groups. After a restart, a group has none until they join again."""
     return ShareGroupDescribeResponse(
         groups=[
             _described(call, group_id, tell_operations=request.include_authorized_operations)
@@ -68,10 +68,10 @@ async def describe(call: Call, request: ShareGroupDescribeRequest) -> ShareGroup
 
 
 def _described(call: Call, group_id: str, *, tell_operations: bool) -> ShareGroupDescribeDescribedGroup:
-    error, sentence = _refusal(call, group_id)
+    error, message = _refusal(call, group_id)
     if error is not ErrorCode.NONE:
         return ShareGroupDescribeDescribedGroup(
-            error_code=error, error_message=sentence, group_id=group_id, group_state=State.DEAD
+            error_code=error, error_message=message, group_id=group_id, group_state=State.DEAD
         )
     members = call.broker.kafka_shares.members.of(group_id)
     epoch = max((member.epoch for _, member in members), default=0)
@@ -108,13 +108,13 @@ def _assigned(call: Call, ids: tuple[bytes, ...]) -> list[ShareGroupDescribeTopi
 
 
 async def describe_offsets(call: Call, request: DescribeShareGroupOffsetsRequest) -> DescribeShareGroupOffsetsResponse:
-    """The offset of the first job in each queue that is not done, and how many are not done."""
+    """Describe the queues of groups: the offset of the first job, and the number of jobs."""
     return DescribeShareGroupOffsetsResponse(groups=[_offsets_of(call, each) for each in request.groups])
 
 
 def _offsets_of(call: Call, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
-    error, sentence = _refusal(call, asked.group_id)
-    answer = DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=error, error_message=sentence)
+    error, message = _refusal(call, asked.group_id)
+    answer = DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=error, error_message=message)
     if error is not ErrorCode.NONE:
         return answer
     queues = {topic.name: topic for topic in call.broker.kafka_shares.owners.queues(asked.group_id)}
@@ -132,7 +132,7 @@ def _offsets_of(call: Call, asked: DescribeShareGroupOffsetsRequestGroup) -> Des
 
 
 def _offset(call: Call, name: str, topic: Topic | None, number: int) -> DescribeShareGroupOffsetsResponsePartition:
-    """A queue that is not the group's has no offset."""
+    """A queue that does not belong to the group has no offset."""
     answer = DescribeShareGroupOffsetsResponsePartition(partition_index=number, start_offset=_NOTHING_BEGUN)
     if not may(call.access, READ, name):
         answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -143,14 +143,14 @@ def _offset(call: Call, name: str, topic: Topic | None, number: int) -> Describe
     return answer
 
 
-# -- where they stand --------------------------------------------------------------------------------------------------
+# -- changing offsets --------------------------------------------------------------------------------------------------
 
 
 async def alter_offsets(call: Call, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
-    """Delete the jobs before the offsets. Jobs that are done are gone: an earlier offset cannot bring them back."""
-    error, sentence = _change_refusal(call, request.group_id)
+    """Delete the jobs before the offsets. An earlier offset does not bring back jobs: acknowledged ones are deleted."""
+    error, message = _change_refusal(call, request.group_id)
     if error is not ErrorCode.NONE:
-        return AlterShareGroupOffsetsResponse(error_code=error, error_message=sentence)
+        return AlterShareGroupOffsetsResponse(error_code=error, error_message=message)
     responses: list[AlterShareGroupOffsetsResponseTopic] = []
     for asked in request.topics:
         topic = call.broker.engine.catalog.topics.get(asked.topic_name)
@@ -163,7 +163,7 @@ async def alter_offsets(call: Call, request: AlterShareGroupOffsetsRequest) -> A
                 await _begin_at(call, request.group_id, asked.topic_name, each)
             except Exception as failure:
                 refused = refusal(failure)
-                part.error_code, part.error_message = refused.code, refused.sentence
+                part.error_code, part.error_message = refused.code, refused.message
             answer.partitions.append(part)
         responses.append(answer)
     return AlterShareGroupOffsetsResponse(responses=responses)
@@ -175,19 +175,19 @@ async def _begin_at(call: Call, group_id: str, name: str, asked: AlterShareGroup
     topic = _queue(call, DELETE, name, asked.partition_index)
     owner = shares.owners.owner(topic)
     if owner not in (None, group_id):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is the queue of another share group.")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} belongs to another share group.")
     if not 0 <= asked.start_offset <= topic.log.head:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"start_offset: {name} has 0 to {topic.log.head}.")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"start_offset of {name} must be from 0 to {topic.log.head}.")
     await shares.owners.take(topic, group_id)
     await shares.begin_at(topic, asked.start_offset)
 
 
 async def delete_offsets(call: Call, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse:
-    """These queues no longer belong to the group: the next group that fetches from one gets it, from its configured
-    position on."""
-    error, sentence = _change_refusal(call, request.group_id)
+    """Take queues away from the group. A queue then belongs to the next group that fetches from it, from that group's
+    configured position on."""
+    error, message = _change_refusal(call, request.group_id)
     if error is not ErrorCode.NONE:
-        return DeleteShareGroupOffsetsResponse(error_code=error, error_message=sentence)
+        return DeleteShareGroupOffsetsResponse(error_code=error, error_message=message)
     responses: list[DeleteShareGroupOffsetsResponseTopic] = []
     for asked in request.topics:
         answer = DeleteShareGroupOffsetsResponseTopic(topic_name=asked.topic_name)
@@ -197,27 +197,29 @@ async def delete_offsets(call: Call, request: DeleteShareGroupOffsetsRequest) ->
             await call.broker.kafka_shares.owners.release_one(topic, request.group_id)
         except Exception as failure:
             refused = refusal(failure)
-            answer.error_code, answer.error_message = refused.code, refused.sentence
+            answer.error_code, answer.error_message = refused.code, refused.message
         responses.append(answer)
     return DeleteShareGroupOffsetsResponse(responses=responses)
 
 
 def _change_refusal(call: Call, group_id: str) -> tuple[ErrorCode, str | None]:
-    error, sentence = _refusal(call, group_id)
+    error, message = _refusal(call, group_id)
     if error is ErrorCode.NONE and call.broker.kafka_shares.members.size(group_id):
-        return ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members: end them first."
-    return error, sentence
+        return ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members: stop them first."
+    return error, message
 
 
 def _queue(call: Call, scopes: Scopes, name: str, partition: int) -> Topic:
     """Raises Refused."""
     if not may(call.access, scopes, name):
-        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"This takes a key that deletes, and is for {name}.")
+        raise Refused(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"This needs a key with the scope delete that covers {name}."
+        )
     topic = call.broker.engine.catalog.topics.get(name)
     if topic is None or topic.provisional or "/" in name or partition != 0:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {partition} of {name}.")
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {partition} of {name} does not exist.")
     if topic.log.queue is None:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a log, not a queue: share groups take jobs from queues.")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a log; share groups need queues.")
     return topic
 
 

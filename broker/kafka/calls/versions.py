@@ -1,4 +1,4 @@
-"""ApiVersions: what every client asks first."""
+"""ApiVersions: the first request of every client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SOFTWARE_CHARS: Final = 255
 
 
 def handler(handled: Collection[int]) -> Handler:
-    """One that advertises the kinds in `handled`, as they are when it is asked."""
+    """Make the handler. It advertises the kinds that `handled` contains when it is called."""
 
     async def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
         said = f"{request.client_software_name} {request.client_software_version}"
@@ -26,7 +26,7 @@ def handler(handled: Collection[int]) -> Handler:
 
 
 def unsupported(handled: Collection[int]) -> bytes:
-    """The body for a client that asks in a version of the future: it goes on with what is listed."""
+    """The answer to an unsupported version of ApiVersions: the client continues with the listed versions."""
     answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_advertised(handled))
     return encode(answer, 0)
 

@@ -1,4 +1,4 @@
-"""The wire codec: pure, no I/O. Declared messages are read from bytes and written to bytes, by version."""
+"""The wire codec: decodes and encodes declared messages, by version. Pure, no I/O."""
 
 from broker.kafka.codec.padding import PADDED_VERSION, TOPIC_PADDING, padded
 from broker.kafka.codec.schema import (

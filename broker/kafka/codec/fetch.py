@@ -1,8 +1,9 @@
-"""Fetch, versions 4 to 18, by hand: batches go out as they are, one piece of the answer each. Pure.
+"""Hand-written codec of Fetch, versions 4 to 18. Batches are pieces of the answer and are not copied. Pure.
 
-Version 12 is flexible. 5 added log_start_offset, 7 sessions (which are not made here: the answer's session is always 0,
-and the client names all partitions every time), 9 the leader epoch, 11 the rack and the replica to read from. From 13
-on a topic has its id in the place of its name, and from 15 on no replica says which it is.
+Version 5 added log_start_offset, 7 sessions, 9 the leader epoch, 11 the rack and the preferred read replica. Version 12
+is flexible. From 13 on a topic has its id instead of its name. Version 15 removed the replica's id from the front.
+
+The broker makes no fetch sessions: it answers with session 0, and the client names all partitions in every request.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ IDS_SINCE: Final = 13
 _NO_REPLICA_SINCE: Final = 15
 
 
-class Wanted(NamedTuple):
-    """What is wanted of one partition. `leader_epoch` -1: the client does not know it.
+class FetchPartition(NamedTuple):
+    """One partition of a request. `leader_epoch` -1: the client does not know it.
 
-    `topic_id`: in the place of a name, which is empty then.
+    `topic_id`: the topic's id if the request names topics by id; `topic` is then "".
     """
 
     topic: str
@@ -42,12 +43,12 @@ class FetchRequest(NamedTuple):
     min_bytes: int
     max_bytes: int
     session_id: int
-    #: In the order of the request; a topic's are together.
-    wanted: list[Wanted]
+    #: In the order of the request: grouped by topic.
+    partitions: list[FetchPartition]
 
 
 class Fetched(NamedTuple):
-    """What there is of one partition: whole batches. `topic_id`: as it was asked for by that."""
+    """The result for one partition: whole batches. `topic_id`: as in the request."""
 
     topic: str
     partition: int
@@ -55,8 +56,8 @@ class Fetched(NamedTuple):
     high_watermark: int = -1
     log_start_offset: int = -1
     batches: Sequence[Buffer] = ()
-    #: Bytes of the batches before they were compressed.
-    bare_size: int = 0
+    #: Bytes of the batches before compression.
+    uncompressed_size: int = 0
     topic_id: bytes | None = None
 
     @property
@@ -70,14 +71,14 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
     flexible = version >= FLEXIBLE_SINCE
     string = reader.compact_string if flexible else reader.string
     if version < _NO_REPLICA_SINCE:
-        reader.int32()  # replica_id: only clients ask here
+        reader.int32()  # replica_id: there are no replicas
     max_wait_ms, min_bytes, max_bytes = reader.int32(), reader.int32(), reader.int32()
-    reader.int8()  # isolation_level: all that is here is committed
+    reader.int8()  # isolation_level: there are no transactions
     session_id = 0
     if version >= _SESSIONS_SINCE:
         session_id = reader.int32()
         reader.int32()
-    wanted: list[Wanted] = []
+    partitions: list[FetchPartition] = []
 
     def partition(name: str, topic_id: bytes | None, reader: Reader) -> None:
         number = reader.int32()
@@ -86,8 +87,8 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
         if flexible:
             reader.int32()  # last_fetched_epoch: for replicas
         if version >= _LOG_START_SINCE:
-            reader.int64()  # log_start_offset: of replicas
-        wanted.append(Wanted(name, number, epoch, offset, reader.int32(), topic_id))
+            reader.int64()  # log_start_offset: for replicas
+        partitions.append(FetchPartition(name, number, epoch, offset, reader.int32(), topic_id))
         if flexible:
             reader.skip_tagged_fields()
 
@@ -99,12 +100,12 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
             reader.skip_tagged_fields()
 
     (reader.compact_array if flexible else reader.array)(topic)
-    # What a session forgets, the rack and tagged fields follow: nothing is made of them.
-    return FetchRequest(max_wait_ms, min_bytes, max_bytes, session_id, wanted)
+    # The rest is not read: topics that the session forgets, the rack, tagged fields.
+    return FetchRequest(max_wait_ms, min_bytes, max_bytes, session_id, partitions)
 
 
 def write_fetched(version: int, error: int, fetched: Sequence[Fetched]) -> list[Buffer]:
-    """The answer in pieces, of which batches are the ones they came in."""
+    """The answer in pieces: the given batches, and the bytes between them."""
     pieces: list[Buffer] = []
     writer = Writer()
     flexible = version >= FLEXIBLE_SINCE
@@ -149,7 +150,7 @@ def _count(writer: Writer, count: int, flexible: bool) -> None:
 
 
 def _head(writer: Writer, one: Fetched, version: int) -> None:
-    """Up to and including the length of the records."""
+    """Write the fields of a partition up to and including the length of its records."""
     flexible = version >= FLEXIBLE_SINCE
     writer.int32(one.partition)
     writer.int16(one.error)
@@ -160,7 +161,7 @@ def _head(writer: Writer, one: Fetched, version: int) -> None:
     _count(writer, 0, flexible)  # aborted_transactions
     if version >= _RACK_SINCE:
         writer.int32(-1)  # preferred_read_replica
-    # None is said as no bytes, not as null: older clients do not take null for records.
+    # No records are written as empty bytes: older clients do not accept null.
     if flexible:
         writer.varint(one.size + 1)
     else:

@@ -1,6 +1,7 @@
-"""Produce, versions 3 to 9, by hand: batches are slices of the frame, and answers are made in one go. Pure.
+"""Hand-written codec of Produce, versions 3 to 9. Pure.
 
-Version 9 is flexible. 5 added log_start_offset to the answer, 8 the sentence and which records are to blame.
+Version 5 added log_start_offset to the answer, 8 the error message and the indexes of invalid records. Version 9 is
+flexible.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from typing import Final, NamedTuple
 from broker.kafka.codec.wire import Reader, Writer
 
 FLEXIBLE_SINCE: Final = 9
-#: Before it messages had other formats, and there was no transactional id.
+#: Older versions have other message formats and no transactional id.
 FIRST_SERVED: Final = 3
 _LOG_START_SINCE: Final = 5
-_SENTENCE_SINCE: Final = 8
+_MESSAGE_SINCE: Final = 8
 _MAX_VARINT_BYTES: Final = 5
 _ACKS_AND_TIMEOUT: Final = Struct(">hi")
 _INT32: Final = Struct(">i")
 #: Partition, error, base offset, time, log start offset.
 _NUMBERS: Final = Struct(">ihqqq")
-#: No records to blame, no sentence, no tagged fields of the partition and of the topic, no throttling, no tagged fields
-#: of the answer.
-_BEHIND_ONE: Final = b"\1\0" + b"\0\0" + b"\0\0\0\0" + b"\0"
+#: The rest of an answer for one partition: no invalid records, no message, no tagged fields of the partition and of the
+#: topic, no throttling, no tagged fields of the answer.
+_REST: Final = b"\1\0" + b"\0\0" + b"\0\0\0\0" + b"\0"
 
 
 class PartitionData(NamedTuple):
-    """A batch for one partition; None: there is none, which is wrong."""
+    """A batch for one partition. `records` None: the client sent none, which is an error."""
 
     topic: str
     partition: int
@@ -35,39 +36,39 @@ class PartitionData(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """`acks`: -1 all, 1, 0: no answer is wanted."""
+    """`acks`: -1 all, 1, or 0: the client wants no answer."""
 
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    #: In the order of the request; a topic's are together.
+    #: In the order of the request: grouped by topic.
     batches: list[PartitionData]
 
 
 class Produced(NamedTuple):
-    """What has become of one batch. `base_offset` -1: nothing was stored, as `error` says."""
+    """The result for one batch. `base_offset` -1: nothing was stored, and `error` says why."""
 
     topic: str
     partition: int
     error: int = 0
     base_offset: int = -1
     log_start_offset: int = -1
-    sentence: str | None = None
-    #: Which records of the batch are to blame, from 0; none: all of them, or not the records.
-    to_blame: Sequence[int] = ()
+    message: str | None = None
+    #: Indexes of the invalid records in the batch, from 0. Empty: all are invalid, or the error is not about records.
+    invalid_records: Sequence[int] = ()
 
 
 def read_produce(version: int, body: memoryview) -> ProduceRequest:
-    """Raises Malformed. Of versions before 3 only what names the partitions counts."""
+    """Decode a request. Raises Malformed. Of versions before 3, only the names of the partitions are used."""
     found = _read_one(body) if version >= FLEXIBLE_SINCE else None
     return read_any(version, body) if found is None else found
 
 
 def _read_one(body: memoryview) -> ProduceRequest | None:
-    """A request of a batch for one partition, as nearly all are; None: it is another, or malformed.
+    """Decode the usual request: one batch for one partition. None: another request, or a malformed one.
 
     null transactional id · acks · timeout · one topic · its name · one partition · its number · its batch · no tagged
-    fields of these two
+    fields of partition and topic
     """
     try:
         acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, 1)
@@ -97,7 +98,7 @@ def _read_one(body: memoryview) -> ProduceRequest | None:
 
 
 def read_any(version: int, body: memoryview) -> ProduceRequest:
-    """Any request. Raises Malformed."""
+    """Decode any request. Raises Malformed."""
     reader = Reader(body)
     flexible = version >= FLEXIBLE_SINCE
     string = reader.compact_string if flexible else reader.string
@@ -122,18 +123,18 @@ def read_any(version: int, body: memoryview) -> ProduceRequest:
 
 
 def write_produced(version: int, outcomes: list[Produced]) -> bytes:
-    """The answer. Topics stand in it as often as their batches do not follow one another."""
+    """Encode the answer. A topic occurs several times in it if its batches are not consecutive."""
     if version >= FLEXIBLE_SINCE and len(outcomes) == 1:
         one = outcomes[0]
         name = one.topic.encode()
-        if one.sentence is None and not one.to_blame and len(name) < 0x7F:
+        if one.message is None and not one.invalid_records and len(name) < 0x7F:
             numbers = _NUMBERS.pack(one.partition, one.error, one.base_offset, -1, one.log_start_offset)
-            return b"\2%c%b\2%b%b" % (len(name) + 1, name, numbers, _BEHIND_ONE)
+            return b"\2%c%b\2%b%b" % (len(name) + 1, name, numbers, _REST)
     return write_any(version, outcomes)
 
 
 def write_any(version: int, outcomes: list[Produced]) -> bytes:
-    """The answer to any request."""
+    """Encode the answer to any request."""
     writer = Writer()
     flexible = version >= FLEXIBLE_SINCE
     topics: list[list[Produced]] = []
@@ -147,18 +148,18 @@ def write_any(version: int, outcomes: list[Produced]) -> bytes:
         writer.int16(one.error)
         writer.int64(one.base_offset)
         if version >= 2:
-            writer.int64(-1)  # times are those of the producer
+            writer.int64(-1)  # log_append_time: records have the time of the producer
         if version >= _LOG_START_SINCE:
             writer.int64(one.log_start_offset)
-        if version >= _SENTENCE_SINCE:
-            (writer.compact_array if flexible else writer.array)([*one.to_blame], record)
-            (writer.compact_string if flexible else writer.string)(one.sentence)
+        if version >= _MESSAGE_SINCE:
+            (writer.compact_array if flexible else writer.array)([*one.invalid_records], record)
+            (writer.compact_string if flexible else writer.string)(one.message)
         if flexible:
             writer.no_tagged_fields()
 
     def record(writer: Writer, index: int) -> None:
         writer.int32(index)
-        # The sentence of the batch holds for each.
+        # The message of the batch applies to each record.
         (writer.compact_string if flexible else writer.string)(None)
         if flexible:
             writer.no_tagged_fields()

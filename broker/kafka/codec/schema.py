@@ -1,17 +1,16 @@
-"""Messages as they are declared, and from that how each version of them is read and written.
+"""Declared messages, and the decoder and encoder of each version that follow from the declaration.
 
-A message is a class whose fields are in wire order, each with its type, and `Since` or `Until` where not every version
-has it:
+A message is a class with its fields in wire order. Each has a type, and `Since` or `Until` if not every version has it:
 
     @flexible(3)
     class FindCoordinatorRequest(Message):
         key: String = ""
         key_type: Annotated[Int8, Since(1)] = 0
 
-What a version does not have takes its default when it is read, and is left out when it is written. From version
-`flexible` on strings, bytes and arrays are compact and every structure ends with tagged fields; those that come are
-passed over, since none of the versions served here means anything by them that this side wants. Bytes behind the last
-field are left alone (librdkafka sends some).
+A field that a version does not have gets its default when a message is decoded, and is omitted when it is encoded.
+From version `flexible` on, strings, bytes and arrays are compact, and every structure ends with tagged fields. Received
+tagged fields are skipped: the broker needs none of those in the versions that it serves. Bytes after the last field are
+ignored (librdkafka sends some).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import msgspec
 
 from broker.kafka.codec.wire import Buffer, Malformed, Reader, Writer
 
-#: A version that none reaches.
+#: Higher than any version.
 NEVER: Final = 1 << 15
 
 Read: TypeAlias = Callable[[Reader], Any]
@@ -33,19 +32,19 @@ Write: TypeAlias = Callable[[Writer, Any], None]
 
 
 class Since(NamedTuple):
-    """From that version on."""
+    """The field exists from that version on."""
 
     version: int
 
 
 class Until(NamedTuple):
-    """Up to that version, which has it still."""
+    """The field exists up to and including that version."""
 
     version: int
 
 
 class Kind(NamedTuple):
-    """A primitive type: how it goes, and how in flexible versions."""
+    """A primitive type: how to read and write it, and how in flexible versions."""
 
     read: Read
     write: Write
@@ -67,7 +66,7 @@ Int64: TypeAlias = Annotated[int, _fixed(Reader.int64, Writer.int64)]
 UInt16: TypeAlias = Annotated[int, _fixed(Reader.uint16, Writer.uint16)]
 Bool: TypeAlias = Annotated[bool, _fixed(Reader.boolean, Writer.boolean)]
 Uuid: TypeAlias = Annotated[bytes, _fixed(Reader.uuid, Writer.uuid)]
-#: Those that may be null say `| None`; any other that comes as null is malformed.
+#: Types that may be null are declared with `| None`. A null of any other type is malformed.
 String: TypeAlias = Annotated[str, _STRING]
 NullableString: TypeAlias = Annotated[str | None, _STRING]
 Bytes: TypeAlias = Annotated[bytes, _DATA]
@@ -88,7 +87,7 @@ M = TypeVar("M", bound=Message)
 
 
 def flexible(version: int) -> Callable[[type[M]], type[M]]:
-    """Says of a message that it is flexible from that version on."""
+    """Mark a message as flexible from that version on."""
 
     def marked(kind: type[M]) -> type[M]:
         kind.flexible_since = version
@@ -98,13 +97,13 @@ def flexible(version: int) -> Callable[[type[M]], type[M]]:
 
 
 def decode(kind: type[M], version: int, frame: Buffer, position: int = 0) -> M:
-    """The message that begins at `position`. Raises Malformed."""
+    """Decode the message that begins at `position`. Raises Malformed."""
     read, _ = _structure(kind, version, version >= kind.flexible_since)
     return read(Reader(frame, position))
 
 
 def encode(message: Message, version: int, errors: list[int] | None = None) -> bytes:
-    """The message as that version has it. What its fields `error_code` say, 0 aside, is added to `errors`."""
+    """Encode the message in that version. Error codes in it, except 0, are added to `errors`."""
     kind = type(message)
     _, write = _structure(kind, version, version >= kind.flexible_since)
     writer = Writer()
@@ -120,7 +119,7 @@ def _structure(kind: type[Part], version: int, flexible: bool) -> tuple[Read, Wr
     fields = [
         (name, *_typed(hints[name], version, flexible, f"{kind.__name__}.{name}"))
         for name in kind.__struct_fields__
-        if _is_there(hints[name], version)
+        if _exists(hints[name], version)
     ]
     reads = [(name, read) for name, read, _ in fields]
     writes = [(name, write) for name, _, write in fields]
@@ -143,7 +142,7 @@ def _structure(kind: type[Part], version: int, flexible: bool) -> tuple[Read, Wr
     return read_all, write_all
 
 
-def _is_there(hint: Any, version: int) -> bool:
+def _exists(hint: Any, version: int) -> bool:
     for mark in get_args(hint)[1:] if get_origin(hint) is Annotated else ():
         if isinstance(mark, Since) and version < mark.version:
             return False
@@ -153,7 +152,7 @@ def _is_there(hint: Any, version: int) -> bool:
 
 
 def _typed(hint: Any, version: int, flexible: bool, where: str) -> tuple[Read, Write]:
-    """How a value of that type goes; `where` names its field."""
+    """The functions that read and write a value of that type; `where` names its field in errors."""
     marks: tuple[Any, ...] = ()
     if get_origin(hint) is Annotated:
         hint, *rest = get_args(hint)
@@ -171,7 +170,7 @@ def _typed(hint: Any, version: int, flexible: bool, where: str) -> tuple[Read, W
 
 
 def _or_null(read_one: Read, write_one: Write) -> tuple[Read, Write]:
-    """A structure that may be null: a byte before it says so."""
+    """The same for a structure that may be null: a byte in front of it tells."""
 
     def read(reader: Reader) -> Any:
         return read_one(reader) if reader.int8() >= 0 else None
@@ -210,7 +209,7 @@ def _not_null(read: Read, where: str) -> Read:
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """A type without `| None`, and whether that was there."""
+    """The type without `| None`, and whether it had that."""
     if isinstance(hint, UnionType):
         left = [each for each in get_args(hint) if each is not NoneType]
         return left[0], len(left) < len(get_args(hint))

@@ -8,8 +8,8 @@
     uuid                   16 bytes
     tagged fields          unsigned varint count, then as many of: varint tag, varint length, that many bytes
 
-Every length is held against what is left of the frame before anything is made of it, and every element of an array
-against a bound for the frame: what a request becomes in memory is of the order of what was sent.
+Each length is checked against the rest of the frame before memory is allocated, and the elements of all arrays of a
+request count against a limit: the memory of a decoded request is in proportion to its bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final, TypeAlias, TypeVar
 T = TypeVar("T")
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-#: Most elements that the arrays of one request may have together.
+#: The most elements in all arrays of one request.
 MAX_ELEMENTS: Final = 200_000
 _MAX_VARINT_BYTES: Final = 5
 
@@ -30,11 +30,11 @@ _UINT16, _FLOAT64 = Struct(">H"), Struct(">d")
 
 
 class Malformed(Exception):
-    """The bytes are no message of the protocol."""
+    """The bytes are not a valid message of the protocol."""
 
 
 class Reader:
-    """Takes values off a frame from the front. Every method raises Malformed when they are not there."""
+    """Reads values from a frame, front to back. Methods raise Malformed if the frame ends too early."""
 
     __slots__ = ("_buffer", "_elements_left", "position")
 
@@ -72,7 +72,7 @@ class Reader:
         return self._taken(16)
 
     def varint(self) -> int:
-        """An unsigned one of at most 32 bits."""
+        """An unsigned varint of at most 32 bits."""
         value = shift = 0
         for _ in range(_MAX_VARINT_BYTES):
             byte = self._number(_INT8, 1)
@@ -82,7 +82,7 @@ class Reader:
                     break
                 return value
             shift += 7
-        raise Malformed(f"a varint of more than 32 bits before byte {self.position}")
+        raise Malformed(f"a varint before byte {self.position} has more than 32 bits")
 
     def string(self) -> str | None:
         return self._text(self.int16())
@@ -103,7 +103,7 @@ class Reader:
         return self._array(self.varint() - 1, read)
 
     def skip_tagged_fields(self) -> None:
-        """Past fields that this side does not know."""
+        """Skip all tagged fields."""
         for _ in range(self.varint()):
             self.varint()
             self._skip(self.varint())
@@ -115,25 +115,25 @@ class Reader:
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise Malformed(f"a string that is not UTF-8 before byte {self.position}") from None
+            raise Malformed(f"the string before byte {self.position} is not UTF-8") from None
 
     def _bytes(self, length: int) -> bytes | None:
         if length < 0:
             if length == -1:
                 return None
-            raise Malformed(f"a length of {length} before byte {self.position}")
+            raise Malformed(f"the length before byte {self.position} is {length}")
         return self._taken(length)
 
     def _array(self, count: int, read: Callable[[Reader], T]) -> list[T] | None:
         if count < 0:
             if count == -1:
                 return None
-            raise Malformed(f"a count of {count} before byte {self.position}")
-        if count > self.remaining:  # an element has a byte at least
-            raise Malformed(f"an array of {count} elements, with {self.remaining} bytes left")
+            raise Malformed(f"the element count before byte {self.position} is {count}")
+        if count > self.remaining:  # an element has at least one byte
+            raise Malformed(f"an array claims {count} elements, but only {self.remaining} bytes are left")
         self._elements_left -= count
         if self._elements_left < 0:
-            raise Malformed("more elements than a request may have")
+            raise Malformed(f"the request has more than {MAX_ELEMENTS} array elements")
         return [read(self) for _ in range(count)]
 
     def _number(self, form: Struct, size: int) -> int:
@@ -143,7 +143,7 @@ class Reader:
         try:
             values = form.unpack_from(self._buffer, self.position)
         except error:
-            raise Malformed(f"the message ends at byte {len(self._buffer)}, within a field") from None
+            raise Malformed(f"the message ends within a field, at byte {len(self._buffer)}") from None
         self.position += size
         return values
 
@@ -154,18 +154,18 @@ class Reader:
 
     def _skip(self, count: int) -> None:
         if count > self.remaining:
-            raise Malformed(f"{count} bytes are said to follow byte {self.position}, and {self.remaining} do")
+            raise Malformed(f"{count} bytes should follow byte {self.position}, but only {self.remaining} do")
         self.position += count
 
 
 class Writer:
-    """Gathers a message. Values that do not fit their type are a defect of the caller: struct.error."""
+    """Collects the bytes of a message. A value that does not fit its type is the caller's defect: struct.error."""
 
     __slots__ = ("_parts", "errors")
 
     def __init__(self) -> None:
         self._parts = bytearray()
-        #: Error codes that were written, for whoever counts them.
+        #: Error codes that were written, for the metrics.
         self.errors: list[int] = []
 
     def done(self) -> bytes:
@@ -194,7 +194,7 @@ class Writer:
 
     def uuid(self, value: bytes) -> None:
         if len(value) != 16:
-            raise ValueError(f"a UUID of {len(value)} bytes")
+            raise ValueError(f"a UUID has 16 bytes, not {len(value)}")
         self._parts += value
 
     def varint(self, value: int) -> None:

@@ -1,4 +1,4 @@
-"""Classic consumer groups: members, generations, and who gets what."""
+"""Classic consumer groups: members, generations and assignments."""
 
 from broker.kafka.groups import consumer_protocol
 from broker.kafka.groups.coordinator import Coordinator, Described

@@ -1,9 +1,9 @@
-"""What members of Kafka's protocol type `consumer` tell each other in a group. Pure. Big-endian.
+"""Codec of subscriptions and assignments of the protocol type `consumer`. Pure. Big-endian.
 
     subscription   version i16 | count i32 | topics (len i16, UTF-8) | user data (len i32, -1 = none) | …
     assignment     version i16 | count i32 | topics (name as above, count i32, partitions i32) | user data
 
-Version 0 is written, and the front of any later one is read.
+It writes version 0. Of later versions it reads the fields that version 0 has.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from struct import Struct, error
 from typing import Final, TypeAlias
 
-#: A topic, and the number of one of its partitions.
+#: Topic and partition number.
 Partition: TypeAlias = tuple[str, int]
 
-#: The protocol type of groups whose members say so.
+#: The protocol type of consumers.
 TYPE: Final = "consumer"
 
 _I16: Final = Struct(">h")
@@ -24,13 +24,13 @@ _NO_DATA: Final = _I32.pack(-1)
 
 
 def subscription(topics: Iterable[str]) -> bytes:
-    """The subscription of a member that wants these topics."""
+    """Encode a subscription."""
     named = [_named(topic) for topic in topics]
     return b"".join((_I16.pack(0), _I32.pack(len(named)), *named, _NO_DATA))
 
 
 def subscribed(metadata: bytes) -> set[str]:
-    """The topics that a member wants; none when its bytes are malformed."""
+    """The topics of a subscription; empty if the bytes are malformed."""
     try:
         at = 2 + _I32.size
         topics: set[str] = set()
@@ -43,12 +43,12 @@ def subscribed(metadata: bytes) -> set[str]:
 
 
 def wanted(protocols: Iterable[tuple[str, bytes]]) -> set[str]:
-    """The topics that a member wants, whichever assignor it uses."""
+    """The topics that a member subscribes to, with any of its assignors."""
     return {topic for _, metadata in protocols for topic in subscribed(metadata)}
 
 
 def assignment(partitions: Iterable[Partition]) -> bytes:
-    """The assignment of a member that gets these partitions."""
+    """Encode an assignment."""
     by_topic: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
         by_topic.setdefault(topic, []).append(number)
@@ -59,7 +59,7 @@ def assignment(partitions: Iterable[Partition]) -> bytes:
 
 
 def assigned(given: bytes) -> list[Partition]:
-    """The partitions that a leader has assigned; none when its bytes are malformed."""
+    """The partitions of an assignment; empty if the bytes are malformed."""
     found: list[Partition] = []
     try:
         at = 2 + _I32.size

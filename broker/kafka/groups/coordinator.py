@@ -1,11 +1,11 @@
 """The consumer groups of a broker: finds and deletes them, runs their timers, and makes their generations durable.
 
-A group is in memory while it has members. Its generation and protocol type are made durable (see `record`) before a
-generation is announced; its committed offsets are durable too (see `offsets`). After a restart, members get
-UNKNOWN_MEMBER_ID and join again, into a later generation. Before a stop, all waiting members get NOT_COORDINATOR, so
-that they ask again.
+A group is in memory while it has members. Its generation and protocol type are durable (see `record`) before members
+learn of the generation; committed offsets are durable, too (see `offsets`). After a restart, members get
+UNKNOWN_MEMBER_ID and join again, into a later generation. When the broker stops, waiting members get NOT_COORDINATOR,
+so that they retry.
 
-All methods belong to the loop.
+All methods run on the loop.
 
 Source: docs/guides/kafka.md#consumer-groups.
 """
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("broker.kafka")
 
-#: How often expired empty groups are looked for.
+#: The interval between searches for expired groups.
 SWEEP_S: Final = 600
-#: Ids of members contain no more of the client's id.
+#: The part of the client's id in a member id has at most this many characters.
 _SHOWN_CHARS: Final = 128
 
 Answered = TypeVar("Answered", JoinAnswer, SyncAnswer)
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
-    """A group as it is now."""
+    """The current state of a group."""
 
     group_id: str
     state: State
@@ -56,7 +56,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coordinator:
-    """See the module. `retention_ms`: how long offsets of a group outlive its last member; 0: forever."""
+    """See the module. `retention_ms`: how long a group without members keeps its offsets; 0: forever."""
 
     def __init__(
         self,
@@ -73,34 +73,34 @@ class Coordinator:
         self._retention_ms = retention_ms
         self._max_groups = max_groups
         self._hosted: dict[str, Hosted] = {}
-        #: Groups without members that have committed offsets since they were last written, and when.
+        #: When groups without members last committed offsets, if their record does not say so yet.
         self._used_ms: dict[str, int] = {}
         self._due: list[tuple[int, str]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._stopped = False
-        #: Generations that were made durable, for the metrics.
+        #: The number of generations that were made durable, for the metrics.
         self.begun = 0
 
     def __len__(self) -> int:
-        """Groups in memory."""
+        """The number of groups in memory."""
         return len(self._hosted)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """When the engine is ready: empty groups expire from now on."""
+        """Start to expire empty groups. The engine must be ready."""
         self._sweeping = asyncio.create_task(self._keep_sweeping())
 
     async def close(self) -> None:
-        """Answer all waiting members and admit no more. May be called again, and without `start`."""
+        """Answer all waiting members and admit no others. May be called twice, and without `start`."""
         self._stopped = True
         for handle in (self._timer, self._sweeping):
             if handle is not None:
                 handle.cancel()
         hosted = list(self._hosted.values())
         for each in hosted:
-            each.break_off(ErrorCode.NOT_COORDINATOR)
+            each.stop(ErrorCode.NOT_COORDINATOR)
         saving = [each.saving for each in hosted if each.saving is not None]
         if saving:
             await asyncio.wait(saving)
@@ -108,15 +108,15 @@ class Coordinator:
     # -- members -------------------------------------------------------------------------------------------------------
 
     async def join(self, group_id: str, asked: Join, prefixes: tuple[str, ...] = ()) -> JoinAnswer:
-        """The answer to a JoinGroup, when it is known. Cancelled: the joining client is gone.
+        """Join a group, and wait for the answer. If cancelled, the client counts as disconnected.
 
-        `prefixes`: of the key of the client. They become the group's when it is new.
+        `prefixes`: of the client's key. A new group keeps them.
         """
         error = self.refusal(group_id)
-        if error is ErrorCode.NONE and not asked.member_id and self._is_one_too_many(group_id):
+        if error is ErrorCode.NONE and not asked.member_id and self._is_full(group_id):
             error = ErrorCode.GROUP_MAX_SIZE_REACHED
         if error is ErrorCode.NONE and not self._can_save():
-            # Checked before the group changes: its members continue in the current generation.
+            # Checked before the group changes, so that its members continue in the current generation.
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error is not ErrorCode.NONE:
             return JoinAnswer(token=None, error=error, member_id=asked.member_id)
@@ -133,7 +133,7 @@ class Coordinator:
         protocol_type: str | None = None,
         protocol: str | None = None,
     ) -> SyncAnswer:
-        """The answer to a SyncGroup, when it is known."""
+        """Sync, and wait for the answer."""
         error = self.refusal(group_id)
         if error is not ErrorCode.NONE:
             return SyncAnswer(None, error)
@@ -146,18 +146,18 @@ class Coordinator:
         return await self._answer(hosted, begin)
 
     def heartbeat(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> ErrorCode:
-        return self._at_once(
+        return self._call_group(
             group_id,
             lambda group: group.heartbeat(member_id, generation, instance_id, self._now_ms()),
-            moves=False,
+            changes_members=False,
         )
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
-        return self._at_once(group_id, lambda group: group.leave(member_id, instance_id, self._now_ms()))
+        return self._call_group(group_id, lambda group: group.leave(member_id, instance_id, self._now_ms()))
 
     @staticmethod
     def fresh_id(client_id: str, instance_id: str | None) -> str:
-        """An id for a member that has none yet."""
+        """Make an id for a new member."""
         return f"{(client_id if instance_id is None else instance_id)[:_SHOWN_CHARS]}-{uuid4()}"
 
     # -- offsets -------------------------------------------------------------------------------------------------------
@@ -165,18 +165,18 @@ class Coordinator:
     async def admit_commit(
         self, group_id: str, member_id: str, generation: int, instance_id: str | None, prefixes: tuple[str, ...] = ()
     ) -> ErrorCode:
-        """Whether these members may commit offsets now; the group then exists in memory. `prefixes` as in `join`."""
-        error = self._at_once(
+        """Whether this member may commit offsets now. If so, the group is in memory. `prefixes`: as in `join`."""
+        error = self._call_group(
             group_id,
             lambda group: group.commit(member_id, generation, instance_id, self._now_ms()),
-            moves=False,
+            changes_members=False,
         )
         if error is not ErrorCode.NONE or generation >= 0:
             return error
         self._used_ms[group_id] = self._engine.now_ms()
         if self._engine.states.get(KIND, group_id) is not None:
             return error
-        if self._is_one_too_many(group_id):
+        if self._is_full(group_id):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         hosted = self._host(group_id, prefixes)
 
@@ -191,7 +191,7 @@ class Coordinator:
     # -- groups as a whole ---------------------------------------------------------------------------------------------
 
     def describe(self, group_id: str) -> Described:
-        """Dead: no group has that id."""
+        """Describe a group. An unknown one is dead."""
         hosted = self._hosted.get(group_id)
         if hosted is not None:
             group = hosted.group
@@ -216,12 +216,12 @@ class Coordinator:
         )
 
     def topics(self, group_id: str) -> frozenset[str]:
-        """Topics that members are subscribed to or have been assigned."""
+        """The topics that members subscribe to or are assigned."""
         hosted = self._hosted.get(group_id)
         return frozenset() if hosted is None else hosted.topics()
 
     def owner(self, group_id: str) -> tuple[str, ...] | None:
-        """The prefixes of the key that created the group, () for a key without any; None: unknown, or no such group."""
+        """The prefixes of the key that created the group, () for a key without prefixes; None: unknown."""
         hosted = self._hosted.get(group_id)
         if hosted is not None:
             return hosted.owner
@@ -229,16 +229,16 @@ class Coordinator:
         return None if record is None else record.owner
 
     def known(self) -> set[str]:
-        """Groups with members, and groups with a durable record."""
+        """The groups with members, and those with a durable record."""
         return {*(group_id for group_id, _ in self._engine.states.items(KIND)), *self._hosted}
 
     def all_groups(self) -> list[Described]:
-        """By id: the known groups, and groups with committed offsets."""
+        """The known groups, and those with committed offsets, ordered by id."""
         return [self.describe(group_id) for group_id in sorted(self.known() | self._offsets.groups())]
 
     async def delete(self, group_id: str) -> ErrorCode:
-        """Delete the group and its offsets. Durable on return. NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or the error
-        that prevents it."""
+        """Delete the group and its offsets. Durable on return. Returns NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or another
+        error that prevents it."""
         error = self.refusal(group_id)
         if error is ErrorCode.NONE and self.describe(group_id).state is State.DEAD:
             error = ErrorCode.GROUP_ID_NOT_FOUND
@@ -250,7 +250,7 @@ class Coordinator:
             self._after_event(hosted)
             return error
         try:
-            # Until the end, nobody can create the group anew.
+            # Until this ends, nobody can create the group again.
             if hosted.saving is not None:
                 await asyncio.wait([hosted.saving])
             await self._offsets.delete_all(group_id)
@@ -263,7 +263,7 @@ class Coordinator:
         return ErrorCode.NONE
 
     def refusal(self, group_id: str) -> ErrorCode:
-        """Why groups of that id are not available now; NONE: they are."""
+        """The error if the group is not available now, or NONE."""
         if self._stopped or self._engine.closing:
             return ErrorCode.NOT_COORDINATOR
         if not self._engine.ready:
@@ -284,7 +284,7 @@ class Coordinator:
         self.begun += not record.empty_ms
 
     def _can_save(self) -> bool:
-        """Whether a generation could be made durable, as far as is known: the shard accepts writes and has room."""
+        """Whether the shard accepts writes and has room, so that a generation can probably be made durable."""
         try:
             self._engine.shards[0].refuse_when_full()
         except Unavailable:
@@ -292,7 +292,7 @@ class Coordinator:
         return True
 
     def _host(self, group_id: str, prefixes: tuple[str, ...] | None = None) -> Hosted:
-        """`prefixes`: of the key that creates the group, if it is new."""
+        """The group in memory; it is loaded or created. `prefixes`: of the client's key, for a new group."""
         hosted = self._hosted.get(group_id)
         if hosted is None:
             record = self._record(group_id)
@@ -303,41 +303,43 @@ class Coordinator:
             hosted.owner = prefixes
         return hosted
 
-    def _is_one_too_many(self, group_id: str) -> bool:
+    def _is_full(self, group_id: str) -> bool:
         if not self._max_groups or group_id in self._hosted or self._engine.states.get(KIND, group_id) is not None:
             return False
         there = {group_id for group_id, _ in self._engine.states.items(KIND)} | self._hosted.keys()
         return len(there) >= self._max_groups
 
-    def _at_once(self, group_id: str, ask: Callable[[Group], ErrorCode], *, moves: bool = True) -> ErrorCode:
-        """`moves`: whether it may change the membership."""
+    def _call_group(
+        self, group_id: str, ask: Callable[[Group], ErrorCode], *, changes_members: bool = True
+    ) -> ErrorCode:
+        """Call the group and handle its output. `changes_members`: the call may change members or subscriptions."""
         error = self.refusal(group_id)
         if error is ErrorCode.NONE:
             hosted = self._host(group_id)
             error = ask(hosted.group)
-            self._after_event(hosted, moves=moves)
+            self._after_event(hosted, changes_members=changes_members)
         return error
 
     async def _answer(self, hosted: Hosted, begin: Callable[[Token], None]) -> Answered:
-        """The answer for the token that `begin` gets."""
+        """Call `begin` with a new token, and wait for the answer to it."""
         waiting: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         begin(waiting)
         self._after_event(hosted)
         try:
             return await waiting
         except asyncio.CancelledError:
-            hosted.group.hung_up(waiting, self._now_ms())
+            hosted.group.disconnected(waiting, self._now_ms())
             self._after_event(hosted)
             raise
 
-    def _after_event(self, hosted: Hosted, *, moves: bool = True) -> None:
-        """After an event: send answers, note its next deadline, or forget it."""
-        if moves:
-            hosted.moved()
-        hosted.pass_on(self._after_event)
+    def _after_event(self, hosted: Hosted, *, changes_members: bool = True) -> None:
+        """After an event: send answers, and set the group's next deadline or forget the group."""
+        if changes_members:
+            hosted.members_changed()
+        hosted.send_outputs(self._after_event)
         group_id = hosted.group.group_id
         if self._stopped or self._hosted.get(group_id) is not hosted:
-            return  # forgotten before; the group may be in memory anew
+            return  # it was forgotten; another object may represent the group now
         if hosted.idle:
             del self._hosted[group_id]
             return
@@ -354,24 +356,24 @@ class Coordinator:
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._tick)
 
     def _tick(self) -> None:
-        """One timer for all groups: examine those whose deadline has passed."""
+        """The one timer of all groups: tick those whose deadline has passed."""
         now_ms, self._timer = self._now_ms(), None
         while self._due and self._due[0][0] <= now_ms:
             due_ms, group_id = heappop(self._due)
             hosted = self._hosted.get(group_id)
             if hosted is not None and hosted.due_ms == due_ms:
                 hosted.due_ms = None
-                self._look_at(hosted, now_ms)
+                self._tick_group(hosted, now_ms)
         if self._due:
             self._set_timer()
 
-    def _look_at(self, hosted: Hosted, now_ms: int) -> None:
-        """A defect in one group must not stop the timers of the others: its members begin anew."""
+    def _tick_group(self, hosted: Hosted, now_ms: int) -> None:
+        """A defect in one group must not stop the timers of the others: its members have to join again."""
         try:
             hosted.group.tick(now_ms)
         except Exception as error:
             _log.error("kafka_group_failed", group=hosted.group.group_id, exc_info=error)
-            hosted.break_off(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            hosted.stop(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._after_event(hosted)
 
     # -- expiry --------------------------------------------------------------------------------------------------------
@@ -385,7 +387,7 @@ class Coordinator:
                 _log.warning("kafka_groups_not_swept", error=str(error))
 
     async def sweep(self) -> None:
-        """Delete groups that have been empty for too long, with their offsets; note since when the others are empty."""
+        """Delete expired groups with their offsets. For other empty groups, record since when they are empty."""
         now_ms = self._engine.now_ms()
         for group_id, _ in self._engine.states.items(KIND):
             record = self._record(group_id)
@@ -396,7 +398,7 @@ class Coordinator:
                 error = await self.delete(group_id)
                 _log.info("kafka_group_expired", group=group_id, error=error.name)
             elif empty_ms != record.empty_ms or not empty_ms:
-                # It had members when the process ended, or it has committed offsets without any.
+                # It had members when the process ended, or it has committed offsets without members.
                 hosted = self._host(group_id)
                 hosted.add(Save(record.generation, record.protocol_type, empty=True))
                 self._after_event(hosted)

@@ -1,7 +1,7 @@
-"""A group in memory: its answers are sent in order, each after the record that must be durable first.
+"""A group in memory: sends its answers in order, each after the record that must be durable before it.
 
-When a record cannot be made durable, nothing is announced: all waiting members get COORDINATOR_NOT_AVAILABLE and ask
-again, and the members join again, into a later generation.
+If a record cannot be made durable, members do not learn of the new generation: all waiting members get
+COORDINATOR_NOT_AVAILABLE and join again, into a later generation.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Write: TypeAlias = Callable[[str, GroupRecord], Awaitable[None]]
 
 
 class Hosted:
-    """A machine and its output. `record`: the newest durable one; None: there is none."""
+    """A state machine and its output. `record`: the last durable one; None: there is none."""
 
     __slots__ = ("_now_ms", "_queue", "_topics", "_write", "due_ms", "group", "owner", "record", "saving")
 
     def __init__(self, group: Group, record: GroupRecord | None, write: Write, now_ms: Callable[[], int]) -> None:
         self.group = group
         self.record = record
-        #: The prefixes of the key whose member created it; None: unknown.
+        #: The prefixes of the key that created it; None: unknown.
         self.owner = None if record is None else record.owner
-        #: The last result of `topics`; None: it may have changed.
+        #: The cached result of `topics`; None: it may have changed.
         self._topics: frozenset[str] | None = None
-        #: When the coordinator examines it next; None: not needed.
+        #: When the coordinator ticks it next; None: no deadline.
         self.due_ms: int | None = None
         self.saving: asyncio.Task[None] | None = None
         self._queue: deque[Output] = deque()
@@ -47,12 +47,12 @@ class Hosted:
 
     @property
     def idle(self) -> bool:
-        """Whether forgetting it would lose nothing, because all of it is durable."""
+        """Whether it can be forgotten because all its state is durable."""
         group = self.group
         return group.state is State.EMPTY and not group.roster.pending and not self._queue and self.saving is None
 
     def topics(self) -> frozenset[str]:
-        """Topics that members are subscribed to or have been assigned, if they are consumers."""
+        """The topics that members subscribe to or are assigned, if they are consumers."""
         if self._topics is None:
             found: set[str] = set()
             if self.group.protocol_type == consumer_protocol.TYPE:
@@ -62,12 +62,12 @@ class Hosted:
             self._topics = frozenset(found)
         return self._topics
 
-    def moved(self) -> None:
-        """The membership, or a subscription, has changed."""
+    def members_changed(self) -> None:
+        """Members or subscriptions may have changed."""
         self._topics = None
 
-    def pass_on(self, then: Callable[[Hosted], None]) -> None:
-        """Carry out the machine's output; `then` is called each time that it continues later."""
+    def send_outputs(self, then: Callable[[Hosted], None]) -> None:
+        """Process the machine's output: send answers, save records. `then` is called after each save."""
         self._queue.extend(self.group.outbox)
         self.group.outbox.clear()
         while self._queue and self.saving is None:
@@ -75,22 +75,22 @@ class Hosted:
             if isinstance(output, Save):
                 self.saving = asyncio.create_task(self._save(output, then))
             else:
-                _give(output.token, output)
+                _set_answer(output.token, output)
 
     def add(self, *outputs: Output) -> None:
-        """As if the machine had put it out."""
+        """Add output as if it came from the machine."""
         self.group.outbox.extend(outputs)
 
-    def break_off(self, error: ErrorCode) -> None:
-        """Stop it: all waiting members get an error."""
+    def stop(self, error: ErrorCode) -> None:
+        """Remove all members. Those that wait get an error."""
         self.group.disband(error)
         waiting, self._queue = [*self._queue, *self.group.outbox], deque[Output]()
         self.group.outbox.clear()
         for output in waiting:
             if isinstance(output, JoinAnswer):
-                _give(output.token, JoinAnswer(token=output.token, error=error, member_id=output.member_id))
+                _set_answer(output.token, JoinAnswer(token=output.token, error=error, member_id=output.member_id))
             elif isinstance(output, SyncAnswer):
-                _give(output.token, SyncAnswer(output.token, error))
+                _set_answer(output.token, SyncAnswer(output.token, error))
 
     async def _save(self, save: Save, then: Callable[[Hosted], None]) -> None:
         record = GroupRecord(
@@ -104,13 +104,13 @@ class Hosted:
             self.record = record
         except Exception as error:
             _log.warning("kafka_group_not_saved", group=self.group.group_id, error=str(error))
-            self.break_off(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self.stop(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         finally:
             self.saving = None
         then(self)
 
 
-def _give(token: Token, answer: JoinAnswer | SyncAnswer) -> None:
+def _set_answer(token: Token, answer: JoinAnswer | SyncAnswer) -> None:
     waiting = cast("asyncio.Future[JoinAnswer | SyncAnswer]", token)
     if not waiting.done():
         waiting.set_result(answer)

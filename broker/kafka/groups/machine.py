@@ -1,8 +1,9 @@
 """One classic group: members, generation, waiting requests. Pure: time is an argument, answers go to `outbox`.
 
-`states.TABLE` decides what follows from an event; this module does it. The caller then takes the outbox, in order,
-and calls `tick` at `deadline`. Every wait ends: a join by the rebalance timeout, a sync by the leader's or by the
-same timeout after the barrier, and the session of a member that waits for nothing by its session timeout.
+`states.TABLE` says which action follows an event; this module executes the action. The caller then processes the outbox
+in order and calls `tick` at `deadline`. Every wait ends: a join with the rebalance timeout; a sync with the leader's
+sync, or with the same timeout after the barrier; and the session of a member that waits for nothing with its session
+timeout.
 
 Source: docs/guides/kafka.md#consumer-groups, Kafka's group membership protocol.
 """
@@ -17,7 +18,7 @@ from broker.kafka.groups.roster import Roster
 from broker.kafka.groups.states import Action, Event, State, action
 from broker.kafka.groups.values import Join, JoinAnswer, Limits, Member, Output, Save, SyncAnswer, Token
 
-#: A new id must be used within this time; otherwise the client asks for another one.
+#: A client must use its new member id within this time, or request another one.
 PENDING_MS: Final = 10_000
 
 _REFUSALS: Final = {
@@ -34,7 +35,7 @@ _REBALANCING: Final = (Action.ADMIT_AND_REBALANCE, Action.REPLACE_AND_REBALANCE,
 
 
 class Group:
-    """See the module. `generation`: the last one begun; the next one is greater."""
+    """See the module. `generation`: the current or last one; the next one is greater."""
 
     __slots__ = (
         "_limits",
@@ -55,21 +56,21 @@ class Group:
         self._limits = limits
         self.generation = generation
         self.protocol_type = protocol_type
-        #: The protocol of this generation; "": there is none.
+        #: The protocol of this generation; "": none.
         self.protocol = ""
         self.state = State.EMPTY
         self.roster = Roster()
         self.outbox: list[Output] = []
-        #: The barrier: since when, and until when new members are waited for in any case.
+        #: When the barrier began, and until when it waits for new members in any case.
         self._prepared_ms = 0
         self._not_before_ms = 0
-        #: After the barrier: until when all members must have synced.
+        #: The time by which all members must sync after the barrier.
         self._sync_by_ms = 0
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def join(self, token: Token, asked: Join, now_ms: int) -> None:
-        """A member joins, for the first time or again. The answer is put into the outbox, now or later."""
+        """A member joins, for the first time or again. The answer goes to the outbox, now or later."""
         known = self.roster.joining(asked)
         error = known if isinstance(known, ErrorCode) else self._refusal(asked, known)
         if error is not ErrorCode.NONE or isinstance(known, ErrorCode):
@@ -103,10 +104,10 @@ class Group:
         protocol_type: str | None = None,
         protocol: str | None = None,
     ) -> None:
-        """A member asks for its assignment; the leader brings all assignments. The answer is put into the outbox,
-        now or later.
+        """A member requests its assignment; the leader sends all assignments. The answer goes to the outbox, now or
+        later.
 
-        The protocol that it names must be the group's; None: it names none.
+        The protocol in the request must be the group's; None: the request has none.
         """
         member = self._of_generation(member_id, generation, instance_id)
         if protocol_type not in (None, self.protocol_type) or protocol not in (None, self.protocol):
@@ -119,7 +120,7 @@ class Group:
         if then in _REFUSALS:
             self.outbox.append(SyncAnswer(token, _REFUSALS[then]))
             return
-        self._drop_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)  # the client has sent it again
+        self._drop_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)  # the client has repeated the request
         member.synced = True
         member.sync = token
         if then is Action.ASSIGN:
@@ -131,21 +132,21 @@ class Group:
             self._answer_sync(member, now_ms)
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now_ms: int) -> ErrorCode:
-        """NONE, or the error that tells the member what to do. A session continues in either case."""
+        """Returns NONE, or the error that tells the member what to do. In both cases, its session continues."""
         return self._from_member(Event.HEARTBEAT, member_id, generation, instance_id, now_ms)
 
     def commit(self, member_id: str, generation: int, instance_id: str | None, now_ms: int) -> ErrorCode:
-        """Whether this member may commit offsets; generation -1: a client outside of any group."""
+        """Returns NONE if this member may commit offsets. Generation -1: a client without membership."""
         if generation < 0 and not member_id:
             return _REFUSALS[action(self.state, Event.COMMIT_OUTSIDE)]
         return self._from_member(Event.COMMIT, member_id, generation, instance_id, now_ms)
 
     def leave(self, member_id: str, instance_id: str | None, now_ms: int) -> ErrorCode:
-        """A member leaves. With its group.instance.id alone, somebody else removes it."""
+        """Remove a member. A request with only a group.instance.id comes from an operator."""
         roster = self.roster
         if member_id in roster.pending:
             del roster.pending[member_id]
-            self._look(now_ms)
+            self._complete_barrier(now_ms)
             return ErrorCode.NONE
         if not member_id and instance_id is not None:
             member_id = roster.instances.get(instance_id, "")
@@ -156,7 +157,7 @@ class Group:
         return ErrorCode.NONE
 
     def delete(self) -> ErrorCode:
-        """NONE: the group has no members, and accepts none any more."""
+        """Returns NONE if the group has no members; it then accepts none any more."""
         then = action(self.state, Event.DELETE)
         if then is not Action.DIE:
             return _REFUSALS[then]
@@ -164,10 +165,10 @@ class Group:
         self.state = State.DEAD
         return ErrorCode.NONE
 
-    def hung_up(self, token: Token, now_ms: int) -> None:
-        """The client that waited with this token is gone: its session timeout runs from now on.
+    def disconnected(self, token: Token, now_ms: int) -> None:
+        """The client that waited with this token has disconnected: its session timeout begins now.
 
-        It stays in the barrier: it may come back, and the others need not wait for it.
+        It stays in the barrier: it may come back, and the others do not wait for it.
         """
         for each in self.roster.members.values():
             if token in (each.join, each.sync):
@@ -195,12 +196,12 @@ class Group:
         return min(times, default=None)
 
     def tick(self, now_ms: int) -> None:
-        """End what has lasted too long."""
+        """Process all timeouts that have passed."""
         pending = self.roster.pending
         for member_id in [member_id for member_id, until in pending.items() if until <= now_ms]:
             del pending[member_id]
         for each in list(self.roster.members.values()):
-            # It may have left with the one before, whose departure was all that a barrier waited for.
+            # The removal of an earlier one may have completed a barrier, and that may have removed this one.
             if each.expires_ms <= now_ms and not each.waits and self.roster.members.get(each.member_id) is each:
                 self._gone(each, now_ms)
         late = self._late()
@@ -208,7 +209,7 @@ class Group:
             for each in late:
                 self._remove(each)
             self._prepare(now_ms)
-        self._look(now_ms)
+        self._complete_barrier(now_ms)
 
     # -- joining -------------------------------------------------------------------------------------------------------
 
@@ -255,7 +256,7 @@ class Group:
         leader = self.roster.leader
         new = self.roster.replace(old, asked, now_ms + asked.session_ms)
         if then is Action.REPLACE_IN_PLACE and self.roster.choose_protocol() == self.protocol:
-            # With the leader's old id, so that this member does not take itself for the leader and assigns to nobody.
+            # With the leader's old id: the member must not consider itself the leader and make an assignment.
             self._answer_join(token, new, leader)
             return
         if then is not Action.REPLACE:
@@ -271,16 +272,16 @@ class Group:
         self._wait(token, member, now_ms)
 
     def _wait(self, token: Token, member: Member, now_ms: int) -> None:
-        """It has joined the barrier, and waits for the others."""
-        if member.join is not None:  # the client has sent it again
+        """The member has joined the barrier, and waits for the others."""
+        if member.join is not None:  # the client has repeated the request
             self._drop_join(member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.join, member.joined = token, True
-        self._look(now_ms)
+        self._complete_barrier(now_ms)
 
     # -- the barrier ---------------------------------------------------------------------------------------------------
 
     def _prepare(self, now_ms: int) -> None:
-        """All members have to join again."""
+        """Begin a rebalance: all members must join again."""
         self.state = State.PREPARING
         self._prepared_ms = self._not_before_ms = now_ms
         for each in self.roster.members.values():
@@ -296,8 +297,8 @@ class Group:
     def _waiting_for(self) -> bool:
         return bool(self.roster.pending) or not all(each.joined for each in self.roster.members.values())
 
-    def _look(self, now_ms: int) -> None:
-        """Begin the next generation, if nobody is waited for any more."""
+    def _complete_barrier(self, now_ms: int) -> None:
+        """Begin the next generation if the barrier waits for nobody."""
         if self.state is not State.PREPARING:
             return
         if now_ms < self._barrier_ms and (now_ms < self._not_before_ms or self._waiting_for()):
@@ -310,7 +311,7 @@ class Group:
         for each in [each for each in roster.members.values() if not each.joined and each.instance_id is None]:
             self._remove(each)
         if roster.members and not any(each.joined for each in roster.members.values()):
-            self._prepared_ms = now_ms  # all are static members: they come back, or their sessions end
+            self._prepared_ms = now_ms  # all are static members: they return, or their sessions expire
             return
         self.generation += 1
         self.outbox.append(Save(self.generation, self.protocol_type, empty=not roster.members))
@@ -329,7 +330,7 @@ class Group:
                 self._answer_join(token, each)
 
     def _late(self) -> list[Member]:
-        """Members that have not synced in this generation."""
+        """The members that have not synced in this generation."""
         if self.state not in (State.COMPLETING, State.STABLE):
             return []
         return [each for each in self.roster.members.values() if not each.synced]
@@ -341,7 +342,7 @@ class Group:
         self._remove(member)
         if then is Action.REMOVE_AND_REBALANCE:
             self._prepare(now_ms)
-        self._look(now_ms)
+        self._complete_barrier(now_ms)
 
     def _remove(self, member: Member) -> None:
         self._drop_waits(member, ErrorCode.UNKNOWN_MEMBER_ID)

@@ -1,9 +1,9 @@
-"""Committed offsets: cursors of a group's consumers, one in each partition that it has committed for.
+"""Committed offsets: the cursors of a group's consumers, one for each partition that it has committed for.
 
-An offset is the next one to read, and so the seq of the last record that is done. A commit is durable whatever the
-class of the topic, with its metadata and leader epoch. `/v0` sees the consumer, reads with it and seeks it, and the
-group's clients continue from there. As in Kafka, any number is accepted: for one that is negative or beyond the
-head, the cursor decides which records are retained, and clients apply `auto.offset.reset`.
+A committed offset is the next one to read, which equals the seq of the last record that is done. A commit is durable,
+whatever the class of the topic, with its metadata and leader epoch. HTTP clients can see the consumer, read with it and
+move it; the group's clients continue from there. As in Kafka, any number is accepted: a cursor that is negative or
+beyond the head still decides which records are retained, and clients apply `auto.offset.reset`.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ if TYPE_CHECKING:
     from storage import Engine
 
 
-#: Groups whose topics are cached: keys with prefixes need them at every heartbeat.
+#: The most groups whose topics are cached. For keys with prefixes, every heartbeat needs them.
 _MAX_REMEMBERED: Final = 10_000
 
 
 class Committed(NamedTuple):
-    """The commit of a group for a partition."""
+    """A committed offset."""
 
     topic: str
     partition: int
     offset: int
     metadata: str
-    #: -1: none was committed.
+    #: -1: none.
     leader_epoch: int = -1
 
 
 class Offsets:
-    """Offsets of all groups of an engine. The methods take ids that `consumer_name` has a name for."""
+    """The offsets of all groups of an engine. `consumer_name` must accept the group ids."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        #: Results of `topics` by group, valid while no consumer is created or deleted.
+        #: Cached results of `topics` by group, valid while no consumer is created or deleted.
         self._topics: dict[str, set[str]] = {}
         self._topics_of = -1
 
     async def commit(
         self, group_id: str, topic: str, partition: int, offset: int, metadata: str, leader_epoch: int = -1
     ) -> None:
-        """Durable on return, and after any crash. May move back.
+        """Commit an offset, also a smaller one than before. Durable on return.
 
         Raises TopicNotFound, LimitReached, Unavailable; TopicIncompatible for a queue; InvalidRequest for an
         ephemeral topic or too much metadata.
@@ -56,16 +56,16 @@ class Offsets:
         await self._engine.consumers.commit_offset(where, _name(group_id), offset, metadata_bytes, leader_epoch=epoch)
 
     def fetch(self, group_id: str, topic: str, partition: int) -> Committed | None:
-        """None: nothing is committed. Raises TopicNotFound."""
+        """The committed offset; None: none. Raises TopicNotFound."""
         try:
             found = self._engine.consumers.committed(self._partition_name(topic, partition), _name(group_id))
-        except (ConsumerNotFound, InvalidRequest, TopicIncompatible):  # the last: queues, for which nobody commits
+        except (ConsumerNotFound, InvalidRequest, TopicIncompatible):  # the last: queues, which have no offsets
             return None
         epoch = -1 if found.leader_epoch is None else found.leader_epoch
         return Committed(topic, partition, found.seq, (found.metadata or b"").decode(), epoch)
 
     def all(self, group_id: str) -> list[Committed]:
-        """All commits of a group, by topic and partition."""
+        """All committed offsets of a group, ordered by topic and partition."""
         found = [self.fetch(group_id, *split(where)) for where in self._addresses(group_id)]
         return sorted(each for each in found if each is not None)
 
@@ -73,13 +73,13 @@ class Offsets:
         return bool(self._addresses(group_id))
 
     def has(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether it has committed for that partition."""
+        """Whether it has an offset for that partition."""
         name = consumer_name(group_id)
         found = self._engine.catalog.topics.get(address(topic, partition)) if partition >= 0 else None
         return found is not None and name in found.log.consumers.by_name
 
     def topics(self, group_id: str) -> set[str]:
-        """The topics that it has committed offsets for."""
+        """The topics with committed offsets of a group."""
         changes = self._engine.catalog.consumer_changes
         if changes != self._topics_of or len(self._topics) >= _MAX_REMEMBERED:
             self._topics.clear()
@@ -90,7 +90,7 @@ class Offsets:
         return found
 
     def topics_of_all(self) -> dict[str, set[str]]:
-        """The same for all groups with commits, by id."""
+        """The topics of all groups with committed offsets, by group id."""
         found: dict[str, set[str]] = {}
         for where, topic in self._engine.catalog.topics.items():
             for consumer in topic.log.consumers.named(GROUP_PREFIX):
@@ -100,15 +100,15 @@ class Offsets:
         return found
 
     def groups(self) -> set[str]:
-        """All groups that have committed offsets."""
+        """All groups with committed offsets."""
         return {*self.topics_of_all()}
 
     async def delete(self, group_id: str, topic: str, partition: int) -> bool:
-        """False: there was nothing to delete. Durable on return. Raises TopicNotFound, Unavailable."""
+        """Delete an offset; False: there was none. Durable on return. Raises TopicNotFound, Unavailable."""
         return await self._engine.consumers.delete(self._partition_name(topic, partition), _name(group_id))
 
     async def delete_all(self, group_id: str) -> None:
-        """Durable on return. Raises Unavailable."""
+        """Delete all offsets of a group. Durable on return. Raises Unavailable."""
         for where in self._addresses(group_id):
             await self._engine.consumers.delete(where, _name(group_id))
 
@@ -118,7 +118,7 @@ class Offsets:
         return [where for where, topic in topics.items() if name in topic.log.consumers.by_name]
 
     def _partition_name(self, topic: str, partition: int) -> str:
-        """Raises TopicNotFound for a partition that does not exist."""
+        """The name of a partition. Raises TopicNotFound if it does not exist."""
         where = address(topic, partition)
         found = self._engine.catalog.topics.get(where) if partition >= 0 else None
         if found is None or found.provisional or "/" in topic:
@@ -128,5 +128,5 @@ class Offsets:
 
 def _name(group_id: str) -> str:
     name = consumer_name(group_id)
-    assert name is not None, "refused before"
+    assert name is not None, "checked by the caller"
     return name

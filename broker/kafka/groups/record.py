@@ -1,11 +1,11 @@
-"""What outlives the process of a group: a value of kind `group` in the engine's states, by group id (MessagePack).
+"""The durable record of a group: a value of kind `group` in the engine's states, by group id (MessagePack). Pure.
 
-    g   generation: the last one that was begun
-    t   protocol type: consumer, connect, sr, …; "" for a group that only ever committed offsets
-    e   since when nobody is in it, ms since the epoch; 0: somebody is
-    o   prefixes of the key whose member made it, [] for a key without any; nil: not known
+    g   the last generation
+    t   protocol type: consumer, connect, sr, …; "" for a group that has only committed offsets
+    e   when the last member left, ms since the epoch; 0: the group has members
+    o   prefixes of the key that created it, [] for a key without prefixes; nil: unknown
 
-Members are not among it: after a restart they join again. Fields that are not known are ignored. Pure.
+Members are not recorded: after a restart they join again. Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, value: bytes) -> GroupRecord:
-        """Raises ValueError for bytes that no broker has written."""
+        """Decode a record. Raises ValueError for other bytes."""
         return msgspec.msgpack.decode(value, type=cls)

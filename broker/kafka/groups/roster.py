@@ -1,6 +1,4 @@
-"""The members of a group: by id, static members by instance, ids not used yet; and the protocols they agree on.
-
-Pure.
+"""The members of a group: by id, static members by instance, ids not used yet; and their common protocols. Pure.
 
 Source: docs/guides/kafka.md#consumer-groups.
 """
@@ -14,20 +12,20 @@ from broker.kafka.groups.values import Join, Listed, Member, Protocols
 
 
 class Roster:
-    """`members` are in the order of arrival; `leader` is one of them, or "" until one is elected."""
+    """`members`: by id, in order of arrival. `leader`: the id of a member, or "" if there is no leader."""
 
     __slots__ = ("instances", "leader", "members", "pending")
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
-        #: Member id by group.instance.id.
+        #: Member ids by group.instance.id.
         self.instances: dict[str, str] = {}
-        #: Ids given out that no member has used yet: when they expire.
+        #: When member ids that were assigned, but not used yet, expire.
         self.pending: dict[str, int] = {}
         self.leader = ""
 
     def identify(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
-        """The member, or why it is none: unknown, or another process has its group.instance.id now."""
+        """The member, or an error: it is unknown, or another process has its group.instance.id now."""
         if instance_id is not None:
             known = self.instances.get(instance_id)
             if known is None:
@@ -37,7 +35,7 @@ class Roster:
         return self.members.get(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
 
     def joining(self, asked: Join) -> Member | ErrorCode | None:
-        """The joining member, None for a new one, or why it may not join."""
+        """The joining member, None for a new one, or the error if it may not join."""
         if not asked.member_id:
             return self.members.get(self.instances.get(asked.instance_id or "", ""))
         if asked.member_id in self.pending and asked.instance_id is None:
@@ -61,7 +59,7 @@ class Roster:
         return member
 
     def replace(self, old: Member, asked: Join, expires_ms: int) -> Member:
-        """The same static member under a new id; it keeps its assignment."""
+        """Give a static member a new id. It keeps its assignment."""
         was_leader = self.leader == old.member_id
         self.remove(old)
         new = self.add(asked.fresh_id, asked, expires_ms)
@@ -83,20 +81,20 @@ class Roster:
         self.pending.clear()
         self.leader = ""
 
-    # -- what they agree on --------------------------------------------------------------------------------------------
+    # -- protocols and leader ------------------------------------------------------------------------------------------
 
     def agrees(self, protocols: Protocols, but: str) -> bool:
-        """Whether all members, except the one with the id `but`, support one of these protocols."""
+        """Whether all members, except the one with the id `but`, have one of these protocols in common."""
         names = {name for name, _ in protocols}
         return bool(names & self._common(but) if self._others(but) else names)
 
     def bytes_with(self, protocols: Protocols, instead_of: Member | None) -> int:
-        """The size of all members' metadata when one of them has this."""
+        """The size of all metadata if a member with `protocols` replaced `instead_of`, or joined."""
         others = [each.protocols for each in self.members.values() if each is not instead_of]
         return sum(len(name) + len(metadata) for each in (protocols, *others) for name, metadata in each)
 
     def choose_protocol(self) -> str:
-        """The protocol that all members support and most prefer; among equals, the one that the leader prefers."""
+        """The protocol that all members support and most prefer; if votes are equal, the leader's preference."""
         common = self._common()
         votes = Counter(next(name for name, _ in each.protocols if name in common) for each in self.members.values())
         first = self.members.get(self.leader) or next(iter(self.members.values()))
@@ -115,15 +113,15 @@ class Roster:
 
     @property
     def rebalance_ms(self) -> int:
-        """How long the slowest member may take to join; 0: no members."""
+        """The longest rebalance timeout of the members; 0: no members."""
         return max((each.rebalance_ms for each in self.members.values()), default=0)
 
     def elect(self) -> None:
-        """The leader stays if it has joined; else the first one that has."""
+        """Keep the leader if it has joined; otherwise choose the first member that has."""
         leader = self.members.get(self.leader)
         if leader is None or not leader.joined:
             self.leader = next(each.member_id for each in self.members.values() if each.joined)
 
     def listed(self, protocol: str) -> list[Listed]:
-        """The list for the leader."""
+        """The list of members for the leader."""
         return [Listed(each.member_id, each.instance_id, each.metadata(protocol)) for each in self.members.values()]

@@ -1,11 +1,11 @@
-"""The states of a group, what can happen to it, and the table of what follows. Pure.
+"""The states of a group, the events, and the table of actions. Pure.
 
     Empty ──join──▶ PreparingRebalance ──all joined, or time is up──▶ CompletingRebalance ──leader's sync──▶ Stable
       ▲                     │    ▲                                           │                                │
       └───nobody joined─────┘    └───────── join, leave, expiry, late sync ──┴────────────────────────────────┘
 
-Who an event comes from has been settled before the table is asked: a member that is not known, is fenced or is of
-another generation is refused whatever the state.
+The member is checked before the table is used: an unknown or fenced member, or one of another generation, gets an error
+in any state.
 
 Source: docs/guides/kafka.md#consumer-groups, Kafka's group membership protocol.
 """
@@ -17,7 +17,7 @@ from typing import Final
 
 
 class State(enum.StrEnum):
-    """The names are those of DescribeGroups and ListGroups."""
+    """The states, with their names in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -27,7 +27,7 @@ class State(enum.StrEnum):
 
 
 class Event(enum.Enum):
-    """What can happen. For joins: which member joins."""
+    """Events. For joins: which member joins."""
 
     #: A client that is not a member yet.
     JOIN_NEW = enum.auto()
@@ -46,27 +46,27 @@ class Event(enum.Enum):
     BARRIER = enum.auto()
     #: The rebalance timeout has passed since the barrier, and some members have not synced.
     SYNC_LATE = enum.auto()
-    #: Offsets of a member of this generation; of a client outside of any group.
+    #: Offsets of a member of this generation; offsets of a client without membership.
     COMMIT = enum.auto()
     COMMIT_OUTSIDE = enum.auto()
     DELETE = enum.auto()
 
 
 class Action(enum.Enum):
-    """What follows; `machine.Group` does it."""
+    """Actions. `machine.Group` executes them."""
 
     #: The first member: the group waits a little for others.
     ADMIT_FIRST = enum.auto()
     ADMIT = enum.auto()
     ADMIT_AND_REBALANCE = enum.auto()
     REPLACE = enum.auto()
-    #: Answered with the current generation, unless the protocol would change.
+    #: It is answered with the current generation, unless the protocol would change.
     REPLACE_IN_PLACE = enum.auto()
     REPLACE_AND_REBALANCE = enum.auto()
     #: It joins the barrier.
     UPDATE = enum.auto()
     UPDATE_AND_REBALANCE = enum.auto()
-    #: The answer to its join was lost: it is sent again.
+    #: The answer to its join was lost: send it again.
     ANSWER_AGAIN = enum.auto()
     #: Its sync waits for the leader's.
     PARK = enum.auto()
@@ -81,17 +81,17 @@ class Action(enum.Enum):
     REFUSE_REBALANCING = enum.auto()
     REFUSE_UNKNOWN = enum.auto()
     REFUSE_NOT_EMPTY = enum.auto()
-    #: The group is being deleted: a retry finds a new one.
+    #: The group is being deleted: a retry creates a new one.
     REFUSE_UNAVAILABLE = enum.auto()
     DIE = enum.auto()
 
 
 class ImpossibleEvent(Exception):
-    """An event that cannot occur in this state: a defect of the broker."""
+    """The event cannot occur in this state: a defect of the broker."""
 
 
 _EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = State
-#: A pair that is missing here cannot occur: an empty or dead group has no members that could cause it.
+#: Pairs that are missing cannot occur: an empty or dead group has no members that could cause them.
 TABLE: Final[dict[tuple[State, Event], Action]] = {
     (_EMPTY, Event.JOIN_NEW): Action.ADMIT_FIRST,
     (_PREPARING, Event.JOIN_NEW): Action.ADMIT,
@@ -99,9 +99,9 @@ TABLE: Final[dict[tuple[State, Event], Action]] = {
     (_STABLE, Event.JOIN_NEW): Action.ADMIT_AND_REBALANCE,
     (_DEAD, Event.JOIN_NEW): Action.REFUSE_UNAVAILABLE,
     (_PREPARING, Event.JOIN_REPLACED): Action.REPLACE,
-    # The assignment in progress names the old member id.
+    # The assignment that the leader is making contains the old member id.
     (_COMPLETING, Event.JOIN_REPLACED): Action.REPLACE_AND_REBALANCE,
-    # The purpose of static members: a restart within the session costs the others nothing.
+    # The purpose of static members: a restart within the session timeout causes no rebalance.
     (_STABLE, Event.JOIN_REPLACED): Action.REPLACE_IN_PLACE,
     (_PREPARING, Event.JOIN_AGAIN): Action.UPDATE,
     (_COMPLETING, Event.JOIN_AGAIN): Action.ANSWER_AGAIN,
@@ -111,17 +111,17 @@ TABLE: Final[dict[tuple[State, Event], Action]] = {
     (_STABLE, Event.JOIN_CHANGED): Action.UPDATE_AND_REBALANCE,
     (_PREPARING, Event.JOIN_LEADER): Action.UPDATE,
     (_COMPLETING, Event.JOIN_LEADER): Action.ANSWER_AGAIN,
-    # The leader may have seen a change that the group cannot see, for example in partitions.
+    # The leader may know of a change that the group does not know, for example new partitions.
     (_STABLE, Event.JOIN_LEADER): Action.UPDATE_AND_REBALANCE,
     (_PREPARING, Event.SYNC): Action.REFUSE_REBALANCING,
     (_COMPLETING, Event.SYNC): Action.PARK,
     (_STABLE, Event.SYNC): Action.ANSWER_SYNC,
     (_PREPARING, Event.SYNC_LEADER): Action.REFUSE_REBALANCING,
     (_COMPLETING, Event.SYNC_LEADER): Action.ASSIGN,
-    # Sent twice: a generation has one assignment.
+    # A repetition: a generation has one assignment.
     (_STABLE, Event.SYNC_LEADER): Action.ANSWER_SYNC,
     (_PREPARING, Event.HEARTBEAT): Action.REFUSE_REBALANCING,
-    # Clients begin to send them before they have synced.
+    # Clients send heartbeats before they have synced.
     (_COMPLETING, Event.HEARTBEAT): Action.ACCEPT,
     (_STABLE, Event.HEARTBEAT): Action.ACCEPT,
     (_PREPARING, Event.GONE): Action.REMOVE,
@@ -130,7 +130,7 @@ TABLE: Final[dict[tuple[State, Event], Action]] = {
     (_PREPARING, Event.BARRIER): Action.NEXT_GENERATION,
     (_COMPLETING, Event.SYNC_LATE): Action.REMOVE_LATE,
     (_STABLE, Event.SYNC_LATE): Action.REMOVE_LATE,
-    # Records read before the partitions are reassigned: the generation is still the one of their assignment.
+    # Members commit what they have read before partitions are reassigned; their generation is still the current one.
     (_PREPARING, Event.COMMIT): Action.ACCEPT,
     (_COMPLETING, Event.COMMIT): Action.REFUSE_REBALANCING,
     (_STABLE, Event.COMMIT): Action.ACCEPT,
@@ -148,8 +148,8 @@ TABLE: Final[dict[tuple[State, Event], Action]] = {
 
 
 def action(state: State, event: Event) -> Action:
-    """The action. Raises ImpossibleEvent."""
+    """Look up the action. Raises ImpossibleEvent."""
     try:
         return TABLE[state, event]
     except KeyError:
-        raise ImpossibleEvent(f"{event.name} in a group that is {state}") from None
+        raise ImpossibleEvent(f"event {event.name} in state {state}") from None

@@ -8,15 +8,15 @@ from typing import TypeAlias
 
 from broker.kafka.errors import ErrorCode
 
-#: Identifies a waiting request. A group returns it and does nothing else with it.
+#: Identifies a waiting request. A group only returns it.
 Token: TypeAlias = Hashable
-#: The protocols of a member in its order of preference: (name, metadata that only clients understand).
+#: The protocols of a member in its order of preference: (name, opaque metadata).
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Times in ms. `max_members`: 0 = no limit. `max_bytes`: of the metadata of all members of a group."""
+    """Times in ms. `max_members`: 0 = no limit. `max_bytes`: the most bytes of metadata of all members of a group."""
 
     min_session_ms: int = 6_000
     max_session_ms: int = 1_800_000
@@ -27,9 +27,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """A JoinGroup request. `member_id` "": it asks for a new one; `round_trip`: which must be used in another join.
+    """A JoinGroup request. `member_id` "": a new member. `round_trip`: it gets an id and must join again with it.
 
-    `fresh_id`: the id for a new member. `rebalance_ms`: how long the others wait for this one in a rebalance.
+    `fresh_id`: the id for a new member. `rebalance_ms`: how long others wait for this member in a rebalance.
     """
 
     member_id: str
@@ -46,7 +46,7 @@ class Join:
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """One member of a group. `expires_ms`: when its session expires, unless it is waiting for an answer."""
+    """One member of a group. `expires_ms`: when its session expires, unless it waits for an answer."""
 
     member_id: str
     instance_id: str | None
@@ -60,13 +60,13 @@ class Member:
     #: It has joined the barrier; it has synced in this generation.
     joined: bool = False
     synced: bool = False
-    #: Its waiting join, or sync.
+    #: Its waiting join; its waiting sync.
     join: Token | None = None
     sync: Token | None = None
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for an answer: it is connected, and its session does not expire meanwhile."""
+        """Whether it waits for an answer. Then it is connected, and its session does not expire."""
         return self.join is not None or self.sync is not None
 
     def metadata(self, protocol: str) -> bytes:
@@ -76,7 +76,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A member in the list for the leader."""
+    """A member, in the list for the leader."""
 
     member_id: str
     instance_id: str | None
@@ -85,7 +85,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAnswer:
-    """`members`: for the leader only, which assigns partitions."""
+    """`members`: only for the leader, which assigns partitions."""
 
     token: Token
     error: ErrorCode = ErrorCode.NONE
@@ -110,12 +110,12 @@ class SyncAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """A record that must be durable before the outputs that follow are sent. `empty`: the group has no members."""
+    """A record that must be durable before later outputs are sent. `empty`: the group has no members."""
 
     generation: int
     protocol_type: str
     empty: bool
 
 
-#: In the order in which they must be carried out.
+#: Outputs must be processed in order.
 Output: TypeAlias = JoinAnswer | SyncAnswer | Save

@@ -1,1 +1,1 @@
-"""The declared messages, a file an area. What a field means is said in Kafka's own protocol guide."""
+"""The declared messages, one file for each area. Kafka's protocol guide explains the fields."""

@@ -1,4 +1,4 @@
-"""Which versions the port serves."""
+"""ApiVersions."""
 
 from __future__ import annotations
 

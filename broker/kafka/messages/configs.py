@@ -1,4 +1,4 @@
-"""Settings of topics and brokers."""
+"""Settings of topics, groups and brokers."""
 
 from __future__ import annotations
 

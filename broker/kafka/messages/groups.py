@@ -1,4 +1,4 @@
-"""Classic groups: joining, syncing, heartbeats, leaving, and looking at them."""
+"""Consumer groups: joining, syncing, heartbeats, leaving; describing, listing, deleting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers, topics and partitions; who coordinates a group."""
+"""Brokers, topics, partitions, and coordinators."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class DescribeTopicPartitionsResponsePartition(Part):
     leader_epoch: Int32 = -1
     replica_nodes: list[Int32] = []
     isr_nodes: list[Int32] = []
-    # Kafka lets these two be null, and Java's client goes through them without a look: they are empty, never null.
+    # Kafka allows null for these two, but Java's client iterates over them without a check: they are empty, never null.
     eligible_leader_replicas: list[Int32] = []
     last_known_elr: list[Int32] = []
     offline_replicas: list[Int32] = []

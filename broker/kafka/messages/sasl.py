@@ -1,4 +1,4 @@
-"""Who somebody is."""
+"""Authentication."""
 
 from __future__ import annotations
 

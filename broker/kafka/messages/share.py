@@ -1,4 +1,4 @@
-"""Share groups (KIP-932, and what KIP-1206 and KIP-1222 add): heartbeats, acquiring records, acknowledging them."""
+"""Share groups (KIP-932, KIP-1206, KIP-1222): heartbeats, acquiring and acknowledging records, administration."""
 
 from __future__ import annotations
 

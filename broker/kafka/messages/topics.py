@@ -1,4 +1,4 @@
-"""Making, growing and deleting topics, and their records."""
+"""Creating, extending and deleting topics, and deleting records."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class DeleteTopicsRequest(Message):
 
 
 class DeleteTopicsDeletableTopicResult(Part):
-    #: Null from version 6 on only, for what was asked for by an id that there is not.
+    #: Null only from version 6 on, for an unknown id.
     name: NullableString = ""
     topic_id: Annotated[Uuid, Since(6)] = bytes(16)
     error_code: Int16 = 0

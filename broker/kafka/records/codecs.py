@@ -1,4 +1,4 @@
-"""How the records of a batch are compressed. Pure."""
+"""The compression codecs of record batches. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Codec(enum.IntEnum):
-    """As the attributes of a batch say it."""
+    """The number of the codec in the attributes of a batch."""
 
     NONE = 0
     GZIP = 1

@@ -1,7 +1,7 @@
-"""Uncompresses what producers send, never into more memory than a bound, and compresses what consumers get. Pure.
+"""Decompresses the records that producers send, within a memory limit, and compresses those for consumers. Pure.
 
-gzip, snappy (raw, and framed as the Java client does it), lz4 and zstd. What says how large it is is believed only to
-refuse it; all else is written into a buffer that grows up to the bound.
+Codecs: gzip, snappy (raw, and framed as by the Java client), lz4 and zstd. A size that compressed data states is used
+only to refuse it. Otherwise the output buffer grows as needed, up to the limit.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from broker.kafka.records.errors import BatchTooLarge, CorruptBatch, Unsupported
 
 _cramjam: Any = cramjam
 
-#: Records of one batch, uncompressed, have so many bytes at most; compressed as well.
+#: The most bytes of records in a batch, both compressed and uncompressed.
 MAX_BATCH_BYTES: Final = 64 << 20
 
-#: Frame of the Java client's snappy: magic, version, oldest version that can read it; then blocks with their lengths.
+#: The frame of the Java client's snappy: magic, version, oldest compatible version; then blocks, each after its length.
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_VERSIONS: Final = b"\0\0\0\1\0\0\0\1"
 _XERIAL_HEADER: Final = 16
 _XERIAL_BLOCK_BYTES: Final = 32 << 10
 _BLOCK_LENGTH: Final = 4
-#: Where each codec has come near to what it can do and is not slow yet, for batches of JSON.
+#: For batches of JSON, higher levels are much slower and save little.
 _GZIP_LEVEL: Final = 3
 _GZIP_WBITS: Final = 31
 _LZ4_LEVEL: Final = 1
 _ZSTD_LEVEL: Final = 3
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-#: How much larger than its input the first buffer is, and each further one than that before.
+#: The first buffer is this many times as large as the input, and each further buffer as the one before.
 _GROWTH: Final = 4
 _LEAST_BYTES: Final = 1 << 16
 _LARGE_BYTES: Final = 1 << 20
-#: Most blocks in a frame of snappy: the Java client makes them 1 KiB large at least.
+#: The most blocks in a snappy frame: blocks of the Java client have at least 1 KiB.
 MAX_SNAPPY_BLOCKS: Final = MAX_BATCH_BYTES >> 10
-#: Snappy makes nothing smaller than this share of it (64 bytes by a copy of three): what says so is not believed.
+#: Snappy compresses by this factor at most (64 bytes become a copy of 3 bytes). A higher stated one is corrupt.
 _MAX_SNAPPY_RATIO: Final = 22
 
 
 def uncompress(codec: int, data: bytes, max_bytes: int) -> bytes:
-    """What was compressed. Raises UnsupportedCodec, CorruptBatch, BatchTooLarge (more than `max_bytes`)."""
+    """Decompress. Raises UnsupportedCodec, CorruptBatch, and BatchTooLarge for more than `max_bytes`."""
     if len(data) > MAX_BATCH_BYTES:
-        raise BatchTooLarge(f"Compressed, the records of a batch are more than {MAX_BATCH_BYTES} bytes.")
+        raise BatchTooLarge(f"The compressed records of a batch exceed {MAX_BATCH_BYTES} bytes.")
     try:
         match codec:
             case Codec.NONE:
@@ -61,16 +61,16 @@ def uncompress(codec: int, data: bytes, max_bytes: int) -> bytes:
                 _check_window(data, max_bytes)
                 found = _growing(_cramjam.zstd.decompress_into, data, max_bytes)
             case _:
-                raise UnsupportedCodec(f"There is no codec {codec}.")
+                raise UnsupportedCodec(f"Codec {codec} does not exist.")
     except _cramjam.DecompressionError as error:
-        raise CorruptBatch(f"Records cannot be uncompressed: {error}") from None
+        raise CorruptBatch(f"Records cannot be decompressed: {error}") from None
     if len(found) > max_bytes:
         raise _too_large(max_bytes)
     return found
 
 
 def compress(codec: Codec, data: bytes) -> bytes:
-    """What `uncompress`, and the client of every language, makes the same bytes of."""
+    """Compress so that `uncompress` and the clients of all languages can read it."""
     match codec:
         case Codec.NONE:
             return data
@@ -79,7 +79,7 @@ def compress(codec: Codec, data: bytes) -> bytes:
         case Codec.SNAPPY:
             return _framed_snappy(data)
         case Codec.LZ4:
-            # Blocks that lean on those before them are refused by Java's client.
+            # Java's client refuses blocks that depend on earlier blocks.
             lz4 = _cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
             lz4.compress(data)
             return bytes(lz4.finish())
@@ -88,7 +88,7 @@ def compress(codec: Codec, data: bytes) -> bytes:
 
 
 def _framed_snappy(data: bytes) -> bytes:
-    """As the Java client frames it: bare snappy is not read by all others."""
+    """Snappy in the Java client's frame: not all clients read raw snappy."""
     parts = [_XERIAL_MAGIC, _XERIAL_VERSIONS]
     for begin in range(0, len(data), _XERIAL_BLOCK_BYTES):
         block = bytes(_cramjam.snappy.compress_raw(data[begin : begin + _XERIAL_BLOCK_BYTES]))
@@ -97,7 +97,7 @@ def _framed_snappy(data: bytes) -> bytes:
 
 
 def _too_large(max_bytes: int) -> BatchTooLarge:
-    return BatchTooLarge(f"Uncompressed, the records of a batch are more than {max_bytes} bytes.")
+    return BatchTooLarge(f"The uncompressed records of a batch exceed {max_bytes} bytes.")
 
 
 def _gzip(data: bytes, max_bytes: int) -> bytes:
@@ -106,10 +106,10 @@ def _gzip(data: bytes, max_bytes: int) -> bytes:
     except TooLarge:
         raise _too_large(max_bytes) from None
     except TooManyMembers as error:
-        # Not as corrupt: clients send such a batch again, as it is.
-        raise BatchTooLarge(f"Records cannot be uncompressed: {error}.") from None
+        # Not CorruptBatch: clients would send the same batch again.
+        raise BatchTooLarge(f"Records cannot be decompressed: {error}.") from None
     except Damaged as error:
-        raise CorruptBatch(f"Records cannot be uncompressed: {error}") from None
+        raise CorruptBatch(f"Records cannot be decompressed: {error}") from None
 
 
 def _snappy(data: bytes, max_bytes: int) -> bytes:
@@ -120,11 +120,11 @@ def _snappy(data: bytes, max_bytes: int) -> bytes:
     while at < len(data):
         blocks += 1
         if blocks > MAX_SNAPPY_BLOCKS:
-            raise BatchTooLarge(f"Records compressed by snappy have at most {MAX_SNAPPY_BLOCKS} blocks.")
+            raise BatchTooLarge(f"A snappy frame has at most {MAX_SNAPPY_BLOCKS} blocks.")
         length = int.from_bytes(data[at : at + _BLOCK_LENGTH], "big")
         at += _BLOCK_LENGTH
         if at + length > len(data):
-            raise CorruptBatch("Records cannot be uncompressed: they end too early.")
+            raise CorruptBatch("Records cannot be decompressed: the last block is incomplete.")
         part = _snappy_block(data[at : at + length], max_bytes - size)
         size += len(part)
         parts.append(part)
@@ -137,7 +137,7 @@ def _snappy_block(data: bytes, max_bytes: int) -> bytes:
     if size > max_bytes:
         raise _too_large(max_bytes)
     if size > _MAX_SNAPPY_RATIO * len(data):
-        raise CorruptBatch(f"Records cannot be uncompressed: {len(data)} bytes of snappy say that they are {size}.")
+        raise CorruptBatch(f"Records cannot be decompressed: {len(data)} bytes of snappy state a size of {size}.")
     return _written(_cramjam.snappy.decompress_raw_into, data, size)
 
 
@@ -156,21 +156,21 @@ def _growing(into: Any, data: bytes, max_bytes: int) -> bytes:
 
 
 def _written(into: Any, data: bytes, size: int) -> bytes:
-    """What `into` writes into a buffer of that size. Raises as it does."""
+    """The output of `into` in a buffer of that size. Raises the errors of `into`."""
     if size <= _LARGE_BYTES:
         out = bytearray(size)
         return bytes(memoryview(out)[: into(data, out)])
-    # Memory of its own, which is not written to before there is something to write, nor while others have to wait.
+    # Mapped memory: its pages are not zeroed on the loop, and pages that stay unused cost nothing.
     with mmap.mmap(-1, size) as pages:
         count: int = into(data, pages)
         return pages[:count]
 
 
 def _check_window(data: bytes, max_bytes: int) -> None:
-    """A frame of zstd says beforehand how much of its output has to be kept: this is not to be allocated unseen."""
+    """Check the window that a zstd frame states: the decoder allocates it. Raises CorruptBatch, BatchTooLarge."""
     if data[:4] != _ZSTD_MAGIC or len(data) < 6:
-        raise CorruptBatch("Records cannot be uncompressed: this is not zstd.")
-    if data[4] & 0x20:  # all in one segment: no larger than its content, which is bounded
+        raise CorruptBatch("Records cannot be decompressed: they are not a zstd frame.")
+    if data[4] & 0x20:  # single segment: the window is the content, whose size is limited
         return
     exponent, mantissa = data[5] >> 3, data[5] & 7
     window = (8 + mantissa) << (7 + exponent)

@@ -1,13 +1,13 @@
-"""What can be wrong with a record batch.
+"""The errors of record batches.
 
 BatchError
-  CorruptBatch         the bytes are not what was sent, or were never a batch
-  UnsupportedMagic     a message set of before Kafka 0.11
-  UnsupportedCodec     compressed in a way that is not known here
-  BatchTooLarge        more bytes, once uncompressed, or more records than are taken
-  InvalidBatch         a sound batch that a producer must not send
-  KeyMissing           a record without a key, for a topic of cleanup.policy=compact
-  InvalidTimestamp     a producer must not say that times are those of the log
+  CorruptBatch         the bytes are not a batch, or fail their checksum
+  UnsupportedMagic     a message format older than Kafka 0.11
+  UnsupportedCodec     an unknown compression codec
+  BatchTooLarge        too many bytes after decompression, or too many records
+  InvalidBatch         an intact batch that a producer must not send
+  KeyMissing           a record without a key, for a topic with cleanup.policy=compact
+  InvalidTimestamp     the attributes claim log append times, which only a broker sets
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from collections.abc import Sequence
 
 
 class BatchError(Exception):
-    """A record batch cannot be taken."""
+    """A record batch is refused."""
 
 
 class CorruptBatch(BatchError):
-    """The bytes are not those of a record batch, or fail their checksum."""
+    """The bytes are not a record batch, or fail their checksum."""
 
 
 class UnsupportedMagic(BatchError):
-    """The format of before Kafka 0.11 is not taken: the client has to be told, or to ask, which versions are."""
+    """A message format older than Kafka 0.11."""
 
 
 class UnsupportedCodec(BatchError):
-    """The records are compressed in a way that is not known here."""
+    """The records are compressed with an unknown codec."""
 
 
 class BatchTooLarge(BatchError):
-    """Uncompressed, the records are more than are taken at once."""
+    """The batch has too many records, or too many bytes after decompression."""
 
 
 class InvalidBatch(BatchError):
@@ -40,12 +40,12 @@ class InvalidBatch(BatchError):
 
 
 class KeyMissing(BatchError):
-    """Records without a key, for a topic that is compacted by keys: `at` says which of the batch, from 0."""
+    """Records without a key, for a compacted topic. `at`: their indexes in the batch, from 0."""
 
-    def __init__(self, sentence: str, at: Sequence[int]) -> None:
-        super().__init__(sentence)
+    def __init__(self, message: str, at: Sequence[int]) -> None:
+        super().__init__(message)
         self.at = at
 
 
 class InvalidTimestamp(BatchError):
-    """A producer gives create times, or none."""
+    """A producer claims log append times."""

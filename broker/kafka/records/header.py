@@ -6,7 +6,7 @@
     12   4     partition_leader_epoch i32
     16   1     magic i8, here 2
     17   4     crc u32, CRC-32C over bytes [21 .. end)
-    21   2     attributes i16: bits 0-2 codec, bit 3 times are the log's, bit 4 transactional, bit 5 control
+    21   2     attributes i16: bits 0-2 codec, bit 3 log append time, bit 4 transactional, bit 5 control
     23   4     last_offset_delta i32
     27   8     base_timestamp i64, ms since the epoch
     35   8     max_timestamp i64
@@ -14,11 +14,11 @@
     51   2     producer_epoch i16
     53   4     base_sequence i32
     57   4     records_count i32
-    61   …     records, compressed together when there is a codec
+    61   …     records, compressed as a whole if there is a codec
 
-The checksum leaves out base_offset and partition_leader_epoch: both can be set without computing it again. A batch with
-no records keeps its range of offsets, as those have that compaction left: clients step over it. Older message sets have
-their magic in the same place, and are refused.
+The checksum does not cover base_offset and partition_leader_epoch: a broker sets them without computing it again. A
+batch without records has a range of offsets, like those that Kafka's compaction leaves: clients skip the range. Older
+message formats have their magic at the same offset; they are refused.
 
 Source: docs/guides/kafka.md#producing-and-consuming, Kafka's RecordBatch.
 """
@@ -39,7 +39,7 @@ LENGTH_AT: Final = 8
 CRC: Final = Struct(">I")
 CRC_AT: Final = 17
 ATTRIBUTES_AT: Final = 21
-#: Bytes of base_offset and batch_length: what stands in front of what batch_length counts.
+#: Bytes of base_offset and batch_length, which batch_length does not count.
 LOG_OVERHEAD: Final = 12
 MAGIC: Final = 2
 _MAGIC_AT: Final = 16
@@ -54,7 +54,7 @@ NO_TIMESTAMP: Final = -1
 
 
 class BatchHeader(NamedTuple):
-    """The fields in the order in which they lie."""
+    """The fields, in the order of the bytes."""
 
     base_offset: int
     batch_length: int
@@ -76,31 +76,33 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(batch: bytes | memoryview) -> BatchHeader:
-    """The header of the one batch that these bytes are, its checksum verified.
+    """Decode the header of a batch and verify the checksum. `batch`: exactly one batch.
 
-    Raises UnsupportedMagic, CorruptBatch. Nothing is said of the records but that they are what was sent.
+    Raises UnsupportedMagic, CorruptBatch. The records are not examined otherwise.
     """
     size = len(batch)
     if size <= _MAGIC_AT:
-        raise CorruptBatch(f"{size} bytes are no record batch.")
+        raise CorruptBatch(f"{size} bytes are too few for a record batch.")
     magic = batch[_MAGIC_AT]
     if magic < MAGIC:
-        raise UnsupportedMagic(f"Messages of format {magic} are not taken; format 2 is.")
+        raise UnsupportedMagic(f"Message format {magic} is not supported; use format 2.")
     if magic > MAGIC:
-        raise CorruptBatch(f"There is no record batch of magic {magic}.")
+        raise CorruptBatch(f"Message format {magic} does not exist.")
     if size < HEADER_SIZE:
-        raise CorruptBatch(f"{size} bytes are no record batch.")
+        raise CorruptBatch(f"{size} bytes are too few for a record batch.")
     header = BatchHeader._make(HEADER.unpack_from(batch))
     if header.batch_length != size - LOG_OVERHEAD:
-        raise CorruptBatch(f"A batch says that {header.batch_length} bytes follow, and {size - LOG_OVERHEAD} do.")
+        raise CorruptBatch(
+            f"A batch has {size - LOG_OVERHEAD} bytes after its length field, which says {header.batch_length}."
+        )
     crc = kernel.crc32c(batch[ATTRIBUTES_AT:])
     if crc != header.crc:
-        raise CorruptBatch(f"A batch fails its checksum: {header.crc:#010x} expected, {crc:#010x} found.")
+        raise CorruptBatch(f"A batch fails its checksum: expected {header.crc:#010x}, found {crc:#010x}.")
     return header
 
 
 def empty_batch(first_offset: int, last_offset: int, leader_epoch: int) -> bytes:
-    """A batch without records that stands for this range of offsets, both inclusive."""
+    """A batch without records for this range of offsets, both inclusive."""
     fixed = HEADER.pack(
         first_offset,
         HEADER_SIZE - LOG_OVERHEAD,
@@ -120,6 +122,6 @@ def empty_batch(first_offset: int, last_offset: int, leader_epoch: int) -> bytes
 
 
 def sealed(batch: bytearray) -> bytes:
-    """The batch with its checksum set."""
+    """Set the checksum."""
     CRC.pack_into(batch, CRC_AT, kernel.crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
     return bytes(batch)

@@ -1,4 +1,4 @@
-"""Reads the records of a produced batch, as columns. Pure."""
+"""Reads the records of a produced batch into columns. Pure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from broker.kafka.records.header import (
 
 #: Bytes of the smallest record: its length, attributes, two deltas, two lengths, count of headers.
 _LEAST_RECORD: Final = 7
-#: Headers of one batch, all together: each of two bytes becomes an object of 64.
+#: The most headers in a batch: a header of 2 bytes becomes an object of 64 bytes.
 MAX_HEADERS: Final = 1 << 20
 _TIME_END: Final = 1 << 63
 
 
 class Columns(NamedTuple):
-    """The records of a batch: a column each. `headers` is None when no record has any."""
+    """The records of a batch as columns of one length. `headers` None: no record has headers."""
 
     header: BatchHeader
     keys: Sequence[bytes | None]
@@ -36,42 +36,42 @@ class Columns(NamedTuple):
 
 
 def read_batch(batch: bytes | memoryview, *, max_records: int = 1 << 31, max_bytes: int = MAX_BATCH_BYTES) -> Columns:
-    """The records of the one batch that these bytes are, as a producer may send it.
+    """Read a batch, and check that a producer may send it. `batch`: exactly one batch.
 
     Raises CorruptBatch, UnsupportedMagic, UnsupportedCodec, BatchTooLarge, InvalidBatch, InvalidTimestamp.
     """
     header = read_header(batch)
     count = _check(header)
     if count > max_records:
-        raise BatchTooLarge(f"A batch has at most {max_records} records, this has {count}.")
+        raise BatchTooLarge(f"A batch has at most {max_records} records; this one has {count}.")
     records = bytes(memoryview(batch)[HEADER_SIZE:])
     if header.codec:
         records = uncompress(header.codec, records, max_bytes)
     elif len(records) > max_bytes:
-        raise BatchTooLarge(f"The records of a batch are more than {max_bytes} bytes.")
+        raise BatchTooLarge(f"The records of a batch exceed {max_bytes} bytes.")
     if len(records) < count * _LEAST_RECORD:
-        raise CorruptBatch(f"A batch of {count} records has only {len(records)} bytes of them.")
+        raise CorruptBatch(f"A batch claims {count} records, but contains only {len(records)} bytes.")
     try:
         found = kernel.read_kafka(records, count, max_headers=MAX_HEADERS)
     except OverflowError:
-        raise BatchTooLarge(f"The records of a batch have at most {MAX_HEADERS} headers, all together.") from None
+        raise BatchTooLarge(f"The records of a batch have more than {MAX_HEADERS} headers in total.") from None
     except ValueError as error:
-        raise CorruptBatch(f"Records cannot be told apart: {error}") from None
+        raise CorruptBatch(f"The records of a batch are malformed: {error}") from None
     if found.offset_deltas != array("q", range(count)):
-        raise InvalidBatch("The records of a batch are not numbered one by one.")
+        raise InvalidBatch("The offsets of the records in a batch are not consecutive.")
     stamps = [header.base_timestamp + delta for delta in found.time_deltas]
     if min(stamps) < -_TIME_END or max(stamps) >= _TIME_END:
-        raise CorruptBatch("The time of a record has more than 64 bits.")
+        raise CorruptBatch("The time of a record does not fit 64 bits.")
     return Columns(header, found.keys or [None] * count, found.values, found.headers, stamps)
 
 
 def _check(header: BatchHeader) -> int:
-    """That a producer may send a batch with this header; how many records it has."""
+    """Check that a producer may send a batch with this header. Returns the number of records."""
     count = header.records_count
     if count < 1 or header.last_offset_delta != count - 1:
-        raise InvalidBatch(f"A batch of {count} records says that the last is number {header.last_offset_delta}.")
+        raise InvalidBatch(f"A batch of {count} records has a last offset delta of {header.last_offset_delta}.")
     if header.attributes & (TRANSACTIONAL | CONTROL):
-        raise InvalidBatch("There are no transactions here.")
+        raise InvalidBatch("This broker has no transactions.")
     if header.attributes & LOG_APPEND_TIME:
-        raise InvalidTimestamp("A producer gives create times, or none.")
+        raise InvalidTimestamp("A producer must send create times, not log append times.")
     return count

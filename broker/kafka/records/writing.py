@@ -1,4 +1,4 @@
-"""Writes record batches for those who fetch. Pure."""
+"""Writes record batches for consumers. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker.kafka.records.header import ATTRIBUTES_AT, HEADER_SIZE, LENGTH, LENG
 
 
 class Columns(NamedTuple):
-    """Records, a column each. `keys` None: all are null; `headers` None: there are none. Times in ms."""
+    """Records as columns of one length. `keys` None: all are null; `headers` None: there are none. Times in ms."""
 
     keys: Sequence[bytes | None] | None
     values: Sequence[bytes | None]
@@ -22,13 +22,13 @@ class Columns(NamedTuple):
 
 
 def write_batch(base_offset: int, deltas: Sequence[int], records: Columns, leader_epoch: int) -> bytes:
-    """A batch, uncompressed. `deltas`: how far behind `base_offset` each record is, ascending from 0 on."""
+    """Encode an uncompressed batch. `deltas`: each record's offset minus `base_offset`, ascending from 0."""
     keys, values, headers, stamps = records
     return kernel.write_kafka(base_offset, deltas, keys, values, headers, stamps, leader_epoch)
 
 
 def compressed(batch: Buffer, codec: Codec) -> Buffer:
-    """The same batch, compressed; as it was where that makes it no smaller. It is uncompressed, and has records."""
+    """Compress an uncompressed batch with records. Returns it unchanged if compression makes it no smaller."""
     records = compress(codec, bytes(memoryview(batch)[HEADER_SIZE:]))
     if codec is Codec.NONE or HEADER_SIZE + len(records) >= len(batch):
         return batch

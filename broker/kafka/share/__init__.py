@@ -1,4 +1,4 @@
-"""Share groups (KIP-932): members that take jobs of queues, each job to one of them."""
+"""Share groups (KIP-932): members acquire jobs of queues, each job by one member."""
 
 from typing import TYPE_CHECKING
 

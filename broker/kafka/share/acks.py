@@ -1,7 +1,7 @@
-"""What a member says of the offsets that it was given, held against what it holds. Pure.
+"""Matches the acknowledgements of a member with its leases. Pure.
 
 type         meaning here
-0 gap        there was no record at this offset: nothing, or a release where there was one after all
+0 gap        no record was at this offset: nothing, or nack if the member holds one
 1 accept     ack
 2 release    nack
 3 reject     dead letter
@@ -20,7 +20,7 @@ from broker.kafka.messages.share import AcknowledgementBatch
 
 
 class AckType(enum.IntEnum):
-    """As on the wire."""
+    """The numbers of the protocol."""
 
     GAP = 0
     ACCEPT = 1
@@ -34,20 +34,20 @@ RENEW_SINCE: Final = 2
 
 
 class InvalidBatches(Exception):
-    """These batches of acknowledgements are malformed; the message says why."""
+    """The batches of acknowledgements are malformed; the message says why."""
 
 
 class Plan(NamedTuple):
-    """Seqs by what happens to them. `unknown`: some acknowledged offsets are not held."""
+    """The seqs for each type. `unknown`: the member does not hold some acknowledged offsets."""
 
     seqs: dict[AckType, list[int]]
     unknown: bool
 
 
 def plan(batches: Sequence[AcknowledgementBatch], held: Mapping[int, int], version: int) -> Plan:
-    """What to do about these batches. `held`: tokens by seq. Raises InvalidBatches; then nothing must be done.
+    """Plan the effect of these batches. `held`: lease ids by seq. Raises InvalidBatches; then nothing must be applied.
 
-    The cost depends on what was sent and what is held, not on the size of the ranges.
+    The cost depends on the bytes that were sent and on the leases, not on the size of the ranges.
     """
     check(batches, version)
     seqs: dict[AckType, list[int]] = {}
@@ -77,9 +77,11 @@ def check(batches: Sequence[AcknowledgementBatch], version: int) -> None:
     for batch in batches:
         first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
         if not behind < first <= last:
-            raise InvalidBatches(f"Offsets {first} to {last} do not follow those before them.")
+            raise InvalidBatches(f"Offsets {first} to {last} are not after those of the previous batch.")
         if len(types) not in (1, last - first + 1):
-            raise InvalidBatches(f"Offsets {first} to {last} have {len(types)} types: one for all, or one each.")
+            raise InvalidBatches(
+                f"Offsets {first} to {last} have {len(types)} types; send one for all or one for each."
+            )
         if not 0 <= min(types) <= max(types) <= highest:
-            raise InvalidBatches(f"There is no acknowledge type {max(types)} in version {version}.")
+            raise InvalidBatches(f"Version {version} has no acknowledge type {max(types)}.")
         behind = last

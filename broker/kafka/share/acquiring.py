@@ -1,8 +1,7 @@
-"""One share fetch: acquires jobs from the queues of its session, one queue after another, and waits when there are
-none.
+"""Acquires the jobs for one share fetch from the queues of its session, one queue after another.
 
-An answer has a limited number of jobs and about a limited number of bytes: jobs claimed beyond that are released at
-once, without counting as a delivery.
+If there are none, it waits. An answer has a limited number of jobs, and roughly a limited number of bytes: jobs that
+were claimed beyond that are released at once, which does not count as a delivery.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from storage.queues import ClaimedJob
     from storage.state import Topic
 
-#: No answer is larger, except for a single job.
+#: The largest answer, unless its only job is larger.
 MAX_BYTES: Final = 64 << 20
-#: The largest range of offsets in one batch, and the largest delivery count.
+#: The largest range of offsets in a batch, and the largest delivery count.
 _MAX_DELTA: Final = 1 << 30
 _MAX_COUNT: Final = (1 << 15) - 1
 
@@ -48,7 +47,7 @@ class Acquired(NamedTuple):
 
 
 async def acquire(shares: Shares, session: Session, topics: Sequence[Topic], room: Room) -> list[Acquired]:
-    """Jobs of these queues; queues without a result are omitted."""
+    """Acquire jobs of these queues. Queues without a result are omitted."""
     found: list[Acquired] = []
     for topic in topics:
         remaining = room.jobs - sum(len(each.jobs) for each in found)
@@ -60,7 +59,7 @@ async def acquire(shares: Shares, session: Session, topics: Sequence[Topic], roo
 
 
 async def _one(shares: Shares, session: Session, topic: Topic, room: Room) -> Acquired:
-    # About as many as fit, judging by the mean size in the queue.
+    # About as many as fit, by the mean size of records in the queue.
     log = topic.log
     fitting = room.bytes * log.count // log.bytes if log.count and log.bytes else MAX_JOBS
     count = max(1, min(room.jobs, fitting, MAX_JOBS))
@@ -71,7 +70,7 @@ async def _one(shares: Shares, session: Session, topic: Topic, room: Room) -> Ac
 
 
 async def _first(shares: Shares, session: Session, topics: Sequence[Topic], room: Room) -> list[Acquired]:
-    """Wait until one of them has jobs."""
+    """Wait until one of the queues has jobs."""
     if len(topics) == 1:
         return [await _one(shares, session, topics[0], room)]
     tasks = [asyncio.ensure_future(_one(shares, session, topic, room)) for topic in topics]
@@ -79,13 +78,13 @@ async def _first(shares: Shares, session: Session, topics: Sequence[Topic], room
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
-            task.cancel()  # it has claimed nothing, unless it is done
+            task.cancel()  # it has claimed nothing, unless it has finished
         done = await asyncio.gather(*tasks, return_exceptions=True)
     return [each for each in done if isinstance(each, Acquired)]
 
 
 def _fitting(shares: Shares, session: Session, found: Sequence[Acquired], room: Room) -> list[Acquired]:
-    """The jobs within the limits; the rest is released."""
+    """Keep the jobs within the limits; release the others."""
     acquired: list[Acquired] = []
     jobs_left, bytes_left, empty = room.jobs, min(room.bytes, MAX_BYTES), True
     for each in found:

@@ -1,7 +1,7 @@
 """Configs of share groups: durable until changed, even after the group is deleted, as in Kafka.
 
-A config set by a key with prefixes applies only to topics with these prefixes. Ids of groups have no prefixes, and a
-group of that id may belong to others, whose jobs it must not delete.
+A config that was set by a key with prefixes applies only to topics with these prefixes. Group ids have no prefixes: a
+group with that id may belong to others, and the config must not delete their jobs.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from broker.kafka.group_settings import GroupConfig
 if TYPE_CHECKING:
     from storage import Engine
 
-#: Kind of the states: `ShareGroupConfig` in JSON, by the id of the group.
+#: The kind of the states: a `ShareGroupConfig` in JSON, by group id.
 KIND: Final = "share_config"
 
 
 class ShareGroupConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`set`: texts by name; `prefixes`: of the key that set them, () = of any topic."""
+    """`set`: texts by name. `prefixes`: of the key that set them; (): all topics."""
 
     set: dict[str, str] = {}
     prefixes: tuple[str, ...] = ()
 
     def is_within(self, prefixes: tuple[str, ...]) -> bool:
-        """Whether a key with these prefixes could have set it. () can set all."""
+        """Whether a key with these prefixes covers it. (): the key covers everything."""
         return not prefixes or bool(self.prefixes and all(each.startswith(prefixes) for each in self.prefixes))
 
     def is_shown_to(self, prefixes: tuple[str, ...]) -> bool:
-        """A config for all topics is visible to everybody."""
+        """Whether a key with these prefixes may see it. All keys may see a config for all topics."""
         return not self.prefixes or self.is_within(prefixes)
 
 
@@ -41,14 +41,14 @@ _NOTHING: Final = ShareGroupConfig()
 
 
 class Configs:
-    """Configs of the groups of an engine. All methods belong to the loop."""
+    """The configs of the groups of an engine. All methods run on the loop."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._changing = asyncio.Lock()
 
     def of(self, group_id: str, topics: Collection[str]) -> GroupConfig:
-        """The part of a group's config that applies to these topics."""
+        """The group's config if it applies to all of these topics; otherwise an empty one."""
         config = self.config_of(group_id)
         holds = not config.prefixes or all(name.startswith(config.prefixes) for name in topics)
         return config.set if holds else _NOTHING.set
@@ -58,16 +58,16 @@ class Configs:
         return _NOTHING if found is None else _decoded(found)
 
     def groups(self) -> list[tuple[str, ShareGroupConfig]]:
-        """Groups with a config."""
+        """The groups with a config."""
         return [(group_id, _decoded(value)) for group_id, value in self._engine.states.items(KIND)]
 
     async def change(
         self, group_id: str, prefixes: tuple[str, ...], changed: Callable[[GroupConfig], GroupConfig]
     ) -> bool:
-        """Change a config for a key with these prefixes. Durable on return; False: it was set by a key with wider
-        prefixes, and stays.
+        """Change a config on behalf of a key with these prefixes. Durable on return. False: unchanged, because a key
+        for more topics has set it.
 
-        Raises what `changed` raises, LimitReached, StorageError.
+        Raises the errors of `changed`, LimitReached, StorageError.
         """
         async with self._changing:
             before = self.config_of(group_id)

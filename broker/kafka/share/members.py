@@ -1,15 +1,15 @@
-"""Members of share groups: who is there, and which topics each wants. Pure; time is an argument, in ms.
+"""The members of share groups, and the topics that each subscribes to. Pure; time is an argument, in ms.
 
 epoch in the heartbeat    member                     outcome
-0                         any                        joins (anew), and is told all its topics
--1                        any                        is gone
-n > 0                     not there                  UNKNOWN_MEMBER_ID: it joins again
-n > 0                     n, or n - 1 (an answer     goes on; its epoch grows when its topics have changed
-                          of ours was lost)
-n > 0                     another                    FENCED_MEMBER_EPOCH: it joins again
+0                         any                        joins, possibly again, and is sent all its topics
+-1                        any                        leaves
+n > 0                     unknown                    UNKNOWN_MEMBER_ID: it joins again
+n > 0                     has epoch n, or n + 1      stays; its epoch grows if its topics have changed
+                          (an answer was lost)
+n > 0                     has another epoch          FENCED_MEMBER_EPOCH: it joins again
 
-Nothing of this is durable: after a restart members join again. Every member is given every topic that it wants: which
-of them gets a job is decided job by job.
+Nothing of this is durable: after a restart, members join again. Every member is assigned all topics that it subscribes
+to. Each job goes to the member that acquires it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 from broker.kafka.errors import ErrorCode
 
-#: Of all groups together; and the topics that one member may want.
+#: The most members of all groups together, and the most topics of one member.
 MAX_MEMBERS: Final = 10_000
 MAX_TOPICS: Final = 1_000
 HEARTBEAT_INTERVAL_MS: Final = 5_000
@@ -27,7 +27,7 @@ SESSION_TIMEOUT_MS: Final = 45_000
 
 
 class Member:
-    """One member of a group. `wanted`: names; `announced`: the ids of the topics announced to it."""
+    """One member of a group. `wanted`: names of its topics; `announced`: the topic ids that were sent to it."""
 
     __slots__ = ("announced", "client_host", "client_id", "due_ms", "epoch", "wanted")
 
@@ -35,14 +35,14 @@ class Member:
         self.epoch = 1
         self.wanted: tuple[str, ...] = ()
         self.announced: tuple[bytes, ...] | None = None
-        #: As of its last heartbeat, for descriptions of the group.
+        #: From its last heartbeat, for descriptions of the group.
         self.client_id = ""
         self.client_host = ""
         #: When its session expires.
         self.due_ms = due_ms
 
     def announce(self, topic_ids: Sequence[bytes]) -> bool:
-        """Set its topics; returns whether it must be told."""
+        """Set its topics. Returns whether they must be sent to it."""
         ids = tuple(topic_ids)
         if ids == self.announced:
             return False
@@ -52,7 +52,7 @@ class Member:
 
 
 class Members:
-    """Members of all groups, by (group id, member id)."""
+    """The members of all groups, by (group id, member id)."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -63,19 +63,19 @@ class Members:
         return len(self._members)
 
     def size(self, group_id: str) -> int:
-        """The number of members of that group."""
+        """The number of members of a group."""
         return self._sizes.get(group_id, 0)
 
     def groups(self) -> set[str]:
-        """Groups that have members."""
+        """The groups that have members."""
         return {*self._sizes}
 
     def wanted(self, group_id: str) -> set[str]:
-        """The topics that members of that group want."""
+        """The topics that members of a group subscribe to."""
         return {name for _, member in self.of(group_id) for name in member.wanted}
 
     def of(self, group_id: str) -> list[tuple[str, Member]]:
-        """Members of that group, by id."""
+        """The members of a group, ordered by id."""
         if group_id not in self._sizes:
             return []
         return sorted((member_id, member) for (group, member_id), member in self._members.items() if group == group_id)
@@ -89,7 +89,7 @@ class Members:
         now_ms: int,
         session_ms: int = SESSION_TIMEOUT_MS,
     ) -> Member | ErrorCode:
-        """See the table, for epochs from 0 on. `wanted` None: unchanged; `session_ms`: the session timeout."""
+        """See the table; `epoch` is not -1. `wanted` None: unchanged; `session_ms`: the session timeout."""
         key = (group_id, member_id)
         member = self._members.get(key)
         if epoch == 0:
@@ -110,7 +110,7 @@ class Members:
         return member
 
     def leave(self, group_id: str, member_id: str) -> bool:
-        """Whether it was a member."""
+        """Remove a member. False: it was not a member."""
         if self._members.pop((group_id, member_id), None) is None:
             return False
         self._sizes[group_id] -= 1
@@ -119,5 +119,5 @@ class Members:
         return True
 
     def overdue(self, now_ms: int) -> Iterator[tuple[str, str]]:
-        """Members whose session has expired."""
+        """The members whose session has expired."""
         return iter([key for key, member in self._members.items() if member.due_ms < now_ms])

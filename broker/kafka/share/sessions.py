@@ -1,14 +1,14 @@
-"""Share sessions: which queues a member takes jobs from, and that its requests come one after the other. Pure.
+"""Share sessions: the queues that a member fetches from, and the order of its requests. Pure.
 
-epoch in the request       session            outcome
-0                          any                a new session, which begins with what the request names; next is 1
--1                         there              the last request of it
--1                         not there          SHARE_SESSION_NOT_FOUND
-n > 0                      next is n          goes on; next is n + 1, behind 2^31 - 1 comes 1
-n > 0                      next is another    INVALID_SHARE_SESSION_EPOCH
-n > 0, or below -1         not there          SHARE_SESSION_NOT_FOUND
+epoch in the request       session             outcome
+0                          any                 a new session with the queues of the request; its next epoch is 1
+-1                         exists              its last request
+-1                         does not exist      SHARE_SESSION_NOT_FOUND
+n > 0                      next epoch is n     continues; its next epoch is n + 1, or 1 after 2^31 - 1
+n > 0                      has another one     INVALID_SHARE_SESSION_EPOCH
+n > 0, or below -1         does not exist      SHARE_SESSION_NOT_FOUND
 
-What a member holds outlives its session: an acknowledgement in the next one counts, as long as the lease stands.
+The leases of a member outlive its session: it may acknowledge them in the next one, while they are valid.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from broker.kafka.errors import ErrorCode
 
 FIRST_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-#: Queues of one session.
+#: The most queues of a session.
 MAX_QUEUES: Final = 1_000
 _MAX_EPOCH: Final = (1 << 31) - 1
 
 
 class Step(enum.Enum):
-    """How a request relates to its session."""
+    """The effect of a request on its session."""
 
     OPEN = enum.auto()
     GO_ON = enum.auto()
@@ -34,21 +34,21 @@ class Step(enum.Enum):
 
 
 class Holding:
-    """A member's leases in one queue; as their `Holder` it learns when they end."""
+    """The leases of a member in one queue. It is their `Holder`, which is called when they end."""
 
     __slots__ = ("leases",)
 
     def __init__(self) -> None:
-        #: Token by seq.
+        #: Lease ids by seq.
         self.leases: dict[int, int] = {}
 
     def lease_ended(self, seq: int) -> None:
-        """It was settled, has expired, or its record or topic is deleted."""
+        """It was acked, nacked or rejected, has expired, or its record or topic was deleted."""
         self.leases.pop(seq, None)
 
 
 class Session:
-    """The session of one member. `queues`: topic ids in the order of the next fetch; `held`: by topic id."""
+    """The session of one member. `queues`: topic ids, in the order of the next fetch. `held`: leases by topic id."""
 
     __slots__ = ("closed", "group_id", "held", "member_id", "next_epoch", "queues")
 
@@ -58,7 +58,7 @@ class Session:
         self.next_epoch = FIRST_EPOCH + 1
         self.queues: list[bytes] = []
         self.held: dict[bytes, Holding] = {}
-        #: It ended while one of its requests was waiting: jobs acquired by that are released.
+        #: It ended, possibly while a request was waiting: that releases the jobs that it acquires.
         self.closed = False
 
     def holding(self, topic_id: bytes) -> Holding:
@@ -68,7 +68,7 @@ class Session:
         return found
 
     def add(self, topic_id: bytes) -> bool:
-        """False: it has as many as it may have."""
+        """Add a queue. False: the session has too many."""
         if topic_id in self.queues:
             return True
         if len(self.queues) >= MAX_QUEUES:
@@ -77,17 +77,17 @@ class Session:
         return True
 
     def forget(self, topic_id: bytes) -> None:
-        """The queue is no longer fetched from; its leases stand."""
+        """Remove a queue. Its leases remain."""
         if topic_id in self.queues:
             self.queues.remove(topic_id)
 
     def rotate(self) -> None:
-        """The first queue becomes the last one."""
+        """Move the first queue to the end."""
         self.queues.append(self.queues.pop(0))
 
 
-def judge(session: Session | None, epoch: int) -> Step | ErrorCode:
-    """See the table; the session advances."""
+def advance(session: Session | None, epoch: int) -> Step | ErrorCode:
+    """Decide by the table, and advance the session to its next epoch."""
     if epoch == FIRST_EPOCH:
         return Step.OPEN
     if session is None:

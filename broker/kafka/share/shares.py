@@ -1,12 +1,12 @@
 """The share groups of a broker: sessions, members, and the leases they hold.
 
-A job that a member acquires is leased to the node `share:<member id>`. When the member leaves or ends its session,
-its leases are released without counting as deliveries. When its connection breaks or its session expires, they are
-released like a nack, because a job that kills its worker must reach the dead letter topic. The group of a queue is
-durable (see `owners`), and so are leases if the queue's are. Sessions and members are not: after a restart clients
-begin anew by themselves.
+A job that a member acquires is leased to the node `share:<member id>`. If the member leaves or closes its session, its
+leases are released without counting as deliveries. If its connection breaks or its session expires, they are nacked,
+because a job that kills its worker must reach the dead letter topic. The group of a queue is durable (see `owners`),
+and leases are durable if the queue's leases are. Sessions and members are not durable: after a restart, clients open
+new sessions by themselves.
 
-All methods belong to the loop.
+All methods run on the loop.
 
 Source: docs/guides/kafka.md#share-groups.
 """
@@ -26,7 +26,7 @@ from broker.kafka.share.acks import AckType, Plan
 from broker.kafka.share.configs import Configs
 from broker.kafka.share.members import HEARTBEAT_INTERVAL_MS, Members
 from broker.kafka.share.owners import Owners
-from broker.kafka.share.sessions import Session, Step, judge
+from broker.kafka.share.sessions import Session, Step, advance
 from storage.queues import MAX_JOBS
 
 if TYPE_CHECKING:
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from storage.state import Topic
     from storage.state.queues import Settled
 
-#: Sessions of all groups together, as in Kafka (group.share.max.share.sessions).
+#: The most sessions of all groups together, as in Kafka (group.share.max.share.sessions).
 MAX_SESSIONS: Final = 2000
-#: How long a leaving member may take to acknowledge its jobs.
+#: How long a member that leaves may still acknowledge its jobs.
 LEAVE_GRACE_S: Final = 2.0
-#: The reason of a rejected job, in the dead letter topic.
+#: The reason that a rejected job has in the dead letter topic.
 REJECTED: Final = "rejected by its share group"
 
 
 class Shares:
-    """See the module. `max_members`: of one group."""
+    """See the module. `max_members`: the most members of one group."""
 
     def __init__(self, engine: Engine, *, max_members: int) -> None:
         self._engine = engine
@@ -62,7 +62,7 @@ class Shares:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """From now on sessions of members expire."""
+        """Start to expire sessions of members."""
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
 
     async def close(self) -> None:
@@ -81,7 +81,7 @@ class Shares:
                 self.end((group_id, member_id), forgiven=False)
 
     def now_ms(self) -> int:
-        """A time that never goes back."""
+        """Monotonic time."""
         return self._engine.clock.monotonic_ns() // 1_000_000
 
     # -- sessions ------------------------------------------------------------------------------------------------------
@@ -91,11 +91,11 @@ class Shares:
         return len(self._sessions)
 
     def session(self, group_id: str, member_id: str, epoch: int, peer: Peer) -> tuple[Session, Step] | ErrorCode:
-        """The session of a request with this epoch, and its relation to the request. From now on it belongs to the
-        peer."""
+        """The session of a request with this epoch, and the effect of the request. The session now belongs to the
+        peer: it ends with the peer's connection."""
         key = (group_id, member_id)
         session = self._sessions.get(key)
-        step = judge(session, epoch)
+        step = advance(session, epoch)
         if isinstance(step, ErrorCode):
             return step
         if step is Step.OPEN:
@@ -124,11 +124,11 @@ class Shares:
         return session
 
     def _gone(self, key: tuple[str, str]) -> None:
-        # When the broker itself stops, its members are not at fault.
+        # When the broker itself stops, this must not count as a delivery.
         self.end(key, forgiven=self._engine.queues.leaving)
 
     def end(self, key: tuple[str, str], *, forgiven: bool) -> None:
-        """End the session of (group id, member id), if there is one: release all its leases."""
+        """End the session of (group id, member id), if it exists, and release its leases. `forgiven`: not as nacks."""
         session, peer = self._sessions.pop(key, None), self._peers.pop(key, None)
         if peer is not None:
             peer.when_gone.pop(key, None)
@@ -139,8 +139,8 @@ class Shares:
             self.give_back(session, topic_id, list(holding.leases.items()), forgiven=forgiven)
 
     def leave(self, group_id: str, member_id: str) -> bool:
-        """The member leaves; returns whether it was a member. Its session ends too, unless it does so itself: the
-        request may come on another connection than its last acknowledgements, which may still be in flight."""
+        """Remove a member. Returns whether it was one. Its session is ended after LEAVE_GRACE_S, unless it closes the
+        session itself: its last acknowledgements may still be in flight on another connection."""
         key = (group_id, member_id)
         session = self._sessions.get(key)
         if session is not None:
@@ -157,7 +157,7 @@ class Shares:
     def give_back(
         self, session: Session, topic_id: bytes, leases: Sequence[tuple[int, int]], *, forgiven: bool
     ) -> None:
-        """Release these leases, (seq, token), of one of its queues."""
+        """Release these leases, (seq, lease id), in one queue. `forgiven`: not as nacks."""
         topic = cluster.with_uuid(self._engine, topic_id)
         if topic is not None and leases:
             self._engine.queues.give_back(topic.name, node_of(session), leases, forgiven=forgiven)
@@ -165,23 +165,23 @@ class Shares:
     # -- groups --------------------------------------------------------------------------------------------------------
 
     def groups(self) -> dict[str, set[str]]:
-        """Groups with members or queues: the names of their queues, by the id of the group."""
+        """The names of queues by group id, of all groups with members or queues."""
         found = {group_id: set[str]() for group_id in self.members.groups()}
         for group_id, topic in self.owners.all():
             found.setdefault(group_id, set()).add(topic.name)
         return found
 
     def topics(self, group_id: str) -> set[str]:
-        """Its queues, and the topics its members want."""
+        """The queues of a group, and the topics that its members subscribe to."""
         return {topic.name for topic in self.owners.queues(group_id)} | self.members.wanted(group_id)
 
     def lock_ms(self, group_id: str, topic: Topic) -> int:
-        """How long a member of that group has a job of that queue."""
+        """How long a member of the group holds a job of the queue."""
         return settings.lock_ms(self.configs.of(group_id, [topic.name])) or topic.config.lease_ms
 
     async def take(self, topic: Topic, group_id: str) -> str:
-        """The group that a queue belongs to: this one if it had none. Then it begins at the position that the
-        group's config sets. Durable on return. Raises StorageError."""
+        """Assign a queue to this group if it has none. Returns its group. A new group begins at the position that its
+        config sets. Durable on return. Raises StorageError."""
 
         async def begin(topic: Topic) -> None:
             now_ms = self._engine.now_ms()
@@ -196,16 +196,16 @@ class Shares:
         return await self.owners.take(topic, group_id, begin)
 
     async def begin_at(self, topic: Topic, offset: int) -> None:
-        """Delete the jobs before that offset: a queue can only begin at its first job."""
+        """Delete the jobs before that offset: a queue has no cursor, it begins at its first job."""
         if offset > log_start_offset(topic):
             await self._engine.delete_records(topic.name, before_seq=offset + 1)
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
     async def claim(self, session: Session, topic: Topic, count: int, wait_ms: int) -> list[ClaimedJob]:
-        """Up to `count` jobs (1000 at most) of that queue, by seq; the session holds them on return.
+        """Claim up to `count` jobs (1000 at most) of a queue, ordered by seq. The session holds their leases.
 
-        Raises what `Queues.claim` raises. A cancelled call has claimed nothing.
+        Raises the errors of `Queues.claim`. A cancelled call has claimed nothing.
         """
         holding = session.holding(cluster.uuid_of(topic))
         claimed = await self._engine.queues.claim(
@@ -224,14 +224,14 @@ class Shares:
         return jobs
 
     async def acknowledge(self, session: Session, topic: Topic, plan: Plan) -> bool:
-        """Carry out the member's acknowledgements; returns whether all leases stood. On return the result is as
-        durable as the queue.
+        """Apply the member's acknowledgements. Returns whether all leases were valid. The result is as durable as the
+        queue.
 
-        Raises what `Queues.ack` raises: then some may be done and some not.
+        Raises the errors of `Queues.ack`: then some may have been applied and others not.
         """
         leases = session.holding(cluster.uuid_of(topic)).leases
         work = [
-            self._say(type_, topic, session, part, [leases[seq] for seq in part])
+            self._apply(type_, topic, session, part, [leases[seq] for seq in part])
             for type_, seqs in plan.seqs.items()
             for part in (seqs[begin : begin + MAX_JOBS] for begin in range(0, len(seqs), MAX_JOBS))
         ]
@@ -241,7 +241,7 @@ class Shares:
                 raise each
         return not any(each.skipped for each in done if not isinstance(each, BaseException))
 
-    async def _say(
+    async def _apply(
         self, type_: AckType, topic: Topic, session: Session, seqs: list[int], lease_ids: list[int]
     ) -> Settled:
         queues, name, node = self._engine.queues, topic.name, node_of(session)
@@ -257,5 +257,5 @@ class Shares:
 
 
 def node_of(session: Session) -> str:
-    """The node that holds its leases."""
+    """The node that holds the session's leases."""
     return f"share:{session.member_id}"

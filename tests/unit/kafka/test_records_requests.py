@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 
 from broker.kafka.codec import produce
-from broker.kafka.codec.fetch import Fetched, Wanted, read_fetch, write_fetched
+from broker.kafka.codec.fetch import Fetched, FetchPartition, read_fetch, write_fetched
 from broker.kafka.codec.produce import Produced, read_produce, write_produced
 from broker.kafka.codec.wire import Malformed, Writer
 from tests.kafka.asking import BY_ID, FETCH_VERSIONS, PRODUCE_VERSIONS, a_batch, by_id, fetch_body, produce_body
@@ -31,7 +31,10 @@ def test_a_fetch_request_is_read(version: int) -> None:
     found = read_fetch(version, memoryview(body))
     assert (found.max_wait_ms, found.min_bytes, found.max_bytes, found.session_id) == (9, 8, 1 << 25, 0)
     epoch = 3 if version >= 9 else -1
-    assert found.wanted == [Wanted("a", 1, epoch, 1 << 40, 1 << 20), Wanted("b", 0, epoch, 7, 1 << 20)]
+    assert found.partitions == [
+        FetchPartition("a", 1, epoch, 1 << 40, 1 << 20),
+        FetchPartition("b", 0, epoch, 7, 1 << 20),
+    ]
 
 
 @pytest.mark.parametrize("version", BY_ID)
@@ -39,7 +42,10 @@ def test_a_fetch_request_by_ids_is_read(version: int) -> None:
     a, b = bytes(range(16)), bytes(range(16, 32))
     found = read_fetch(version, memoryview(by_id(version, (a, 1, 1 << 40), (b, 0, 7), max_wait_ms=9)))
     assert (found.max_wait_ms, found.min_bytes, found.max_bytes, found.session_id) == (9, 1, 1 << 25, 0)
-    assert found.wanted == [Wanted("", 1, -1, 1 << 40, 1 << 20, a), Wanted("", 0, -1, 7, 1 << 20, b)]
+    assert found.partitions == [
+        FetchPartition("", 1, -1, 1 << 40, 1 << 20, a),
+        FetchPartition("", 0, -1, 7, 1 << 20, b),
+    ]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -102,5 +108,5 @@ def test_a_produce_request_of_one_batch_is_read_and_answered_as_any_is(topic: st
                 produce.read_produce(9, short)
         else:
             assert produce.read_produce(9, short) == expected
-    for done in (Produced(topic, 3, 0, 7, 1), Produced(topic, 3, 5), Produced(topic, 3, 5, to_blame=(1,))):
+    for done in (Produced(topic, 3, 0, 7, 1), Produced(topic, 3, 5), Produced(topic, 3, 5, invalid_records=(1,))):
         assert produce.write_produced(9, [done]) == produce.write_any(9, [done])

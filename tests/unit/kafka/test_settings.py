@@ -17,7 +17,7 @@ def shown(config: TopicConfig) -> dict[str, str]:
 
 def test_a_topic_that_nobody_has_set_has_all_defaults() -> None:
     assert all(settings.is_default(setting, PLAIN) for setting in SETTINGS.values())
-    assert settings.made([(name, setting.default) for name, setting in SETTINGS.items()], PLAIN) == PLAIN
+    assert settings.with_values([(name, setting.default) for name, setting in SETTINGS.items()], PLAIN) == PLAIN
 
 
 @pytest.mark.parametrize(
@@ -35,11 +35,11 @@ def test_a_topic_that_nobody_has_set_has_all_defaults() -> None:
     ],
 )
 def test_what_is_set_is_ours_and_shown_again(name: str, value: str, field: str, ours: object) -> None:
-    made = settings.made([(name, value)], PLAIN)
+    made = settings.with_values([(name, value)], PLAIN)
     assert getattr(made, field) == ours
     assert sorted(shown(made)[name].split(",")) == sorted(value.split(","))
     assert not settings.is_default(SETTINGS[name], made)
-    assert settings.made([(name, None)], made) == PLAIN
+    assert settings.with_values([(name, None)], made) == PLAIN
 
 
 @pytest.mark.parametrize(
@@ -54,18 +54,20 @@ def test_what_is_set_is_ours_and_shown_again(name: str, value: str, field: str, 
 )  # fmt: skip
 def test_what_cannot_be_is_refused(name: str, value: str) -> None:
     with pytest.raises(InvalidConfig, match=name):
-        settings.made([(name, value)], PLAIN)
+        settings.with_values([(name, value)], PLAIN)
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("segment.ms", "1000"), ("compression.zstd.level", "7"), ("flush.ms", "1")]
 )
 def test_tuning_is_taken_and_changes_nothing(name: str, value: str) -> None:
-    assert settings.made([(name, value)], PLAIN) == PLAIN
+    assert settings.with_values([(name, value)], PLAIN) == PLAIN
 
 
-def test_replacing_puts_back_what_is_left_out_and_leaves_what_is_not_kafkas() -> None:
-    before = settings.made([("retention.ms", "5"), ("retention.bytes", "6"), ("topics.durability", "fsync")], PLAIN)
+def test_alter_configs_resets_omitted_kafka_settings_and_keeps_other_settings() -> None:
+    before = settings.with_values(
+        [("retention.ms", "5"), ("retention.bytes", "6"), ("topics.durability", "fsync")], PLAIN
+    )
     after = settings.replaced([("retention.ms", "7")], before)
     assert (after.ttl_ms, after.cap_bytes, after.durability) == (7, 0, Durability.FSYNC)
 

@@ -170,7 +170,7 @@ def test_a_member_that_waits_does_not_expire() -> None:
 def test_one_that_hangs_up_while_it_waits_expires_a_session_later() -> None:
     bench = Bench()
     bench.stable(2)
-    bench.group.hung_up(bench.join("m1", protocols=(("range", b"other"),)), bench.now)
+    bench.group.disconnected(bench.join("m1", protocols=(("range", b"other"),)), bench.now)
     second = bench.join("m2")
     assert bench.joined[second].generation == 2, "it is in the barrier still"
     for _ in range(5):
@@ -186,7 +186,7 @@ def test_waiting_longer_than_a_session_does_not_cost_a_member_its_place_when_it_
     for _ in range(3):
         bench.pass_ms(6_000)
         bench.heartbeat("m2")
-    bench.group.hung_up(waiting, bench.now)
+    bench.group.disconnected(waiting, bench.now)
     bench.pass_ms(9_999)
     assert set(bench.group.roster.members) == {"m1", "m2"}
     bench.heartbeat("m2")

@@ -26,8 +26,8 @@ def test_every_pair_is_decided_or_impossible() -> None:
 
 
 @pytest.mark.parametrize(("state", "event"), sorted(_IMPOSSIBLE, key=str))
-def test_an_impossible_event_names_itself_and_the_state(state: State, event: Event) -> None:
-    with pytest.raises(ImpossibleEvent, match=f"{event.name} in a group that is {state}"):
+def test_impossible_event_error_names_event_and_state(state: State, event: Event) -> None:
+    with pytest.raises(ImpossibleEvent, match=f"event {event.name} in state {state}"):
         action(state, event)
 
 

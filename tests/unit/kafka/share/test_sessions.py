@@ -6,7 +6,7 @@ import pytest
 
 from broker.kafka.errors import ErrorCode
 from broker.kafka.share.members import SESSION_TIMEOUT_MS, Member, Members
-from broker.kafka.share.sessions import MAX_QUEUES, Session, Step, judge
+from broker.kafka.share.sessions import MAX_QUEUES, Session, Step, advance
 
 LAST = (1 << 31) - 1
 NOT_FOUND, INVALID = ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH
@@ -36,7 +36,7 @@ def a_session(next_epoch: int) -> Session:
 )
 def test_epochs(expected: int | None, epoch: int, outcome: Step | ErrorCode, then: int | None) -> None:
     session = None if expected is None else a_session(expected)
-    assert judge(session, epoch) is outcome
+    assert advance(session, epoch) is outcome
     if session is not None:
         assert session.next_epoch == then
 
