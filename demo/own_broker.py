@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from client import AsyncClient, RetryPolicy, TopicsError
+from topics_client import AsyncClient, RetryPolicy, TopicsError
 
 START_WITHIN_S = 60.0
 _STOP_WITHIN_S = 15.0

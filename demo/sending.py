@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from client import ConnectionFailed, NotReady
 from demo.own_broker import OwnBroker
+from topics_client import ConnectionFailed, NotReady
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from client import AsyncClient
 from demo.flights import flights
 from demo.own_broker import OwnBroker
 from demo.screen import Screen
 from demo.sending import Sending, batches
 from demo.verdict import Digests, Verdict
+from topics_client import AsyncClient
 
 TOPIC_PREFIX = "flights."
 #: Longer than any run, so that a key counts until the end.

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from client import Client, RetryPolicy, calls
-from client.calls import getting, read, topic_path
-from client.errors import ApiError, ConnectionFailed, InvalidRequest, NotFound, TopicNotFound, TopicsError
-from client.wire import Call, Reply
 from pipeline.batches import Row
 from pipeline.errors import Gap, PipelineError, SegmentDamaged, SourceUnreadable, TopicChanged
 from pipeline.view import Held, LogView, SegmentInfo
 from storage.format import ENTRY_SIZE, idx_entry
+from topics_client import Client, RetryPolicy, calls
+from topics_client.calls import getting, read, topic_path
+from topics_client.errors import ApiError, ConnectionFailed, InvalidRequest, NotFound, TopicNotFound, TopicsError
+from topics_client.wire import Call, Reply
 
 T = TypeVar("T")
 

@@ -45,6 +45,11 @@ PROGRAMS = {
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# The client is imported from its folder, installed or not: here by pythonpath in pyproject.toml, in child processes so.
+CLIENT = str(Path(__file__).resolve().parents[1] / "clients/python")
+if CLIENT not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (CLIENT, os.environ.get("PYTHONPATH"))))
+
 # No deadlines: a test must not fail because the machine is busy. too_slow likewise.
 settings.register_profile(
     "default",

@@ -30,10 +30,10 @@ from typing import Self, cast
 
 import msgspec
 
-from client import Client, NewRecord, SeqConflict
-from client.values import Appended, Record
 from pipeline.errors import OtherRows
 from storage.records import partition_of
+from topics_client import Client, NewRecord, SeqConflict
+from topics_client.values import Appended, Record
 
 #: An append has so many rows at most, or is closed once it has so many bytes.
 CHUNK_RECORDS = 1000

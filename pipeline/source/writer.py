@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from client import Client, RetryPolicy, TopicNotFound, TopicsError
 from pipeline.errors import BadOption, OtherRows, SourceUnreadable
 from pipeline.source.appending import Row, TaskLog, probe
+from topics_client import Client, RetryPolicy, TopicNotFound, TopicsError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,10 +7,10 @@ from collections.abc import Callable, Generator
 import pytest
 from typer.testing import CliRunner, Result
 
-from client import Client
-from client.cli import app
 from tests.client.fake_broker import FakeBroker, listening
 from tests.client.real_broker import RealBroker
+from topics_client import Client
+from topics_client.cli import app
 
 
 @pytest.fixture(autouse=True)

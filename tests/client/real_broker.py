@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from client import Client
+from topics_client import Client
 
 ROOT = Path(__file__).parents[2]
 #: Below the ports that outgoing connections get. Among those, a client that keeps knocking at a dead broker's port can

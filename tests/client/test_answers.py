@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from client import calls, errors
-from client.answers import refusal, result_of
-from client.wire import NoReply, Reply
 from tests.client.fake_broker import error
+from topics_client import calls, errors
+from topics_client.answers import refusal, result_of
+from topics_client.wire import NoReply, Reply
 
 
 def reply(status: int, code: str, **particulars: Any) -> Reply:

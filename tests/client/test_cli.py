@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from client.cli import app
-from client.commands.terminal import ExitCode
 from tests.client.fake_broker import FakeBroker, answer_lost, error, no_connection, refused
+from topics_client.cli import app
+from topics_client.commands.terminal import ExitCode
 
 Topics = Callable[..., Result]
 

@@ -13,11 +13,11 @@ from typing import IO
 
 import pytest
 
-from client import Client
-from client.commands.terminal import ExitCode
 from tests.client.real_broker import PATIENCE_S, ROOT, RealBroker
+from topics_client import Client
+from topics_client.commands.terminal import ExitCode
 
-PROGRAM = [sys.executable, "-m", "client"]
+PROGRAM = [sys.executable, "-m", "topics_client"]
 
 
 @pytest.fixture

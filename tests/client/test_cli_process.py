@@ -15,10 +15,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from client.commands.terminal import ExitCode
 from tests.client.fake_broker import FakeBroker, Trouble
+from topics_client.commands.terminal import ExitCode
 
-PROGRAM = [sys.executable, "-m", "client"]
+PROGRAM = [sys.executable, "-m", "topics_client"]
 ROOT = Path(__file__).parents[2]
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from client import (
+from tests.client.fake_broker import FakeBroker, answer_lost, no_connection, refused, timed_out
+from topics_client import (
     AsyncClient,
     Client,
     ConnectionFailed,
@@ -22,7 +23,6 @@ from client import (
     TopicNotFound,
     Unauthorized,
 )
-from tests.client.fake_broker import FakeBroker, answer_lost, no_connection, refused, timed_out
 
 EAGER = RetryPolicy(base_s=0.0)
 

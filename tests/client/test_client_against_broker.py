@@ -8,7 +8,8 @@ from itertools import islice
 
 import pytest
 
-from client import (
+from tests.client.real_broker import RealBroker
+from topics_client import (
     AsyncClient,
     Client,
     Conflict,
@@ -20,7 +21,6 @@ from client import (
     TopicFull,
     TopicNotFound,
 )
-from tests.client.real_broker import RealBroker
 
 
 def short(items: Iterator[Record | Tombstone], count: int) -> list[object]:

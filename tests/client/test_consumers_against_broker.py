@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from client import AsyncClient, Client, ConsumerNotFound, InvalidRequest, Record, Tombstone, TopicNotFound
-from client.cli import app
 from tests.client.real_broker import RealBroker
+from topics_client import AsyncClient, Client, ConsumerNotFound, InvalidRequest, Record, Tombstone, TopicNotFound
+from topics_client.cli import app
 
 Topics = Callable[..., Result]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from client import Client
-from client.commands.terminal import ExitCode
 from tests.client.real_broker import PATIENCE_S, RealBroker
+from topics_client import Client
+from topics_client.commands.terminal import ExitCode
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 def following(broker: RealBroker, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """The program, following consumer `c` of topic `t`; what is left of it is killed."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "client", "consumers", "read", "t", "c", "--follow", "--json", *arguments],
+        [sys.executable, "-m", "topics_client", "consumers", "read", "t", "c", "--follow", "--json", *arguments],
         env={**os.environ, "TOPICS_URL": broker.url, "PYTHONUNBUFFERED": "", "PYTHONWARNINGS": "error"},
         cwd=ROOT,
         stdin=subprocess.DEVNULL,

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from client import consumer_calls
-from client.consuming import Consuming
-from client.errors import ConnectionFailed, InvalidRequest
-from client.retry import may_repeat
-from client.wire import Call, Replay, Reply
+from topics_client import consumer_calls
+from topics_client.consuming import Consuming
+from topics_client.errors import ConnectionFailed, InvalidRequest
+from topics_client.retry import may_repeat
+from topics_client.wire import Call, Replay, Reply
 
 
 def body_of(call: Call[Any]) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.encoding import encode_records, json_text, why_not_json
-from client.errors import InvalidRequest
-from client.values import NewRecord, Record
+from topics_client.encoding import encode_records, json_text, why_not_json
+from topics_client.errors import InvalidRequest
+from topics_client.values import NewRecord, Record
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from client import Client, Record, Tombstone
-from client.following import Follower
-from client.transport import reply
 from tests.client.fake_broker import FakeBroker
+from topics_client import Client, Record, Tombstone
+from topics_client.following import Follower
+from topics_client.transport import reply
 
 
 @pytest.fixture

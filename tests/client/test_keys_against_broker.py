@@ -10,8 +10,8 @@ from contextlib import closing
 
 import pytest
 
-from client import Client, Forbidden, RetryPolicy, Unauthorized
 from tests.support.live_server import ROOT, LiveServer
+from topics_client import Client, Forbidden, RetryPolicy, Unauthorized
 
 KEY = "sEcReT-0123456789"
 QUICK = RetryPolicy(total_s=5)
@@ -70,7 +70,7 @@ def test_the_command_takes_the_key_from_the_environment_and_never_shows_it(
     environment = {**os.environ, "TOPICS_URL": server.url} | ({} if token is None else {"TOPICS_TOKEN": token})
     for command in (["list"], ["list", "--json"], ["list", "--help"], ["state", "orders"]):
         ended = subprocess.run(
-            [sys.executable, "-m", "client", *command],
+            [sys.executable, "-m", "topics_client", *command],
             cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert ended.returncode == (0 if "--help" in command else status), ended.stderr

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.commands.lines import BadLine, batches, read_lines
+from topics_client.commands.lines import BadLine, batches, read_lines
 
 
 def grouped(lines: Iterable[bytes | None], max_records: int = 2, **limits: int) -> list[list[bytes]]:

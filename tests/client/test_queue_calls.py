@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from client import queue_calls
-from client.errors import InvalidRequest
-from client.values import Job
-from client.wire import Call, Replay, Reply
+from topics_client import queue_calls
+from topics_client.errors import InvalidRequest
+from topics_client.values import Job
+from topics_client.wire import Call, Replay, Reply
 
 LEASED = Job(seq=2, ts=0, lease_id="lease_00c0ffee00c0ffee", deadline=0, deliveries=1)
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from client import Client
-from client.commands.terminal import ExitCode
 from tests.client.real_broker import PATIENCE_S, RealBroker
 from tests.client.test_cli_against_broker import start, stream
+from topics_client import Client
+from topics_client.commands.terminal import ExitCode
 
 Topics = Callable[..., Result]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from client import AsyncClient, Client, LeaseLost, NotAQueue, RetryPolicy, TopicNotFound
 from tests.client.real_broker import RealBroker
+from topics_client import AsyncClient, Client, LeaseLost, NotAQueue, RetryPolicy, TopicNotFound
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from client.errors import ConnectionFailed, TopicNotFound
-from client.renewing import Holding
-from client.values import Job, Settled
+from topics_client.errors import ConnectionFailed, TopicNotFound
+from topics_client.renewing import Holding
+from topics_client.values import Job, Settled
 
 
 class Clock:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client import calls
-from client.errors import ConnectionFailed, StorageFull, Throttled, TopicNotFound, TopicsError, Unavailable
-from client.retry import Pause, RetryPolicy, exchange
-from client.wire import Call, NoReply, Reply, Request
 from tests.client.fake_broker import error
+from topics_client import calls
+from topics_client.errors import ConnectionFailed, StorageFull, Throttled, TopicNotFound, TopicsError, Unavailable
+from topics_client.retry import Pause, RetryPolicy, exchange
+from topics_client.wire import Call, NoReply, Reply, Request
 
 UNREACHABLE = NoReply(reason="No broker can be reached.", sent=False)
 BROKEN = NoReply(reason="The connection broke.", sent=True)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from client import AsyncClient, Client, Conflict, InvalidRequest, RouterCycle, RouterNotFound
 from tests.client.real_broker import RealBroker
+from topics_client import AsyncClient, Client, Conflict, InvalidRequest, RouterCycle, RouterNotFound
 
 Topics = Callable[..., Result]
 

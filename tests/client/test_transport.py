@@ -11,9 +11,9 @@ import certifi
 import httpx
 import pytest
 
-from client import Client, ConnectionFailed, RetryPolicy, transport
-from client.errors import InvalidRequest
-from client.wire import Request
+from topics_client import Client, ConnectionFailed, RetryPolicy, transport
+from topics_client.errors import InvalidRequest
+from topics_client.wire import Request
 
 
 @pytest.mark.parametrize(

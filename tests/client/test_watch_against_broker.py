@@ -9,9 +9,9 @@ from os import environ
 
 import pytest
 
-from client import AsyncClient, Client, InvalidRequest, RetryPolicy, TopicNotFound
 from tests.client.real_broker import RealBroker
 from tests.conftest import is_soak
+from topics_client import AsyncClient, Client, InvalidRequest, RetryPolicy, TopicNotFound
 
 KILLS = 20 if is_soak(environ) else 3
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from client.errors import (
+from topics_client.errors import (
     BrokerFault,
     ConnectionFailed,
     NotFound,
@@ -17,8 +17,8 @@ from client.errors import (
     Unavailable,
     UnexpectedAnswer,
 )
-from client.retry import RetryPolicy
-from client.watching import Session, Watching, WatchTopics
+from topics_client.retry import RetryPolicy
+from topics_client.watching import Session, Watching, WatchTopics
 
 RECORD = b'event: record\nid: abc\ndata: {"topic":"t","records":[{"$seq":6,"$ts":5,"data":[1]}],"from_seq":5,'
 RECORD += b'"to_seq":7,"head_seq":9}\n\n'

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.errors import (
+from topics_client.errors import (
     BrokerFault,
     ConnectionFailed,
     InvalidRequest,
@@ -20,9 +20,9 @@ from client.errors import (
     Unavailable,
     UnexpectedAnswer,
 )
-from client.retry import RetryPolicy
-from client.values import Claimed
-from client.working import EventParser, Working, error_of
+from topics_client.retry import RetryPolicy
+from topics_client.values import Claimed
+from topics_client.working import EventParser, Working, error_of
 
 JOB = 'event: job\nid: 1\ndata: {"topic":"q","data":"é: x","meta":[ 1]}\n\n'.encode()
 BEGIN = b"retry: 2000\n\n"

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import base64
-import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker import VERSION
 from broker.api.app import OPERATIONS
 from broker.api.openapi import document as openapi
 from broker.auth.keys import parse_file
 from broker.auth.scopes import EVERYTHING, READ
 from broker.settings import PREFIX, Settings, is_loopback
-from tests.support.chart import CHART, ROOT, Document, Helm, container, find, pods, settings
+from tests.support.chart import CHART, Document, Helm, container, find, pods, settings
 
 pytestmark = pytest.mark.fast
 
@@ -343,5 +343,4 @@ def test_the_dashboard_and_metrics_are_asked_for_where_they_are(helm: Helm) -> N
 
 
 def test_the_chart_is_for_this_version_of_the_broker(default: Sequence[Document]) -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert broker(default)["image"].rpartition(":")[2] == version
+    assert broker(default)["image"].rpartition(":")[2] == VERSION

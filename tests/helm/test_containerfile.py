@@ -58,6 +58,7 @@ def test_spark_and_java_are_in_the_exporters_image_alone() -> None:
     assert "jre" not in installed["broker"]
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for build in ("build", "build-exporter"):
+        assert "'./clients/python[cli]'" in installed[build]
         (named,) = re.findall(r"'\.\[([a-z,]+)\]'", installed[build])
         assert set(named.split(",")) <= extras.keys()
 
@@ -72,6 +73,7 @@ def test_what_is_installed_is_copied_into_the_build_and_nothing_else() -> None:
     modules = {f"{module}.py" for module in setuptools["py-modules"]}
     named = {project["project"]["readme"], *project["project"]["license-files"]}
     assert {source.rstrip("/") for source in copied} == packages | modules | named | {
+        "clients/python",
         "pyproject.toml",
         "setup.py",
         "requirements.lock",
@@ -91,7 +93,7 @@ def test_the_builder_is_sent_what_is_copied(name: str) -> None:
         for _, sources, _ in found[name].copies()
         for source in sources
     ]
-    assert {source.rpartition("/")[0] if "/" in source else source for source in copied} == sent
+    assert {source if (ROOT / source).is_dir() else source.removesuffix("/healthcheck.py") for source in copied} == sent
 
 
 def test_its_settings_exist_and_are_those_of_the_chart(helm: Helm) -> None:

@@ -13,15 +13,15 @@ import httpx
 import pytest
 
 from broker.content.errors import CODES
-from client.answers import result_of
-from client.calls import health
-from client.errors import ApiError
-from client.wire import Reply as ClientReply
 from storage import Durability, TopicConfig
 from tests.http.calls import append
 from tests.http.hot_server import HotServer, Reply, post, records
 from tests.http.test_work_stream import PATIENCE_S
 from tests.unit.storage.machine import options
+from topics_client.answers import result_of
+from topics_client.calls import health
+from topics_client.errors import ApiError
+from topics_client.wire import Reply as ClientReply
 
 T = "/v0/topics/t"
 ONE = {"records": [{"data": 1}]}

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from client import AsyncClient, InvalidRequest
 from tests.http.hot_server import HotServer
 from tests.http.test_watch import PATIENCE_S
 from tests.http.test_websocket import socket
 from tests.http.watch_calls import session, stream
+from topics_client import AsyncClient, InvalidRequest
 
 
 @pytest.fixture

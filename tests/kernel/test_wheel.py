@@ -15,7 +15,7 @@ from tests.kernel.build import ROOT
 
 #: What the build reads, beside the packages themselves.
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "pyspark_topics.py")
-PACKAGES = ("broker", "client", "kernel", "pipeline", "schemas", "storage")
+PACKAGES = ("broker", "kernel", "pipeline", "schemas", "storage")
 ASK = "import kernel; print(kernel.COMPILED, kernel.REASON, kernel.__file__)"
 
 pytestmark = pytest.mark.slow

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from client import Client
 from pipeline.errors import OtherRows
 from pipeline.source import appending
 from pipeline.source.appending import Filling, Row, TaskLog
 from pipeline.source.writer import Target, append_all, check_tasks
 from tests.support.small_segments import SmallSegments
+from topics_client import Client
 
 WINDOW = {"idempotency_window_ms": 86_400_000}
 

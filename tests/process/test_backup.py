@@ -247,7 +247,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 def topics(broker: BrokerProcess, *arguments: object) -> subprocess.CompletedProcess[str]:
     """The `topics` program."""
     return subprocess.run(
-        [sys.executable, "-m", "client", *map(str, arguments)],
+        [sys.executable, "-m", "topics_client", *map(str, arguments)],
         cwd=ROOT,
         env=environment(broker.data_dir, url=f"http://127.0.0.1:{broker.port}"),
         stdin=subprocess.DEVNULL,

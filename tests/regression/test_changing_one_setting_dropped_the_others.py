@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from client import AsyncClient, Client
-from client.cli import app
 from storage.config import Durability, TopicConfig
 from storage.state.consumers.values import ConsumerConfig
 from storage.state.routers.router import Definition
 from tests.client.real_broker import RealBroker
 from tests.unit.storage.machine import Machine
+from topics_client import AsyncClient, Client
+from topics_client.cli import app
 
 
 @pytest.fixture

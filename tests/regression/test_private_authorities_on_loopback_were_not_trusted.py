@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from client import AsyncClient, Client, ConnectionFailed, InvalidRequest, RetryPolicy
-from client.cli import app
 from tests.http.hot_server import HotServer
 from tests.support.certificate import certificate
+from topics_client import AsyncClient, Client, ConnectionFailed, InvalidRequest, RetryPolicy
+from topics_client.cli import app
 
 NEVER = RetryPolicy(total_s=0)
 

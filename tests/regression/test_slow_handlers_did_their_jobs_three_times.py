@@ -10,8 +10,8 @@ from contextlib import closing
 
 import pytest
 
-from client import AsyncClient, Client, LeaseLost
 from tests.client.real_broker import RealBroker
+from topics_client import AsyncClient, Client, LeaseLost
 
 LEASE_MS = 2000
 SLOW_S = 2.5 * LEASE_MS / 1000

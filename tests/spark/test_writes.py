@@ -11,9 +11,9 @@ import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
-from client import Client
 from pipeline.source.appending import CHUNK_RECORDS
 from tests.support.small_segments import SmallSegments
+from topics_client import Client
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,6 +20,8 @@ from types import TracebackType
 from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
+#: PYTHONPATH of child processes: all of the repository, nothing of elsewhere.
+PYTHON_PATH = f"{ROOT}{os.pathsep}{ROOT / 'clients/python'}"
 PATIENCE_S = 60.0
 #: A stop must not take longer: ten seconds for requests in flight, and the last snapshot.
 STOP_S = 20.0
@@ -39,7 +41,7 @@ TETHER = (
 def environment(data_dir: Path, **settings: object) -> dict[str, str]:
     """This process's environment with no TOPICS_* setting but these; names in lower case, without the prefix."""
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("TOPICS_")}
-    kept["PYTHONPATH"] = str(ROOT)
+    kept["PYTHONPATH"] = PYTHON_PATH
     backend = os.environ.get("TOPICS_TEST_BACKEND", "")
     named = {"data_dir": data_dir, "port": 0, **({"io_backend": backend} if backend else {}), **settings}
     return kept | {f"TOPICS_{name.upper()}": str(value) for name, value in named.items()}

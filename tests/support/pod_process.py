@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.broker_process import LOOK_AGAIN_S, PATIENCE_S, ROOT, TETHER
+from tests.support.broker_process import LOOK_AGAIN_S, PATIENCE_S, PYTHON_PATH, TETHER
 from tests.support.chart import Document, container
 
 Contents = dict[str, bytes]
@@ -85,7 +85,7 @@ class Pod:
                 found[each["name"]] = each["value"]
         return {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PYTHON_PATH,
             **{name: self.here(value) for name, value in found.items()},
         }
 

@@ -17,8 +17,8 @@ import typer.main
 from broker import logged, metric_table
 from broker.content.errors import CODES
 from broker.settings import PREFIX, Settings
-from client.cli import app
 from tests.tidy.tree import ROOT
+from topics_client.cli import app
 
 COMMAND: Final = "python -m tests.support.reference"
 REFERENCE: Final = ROOT / "docs/reference"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from client import Client, NewRecord
 from tests.support.broker_process import BrokerProcess
+from topics_client import Client, NewRecord
 
 SEGMENT_RECORDS = 500
 #: What is absorbed together stays together: larger ones would make larger segments.

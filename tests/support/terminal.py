@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support.broker_process import PYTHON_PATH
 from tests.support.console import Step
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,10 +34,10 @@ class Terminal:
         self._server: subprocess.Popen[bytes] | None = None
         self._address = ADDRESS
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
-        self._environment["PYTHONPATH"] = str(ROOT)
+        self._environment["PYTHONPATH"] = PYTHON_PATH
         self._environment["PATH"] = f"{directory / 'bin'}{os.pathsep}{os.environ['PATH']}"
         # The commands of the environment under their documented names, wherever this environment really is.
-        self._command(".venv/bin/topics", f'"{sys.executable}" -c "from client.cli import main; main()" "$@"')
+        self._command(".venv/bin/topics", f'"{sys.executable}" -c "from topics_client.cli import main; main()" "$@"')
         self._command(".venv/bin/python", f'"{sys.executable}" "$@"')
         if shutil.which("curl") is None:
             self._command("bin/curl", f'{CURL} "$@"')

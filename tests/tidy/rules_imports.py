@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tests.tidy.tree import Source
 
-OURS = ("broker", "client", "demo", "kernel", "loadtest", "pipeline", "schemas", "storage", "tests")
+OURS = ("broker", "demo", "kernel", "loadtest", "pipeline", "schemas", "storage", "tests", "topics_client")
 WEB = ("fastapi", "starlette", "uvicorn", "httptools", "zttp", "h2", "h11", "httpx", "websockets")
 
 
@@ -29,7 +29,7 @@ class Rule:
 RULES = (
     Rule(
         scope="storage",
-        never=("broker", "client", "demo", "loadtest", "pipeline", "schemas", "tests", "pydantic", *WEB),
+        never=("broker", "demo", "loadtest", "pipeline", "schemas", "tests", "topics_client", "pydantic", *WEB),
         why="the engine is embeddable: it knows nothing of those who use it",
     ),
     Rule(
@@ -48,10 +48,16 @@ RULES = (
         why="the shapes of requests and answers depend on nothing of ours",
     ),
     Rule(
-        scope="broker", never=("client", "demo", "loadtest", "pipeline", "tests"), why="the server needs none of them"
+        scope="broker",
+        never=("demo", "loadtest", "pipeline", "tests", "topics_client"),
+        why="the server needs none of them",
     ),
     Rule(scope="broker.service", never=(*WEB, "broker.api"), why="what is done does not know how it was asked for"),
-    Rule(scope="client", never=("broker", "storage", "pipeline", "tests"), why="it talks to any server of the API"),
+    Rule(
+        scope="topics_client",
+        never=tuple(name for name in OURS if name != "topics_client"),
+        why="it is installed alone, and talks to any server of the API",
+    ),
     Rule(scope="pipeline", never=("broker", "tests"), why="it reads through the public API and the file formats"),
     Rule(
         scope="storage",

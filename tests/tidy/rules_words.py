@@ -14,7 +14,7 @@ from typing import Final
 
 from tests.tidy.tree import Source
 
-FOLDERS: Final = ("broker", "client", "pipeline", "schemas", "storage")
+FOLDERS: Final = ("broker", "pipeline", "schemas", "storage", "topics_client")
 BANNED: Final = frozenset(
     [
         "absorb",
@@ -91,9 +91,9 @@ ALLOWED: Final[dict[tuple[str, str], str]] = {
     ("*[Rr]ows", "pipeline/*"): "rows of a DataFrame or an Arrow batch",
     ("*ROWS", "pipeline/*"): "rows of a DataFrame or an Arrow batch",
     ("*_rows", "pipeline/*"): "rows of a DataFrame or an Arrow batch",
-    ("*[Ss]ettle*", "client/*"): "to settle: ack, nack or extend, as in AMQP and OpenTelemetry",
-    ("*SETTLED", "client/*"): "to settle: ack, nack or extend",
-    ("_settling", "client/queue_calls.py"): "to settle: ack, nack or extend",
+    ("*[Ss]ettle*", "clients/python/*"): "to settle: ack, nack or extend, as in AMQP and OpenTelemetry",
+    ("*SETTLED", "clients/python/*"): "to settle: ack, nack or extend",
+    ("_settling", "clients/python/topics_client/queue_calls.py"): "to settle: ack, nack or extend",
     ("Settled", "schemas/queues.py"): "to settle: ack, nack or extend",
     ("_SETTLED", "schemas/queues.py"): "to settle: ack, nack or extend",
     ("Settled", "storage/state/queues/values.py"): "to settle: ack, nack or extend",

@@ -30,7 +30,7 @@ def test_every_import_keeps_to_the_rules() -> None:
         ("schemas/records.py", "from storage import Engine"),
         ("broker/service/append.py", "from starlette.requests import Request"),
         ("broker/service/append.py", "from ..api import app"),
-        ("client/session.py", "import storage.records.values"),
+        ("clients/python/topics_client/session.py", "import storage.records.values"),
         ("pipeline/source.py", "from broker.settings import Settings"),
     ],
 )
@@ -48,7 +48,7 @@ def test_a_forbidden_import_is_reported(path: str, text: str) -> None:
         ("storage/platform/clock.py", "import time"),
         ("storage_more/x.py", "import broker"),
         ("broker/api/app.py", "from fastapi import FastAPI\nfrom storage import Engine\nfrom schemas import records"),
-        ("client/http.py", "import httpx"),
+        ("clients/python/topics_client/http.py", "import httpx"),
     ],
 )
 def test_an_allowed_import_is_not(path: str, text: str) -> None:

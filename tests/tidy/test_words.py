@@ -25,7 +25,7 @@ def test_every_allowance_is_needed_and_has_a_reason() -> None:
         ("storage/log/writer.py", "def append_now() -> None: ..."),
         ("storage/log/writer.py", "def f(hand_over: int) -> None: ..."),
         ("broker/wiring.py", "together = 1"),
-        ("client/calls.py", "self.applied_place = 1"),
+        ("clients/python/topics_client/calls.py", "self.applied_place = 1"),
     ],
 )
 def test_a_banned_word_is_reported(path: str, text: str) -> None:

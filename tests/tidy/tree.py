@@ -8,7 +8,20 @@ from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE_FOLDERS = ("broker", "client", "demo", "examples", "kernel", "loadtest", "pipeline", "schemas", "storage", "tests")
+#: The folder of the distribution topics-client, which has its package `topics_client`.
+CLIENT = "clients/python"
+CODE_FOLDERS = (
+    "broker",
+    "clients",
+    "demo",
+    "examples",
+    "kernel",
+    "loadtest",
+    "pipeline",
+    "schemas",
+    "storage",
+    "tests",
+)
 # Made by tools, or data: not part of the project.
 NOT_OURS = {".git", ".venv", "venv", "build", "dist", "data", "node_modules", "__pycache__"}
 
@@ -22,13 +35,19 @@ class Source:
 
     @property
     def folder(self) -> str:
-        """The top-level folder, '' for a file beside the README."""
-        return self.path.partition("/")[0] if "/" in self.path else ""
+        """The top-level folder, '' for a file beside the README. That of the client's package is `topics_client`."""
+        path = self._from_path
+        return path.partition("/")[0] if "/" in path else ""
 
     @property
     def module(self) -> str:
         """The dotted name of a Python file."""
-        return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        return self._from_path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    @property
+    def _from_path(self) -> str:
+        """The path from the folder that an import begins at."""
+        return self.path.removeprefix(f"{CLIENT}/")
 
 
 def walk(folder: Path) -> Iterator[Path]:

@@ -1,5 +1,0 @@
-"""`python -m client` is the `topics` program."""
-
-from client.cli import main
-
-main()

@@ -1,0 +1,89 @@
+"""`topics consumers read`: prints what comes next."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from topics_client.blocking import Client
+from topics_client.commands.connection import (
+    DEFAULT_URL,
+    CaFileOption,
+    JsonOption,
+    PartitionOption,
+    RetryForOption,
+    TokenOption,
+    TopicArgument,
+    UrlOption,
+    broker,
+)
+from topics_client.commands.records import RecordPrinter
+from topics_client.commands.terminal import note
+from topics_client.consumer_values import ConsumerReadOptions
+
+#: The most one call can give.
+_PAGE_RECORDS = 1000
+
+
+def read(
+    topic: TopicArgument,
+    consumer: Annotated[str, typer.Argument(metavar="CONSUMER", help="Name of the consumer.", show_default=False)],
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="Stop after this many records. 0 = all there are now.")
+    ] = 0,
+    wait_ms: Annotated[
+        int, typer.Option("--wait-ms", min=0, max=30_000, metavar="MS", help="Wait so long for the first record.")
+    ] = 0,
+    peek: Annotated[bool, typer.Option("--peek", help="Leave the position where it is; at most 1000 records.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Read on until Ctrl-C; what is printed is committed.")
+    ] = False,
+    partition: PartitionOption = None,
+    retry_for_s: RetryForOption = 60.0,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """Print the records that come next, and move the position behind them.
+
+    Several of these share the records. With --json: lines as `topics read --json` prints them, {"tombstone": {...}}
+    included.
+    """
+    if follow and (peek or limit or wait_ms):
+        raise typer.BadParameter("Goes with none of --limit, --wait-ms and --peek.", param_hint="--follow")
+    printer = RecordPrinter(as_json=as_json, flush=follow)
+    with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s if follow else None) as client:
+        if follow:
+            for item in client.consumers.follow(topic, consumer, partition=partition):
+                printer.write(item)
+        options: ConsumerReadOptions = {"wait_ms": wait_ms, "checkpoint": not peek, "partition": partition}
+        if not _print(client, topic, consumer, limit, options, printer):
+            note("There is nothing new.")
+
+
+def _print(
+    client: Client, topic: str, consumer: str, limit: int, options: ConsumerReadOptions, printer: RecordPrinter
+) -> int:
+    """How many lines were printed. A peek is one answer: the next one would be the same."""
+    printed = 0
+    left = limit or None
+    until_seq: int | None = None
+    while True:
+        page = _PAGE_RECORDS if left is None else min(left, _PAGE_RECORDS)
+        answer = client.consumers.read(topic, consumer, **{"include_tags": True, **options, "limit": page})
+        if answer.tombstone is not None:
+            printer.write(answer.tombstone)
+            printed += 1
+        for record in answer.records:
+            printer.write(record)
+        printed += len(answer.records)
+        # What was there at the start: a busy topic would otherwise never come to an end.
+        until_seq = answer.head_seq if until_seq is None else until_seq
+        if left is not None:
+            left -= len(answer.records)
+        done = left == 0 or answer.caught_up or answer.next_from_seq >= until_seq
+        if done or not options.get("checkpoint", True):
+            return printed
+        options = {**options, "wait_ms": 0}

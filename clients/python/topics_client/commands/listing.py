@@ -1,0 +1,45 @@
+"""`topics list`: which topics there are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
+from topics_client.commands.terminal import emit, grid, note, printable, show, size
+
+
+def list_topics(
+    prefix: Annotated[str, typer.Argument(help="Only topics whose names begin with this.", show_default=False)] = "",
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """List topics, sorted by name.
+
+    With --json: one object a line, with topic, type, head_seq, earliest_seq, count, bytes, durable.
+    """
+    with broker(url, token, as_json, ca_file) as client:
+        topics = client.list_topics(prefix)
+        if as_json:
+            for topic in topics:
+                emit(msgspec.json.encode(topic))
+            return
+        table = grid("TOPIC", "TYPE", ">RECORDS", ">BYTES", ">EARLIEST", ">HEAD", "DURABLE")
+        for topic in topics:
+            table.add_row(
+                printable(topic.topic),
+                topic.type,
+                f"{topic.count:,}",
+                size(topic.bytes),
+                str(topic.earliest_seq),
+                str(topic.head_seq),
+                "yes" if topic.durable else "no",
+            )
+        if table.row_count:
+            show(table)
+        else:
+            note(f"No topic begins with {prefix!r}." if prefix else "There are no topics yet.")

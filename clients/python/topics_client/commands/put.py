@@ -1,0 +1,130 @@
+"""`topics put`: creates a topic, or changes its settings."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from topics_client import calls
+from topics_client.blocking import Client
+from topics_client.commands.connection import (
+    DEFAULT_URL,
+    CaFileOption,
+    JsonOption,
+    TokenOption,
+    TopicArgument,
+    UrlOption,
+    broker,
+)
+from topics_client.commands.terminal import emit, say
+from topics_client.errors import TopicNotFound
+from topics_client.values import TopicPut
+
+
+class TopicType(str, enum.Enum):
+    """The kinds of topic."""
+
+    LOG = "log"
+    QUEUE = "queue"
+
+
+class Durability(str, enum.Enum):
+    """What an acknowledged record has survived so far: nothing, the process, a power cut."""
+
+    EPHEMERAL = "ephemeral"
+    MEMORY = "memory"
+    DISK = "disk"
+    FSYNC = "fsync"
+
+
+class Discard(str, enum.Enum):
+    """What a topic at its cap does with a new record: drop the oldest, or refuse it."""
+
+    OLD = "old"
+    REJECT = "reject"
+
+
+def put(
+    topic: TopicArgument,
+    durability: Annotated[
+        Durability | None,
+        typer.Option("--durability", help="fsync survives a power cut, disk a crash of the broker. Default: disk."),
+    ] = None,
+    type_: Annotated[TopicType | None, typer.Option("--type", help="Fixed once made. Default: log.")] = None,
+    ttl_ms: Annotated[
+        int | None, typer.Option("--ttl-ms", min=0, help="Records older than this go. 0 = never.")
+    ] = None,
+    cap_records: Annotated[
+        int | None, typer.Option("--cap-records", min=0, help="How many records it may hold. 0 = any number.")
+    ] = None,
+    cap_bytes: Annotated[
+        int | None, typer.Option("--cap-bytes", min=0, help="How many bytes they may have. 0 = any number.")
+    ] = None,
+    discard: Annotated[
+        Discard | None, typer.Option("--discard", help="At the cap: drop the oldest, or refuse. Default: old.")
+    ] = None,
+    idempotency_window_ms: Annotated[
+        int | None,
+        typer.Option("--idempotency-window-ms", min=0, help="How long idempotency keys count. Default: 120000."),
+    ] = None,
+    others: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any other setting of the API, such as lease_ms=5000."),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Set those that are not given back to their defaults, durability too.")
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", hidden=True, help="As without it.")] = False,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """Create a topic, or change the given settings of an existing one; its other settings stay.
+
+    --replace sets all others back to their defaults, which may weaken durability and drop records.
+    """
+    if keep and replace:
+        raise typer.BadParameter("--keep and --replace exclude each other.", param_hint="--keep")
+    given: dict[str, Any] = {
+        "type": type_,
+        "durability": durability,
+        "ttl_ms": ttl_ms,
+        "cap_records": cap_records,
+        "cap_bytes": cap_bytes,
+        "discard": discard,
+        "idempotency_window_ms": idempotency_window_ms,
+    }
+    settings = {name: value for name, value in given.items() if value is not None}
+    settings |= dict(_setting(text) for text in others or [])
+    with broker(url, token, as_json, ca_file) as client:
+        answer = client.run(calls.verbatim(calls.put_topic(topic, settings))) if replace else None
+        answer = answer or _changed(client, topic, settings)
+        if as_json:
+            emit(answer)
+            return
+        result = msgspec.json.decode(answer, type=TopicPut)
+        verb = "Created" if result.created else "Updated"
+        say(f"{verb} {result.topic} ({result.config.get('type')}, durability {result.config.get('durability')}).")
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """NAME=VALUE; the value is JSON, or else a string."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE.", param_hint="--set")
+    try:
+        return name, msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return name, value
+
+
+def _changed(client: Client, topic: str, settings: dict[str, Any]) -> bytes:
+    """The answer to changing the topic, or to making it where there is none."""
+    try:
+        return client.run(calls.verbatim(calls.change_topic(topic, settings)))
+    except TopicNotFound:
+        return client.run(calls.verbatim(calls.put_topic(topic, settings)))

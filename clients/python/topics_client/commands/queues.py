@@ -1,0 +1,164 @@
+"""`topics leases`, `pause`, `resume`, `purge` and `redrive`: looking after queues."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from topics_client import calls, queue_calls
+from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
+from topics_client.commands.jobs import QueueArgument
+from topics_client.commands.terminal import ExitCode, amount, emit, fail, grid, moment, note, printable, say, show
+from topics_client.values import Purged, Redriven
+
+
+class State(str, enum.Enum):
+    """How a job may stand that is not done."""
+
+    READY = "ready"
+    LEASED = "leased"
+    DELAYED = "delayed"
+    DEAD = "dead"
+
+
+class Idle(str, enum.Enum):
+    """How a job may stand that nobody holds."""
+
+    READY = "ready"
+    DELAYED = "delayed"
+
+
+def leases(
+    queue: QueueArgument,
+    state: Annotated[State | None, typer.Option("--state", help="Only jobs in this state.")] = None,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """List the jobs of a queue, and who holds them until when.
+
+    With --json: one object a line, {"$seq", "state", "deliveries", "node"?, "deadline"?, "ready_at"?}.
+    """
+    with broker(url, token, as_json, ca_file) as client:
+        jobs = client.leases(queue, None if state is None else state.value)
+        if as_json:
+            for job in jobs:
+                emit(msgspec.json.encode({k: v for k, v in msgspec.to_builtins(job).items() if v is not None}))
+            return
+        table = grid(">SEQ", "STATE", ">DELIVERIES", "NODE", "UNTIL")
+        for job in jobs:
+            until = job.deadline or job.ready_at
+            table.add_row(
+                str(job.seq),
+                printable(job.state),
+                str(job.deliveries),
+                printable(job.node or "-"),
+                moment(until) if until else "-",
+            )
+        if table.row_count:
+            show(table)
+        else:
+            note("There are no such jobs." if state else "There are no jobs.")
+
+
+def pause(
+    queue: QueueArgument,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """Hand out no more jobs, until `topics resume`. Those that are out can be settled."""
+    _pausing(queue, True, as_json, url, token, ca_file)
+
+
+def resume(
+    queue: QueueArgument,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """Resume a queue: its jobs are delivered again."""
+    _pausing(queue, False, as_json, url, token, ca_file)
+
+
+def _pausing(queue: str, wanted: bool, as_json: bool, url: str, token: str | None, ca_file: Path | None) -> None:
+    with broker(url, token, as_json, ca_file) as client:
+        call = queue_calls.pause(queue) if wanted else queue_calls.resume(queue)
+        answer = client.run(calls.verbatim(call))
+        if as_json:
+            emit(answer)
+        else:
+            say(f"Paused {queue}: no jobs are handed out." if wanted else f"Resumed {queue}.")
+
+
+def purge(
+    queue: QueueArgument,
+    states: Annotated[
+        list[Idle] | None, typer.Option("--state", help="Only jobs in this state. Default: ready and delayed ones.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Required where there is no terminal.")] = False,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """Delete all jobs without a lease, for good."""
+    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        fail("Nobody can be asked here: give --yes to delete without being asked.", ExitCode.USAGE, as_json=as_json)
+    wanted = [state.value for state in states or list(Idle)]
+    with broker(url, token, as_json, ca_file) as client:
+        if not yes:
+            figures = client.state(queue, touch=False).queue or {}
+            counted = " and ".join(f"{figures.get(state, 0):,} {state}" for state in wanted)
+            if not typer.confirm(f"Delete jobs of {printable(queue)} ({counted}) for good?", err=True):
+                note("Nothing was deleted.")
+                raise typer.Exit(ExitCode.REFUSED)
+        answer = client.run(calls.verbatim(queue_calls.purge(queue, wanted)))
+        if as_json:
+            emit(answer)
+        else:
+            say(f"Deleted {amount(msgspec.json.decode(answer, type=Purged).purged, 'job')} of {queue}.")
+
+
+def redrive(
+    queue: QueueArgument,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TOPIC", help="Where they are now. Default: the queue's dead letter topic."),
+    ] = None,
+    max_: Annotated[int, typer.Option("--max", "-n", min=1, max=10_000, help="At most this many jobs.")] = 1000,
+    rate_per_s: Annotated[
+        float | None, typer.Option("--rate", min=0.001, metavar="JOBS", help="So many a second. Default: no limit.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """Move the jobs of this queue back from the dead letter topic, with their deliveries at 0.
+
+    Each is moved exactly once; when this is interrupted, those moved until then are.
+    """
+    options: queue_calls.RedriveOptions = {
+        "source": source,
+        "max": max_,
+        "rate_per_s": rate_per_s,
+        "dry_run": dry_run,
+    }
+    with broker(url, token, as_json, ca_file) as client:
+        answer = client.run(calls.verbatim(queue_calls.redrive(queue, options)))
+        if as_json:
+            emit(answer)
+            return
+        done = msgspec.json.decode(answer, type=Redriven)
+        verb = "Would move" if dry_run else "Moved"
+        say(f"{verb} {amount(done.moved, 'job')} back to {queue}; {done.remaining:,} left.")

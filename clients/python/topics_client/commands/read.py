@@ -1,0 +1,79 @@
+"""`topics read`: prints what a topic holds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from topics_client.blocking import Client
+from topics_client.calls import ReadOptions
+from topics_client.commands.connection import (
+    DEFAULT_URL,
+    CaFileOption,
+    JsonOption,
+    PartitionOption,
+    TokenOption,
+    TopicArgument,
+    UrlOption,
+    broker,
+)
+from topics_client.commands.records import RecordPrinter, tag_predicate
+from topics_client.commands.terminal import note
+
+TagOption = Annotated[
+    str | None, typer.Option("--tag", help="Only records with this tag; a * at the end stands for any ending.")
+]
+
+#: The most one call can give.
+_PAGE_RECORDS = 1000
+_PAGE_BYTES = 8 << 20
+
+
+def read(
+    topic: TopicArgument,
+    from_seq: Annotated[int, typer.Option("--from-seq", min=0, help="Start after this seq.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after this many records. 0 = all.")] = 0,
+    tag: TagOption = None,
+    from_ts: Annotated[
+        int | None, typer.Option("--from-ts", min=0, metavar="MS", help="Begin at this time, ms since 1970.")
+    ] = None,
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="Leave damaged records out instead of stopping at them.")
+    ] = False,
+    partition: PartitionOption = None,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """Print the records that a topic holds, oldest first, and end.
+
+    With --json: one object a line, {"$seq", "$ts", "$node"?, "$tag"?, "data", "meta"?}, with data and meta byte for
+    byte as they were written. Where records are gone, a line {"tombstone": {...}} says so.
+    """
+    options: ReadOptions = {"include_tags": True, "max_batch_bytes": _PAGE_BYTES, "skip_corrupt": skip_corrupt}
+    options |= {"tag": tag_predicate(tag), "from_ts": from_ts, "partition": partition}
+    with broker(url, token, as_json, ca_file) as client:
+        _print(client, topic, from_seq, limit, options, RecordPrinter(as_json=as_json))
+
+
+def _print(client: Client, topic: str, from_seq: int, limit: int, options: ReadOptions, printer: RecordPrinter) -> None:
+    left = limit or None
+    until_seq: int | None = None
+    while True:
+        page = _PAGE_RECORDS if left is None else min(left, _PAGE_RECORDS)
+        diff = client.read(topic, from_seq, **{**options, "limit": page})
+        if diff.tombstone is not None:
+            printer.write(diff.tombstone)
+        for record in diff.records:
+            printer.write(record)
+        if diff.corrupt_seqs:
+            note(f"Left out as damaged: seqs {', '.join(map(str, diff.corrupt_seqs))}.")
+        from_seq = diff.next_from_seq
+        # What was there at the start: a busy topic would otherwise never come to an end.
+        until_seq = diff.head_seq if until_seq is None else until_seq
+        if left is not None:
+            left -= len(diff.records)
+        if left == 0 or diff.caught_up or from_seq >= until_seq:
+            return

@@ -1,0 +1,48 @@
+"""`topics serve`: starts a broker in this process's place."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from topics_client.commands.terminal import ExitCode, fail
+
+
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option("--host", metavar="ADDRESS", help="Address to listen on [default: $TOPICS_HOST, else 127.0.0.1]."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65535, help="Port to listen on, 0 = any free [default: $TOPICS_PORT, else 4000]."
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            file_okay=False,
+            help="Where the data is, made if missing [default: $TOPICS_DATA_DIR, else ./data].",
+        ),
+    ] = None,
+) -> None:
+    """Start a broker here, until Ctrl-C.
+
+    Every other setting is a TOPICS_... variable of the environment, which the broker gets as it is.
+    """
+    # Looked up, not imported: this program talks to any broker of the API and carries none.
+    if importlib.util.find_spec("broker") is None:
+        fail("The broker is not installed beside this program. Run: pip install topics-broker", ExitCode.USAGE)
+    given = {"TOPICS_HOST": host, "TOPICS_PORT": port, "TOPICS_DATA_DIR": data_dir}
+    environment = {**os.environ, **{name: str(value) for name, value in given.items() if value is not None}}
+    sys.stdout.flush()
+    # In place of this process: signals, exit status and process id are then the broker's own.
+    os.execve(sys.executable, [sys.executable, "-m", "broker"], environment)

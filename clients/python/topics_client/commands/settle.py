@@ -1,0 +1,102 @@
+"""`topics ack`, `topics nack` and `topics extend`: what becomes of claimed jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from topics_client import calls, queue_calls
+from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
+from topics_client.commands.jobs import JobsArgument, NodeOption, QueueArgument, named_jobs
+from topics_client.commands.terminal import ExitCode, amount, emit, note, say
+from topics_client.values import Settled
+from topics_client.wire import Call, Reply
+
+StrictOption = Annotated[
+    bool, typer.Option("--strict", help="Do nothing at all when one of them is not leased to the node any more.")
+]
+
+
+def ack(
+    queue: QueueArgument,
+    jobs: JobsArgument,
+    node: NodeOption,
+    strict: StrictOption = False,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """Say that jobs are done: they are deleted for good.
+
+    Jobs that are not leased to the node are skipped; then the exit status is 1.
+    """
+    call = queue_calls.ack(queue, node, named_jobs(jobs), strict=strict)
+    _settle(call, "Acked", node, as_json, url, token, ca_file)
+
+
+def nack(
+    queue: QueueArgument,
+    jobs: JobsArgument,
+    node: NodeOption,
+    delay_ms: Annotated[
+        int | None,
+        typer.Option("--delay-ms", min=0, metavar="MS", help="Not before so long. Default: as the queue's backoff."),
+    ] = None,
+    forgive: Annotated[
+        bool, typer.Option("--forgive", help="This delivery counts neither for backoff nor for dead letter.")
+    ] = False,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Goes with the job to the dead letter topic.")
+    ] = None,
+    strict: StrictOption = False,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """Return jobs to the queue: they are delivered again.
+
+    Jobs that are not leased to the node are skipped; then the exit status is 1.
+    """
+    options: queue_calls.NackOptions = {"delay_ms": delay_ms, "penalty": not forgive, "reason": reason}
+    call = queue_calls.nack(queue, node, named_jobs(jobs), options, strict=strict)
+    _settle(call, "Gave back", node, as_json, url, token, ca_file)
+
+
+def extend(
+    queue: QueueArgument,
+    jobs: JobsArgument,
+    node: NodeOption,
+    lease_ms: Annotated[int, typer.Option("--lease-ms", min=1, metavar="MS", help="The leases end so long from now.")],
+    strict: StrictOption = False,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """Keep jobs for longer.
+
+    Jobs that are not leased to the node are skipped; then the exit status is 1.
+    """
+    call = queue_calls.extend(queue, node, named_jobs(jobs), lease_ms, strict=strict)
+    _settle(call, "Extended the leases of", node, as_json, url, token, ca_file)
+
+
+def _settle(
+    call: Call[Settled], done: str, node: str, as_json: bool, url: str, token: str | None, ca_file: Path | None
+) -> None:
+    with broker(url, token, as_json, ca_file) as client:
+        answer = client.run(calls.verbatim(call))
+        settled = call.parse(Reply(status=200, headers={}, body=answer))
+        if as_json:
+            emit(answer)
+        elif settled.count:
+            say(f"{done} {amount(settled.count, 'job')} ({settled.ready:,} ready, {settled.in_flight:,} in flight).")
+        if settled.skipped:
+            if not as_json:
+                seqs = ", ".join(map(str, settled.skipped))
+                note(f"Skipped, as not leased to {node} (by that lease): {seqs}.")
+            raise typer.Exit(ExitCode.REFUSED)

@@ -1,0 +1,95 @@
+"""`topics state`: what a topic is and holds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from topics_client import calls
+from topics_client.commands.connection import (
+    DEFAULT_URL,
+    CaFileOption,
+    JsonOption,
+    TokenOption,
+    TopicArgument,
+    UrlOption,
+    broker,
+)
+from topics_client.commands.terminal import amount, emit, grid, moment, out, printable, show, size
+from topics_client.values import PartitionState, TopicState
+
+
+def state(
+    topic: TopicArgument,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """Show a topic: its records, seqs, times and settings."""
+    with broker(url, token, as_json, ca_file) as client:
+        answer = client.run(calls.verbatim(calls.state(topic, touch=False)))
+        if as_json:
+            emit(answer)
+            return
+        _show(msgspec.json.decode(answer, type=TopicState), now_ms=time.time_ns() // 1_000_000)
+
+
+def _show(state: TopicState, *, now_ms: int) -> None:
+    facts: list[tuple[str, str]] = [
+        ("type", state.type),
+        ("records", f"{state.count:,}"),
+        ("bytes", f"{size(state.bytes)} ({state.bytes:,})" if state.bytes >= 1000 else size(state.bytes)),
+        ("earliest seq", str(state.earliest_seq)),
+        ("head seq", str(state.head_seq)),
+        ("next seq", str(state.next_seq)),
+        ("last write", _when(state.last_write_ts, now_ms)),
+        ("last read", _when(state.last_read_ts, now_ms)),
+        ("epoch", str(state.epoch)),
+        ("effective priority", _plain(state.effective_priority)),
+    ]
+    facts += [(f"queue {name.replace('_', ' ')}", _plain(value)) for name, value in (state.queue or {}).items()]
+    facts += [(f"consumers {name}", _plain(value)) for name, value in (state.consumers or {}).items()]
+    console = out()
+    console.print(printable(state.topic), style="bold", markup=False)
+    parts = [(f"partition {each.partition}", _partition(each)) for each in state.partitions]
+    for heading, fields in (
+        ("", facts),
+        ("Partitions", parts),
+        ("Settings", [(name, _plain(v)) for name, v in state.config.items()]),
+    ):
+        if not fields:
+            continue
+        if heading:
+            console.print(f"\n{heading}", style="bold", markup=False)
+        table = grid("", "")
+        table.show_header = False
+        for name, value in fields:
+            table.add_row(f"  {printable(name)}", printable(value))
+        show(table)
+
+
+def _partition(state: PartitionState) -> str:
+    return f"{amount(state.count, 'record')}, {size(state.bytes)}, seqs {state.earliest_seq} to {state.head_seq}"
+
+
+def _when(ts_ms: int | None, now_ms: int) -> str:
+    return "never" if ts_ms is None else f"{moment(ts_ms)} ({_ago(now_ms - ts_ms)})"
+
+
+def _ago(age_ms: int) -> str:
+    seconds = max(0, age_ms) // 1000
+    for unit, length_s in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length_s:
+            return f"{seconds // length_s} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

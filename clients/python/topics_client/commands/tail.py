@@ -1,0 +1,56 @@
+"""`topics tail`: prints the last records of a topic, and each new one as it arrives."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from topics_client.calls import ReadOptions
+from topics_client.commands.connection import (
+    DEFAULT_URL,
+    CaFileOption,
+    JsonOption,
+    PartitionOption,
+    RetryForOption,
+    TokenOption,
+    TopicArgument,
+    UrlOption,
+    broker,
+)
+from topics_client.commands.read import TagOption
+from topics_client.commands.records import RecordPrinter, tag_predicate
+
+
+def tail(
+    topic: TopicArgument,
+    last: Annotated[int, typer.Option("--last", "-n", min=0, help="Start this many seqs before the end.")] = 10,
+    from_seq: Annotated[
+        int | None,
+        typer.Option(
+            "--from-seq", min=0, help="Start after this seq instead; 0 = at the beginning.", show_default=False
+        ),
+    ] = None,
+    tag: TagOption = None,
+    partition: PartitionOption = None,
+    retry_for_s: RetryForOption = 60.0,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """Print the last records of a topic, then follow it until Ctrl-C.
+
+    A restart of the broker is bridged without losing the place. With --json: lines as `topics read --json` prints
+    them, {"tombstone": {...}} included.
+    """
+    printer = RecordPrinter(as_json=as_json, flush=True)
+    with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s) as client:
+        state = client.state(topic, touch=False).of(partition)
+        begin = max(0, state.head_seq - last) if from_seq is None else from_seq
+        if from_seq is None and begin < state.earliest_seq - 1:
+            # Nobody who asks for the last ten wants to hear that there were others once.
+            begin = state.earliest_seq - 1
+        options: ReadOptions = {"tag": tag_predicate(tag), "epoch": state.epoch, "partition": partition}
+        for item in client.tail(topic, begin, **options):
+            printer.write(item)

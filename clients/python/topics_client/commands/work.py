@@ -1,0 +1,93 @@
+"""`topics work`: does jobs as they come."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from topics_client.blocking import Client
+from topics_client.commands.connection import (
+    DEFAULT_URL,
+    CaFileOption,
+    JsonOption,
+    RetryForOption,
+    TokenOption,
+    UrlOption,
+    broker,
+)
+from topics_client.commands.jobs import JobPrinter, LeaseOption, NodeOption, QueueArgument
+from topics_client.commands.terminal import ExitCode, fail, note
+from topics_client.errors import LeaseLost
+from topics_client.values import Job, one_line
+
+
+def work(
+    queue: QueueArgument,
+    node: NodeOption,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--exec", "-x", metavar="COMMAND", help="Run this for each job, in a shell: its data on stdin, as a line."
+        ),
+    ] = None,
+    ack: Annotated[
+        bool, typer.Option("--ack", help="Only print each job, and acknowledge it once it is printed.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after this many jobs. 0 = never.")] = 0,
+    lease_ms: LeaseOption = None,
+    retry_for_s: RetryForOption = 60.0,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca_file: CaFileOption = None,
+) -> None:
+    """Claim the jobs of a queue one by one and process them, until Ctrl-C.
+
+    With --exec: exit status 0 of the command means done, any other gives the job back. It finds TOPICS_JOB_SEQ,
+    TOPICS_JOB_TAG and TOPICS_JOB_DELIVERIES in its environment; its job is kept for as long as it runs. What is not
+    done when this ends goes back at once. A restart of the broker is bridged.
+    """
+    if (command is None) is not ack:
+        message = "Say what is to become of the jobs: --exec COMMAND runs one for each, --ack only prints them."
+        fail(message, ExitCode.USAGE, as_json=as_json)
+    with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s) as client:
+        printer = JobPrinter(as_json=as_json)
+        with closing(client.work(queue, node, lease_ms=lease_ms)) as jobs:
+            for count, job in enumerate(jobs, 1):
+                if command is None:
+                    printer.write(job)
+                    done = True
+                else:
+                    done = _run(job, command)
+                _settle(client, queue, node, job, done)
+                if count == limit:
+                    return
+
+
+def _run(job: Job, command: str) -> bool:
+    """Whether the command has done the job. Its lease is renewed meanwhile."""
+    known = {
+        "TOPICS_JOB_SEQ": str(job.seq),
+        "TOPICS_JOB_TAG": job.tag or "",
+        "TOPICS_JOB_DELIVERIES": str(job.deliveries),
+    }
+    with subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env=os.environ | known) as process:
+        try:
+            process.communicate(one_line(job.data_raw) + b"\n")
+        except BaseException:
+            process.terminate()  # another worker gets the job
+            raise
+    if process.returncode:
+        note(f"Job {job.seq} failed (exit status {process.returncode}).")
+    return process.returncode == 0
+
+
+def _settle(client: Client, queue: str, node: str, job: Job, done: bool) -> None:
+    try:
+        client.ack(queue, node, [job]) if done else client.nack(queue, node, [job], reason="the command failed")
+    except LeaseLost:
+        note(f"Job {job.seq} was not {node}'s any more when it was through; it is handed out again.")

@@ -1,0 +1,96 @@
+"""When to try again, and how long to wait first. A state machine without I/O, clock or randomness of its own.
+
+A call is repeated only when that cannot do anything twice (`wire.Replay`), only after errors that may pass, and only
+while the next try begins within `total_s`. Waits are drawn at random between 0 and a doubling bound (full jitter), so
+that clients thrown off together do not come back together; what the broker asks for (Retry-After) is added in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from topics_client.answers import result_of
+from topics_client.errors import ApiError, ConnectionFailed, TopicsError
+from topics_client.wire import Call, NoReply, Replay, Reply, Request
+
+T = TypeVar("T")
+
+#: 2 ** 30 times the base is beyond every cap; more would only overflow.
+_MAX_DOUBLINGS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How long and how eagerly to retry; seconds. total_s 0 = never.
+
+    `total_s` must stay below the topic's idempotency_window_ms (120 s by default): a key that is repeated after the
+    window has ended is a new key to the broker. `reconnect` False: a broker that cannot be reached is an error at
+    once, while one that answers "not now" is still asked again.
+    """
+
+    total_s: float = 60.0
+    base_s: float = 0.05
+    cap_s: float = 5.0
+    reconnect: bool = True
+
+    def backoff_s(self, tries: int, error: TopicsError, draw: float) -> float:
+        """The wait after that many failed tries; `draw` is uniform in [0, 1)."""
+        bound = min(self.cap_s, self.base_s * 2 ** min(tries - 1, _MAX_DOUBLINGS))
+        asked = error.retry_after_s if isinstance(error, ApiError) else None
+        return (asked or 0.0) + bound * draw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Wait that long, then ask for the next step. `error` is what the last try ended with."""
+
+    seconds: float
+    error: TopicsError
+    tries: int
+
+
+Step = Request | Pause
+
+
+def exchange(
+    call: Call[T], policy: RetryPolicy, *, now: Callable[[], float], draw: Callable[[], float]
+) -> Generator[Step, Reply | NoReply | None, T]:
+    """Carries one call through its tries. Yields a Request (send back its Reply or NoReply) or a Pause (send None).
+
+    Returns the call's value, or raises the last try's error with `tries` and `tried_for_s` filled in.
+    """
+    began = now()
+    tries = 0
+    perhaps_done = False
+    while True:
+        outcome = yield call.request
+        tries += 1
+        assert outcome is not None, "a Request is answered with what came of it"
+        try:
+            value = result_of(call, outcome)
+        except TopicsError as error:
+            perhaps_done = perhaps_done or error.outcome == "unknown"
+            error.tries = tries
+            error.tried_for_s = now() - began
+            lost = isinstance(error, ConnectionFailed) and not policy.reconnect
+            if lost or not may_repeat(call.request, error):
+                raise
+            seconds = policy.backoff_s(tries, error, draw())
+            # Waiting for longer than is left would only put the same error off.
+            if policy.total_s <= 0 or error.tried_for_s + seconds > policy.total_s:
+                raise
+            pause = Pause(seconds=seconds, error=error, tries=tries)
+        else:
+            if call.check is not None:
+                call.check(value, perhaps_done)
+            return value
+        yield pause
+
+
+def may_repeat(request: Request, error: TopicsError) -> bool:
+    """Whether a repetition makes sense and cannot do anything twice."""
+    if not error.transient or request.replay is Replay.NEVER:
+        return False
+    return request.replay is Replay.SAFE or error.outcome == "none"

@@ -1,0 +1,148 @@
+"""What both clients tell httpx, and how its exceptions read as "no reply"."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import ssl
+from functools import cache, lru_cache
+from typing import Any, TypeVar
+
+import httpx
+
+from topics_client.errors import InvalidRequest
+from topics_client.wire import NoReply, Reply, Request
+
+C = TypeVar("C", httpx.Client, httpx.AsyncClient)
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_CONNECT_S = 5.0
+#: Below the 5 s after which HTTP servers commonly close idle connections, so that none is reused as it is being closed.
+_KEEPALIVE_S = 3.0
+#: By these the environment names certificates.
+_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+#: Raised before a byte of the request has left.
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+def base_url(url: str) -> str:
+    """The address without a trailing slash or /v0; `http://` is put before a bare host:port."""
+    text = url.strip()
+    if not _SCHEME.match(text):
+        text = f"http://{text}"
+    try:
+        parts = httpx.URL(text)
+        valid = parts.scheme in ("http", "https") and bool(parts.host) and (parts.port or 1) < 65_536
+        # What no name can be looks fine in a URL, and fails only when it is looked up.
+        parts.host.encode("idna")
+    except (httpx.InvalidURL, UnicodeError):
+        valid = False
+    if not valid:
+        raise InvalidRequest(f"{url!r} is not a URL of a broker; it looks like http://127.0.0.1:4000.")
+    return text.rstrip("/").removesuffix("/v0").rstrip("/")
+
+
+def opened(
+    kind: type[C],
+    base: str,
+    token: str | None,
+    timeout: float,
+    http: Any,
+    ca_file: str | os.PathLike[str] | None = None,
+) -> C:
+    """An httpx client of that kind; `http` is a transport in place of the network. `ca_file`: whom it trusts."""
+    # gzip would cost both ends more time than it saves on most networks.
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "topics-client"}
+    if token:
+        headers["Authorization"] = f"Bearer {_checked(token)}"
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=_KEEPALIVE_S)
+    verify: ssl.SSLContext | bool = True
+    # The environment may name a proxy, and a proxy's loopback is another machine's. Whom it trusts counts everywhere.
+    trust_env = not _is_loopback(base)
+    if http is None:
+        tls = trust_env or ca_file is not None or httpx.URL(base).scheme == "https"
+        verify = _authorities(*_named_authorities(ca_file)) if tls else _nobody()
+    try:
+        return kind(transport=http, headers=headers, timeout=timeout, limits=limits, verify=verify, trust_env=trust_env)
+    except (ImportError, ValueError, httpx.InvalidURL) as error:
+        raise InvalidRequest(f"The proxy that the environment names cannot be used: {error}") from error
+
+
+def _named_authorities(ca_file: str | os.PathLike[str] | None) -> list[tuple[str, str, int]]:
+    """Where the certificates are that are to be trusted, by what names it, and when they last changed (0: they are not
+    there)."""
+    named = [("ca_file", os.fspath(ca_file))] if ca_file is not None else []
+    if not named:
+        named = [(name, path) for name in _VARIABLES if (path := os.environ.get(name))]
+    return [(name, path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0) for name, path in named]
+
+
+@lru_cache(maxsize=4)
+def _authorities(*named: tuple[str, str, int]) -> ssl.SSLContext:
+    """Whose certificates are trusted: loading them takes longer than all else that a client begins with."""
+    try:
+        for name, path, _ in named:
+            if name == "ca_file":
+                return ssl.create_default_context(cafile=path)
+        return httpx.create_ssl_context(trust_env=True)
+    except OSError as error:
+        which = ", ".join(f"{name} {path}" for name, path, _ in named) or "the usual ones"
+        raise InvalidRequest(f"The certificates to be trusted ({which}) cannot be used: {error}") from error
+
+
+@cache
+def _nobody() -> ssl.SSLContext:
+    """Trusts no one: where TLS cannot come into it."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _checked(token: str) -> str:
+    """The key, without the line break that comes with reading it from a file."""
+    text = token.strip()
+    if text.isascii() and text.isprintable() and " " not in text:
+        return text
+    # Without quoting it: what is said here may end up in a log.
+    raise InvalidRequest("The key has characters that no key can have: only printable ASCII without spaces.")
+
+
+def _is_loopback(base: str) -> bool:
+    host = httpx.URL(base).host
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def time_limits(request: Request, timeout: float) -> httpx.Timeout:
+    """A held request gets its waiting time on top."""
+    return httpx.Timeout(timeout, connect=min(timeout, _CONNECT_S), read=timeout + request.wait_s)
+
+
+def stream_limits(timeout: float, silence_s: float) -> httpx.Timeout:
+    """For an answer without an end: so long may nothing come of it."""
+    return httpx.Timeout(timeout, connect=min(timeout, _CONNECT_S), read=silence_s)
+
+
+def reply(response: httpx.Response) -> Reply:
+    return Reply(status=response.status_code, headers=response.headers, body=response.content)
+
+
+def no_reply(error: httpx.HTTPError, base: str, timeout: float) -> NoReply:
+    """What a failed try means: whether the broker may have seen the request, and a sentence for people."""
+    sent = not isinstance(error, _NOT_SENT)
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        return NoReply(reason=f"No broker can be reached at {base} ({_cause(error)}).", sent=sent)
+    if isinstance(error, httpx.TimeoutException):
+        return NoReply(reason=f"The broker at {base} did not answer within {timeout:g} s.", sent=sent)
+    return NoReply(reason=f"The connection to the broker at {base} broke ({_cause(error)}).", sent=sent)
+
+
+def _cause(error: httpx.HTTPError) -> str:
+    """The innermost reason in plain words: the outer ones of a refused connection only say that all attempts failed."""
+    reason: BaseException = error
+    while (inner := reason.__cause__ or reason.__context__) is not None:
+        reason = inner
+    if isinstance(reason, OSError) and reason.strerror:
+        return reason.strerror
+    return str(reason) or str(error) or type(error).__name__

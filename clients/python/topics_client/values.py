@@ -1,0 +1,371 @@
+"""What goes in and what comes out: records to append, records read, and the answers of the broker."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import msgspec
+
+from topics_client.errors import InvalidRequest, TopicsError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRecord:
+    """A record to append. `data` and `meta` are Python values, or `bytes` that already are JSON text (kept verbatim).
+
+    `delay_ms` and `deliver_at` (ms since the epoch) are for queues, and exclude each other.
+    """
+
+    data: Any
+    tag: str | None = None
+    node: str | None = None
+    meta: Any = None
+    delay_ms: int | None = None
+    deliver_at: int | None = None
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as stored. `ts` is ms since the epoch; `data_raw` and `meta_raw` are the JSON text as it was written."""
+
+    seq: int
+    ts: int
+    node: str | None = None
+    tag: str | None = None
+    data_raw: bytes = b"null"
+    meta_raw: bytes | None = None
+
+    @property
+    def data(self) -> Any:
+        """The decoded value, decoded at each access. Integers of any size are exact; 1e400 becomes inf."""
+        # The standard library's decoder on purpose: msgspec refuses numbers beyond a float's range.
+        return json.loads(self.data_raw)
+
+    @property
+    def meta(self) -> Any:
+        """The decoded meta, None when there is none."""
+        return None if self.meta_raw is None else json.loads(self.meta_raw)
+
+    def to_json(self) -> bytes:
+        """The record on one line, as the broker writes it; `data` and `meta` byte for byte but for line breaks.
+
+        A raw line break can only stand between tokens in valid JSON, so a space there means the same.
+        """
+        parts = [b'{"$seq":%d,"$ts":%d' % (self.seq, self.ts)]
+        if self.node is not None:
+            parts.append(b',"$node":' + msgspec.json.encode(self.node))
+        if self.tag is not None:
+            parts.append(b',"$tag":' + msgspec.json.encode(self.tag))
+        parts.append(b',"data":' + one_line(self.data_raw))
+        if self.meta_raw is not None:
+            parts.append(b',"meta":' + one_line(self.meta_raw))
+        return b"".join(parts) + b"}"
+
+
+class Job(Record, frozen=True, kw_only=True):
+    """A record of a queue that was handed out. Settle it before `deadline` (ms since the epoch, the broker's clock),
+    by ack or nack; `deliveries` says how often it was handed out, this time included."""
+
+    lease_id: str
+    deadline: int
+    deliveries: int
+
+    def to_json(self) -> bytes:
+        """The job on one line, as the broker writes it."""
+        lease = b',"lease_id":%b,"deadline":%d' % (msgspec.json.encode(self.lease_id), self.deadline)
+        seq, comma, rest = super().to_json().partition(b",")
+        labels, data, payload = rest.partition(b',"data":')
+        return seq + lease + comma + labels + b',"deliveries":%d' % self.deliveries + data + payload
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs that a claim was given, and how many are still to be had."""
+
+    topic: str
+    jobs: list[Job]
+    ready: int
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """What an ack, nack or extend did: to how many jobs, and which seqs it passed over because they are not leased to
+    the caller, or not any more (with `skip_lost`; else LeaseLost is raised). After a repeated call, those that the
+    first try had done are among them.
+
+    `deadlines` by seq, of an extend.
+    """
+
+    topic: str
+    count: int
+    skipped: list[int]
+    ready: int
+    in_flight: int
+    deadlines: dict[int, int] = {}
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in a list. `state`: ready, leased (by `node`, until `deadline`), delayed (until `ready_at`) or dead."""
+
+    seq: int = msgspec.field(name="$seq")
+    state: str
+    deliveries: int
+    node: str | None = None
+    deadline: int | None = None
+    ready_at: int | None = None
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of a list of jobs; `next_cursor` is there when more follow."""
+
+    jobs: list[JobSummary]
+    next_cursor: str | None = None
+
+
+class Paused(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a queue is paused."""
+
+    topic: str
+    paused: bool
+
+
+class Purged(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs a purge deleted."""
+
+    purged: int
+
+
+class Redriven(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs a redrive moved (or, dry run, would move), and how many of the queue's are left there."""
+
+    moved: int
+    remaining: int
+
+
+def one_line(raw: bytes) -> bytes:
+    """The same JSON without line breaks."""
+    if b"\n" in raw or b"\r" in raw:
+        return raw.replace(b"\r", b" ").replace(b"\n", b" ")
+    return raw
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
+    """Says that seqs `gap_from` to `gap_to` (inclusive) are gone; `missed_estimate` is an upper bound of the loss.
+
+    `reason` "recreated" means the topic was deleted and made again: what follows starts at seq 1.
+    """
+
+    gap_from: int
+    gap_to: int
+    reason: str
+    missed_estimate: int
+    earliest_seq: int
+    head_seq: int
+
+
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened in a watched topic.
+
+    `kind`: record (`records`, up to and with `to_seq`; `corrupt_seqs` of them are damaged and left out), tombstone
+    (`tombstone` says what is gone), caught-up (what follows is live), topic-deleted (nothing of the topic follows),
+    error (`error` says why nothing of this topic can be given; the other topics go on, and when it is transient the
+    topic is tried again). `id` is the place behind it in all topics.
+    """
+
+    topic: str
+    kind: str
+    head_seq: int
+    records: list[Record] = []
+    corrupt_seqs: list[int] = []
+    tombstone: Tombstone | None = None
+    to_seq: int = 0
+    id: str = ""
+    error: TopicsError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """One answer of `read`. Read on from `next_from_seq`; `lag` is what is left to examine, in seqs."""
+
+    topic: str
+    records: list[Record]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    caught_up: bool
+    lag: int
+    tombstone: Tombstone | None = None
+    corrupt_seqs: list[int] | None = None
+
+
+class Appended(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of an append. `deduped`: the same key was stored before, and these are its seqs.
+
+    `payload_differs`: it was stored before with other records; those of this call were not stored.
+    """
+
+    topic: str
+    first_seq: int
+    last_seq: int
+    head_seq: int
+    count: int
+    created: bool = False
+    deduped: bool = False
+    payload_differs: bool = False
+    #: Where the records are, of a topic with several.
+    partition: int | None = None
+
+    @property
+    def seqs(self) -> range:
+        """The seqs of this write, in the order of the records."""
+        return range(self.first_seq, self.last_seq + 1)
+
+
+class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition of a topic as it is now. Seqs count from 1 in each."""
+
+    partition: int
+    epoch: int
+    head_seq: int
+    earliest_seq: int
+    next_seq: int
+    count: int
+    bytes: int
+    last_write_ts: int | None = None
+
+
+class TopicState(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic as it is now. Times are ms since the epoch; a topic made again under its name has another `epoch`.
+
+    `queue`: figures of a queue; `consumers`: how many a log has, if any, and the lag of the slowest. `partitions`:
+    where there are several; `count` and `bytes` are of all of them, the seqs and the epoch those of partition 0.
+    """
+
+    topic: str
+    type: str
+    epoch: int
+    head_seq: int
+    earliest_seq: int
+    next_seq: int
+    count: int
+    bytes: int
+    config: dict[str, Any]
+    effective_priority: int | None = None
+    last_write_ts: int | None = None
+    last_read_ts: int | None = None
+    queue: dict[str, Any] | None = None
+    consumers: dict[str, Any] | None = None
+    partitions: list[PartitionState] = []
+
+    def of(self, partition: int | None) -> PartitionState:
+        """One partition, 0 unless given. Raises InvalidRequest for one that there is not."""
+        for each in self.partitions:
+            if each.partition == (partition or 0):
+                return each
+        if partition:
+            raise InvalidRequest(f"{self.topic} has no partition {partition}.", detail={"field": "partition"})
+        return PartitionState(
+            partition=0,
+            epoch=self.epoch,
+            head_seq=self.head_seq,
+            earliest_seq=self.earliest_seq,
+            next_seq=self.next_seq,
+            count=self.count,
+            bytes=self.bytes,
+            last_write_ts=self.last_write_ts,
+        )
+
+
+class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic in a list."""
+
+    topic: str
+    type: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    durable: bool
+    effective_priority: int | None = None
+
+
+class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of a list of topics; `next_cursor` is there when more follow."""
+
+    topics: list[TopicSummary]
+    next_cursor: str | None = None
+
+
+class TopicPut(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of `put_topic`; `config` has every field, as stored."""
+
+    topic: str
+    created: bool
+    config: dict[str, Any]
+
+
+class TopicDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of `delete_topic`; `deleted` is False when there was none."""
+
+    topic: str
+    deleted: bool
+    routers_removed: list[str] = []
+
+
+class RecordsDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of `delete_records`; count and bytes are what is left."""
+
+    topic: str
+    deleted: int
+    earliest_seq: int
+    head_seq: int
+    count: int
+    bytes: int
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """The process answers. `cluster_id` may be missing while it starts. `kernel` is compiled or python; older brokers
+    do not say it."""
+
+    status: str
+    version: str
+    uptime_ms: int
+    cluster_id: str | None = None
+    kernel: str | None = None
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """The broker has recovered and serves."""
+
+    status: str
+    wal_replay_complete: bool = True
+    topics: int = 0
+
+
+class TopicSettings(TypedDict, total=False):
+    """What a topic can be set to. A setting left out takes its default, also on a topic that exists."""
+
+    type: str
+    ttl_ms: int
+    cap_records: int
+    cap_bytes: int
+    discard: str
+    durability: str
+    durable: bool
+    priority: int | None
+    auto_priority: bool
+    auto_create: bool
+    dedupe_node: bool
+    idempotency_window_ms: int
+    retention: str
+    consumed_max_bytes: int
+    partitions: int
+    lease_ms: int
+    claim_jitter_ms: int
+    max_deliveries: int
+    dead_letter: str | None
+    leases_durable: bool
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    cleanup_policy: str
+    max_message_bytes: int
+    compression_type: str
