@@ -22,11 +22,11 @@ Source: docs/reference/format.md#segments.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import kernel
-from storage.format.checksum import checksum
-from storage.format.wal_frame import FIXED_LEN, FrameError, FrameType
+from storage.format.wal_frame import FrameError, FrameType
 
 HEADER = struct.Struct("<IBQQQHHI")
 HEADER_SIZE = HEADER.size  # 37
@@ -36,6 +36,15 @@ LIVE = 0x00
 DELETED = 0xD5
 
 APPEND = bytes((FrameType.APPEND,))
+#: What is wrong with the frame at which `kernel.scan` stopped, by its reason.
+WRONG = {
+    "short": "the frame ends behind the bytes at hand",
+    "zero": "frame_len is 0",
+    "length": "frame_len does not fit the lengths in the header",
+    "checksum": "checksum mismatch",
+    "delete": "the delete byte is neither live nor deleted",
+    "other": "the frame is of another log",
+}
 
 
 class SegmentFrame(NamedTuple):
@@ -70,35 +79,19 @@ def verify(buffer: bytes, offset: int, length: int) -> bool:
     return not reason and len(frames) == 1
 
 
+def frames_of(buffer: bytes | memoryview, columns: kernel.Columns) -> Iterator[SegmentFrame]:
+    """The frames that `kernel.scan` has verified in this buffer."""
+    for offset, topic_id, seq, ts, size, data_len, node_len, tag_len, _, flags, delete_byte, header_len in columns:
+        node_at = offset + header_len
+        tag_at = node_at + node_len
+        data_at = tag_at + tag_len
+        node, tag, data = buffer[node_at:tag_at], buffer[tag_at:data_at], buffer[data_at : data_at + data_len]
+        yield SegmentFrame(flags, topic_id, seq, ts, bytes(node), bytes(tag), bytes(data), delete_byte == DELETED, size)
+
+
 def decode(buffer: bytes | memoryview, offset: int = 0) -> SegmentFrame:
     """The frame at `offset`, verified. Raises FrameError with the reason."""
-    available = len(buffer) - offset
-    if available < OVERHEAD:
-        raise FrameError(f"{available} bytes are too few for a frame")
-    length, flags, topic_id, seq, ts, node_len, tag_len, data_len = HEADER.unpack_from(buffer, offset)
-    if length != FIXED_LEN + node_len + tag_len + data_len:
-        raise FrameError("frame_len does not fit the lengths in the header")
-    size = length + 4
-    if size > available:
-        raise FrameError("frame_len overruns the bytes at hand")
-    end = offset + size - _TAIL.size
-    body = APPEND + buffer[offset + 4 : end]
-    stored, delete_byte = _TAIL.unpack_from(buffer, end)
-    if checksum(body) != stored:
-        raise FrameError("checksum mismatch")
-    if delete_byte not in (LIVE, DELETED):
-        raise FrameError(f"delete byte {delete_byte:#04x}")
-    node_at = HEADER_SIZE - 3  # of body, which has the type byte instead of frame_len
-    tag_at = node_at + node_len
-    data_at = tag_at + tag_len
-    return SegmentFrame(
-        flags,
-        topic_id,
-        seq,
-        ts,
-        body[node_at:tag_at],
-        body[tag_at:data_at],
-        body[data_at:],
-        delete_byte == DELETED,
-        size,
-    )
+    columns, _, reason = kernel.scan(buffer, kernel.Kind.SEGMENT, offset, max_frames=1)
+    for frame in frames_of(buffer, columns):
+        return frame
+    raise FrameError(WRONG[reason or "short"])

@@ -22,7 +22,8 @@ import contextlib
 from collections.abc import Collection, Iterator
 from itertools import groupby
 
-from storage.format import ENTRY_SIZE, LENGTH, Entry, FrameError, SegmentFrame, idx_entry, segment_frame
+import kernel
+from storage.format import ENTRY_SIZE, LENGTH, Entry, SegmentFrame, idx_entry, segment_frame
 from storage.platform import FileSystem, Readable, layout
 from storage.segments import names
 from storage.segments.data_file import read_as_data
@@ -254,23 +255,18 @@ class _Repair:
 
 
 def iter_frames(path: str, file: Readable, start: int, stop: int) -> Iterator[SegmentFrame]:
-    """The adjacent frames in [start, stop) of a .data file, each verified when it is taken from the iterator.
+    """The adjacent frames in [start, stop) of a .data file, all of them verified.
 
-    Raises SegmentCorrupt at a frame that is invalid or ends after `stop`. Holds at most _CHUNK_BYTES, or one frame.
+    Raises SegmentCorrupt at a frame that is invalid or ends after `stop`, once those in front of it have been taken.
+    Holds at most _CHUNK_BYTES, or one frame.
     """
-    buffer, base = b"", start
-    at = start
+    at, want = start, _CHUNK_BYTES
     while at < stop:
-        if at + segment_frame.OVERHEAD > base + len(buffer):
-            buffer, base = file.pread(min(_CHUNK_BYTES, stop - at), at), at
-        remaining = len(buffer) - (at - base)
-        if remaining >= segment_frame.OVERHEAD:
-            (length,) = LENGTH.unpack_from(buffer, at - base)
-            if remaining < length + 4 <= stop - at:
-                buffer, base = file.pread(max(length + 4, min(_CHUNK_BYTES, stop - at)), at), at
-        try:
-            frame = segment_frame.decode(buffer, at - base)
-        except FrameError as error:
-            raise SegmentCorrupt(path, at, str(error)) from error
-        yield frame
-        at += frame.size
+        buffer = file.pread(min(want, stop - at), at)
+        columns, end, reason = kernel.scan(buffer, kernel.Kind.SEGMENT)
+        yield from segment_frame.frames_of(buffer, columns)
+        at, had, want = at + end, want, _CHUNK_BYTES
+        if reason == "short" and not columns and len(buffer) >= segment_frame.OVERHEAD:
+            want = LENGTH.unpack_from(buffer)[0] + LENGTH.size
+        if not columns and not had < want <= stop - at:
+            raise SegmentCorrupt(path, at, segment_frame.WRONG[reason or "short"])

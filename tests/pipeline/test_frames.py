@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.batches import Row, Shape, from_frames, from_rows
-from pipeline.frames import FrameDamaged, decode, whole_frames
+from pipeline.frames import FrameDamaged, decode
 from storage.format.binary import binary_body
 from storage.format.checksum import checksum
 from storage.format.meta import with_meta
@@ -50,12 +50,6 @@ def test_frames_of_any_sizes_are_found_as_they_were_written(wanted: list[tuple[i
     assert [half[a:b] for a, b in zip(frames.bodies, frames.ends, strict=True)] == [
         b"d" * each[2] for each in wanted[:whole] if not each[3]
     ]
-
-
-def test_runs_of_one_size_are_hopped_over_at_once() -> None:
-    data = frame(1, data=b"xx") + b"".join(frame(seq) for seq in range(2, 30)) + frame(30, data=b"xxx")
-    starts, used, damage = whole_frames(data)
-    assert (len(starts), used, damage) == (30, len(data), None)
 
 
 def test_every_flipped_bit_is_noticed() -> None:
@@ -155,10 +149,9 @@ def test_frames_of_few_sizes_are_checked_as_those_of_many() -> None:
         assert (error.value.offset, error.value.what) == (at, "checksum mismatch")
         data[at + HEADER_SIZE + 9] ^= 1
         data[at : at + 4] = bytes((3, 0, 0, 0))
-        _, _, damage = whole_frames(data)
-        assert damage is not None
-        assert damage.offset == at
-        assert "frame_len" in damage.what
+        with pytest.raises(FrameDamaged, match="frame_len") as error:
+            decode(bytes(data), TOPIC, 0, 700)
+        assert error.value.offset == at
 
 
 @pytest.mark.parametrize("sizes", [[7] * 40, [7, 9, 300, 1] * 10])

@@ -127,11 +127,11 @@ def test_zeros_are_no_frame(size: int) -> None:
 def test_what_is_wrong_is_said() -> None:
     frame = in_segment(wal_frames()[42])
     for changed, words in (
-        (frame[:45], "45 bytes are too few"),
+        (frame[:45], "ends behind"),
         (b"\xff" + frame[1:], "does not fit the lengths"),
-        (frame[:-1], "overruns"),
+        (frame[:-1], "ends behind"),
         (frame[:-3] + b"??" + frame[-1:], "checksum"),
-        (frame[:-1] + b"\x12", "delete byte 0x12"),
+        (frame[:-1] + b"\x12", "delete byte"),
     ):
         with pytest.raises(FrameError, match=words):
             segment_frame.decode(changed)
