@@ -12,13 +12,14 @@ the interpreter's lock, so calls from several threads run in parallel.
     encode_copies                frames -> the frames of their routed copies
     scan                         bytes -> verified frames, as `Columns`
     groups, by_topic             columns -> groups of frames in the log
-    measure, cut                 columns -> payload sizes and delays; nodes, tags or bodies
+    measure, cut, parts          columns -> payload sizes and delays; nodes, tags, bodies, data
     to_segment                   frames of the log -> .data and .idx
     build_index, parse_index     columns <-> .idx
     render_rows, render_records  frames, records -> JSON
     render_jobs, render_job_rows jobs -> JSON
     check_json                   text -> nesting and UTF-8
     read_kafka, write_kafka      record batches of Kafka
+    kafka_values                 stored bodies -> values of Kafka records
 
 Source: docs/architecture.md#the-kernel, docs/reference/format.md#frames.
 """
@@ -46,6 +47,7 @@ __all__ = [
     "Index",
     "JsonCheck",
     "KafkaRecords",
+    "KafkaValues",
     "Kind",
     "Measured",
     "Part",
@@ -60,8 +62,10 @@ __all__ = [
     "encode_appends",
     "encode_copies",
     "groups",
+    "kafka_values",
     "measure",
     "parse_index",
+    "parts",
     "read_kafka",
     "render_job_rows",
     "render_jobs",
@@ -302,7 +306,8 @@ class Measured(NamedTuple):
 
 
 def measure(buffer: Buffer, columns: Columns) -> Measured:
-    """The payload bytes and delays of these Append frames. Raises ValueError if a row lies outside the buffer."""
+    """The payload bytes and delays of these frames; what is no Append counts 0. Raises ValueError if a row lies outside
+    the buffer."""
     payloads, delayed, bad = _code.measure(buffer, columns.rows)
     return Measured(_u32(payloads), delayed, bad)
 
@@ -313,11 +318,20 @@ class Part(enum.IntEnum):
     NODE = 0
     TAG = 1
     BODY = 2
+    #: The data in the body, as it was appended: raw bytes, or JSON text.
+    DATA = 3
 
 
 def cut(buffer: Buffer, columns: Columns, part: int) -> list[bytes]:
-    """This part of every frame, b"" if a frame has none. Raises ValueError if a row lies outside the buffer."""
+    """This part of every frame, b"" if a frame has none. Raises ValueError if a row lies outside the buffer, or, asked
+    for its data, has a body that is no record."""
     return _code.cut(buffer, columns.rows, part)
+
+
+def parts(buffer: Buffer, columns: Columns) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """Node, tag and body of every frame, as `cut` gives them."""
+    node, tag, body = (_code.cut(buffer, columns.rows, part) for part in (Part.NODE, Part.TAG, Part.BODY))
+    return node, tag, body
 
 
 # -- segments ----------------------------------------------------------------------------------------------------------
@@ -480,6 +494,25 @@ def read_kafka(records: Buffer, count: int, *, max_headers: int = 1 << 20) -> Ka
     """
     keys, values, headers, time_deltas, offset_deltas = _code.read_kafka(records, count, max_headers)
     return KafkaRecords(keys, values, headers, _i64(time_deltas), _i64(offset_deltas))
+
+
+class KafkaValues(NamedTuple):
+    """Values and times (ms, i64) of records as Kafka clients get them; `odd`: numbers of those whose value is None,
+    because their bodies have to be taken apart."""
+
+    values: list[bytes | None]
+    stamps: array[int]
+    odd: list[int]
+
+
+def kafka_values(bodies: Sequence[bytes], nodes: Sequence[bytes], stamps: Sequence[int]) -> KafkaValues:
+    """Values of stored bodies that hold nothing else, but perhaps a create time, which then is the time of the record
+    instead of that in `stamps`. A body without a create time and with a node is odd: the node becomes a header.
+
+    Raises ValueError where columns differ in length.
+    """
+    values, found, odd = _code.kafka_values(bodies, nodes, _as_array("q", stamps))
+    return KafkaValues(values, _i64(found), odd)
 
 
 def write_kafka(

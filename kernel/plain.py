@@ -29,7 +29,7 @@ _Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, i
 __all__ = ["checksum"]
 
 #: Of the functions' arguments and results; that of kernel/src/kernel.h must be the same. Raise both when one changes.
-INTERFACE: Final = 1
+INTERFACE: Final = 2
 
 _LOG_HEADER = struct.Struct("<IBBQQQHHI")
 _SEGMENT_HEADER = struct.Struct("<IBQQQHHI")
@@ -47,7 +47,7 @@ _ENTRY_SIZE: Final = 20
 
 # `kernel.Body`, `kernel.Part`, `kernel.RowShape`, `kernel.GroupKind`, and the numbers of `kernel.REASONS`.
 _JSON, _AS_BINARY, _STORED_JSON = 0, 1, 2
-_PART_NODE, _PART_TAG = 0, 1
+_PART_DATA = 3
 _TAGS, _META, _DATA, _STORED = 1, 2, 4, 8
 _CONTROL, _BATCHED, _ALONE = 0, 1, 2
 _END, _SHORT, _ZERO, _LENGTH, _CHECKSUM, _DELETE, _OTHER, _FULL = range(8)
@@ -314,6 +314,9 @@ def measure(buffer: Buffer, rows: bytes) -> tuple[bytes, list[tuple[int, int]], 
     """See `kernel.measure`; payloads as u32."""
     payloads, delayed, bad = array("I"), list[tuple[int, int]](), -1
     for number, row in enumerate(_checked(buffer, rows)):
+        if row[8] != _APPEND:
+            payloads.append(0)
+            continue
         body = _parts_of(buffer, row)[2]
         payload = _payload(body)
         if payload < 0:
@@ -351,9 +354,23 @@ def _delivered_at(body: bytes) -> int:
 
 def cut(buffer: Buffer, rows: bytes, part: int) -> list[bytes]:
     """See `kernel.cut`."""
-    if not 0 <= part <= 2:
+    if not 0 <= part <= _PART_DATA:
         raise ValueError(f"a frame has no part {part}")
-    return [_parts_of(buffer, row)[part] for row in _checked(buffer, rows)]
+    if part < _PART_DATA:
+        return [_parts_of(buffer, row)[part] for row in _checked(buffer, rows)]
+    return [_data_of(_parts_of(buffer, row)[2], number) for number, row in enumerate(_checked(buffer, rows))]
+
+
+def _data_of(body: bytes, number: int) -> bytes:
+    if not body.startswith(b"{"):
+        return _binary_parts(body)[0]
+    if body.startswith(b'{"data":') and body[-2] in _SURE_ENDS and _META_KEY not in body:
+        data: bytes | None = body[len(b'{"data":') : -1].lstrip(_SPACE) if body.endswith(b"}") else None
+    else:
+        data = (_split(body) or (None,))[0]
+    if not data:
+        raise ValueError(f"row {number} holds no record")
+    return data
 
 
 # -- segments ----------------------------------------------------------------------------------------------------------
@@ -728,6 +745,34 @@ def read_kafka(
         time_deltas.tobytes(),
         offset_deltas.tobytes(),
     )
+
+
+_MAP_ALONE = re.compile(rb"\x81\xd9\x01v\xc6(.{4})(.*)", re.DOTALL)
+_MAP_STAMPED = re.compile(rb"\x82\xd9\x01v\xc6(.{4})(.*)\xa2ct\xd3(.{8})", re.DOTALL)
+_STAMPED_TEXT = re.compile(rb'{"data":(.*),"ct":(-?[0-9]{1,18})}', re.DOTALL)
+_FURTHER: Final = (_META_KEY, _DELIVER_AT, b',"ct":', b',"h":')
+_NO_TIME: Final = -1
+
+
+def kafka_values(bodies: Sequence[bytes], nodes: Sequence[bytes], stamps: Any) -> tuple[list[Any], bytes, list[int]]:
+    """See `kernel.kafka_values`; stamps as i64."""
+    given = array("q", bytes(memoryview(stamps).cast("B")))
+    if not len(bodies) == len(nodes) == len(given):
+        raise ValueError(f"a column has other than {len(bodies)} values: {len(nodes)} nodes, {len(given)} stamps")
+    values: list[bytes | None] = [None] * len(bodies)
+    for number, (body, node) in enumerate(zip(bodies, nodes, strict=True)):
+        alone, stamped, text = (form.fullmatch(body) for form in (_MAP_ALONE, _MAP_STAMPED, _STAMPED_TEXT))
+        if stamped and int.from_bytes(stamped[1], "big") == len(stamped[2]):
+            values[number] = stamped[2]
+            stamp = int.from_bytes(stamped[3], "big", signed=True)
+            given[number] = given[number] if stamp == _NO_TIME else stamp
+        elif alone and int.from_bytes(alone[1], "big") == len(alone[2]) and not node:
+            values[number] = alone[2]
+        elif text:
+            values[number], given[number] = text[1], int(text[2])
+        elif body.startswith(b'{"data":') and body.endswith(b"}") and len(body) > 8 and not node:
+            values[number] = None if any(key in body for key in _FURTHER) else body[8:-1]
+    return values, given.tobytes(), [number for number, value in enumerate(values) if value is None]
 
 
 def write_kafka(

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.kernel.build import renew
+
 #: From the quickest to the slowest. A test is in the tier that its markers name, else in that of its folder.
 FAST, SLOW, SOAK = TIERS = ("fast", "slow", "soak")
 #: What `--tier` runs.
@@ -76,6 +78,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # One switch for everything that asks, child processes included.
         os.environ[SOAK_VARIABLE] = "1"
     settings.load_profile(SOAK if is_soak(os.environ) else "default")
+    if not hasattr(config, "workerinput"):  # once, before the processes of a run begin
+        renew()
 
 
 def is_soak(environment: Mapping[str, str]) -> bool:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.kafka.cluster import LEADER_EPOCH
 from broker.kafka.codec import Buffer
-from broker.kafka.columns import columns_of
 from broker.kafka.errors import ErrorCode
-from broker.kafka.mapping import to_kafka
+from broker.kafka.mapping import columns_of, to_kafka
 from broker.kafka.records import empty_batch, write_batch
 from storage import RecordCorrupt
 from storage.records import ReadQuery, StoredRecord

@@ -18,17 +18,19 @@ Source: docs/guides/kafka.md#how-kafka-maps-to-topics.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from struct import Struct
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
+import kernel
 from broker.content import check_flat
+from broker.kafka.records import Columns
 from storage import InvalidRequest
 from storage.format import CT, DATA, DELIVER_AT, MARK, META, H, data_end, is_binary, payload_sizes
 from storage.queues import PREFIX
-from storage.records import StoredBodies
+from storage.records import FrameRecords, StoredBodies, StoredRecord, parts_of
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 #: key, value, headers, create time in ms.
@@ -268,6 +270,22 @@ def all_json(values: Sequence[bytes]) -> bool:
 
 
 # -- from the store --------------------------------------------------------------------------------------------------
+
+
+def columns_of(records: Sequence[StoredRecord]) -> tuple[list[int], Columns]:
+    """The seqs of these records (at least one) and the columns that clients get: `to_kafka` of each. Raises
+    msgspec.DecodeError."""
+    parts = [part.fields() if isinstance(part, FrameRecords) else zip(*part, strict=True) for part in parts_of(records)]
+    seqs, times, nodes, tags, bodies = (list(chain.from_iterable(column)) for column in zip(*parts, strict=True))
+    values, stamps, odd = kernel.kafka_values(bodies, nodes, times)
+    keys: list[bytes | None] | None = [tag or None for tag in tags] if odd or any(tags) else None
+    none: Headers = ()
+    headers = [none] * len(values) if odd else None
+    if keys is not None and headers is not None:
+        for number in odd:
+            mapped = to_kafka(bodies[number], tags[number], nodes[number], times[number])
+            keys[number], values[number], headers[number], stamps[number] = mapped
+    return seqs, Columns(keys, values, headers, stamps)
 
 
 def to_kafka(body: bytes, tag: bytes, node: bytes, ts: int) -> KafkaRecord:

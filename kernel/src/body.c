@@ -160,3 +160,20 @@ bool split_map(Piece body, Piece *value, Piece *meta)
     }
     return walk.at == walk.end;
 }
+
+/* -- either -------------------------------------------------------------------------------------------------------- */
+
+bool data_of(Piece body, Piece *data)
+{
+    Piece meta;
+    Parts parts;
+    if (body.size == 0 || body.at[0] != '{') return split_map(body, data, &meta);
+    if (!begins_with(body, "{\"data\":", 8) || !ends_surely(body) || has_key(body, ",\"meta\":")) {
+        bool sound = split_object(body, &parts);
+        *data = parts.data;
+        return sound;
+    }
+    size_t begin = behind_spaces(body, 8), end = body.size - 1;
+    *data = piece_of(body.at + begin, end > begin ? end - begin : 0);
+    return data->size && body.at[end] == '}';
+}

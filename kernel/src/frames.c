@@ -336,14 +336,14 @@ static size_t measure_rows(Piece rows, const uint8_t *buffer, Out *out, Py_ssize
     for (size_t number = 0, all = row_count(rows); number < all; number++) {
         Row row = row_at(rows, number);
         Piece body = row_body(&row, buffer);
-        int64_t payload = payload_of(body);
+        int64_t payload = row.type == TYPE_APPEND ? payload_of(body) : 0;
         if (payload < 0) {
             payload = body.size < PLAIN_OVERHEAD ? 0 : (int64_t)body.size - PLAIN_OVERHEAD;
             if (*bad < 0) *bad = (Py_ssize_t)number;
         }
         uint32_t counted = (uint32_t)payload;
         out_bytes(out, &counted, 4);
-        delayed += deliver_at_of(body).size != 0;
+        delayed += row.type == TYPE_APPEND && deliver_at_of(body).size != 0;
     }
     return delayed;
 }
@@ -353,7 +353,7 @@ static PyObject *list_delayed(Piece rows, const uint8_t *buffer, size_t left)
     PyObject *list = PyList_New(0);
     for (size_t number = 0, all = row_count(rows); list && left && number < all; number++) {
         Row row = row_at(rows, number);
-        Piece digits = deliver_at_of(row_body(&row, buffer));
+        Piece digits = row.type == TYPE_APPEND ? deliver_at_of(row_body(&row, buffer)) : piece_of(NULL, 0);
         if (digits.size == 0) continue;
         left--;
         if (!add_delayed(list, number, digits)) Py_CLEAR(list);
@@ -397,7 +397,7 @@ KERNEL_FUNCTION(kernel_cut)
     uint64_t part;
     Held held, rows;
     if (!takes("cut", count, 3)) return NULL;
-    if (!number_of(args[2], 2, &part)) {
+    if (!number_of(args[2], 3, &part)) {
         PyErr_Clear();
         return PyErr_Format(PyExc_ValueError, "a frame has no part %R", args[2]);
     }
@@ -413,6 +413,11 @@ KERNEL_FUNCTION(kernel_cut)
         Piece piece = part == 0   ? row_node(&row, held.piece.at)
                       : part == 1 ? row_tag(&row, held.piece.at)
                                   : row_body(&row, held.piece.at);
+        if (part == 3 && !data_of(piece, &piece)) {
+            PyErr_Format(PyExc_ValueError, "row %zu holds no record", number);
+            Py_CLEAR(found);
+            break;
+        }
         PyObject *bytes = PyBytes_FromStringAndSize((const char *)piece.at, (Py_ssize_t)piece.size);
         if (bytes == NULL || PyList_SetItem(found, (Py_ssize_t)number, bytes)) Py_CLEAR(found);
     }

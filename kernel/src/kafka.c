@@ -191,6 +191,102 @@ KERNEL_FUNCTION(kernel_read_kafka)
     return result;
 }
 
+/* -- stored records for consumers ---------------------------------------------------------------------------------- */
+
+static const char TWO_KEYS[] = "\x82\xd9\x01v\xc6", ALONE[] = "\x81\xd9\x01v\xc6", BINARY_CT[] = "\xa2" "ct\xd3", TEXT_CT[] = ",\"ct\":";
+
+enum { TEXT_BEGIN = 8, MAP_BEGIN = 9, NO_TIME = -1 }; /* {"data": and an opening with the length behind it */
+
+static uint64_t load_big(const uint8_t *at, size_t bytes)
+{
+    uint64_t number = 0;
+    for (size_t byte = 0; byte < bytes; byte++) number = number << 8 | at[byte];
+    return number;
+}
+
+/* A map whose value is all there is, or is followed by a create time. False: it has another form. */
+static bool value_of_map(Piece body, bool noded, Piece *value, int64_t *stamp)
+{
+    const size_t stamped = sizeof BINARY_CT - 1 + 8;
+    if (body.size < MAP_BEGIN) return false;
+    uint64_t size = load_big(body.at + MAP_BEGIN - 4, 4), behind = body.size - MAP_BEGIN;
+    *value = piece_of(body.at + MAP_BEGIN, (size_t)size);
+    if (begins_with(body, ALONE, sizeof ALONE - 1)) return size == behind && !noded;
+    if (!begins_with(body, TWO_KEYS, sizeof TWO_KEYS - 1) || behind < stamped || size != behind - stamped) return false;
+    const uint8_t *end = body.at + MAP_BEGIN + size;
+    if (memcmp(end, BINARY_CT, sizeof BINARY_CT - 1) != 0) return false;
+    int64_t given = (int64_t)load_big(end + sizeof BINARY_CT - 1, 8);
+    if (given != NO_TIME) *stamp = given;
+    return true;
+}
+
+/* The same of an object. A create time of more than 18 digits is left to others. */
+static bool value_of_text(Piece body, bool noded, Piece *value, int64_t *stamp)
+{
+    if (!begins_with(body, "{\"data\":", TEXT_BEGIN) || body.size < TEXT_BEGIN + 1 || body.at[body.size - 1] != '}') return false;
+    size_t end = body.size - 1, at = end;
+    int64_t given = 0, scale = 1;
+    for (; at > TEXT_BEGIN && end - at < 18 && body.at[at - 1] >= '0' && body.at[at - 1] <= '9'; at--, scale *= 10) given += scale * (body.at[at - 1] - '0');
+    const size_t key = sizeof TEXT_CT - 1;
+    bool negative = at < end && body.at[at - 1] == '-';
+    size_t begin = at - negative;
+    if (at < end && begin >= TEXT_BEGIN + key && memcmp(body.at + begin - key, TEXT_CT, key) == 0) {
+        *value = piece_of(body.at + TEXT_BEGIN, begin - key - TEXT_BEGIN);
+        *stamp = negative ? -given : given;
+        return true;
+    }
+    *value = piece_of(body.at + TEXT_BEGIN, end - TEXT_BEGIN);
+    return !noded && !has_key(body, ",\"meta\":") && !has_key(body, ",\"deliver_at\":") && !has_key(body, ",\"ct\":") && !has_key(body, ",\"h\":");
+}
+
+/* A value, None where the body has another form. NULL with an error set. */
+static PyObject *value_object(PyObject *body, PyObject *node, int64_t *stamp)
+{
+    if (!PyBytes_Check(body) || !PyBytes_Check(node)) return PyErr_Format(PyExc_TypeError, "bodies and nodes are bytes");
+    Piece piece = piece_of(PyBytes_AsString(body), (size_t)PyBytes_Size(body)), value;
+    bool noded = PyBytes_Size(node) > 0, text = piece.size && piece.at[0] == '{';
+    if (text ? value_of_text(piece, noded, &value, stamp) : value_of_map(piece, noded, &value, stamp))
+        return PyBytes_FromStringAndSize((const char *)value.at, (Py_ssize_t)value.size);
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+static bool add_number(PyObject *list, size_t number) { return append(list, PyLong_FromSize_t(number)); }
+
+/* (bodies, nodes, stamps) -> (values, stamps, odd) */
+KERNEL_FUNCTION(kernel_kafka_values)
+{
+    (void)module;
+    Held given;
+    Out out;
+    if (!takes("kafka_values", count, 3)) return NULL;
+    PyObject *bodies = PySequence_Tuple(args[0]), *nodes = bodies ? PySequence_Tuple(args[1]) : NULL;
+    PyObject *values = NULL, *odd = NULL, *stamps = NULL;
+    size_t all = nodes ? (size_t)PyTuple_Size(bodies) : 0;
+    if (nodes && (size_t)PyTuple_Size(nodes) != all)
+        PyErr_Format(PyExc_ValueError, "a column has %zd values, there are %zu records", PyTuple_Size(nodes), all);
+    else if (nodes && hold_column(args[2], 8, all, "stamps", &given)) {
+        values = PyList_New(0);
+        odd = PyList_New(0);
+        stamps = values && odd ? new_bytes(8 * all, &out) : NULL;
+        for (size_t number = 0; stamps && number < all; number++) {
+            int64_t stamp = (int64_t)load64(given.piece.at + 8 * number);
+            PyObject *value = value_object(PyTuple_GetItem(bodies, (Py_ssize_t)number), PyTuple_GetItem(nodes, (Py_ssize_t)number), &stamp);
+            bool other = value == Py_None;
+            out_bytes(&out, &stamp, 8);
+            if (!append(values, value) || (other && !add_number(odd, number))) Py_CLEAR(stamps);
+        }
+        let_go(&given);
+    }
+    PyObject *result = stamps ? Py_BuildValue("(OOO)", values, stamps, odd) : NULL;
+    Py_XDECREF(bodies);
+    Py_XDECREF(nodes);
+    Py_XDECREF(values);
+    Py_XDECREF(odd);
+    Py_XDECREF(stamps);
+    return result;
+}
+
 /* -- writing ------------------------------------------------------------------------------------------------------- */
 
 static inline uint64_t zigzag(int64_t number) { return (uint64_t)number << 1 ^ (uint64_t)(number >> 63); }

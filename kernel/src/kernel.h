@@ -23,7 +23,7 @@
 #endif
 
 /* Of the functions' arguments and results; that of kernel/plain.py must be the same. Raise both when one changes. */
-enum { INTERFACE = 1 };
+enum { INTERFACE = 2 };
 
 /* From so many bytes on the interpreter's lock is released: below, taking it again costs more than the work. */
 #define RELEASE_BYTES ((size_t)64 << 10)
@@ -185,6 +185,16 @@ bool split_object(Piece body, Parts *parts);
 /* Value and meta of a MessagePack map; both may be empty. False: it is none. */
 bool split_map(Piece body, Piece *value, Piece *meta);
 
+/* How bodies end that have nothing behind data and meta: all that is stored for others than readers ends in a digit or
+ * a bracket, and the brace. */
+static inline bool ends_surely(Piece body)
+{
+    return body.size >= 2 && memchr("\"}el", body.at[body.size - 2], 4) != NULL;
+}
+
+/* The data of a stored body: JSON text without the spaces around it, or raw bytes. False: it is no record. */
+bool data_of(Piece body, Piece *data);
+
 /* -- functions of the module --------------------------------------------------------------------------------------- */
 
 #define KERNEL_FUNCTION(name) PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t count)
@@ -206,6 +216,7 @@ KERNEL_FUNCTION(kernel_render_jobs);
 KERNEL_FUNCTION(kernel_render_job_rows);
 KERNEL_FUNCTION(kernel_check_json);
 KERNEL_FUNCTION(kernel_read_kafka);
+KERNEL_FUNCTION(kernel_kafka_values);
 KERNEL_FUNCTION(kernel_write_kafka);
 
 /* Whether a function got so many arguments. False with a TypeError set. */

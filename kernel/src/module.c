@@ -129,6 +129,7 @@ static PyMethodDef functions[] = {
     FUNCTION(render_job_rows),
     FUNCTION(check_json),
     FUNCTION(read_kafka),
+    FUNCTION(kafka_values),
     FUNCTION(write_kafka),
     {NULL, NULL, 0, NULL},
 };

@@ -21,13 +21,6 @@ typedef struct {
 
 /* -- bodies -------------------------------------------------------------------------------------------------------- */
 
-/* How bodies end that have nothing behind data and meta: all that is stored for others than readers ends in a digit or
- * a bracket, and the brace. */
-static bool ends_surely(Piece body)
-{
-    return body.size >= 2 && memchr("\"}el", body.at[body.size - 2], 4) != NULL;
-}
-
 /* The body without the `,"key":digits` in front of the last brace. */
 static Piece without_number(Piece body, const char *key, size_t key_size, size_t most_digits, bool negative)
 {

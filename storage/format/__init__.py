@@ -1,7 +1,6 @@
 """The bytes on disk: pure codecs, one structure per file. docs/reference/format.md has the normative tables."""
 
 from storage.format import (
-    binary,
     control,
     idx_entry,
     len_file,
@@ -13,7 +12,7 @@ from storage.format import (
 )
 from storage.format.binary import MARK, OPENING, binary_value, is_binary
 from storage.format.blocks import all_equal, largest, total
-from storage.format.checksum import checksum, checksum_bytes, digest128
+from storage.format.checksum import checksum, digest128
 from storage.format.control import (
     TYPE_OF,
     Batch,
@@ -52,7 +51,7 @@ from storage.format.record import (
 from storage.format.segment_frame import APPEND, LIVE, SegmentFrame, decode, from_wal
 from storage.format.snapshot_header import SnapshotDamaged, SnapshotUnsupported
 from storage.format.tag_file import TagFile, TagFileDamaged, TagFileUnsupported
-from storage.format.wal_frame import FIXED_LEN, HOP_SHIFT, LENGTH, MORE, FrameError, FrameFlag, FrameType, encode
+from storage.format.wal_frame import HOP_SHIFT, LENGTH, MORE, FrameError, FrameFlag, FrameType, encode
 
 __all__ = [
     "APPEND",
@@ -61,7 +60,6 @@ __all__ = [
     "DATA",
     "DELIVER_AT",
     "ENTRY_SIZE",
-    "FIXED_LEN",
     "FURTHER",
     "HAS_TAG",
     "HOP_SHIFT",
@@ -103,11 +101,9 @@ __all__ = [
     "UnknownFrameType",
     "all_equal",
     "are_data_alone",
-    "binary",
     "binary_value",
     "body_sizes",
     "checksum",
-    "checksum_bytes",
     "control",
     "data_end",
     "decode",

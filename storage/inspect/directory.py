@@ -93,7 +93,7 @@ def type_name(type_: int) -> str:
 
 def chunk_entries(chunk: Chunk) -> Iterator[Entry]:
     """The frames of a chunk."""
-    parts = zip(*(kernel.cut(chunk.bytes, chunk.frames, part) for part in kernel.Part), strict=True)
+    parts = zip(*kernel.parts(chunk.bytes, chunk.frames), strict=True)
     for row, (node, tag, data) in zip(chunk.frames, parts, strict=True):
         offset, topic_id, seq, ts, size, _, _, _, type_, flags, *_ = row
         yield Entry(chunk.base + offset, type_, flags, topic_id, seq, ts, node, tag, data, size)

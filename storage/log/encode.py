@@ -85,7 +85,7 @@ def assemble(
     steps: list[Step] = [_step(each, head) for each in before]
     steps.append(AppendStep(head.topic_id, appended, len(opening) + len(lead)))
     steps += [_step(each, head) for each in after]
-    return EncodedUnit(Unit(batch, steps), b"%b%b%b%b" % (opening, lead, appends, trail), frames + 1)
+    return EncodedUnit(Unit(batch, steps), b"".join((opening, lead, appends, trail)), frames + 1)
 
 
 def encode_controls(

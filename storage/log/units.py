@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -121,7 +121,7 @@ class UnitScan:
         """Raises BadUnit, control.UnknownFrameType, OSError."""
         builder, inside, unpack = self._builder, False, ROW.unpack_from
         for chunk in self._stream.chunks_ahead() if self._ahead else self._stream.chunks():
-            base, table = chunk.base, chunk.frames.rows
+            base, table, measured = chunk.base, chunk.frames.rows, _Measured(chunk)
             for first, end, kind in kernel.groups(chunk.frames, inside):
                 if kind == GroupKind.ALONE:
                     yield from self._alone(chunk, chunk.frames.between(first, end))
@@ -134,7 +134,7 @@ class UnitScan:
                 if row[1] > self.max_topic_id:
                     self.max_topic_id = row[1]
                 if kind == GroupKind.BATCHED:
-                    builder.add(row[1], begins, ends, _appended(chunk, chunk.frames.between(first, end), row))
+                    builder.add(row[1], begins, ends, measured.appended(first, end, row))
                 else:
                     self._control(chunk, row)
                 if not last[9] & MORE:
@@ -232,18 +232,34 @@ class UnitScan:
         return found
 
 
-def _appended(chunk: Chunk, frames: Columns, row: Row) -> AppendedRecords:
-    """Append frames of one log and time, with consecutive seqs; `row`: the first. Raises BadUnit."""
-    first_seq, ts = row[2], row[3]
-    payloads, delayed, bad = kernel.measure(chunk.bytes, frames)
-    if bad >= 0:
-        raise BadUnit("an Append frame does not hold a record", chunk.base + frames.row(bad)[0])
-    tagged: list[tuple[bytes, int]] = []
-    if len(frames.flags.translate(None, _TAGGED)) < len(frames):
-        tags = enumerate(kernel.cut(chunk.bytes, frames, Part.TAG), first_seq)
-        tagged = [(tag, seq) for seq, tag in tags if tag]
-    late = [(first_seq + number, due) for number, due in delayed] if delayed else ()
-    return AppendedRecords(first_seq, ts, frames.sizes, payloads, tagged, late)
+class _Measured:
+    """The Append frames of a chunk, measured all at once when the first batch is asked for."""
+
+    __slots__ = ("_bad", "_chunk", "_delayed", "_flags", "_payloads", "_sizes")
+
+    def __init__(self, chunk: Chunk) -> None:
+        self._chunk = chunk
+        self._payloads: array[int] | None = None
+
+    def appended(self, first: int, end: int, row: Row) -> AppendedRecords:
+        """Frames of these numbers, which are of one log and time, with consecutive seqs; `row`: the first. Raises
+        BadUnit."""
+        chunk, payloads = self._chunk, self._payloads
+        if payloads is None:
+            payloads, self._delayed, self._bad = kernel.measure(chunk.bytes, chunk.frames)
+            self._payloads, self._sizes, self._flags = payloads, chunk.frames.sizes, chunk.frames.flags
+        if first <= self._bad < end:
+            raise BadUnit("an Append frame does not hold a record", chunk.base + chunk.frames.row(self._bad)[0])
+        _, _, first_seq, ts, *_ = row
+        tagged: list[tuple[bytes, int]] = []
+        if len(self._flags[first:end].translate(None, _TAGGED)) < end - first:
+            tags = enumerate(kernel.cut(chunk.bytes, chunk.frames.between(first, end), Part.TAG), first_seq)
+            tagged = [(tag, seq) for seq, tag in tags if tag]
+        late: Sequence[tuple[int, int]] = ()
+        if self._delayed:
+            some = self._delayed[bisect_left(self._delayed, (first,)) : bisect_left(self._delayed, (end,))]
+            late = [(first_seq + number - first, due) for number, due in some]
+        return AppendedRecords(first_seq, ts, self._sizes[first:end], payloads[first:end], tagged, late)
 
 
 def _tag(chunk: Chunk, frames: Columns, number: int) -> bytes:

@@ -12,12 +12,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain
 from typing import Any, overload
 
 import kernel
 from kernel import Columns, Kind, Part
-from storage.format import OPENING, FrameFlag, binary, wal_frame
+from storage.format import FrameFlag, wal_frame
 from storage.records.values import StoredRecord
 
 #: Creates the tuple without a Python call.
@@ -58,9 +58,12 @@ class FrameRecords(Records):
         return self.columns.count
 
     def __iter__(self) -> Iterator[StoredRecord]:
+        return map(make_record, zip(*self.fields(), strict=True))
+
+    def fields(self) -> tuple[array[int], array[int], list[bytes], list[bytes], list[bytes]]:
+        """Seqs, times, nodes, tags and bodies of the records."""
         columns = self.columns
-        parts = (kernel.cut(self.buffer, columns, part) for part in Part)
-        return map(make_record, zip(columns.seqs, columns.stamps, *parts, strict=True))
+        return columns.seqs, columns.stamps, *kernel.parts(self.buffer, columns)
 
     @overload
     def __getitem__(self, index: int) -> StoredRecord: ...
@@ -91,10 +94,7 @@ class FrameRecords(Records):
 
     def data(self) -> list[bytes]:
         """`data` of each, byte for byte as appended."""
-        bodies = self.bodies()
-        if all(map(bytes.startswith, bodies, repeat(OPENING))):
-            return [body[binary.OVERHEAD :] for body in bodies]
-        return super().data()
+        return kernel.cut(self.buffer, self.columns, Part.DATA)
 
     def tags(self) -> list[bytes]:
         """The tag of each record; b"" = none."""

@@ -49,7 +49,7 @@ def _frames(kind: Kind) -> Callable[[Buffer, random.Random], Any]:
         columns = found.columns
         results: list[Any] = [found, kernel.groups(columns), [each.rows for each in kernel.by_topic(columns)]]
         results += [attempt(kernel.measure, buffer, columns)]
-        results += [attempt(kernel.cut, buffer, columns, part) for part in range(3)]
+        results += [attempt(kernel.cut, buffer, columns, part) for part in range(4)]
         results += [attempt(kernel.render_rows, buffer, columns, shape) for shape in (6, 7, 15, 2)]
         results += [attempt(kernel.render_job_rows, buffer, columns, range(len(columns)), 1, 2)]
         results += [attempt(kernel.encode_copies, buffer, columns, Header(1, 2, 3, b"", 32))]
@@ -92,7 +92,9 @@ def _json(buffer: Buffer, choice: random.Random) -> Any:
 
 
 def _kafka(buffer: Buffer, choice: random.Random) -> Any:
-    return attempt(kernel.read_kafka, buffer, choice.choice((1, 2, 3)), max_headers=choice.choice((2, 1 << 20)))
+    body = bytes(buffer)
+    values = attempt(kernel.kafka_values, [body, b"{" + body[1:]], [b"", body[:1]], [1, 2])
+    return values, attempt(kernel.read_kafka, buffer, choice.choice((1, 2, 3)), max_headers=choice.choice((2, 1 << 20)))
 
 
 def _checksum(buffer: Buffer, choice: random.Random) -> Any:

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kernel
+from broker.kafka.mapping import to_kafka
+from storage.format.binary import binary_body
 from tests.kernel.samples import texts
 
 pytestmark = pytest.mark.usefixtures("twin")
@@ -51,6 +53,55 @@ def test_records_come_back_as_they_were_written(rows: list[Any]) -> None:
     assert found.headers == (headers if any(headers) else None)
     assert [delta + stamps[0] for delta in found.time_deltas] == stamps
     assert found.offset_deltas.tolist() == [*range(len(rows))]
+
+
+_values = st.one_of(st.binary(max_size=20), st.sampled_from([b"1", b'{"a":1,"ct":5}', b'"x"', b'{"meta":1,"meta":2}']))
+_stamps = st.sampled_from([-1, 0, 5, -7, 1_700_000_000_000, 10**18 - 1, 10**18, (1 << 63) - 1])
+_bodies = st.one_of(
+    _values.map(binary_body),
+    _values.map(lambda value: b'{"data":%b}' % value),
+    st.builds(lambda value, stamp: b'{"data":%b,"ct":%d}' % (value, stamp), _values, _stamps),
+    st.builds(
+        lambda value, stamp: (
+            b"\x82\xd9\x01v\xc6%b%b\xa2ct\xd3%b"
+            % (len(value).to_bytes(4, "big"), value, stamp.to_bytes(8, "big", signed=True))
+        ),
+        _values,
+        _stamps,
+    ),
+    st.binary(max_size=30),
+    _values.map(lambda value: b'{"data":%b,"meta":{},"deliver_at":7}' % value),
+)
+
+
+@given(st.lists(st.tuples(_bodies, st.sampled_from([b"", b"n"]), st.integers(0, 30)), max_size=12))
+def test_values_are_those_of_the_bodies_one_by_one(rows: list[tuple[bytes, bytes, int]]) -> None:
+    bodies = [body[: len(body) - cut // 10] if cut > 20 else body for body, _, cut in rows]
+    nodes, stamps = [node for _, node, _ in rows], [cut for _, _, cut in rows]
+    values, found, odd = kernel.kafka_values(bodies, nodes, stamps)
+    assert [number for number, value in enumerate(values) if value is None] == odd
+    for number, value in enumerate(values):
+        if value is None:
+            assert found[number] == stamps[number]
+        else:
+            mapped = to_kafka(bodies[number], b"", nodes[number], stamps[number])
+            assert (value, (), found[number]) == (mapped[1], tuple(mapped[2]), mapped[3])
+
+
+def test_values_in_common_forms_are_never_odd() -> None:
+    plain = [binary_body(b"\xff"), b'{"data":{"a":1}}', b'{"data":1,"ct":1700000000000}']
+    stamped = b"\x82\xd9\x01v\xc6\0\0\0\1x\xa2ct\xd3\0\0\0\0\0\0\0\5"
+    found = kernel.kafka_values([*plain, stamped, plain[0]], [b"", b"", b"n", b"n", b"n"], [1, 2, 3, 4, 9])
+    assert found.values == [b"\xff", b'{"a":1}', b"1", b"x", None]
+    assert found.stamps.tolist() == [1, 2, 1_700_000_000_000, 5, 9]
+    assert found.odd == [4]
+
+
+def test_columns_of_values_have_one_length() -> None:
+    with pytest.raises(ValueError, match="column"):
+        kernel.kafka_values([b""], [], [1])
+    with pytest.raises(ValueError, match="stamps"):
+        kernel.kafka_values([b""], [b""], [])
 
 
 def test_keys_and_headers_may_be_left_out() -> None:

@@ -92,7 +92,7 @@ def test_jobs_say_their_lease(batch: list[Sample], header: Header, choice: st.Da
 
 
 def _records(log: bytes, columns: kernel.Columns) -> list[tuple[int, int, bytes, bytes, bytes]]:
-    parts = [kernel.cut(log, columns, part) for part in kernel.Part]
+    parts = kernel.parts(log, columns)
     return [*zip(columns.seqs, columns.stamps, *parts, strict=True)]
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import kernel
 from kernel import GroupKind, Header, Kind
-from storage.format import segment_frame, wal_frame
+from storage.format import FrameType, segment_frame, wal_frame
 from storage.format.record import delivered_at, payload_size
+from storage.records import StoredRecord
 from tests.kernel.samples import Sample, batches, encoded, headers, log_of
 
 pytestmark = pytest.mark.usefixtures("twin")
@@ -228,7 +229,51 @@ def test_a_body_that_is_no_record_is_named(body: bytes) -> None:
     assert kernel.measure(log, kernel.scan(log).columns).bad == 1
 
 
-@pytest.mark.parametrize("part", [-1, 3])
+@given(batches, headers)
+def test_data_come_as_they_were_appended(batch: list[Sample], header: Header) -> None:
+    log, _ = encoded(batch, header)
+    data = kernel.cut(log, kernel.scan(log).columns, kernel.Part.DATA)
+    assert data == [StoredRecord(1, 1, b"", b"", sample.body).data for sample in batch]
+
+
+@pytest.mark.parametrize(
+    ("body", "data"),
+    [
+        (b'{"data": 1 }', b"1"),
+        (b'{"data": "x" }', b'"x"'),
+        (b'{"data":\t{"meta":2,"meta":3}\n}', b'{"meta":2,"meta":3}'),
+        (b'{"data":{"a":"x"},"ct":5,"h":[["a",null]]}', b'{"a":"x"}'),
+        (b"\x82\xd9\x01v\xc4\x01a\xa1k\xc4\x00", b"a"),
+        (b"\x81\xd9\x01v\xc0", b""),
+        (b'{"data":"x"]', None),
+        (b'{"meta":"x"}', None),
+        (b'{"data":}', None),
+        (b"{", None),
+        (b"", None),
+        (b"\x81\xd9\x01v\xc6\x00\x00\x00\x02a", None),
+    ],
+)
+def test_data_of_other_forms(body: bytes, data: bytes | None) -> None:
+    log, _ = kernel.encode_appends([body], None, None, HEADER, body=kernel.Body.STORED_JSON)
+    columns = kernel.scan(log).columns
+    if data is None:
+        with pytest.raises(ValueError, match="record"):
+            kernel.cut(log, columns, kernel.Part.DATA)
+    else:
+        assert kernel.cut(log, columns, kernel.Part.DATA) == [data]
+
+
+def test_control_frames_count_for_nothing() -> None:
+    control = wal_frame.encode(FrameType.DELETE, 0, 1, 0, 5, data=b'{"x":1,"deliver_at":5}')
+    batch = log_of(BATCH, HEADER)
+    log = control + batch + control
+    measured, alone = kernel.measure(log, kernel.scan(log).columns), kernel.measure(batch, kernel.scan(batch).columns)
+    assert measured.payloads.tolist() == [0, *alone.payloads, 0]
+    assert measured.delayed == [(number + 1, due) for number, due in alone.delayed]
+    assert measured.bad == -1
+
+
+@pytest.mark.parametrize("part", [-1, 4])
 def test_frames_have_no_other_parts(part: int) -> None:
     log = log_of(BATCH, HEADER)
     with pytest.raises(ValueError, match="no part"):

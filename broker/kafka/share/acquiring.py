@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.kafka import cluster
 from broker.kafka.cluster import LEADER_EPOCH
-from broker.kafka.columns import columns_of
+from broker.kafka.mapping import columns_of
 from broker.kafka.messages.share import AcquiredRecords
 from broker.kafka.records import write_batch
 from storage.queues import MAX_JOBS, MAX_WAIT_MS

@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.kafka.columns import columns_of
-from broker.kafka.mapping import to_kafka, to_stored
+from broker.kafka.mapping import columns_of, to_kafka, to_stored
 from storage.format.binary import binary_body
 from storage.records.frame_records import chain_records
 from storage.records.values import StoredRecord

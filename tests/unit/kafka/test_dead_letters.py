@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.kafka.columns import columns_of
-from broker.kafka.mapping import to_kafka, to_stored
+from broker.kafka.mapping import columns_of, to_kafka, to_stored
 from storage import Durability, Engine, ReadQuery, TopicConfig
 from storage.format.binary import is_binary
 from storage.format.record import payload_size

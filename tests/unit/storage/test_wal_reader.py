@@ -108,7 +108,7 @@ def test_parts_of_a_frame_are_found_by_their_lengths() -> None:
     data = b"....." + FRAME
     frames, _, _ = kernel.scan(data, start=5)
     assert frames.sizes.tolist() == [SIZE]
-    assert [kernel.cut(data, frames, part) for part in kernel.Part] == [[b"node"], [b"tag"], [b"d" * 50]]
+    assert kernel.parts(data, frames) == ([b"node"], [b"tag"], [b"d" * 50])
 
 
 # -- SyncPoints --------------------------------------------------------------------------------------------------
