@@ -12,8 +12,9 @@ import re
 import struct
 from array import array
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
+from itertools import chain, repeat
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -120,25 +121,56 @@ def encode_appends(
         if column is not None and len(column) != count:
             raise ValueError(f"a column has {len(column)} values, there are {count} records")
     _check_seqs(first_seq, count)
-    default_node, frames, sizes = bytes(node), list[bytes](), array("I")
-    for number in range(count):
-        kind = body if bodies is None else bytes(bodies)[number]
-        meta = metas[number] if metas is not None else None
-        deliver_at = deliver_ats[number] if deliver_ats is not None else None
-        tag = bytes((of_each[number] if of_each is not None else tag_of_all) or b"")
-        own_node = bytes((nodes[number] if nodes is not None else None) or default_node)
-        data = _body(kind, bytes(datas[number]), meta, deliver_at)
-        own = flags | (_HAS_TAG if tag else 0) | (_HAS_NODE if own_node else 0) | (_BINARY if kind & 1 else 0)
-        if not apart and (more or number < count - 1):
-            own |= _MORE
-        if len(tag) > 0xFFFF or len(own_node) > 0xFFFF:
-            raise ValueError(f"record {number}: a node or tag has more than 65,535 bytes")
-        _check_size(number, _OVERHEAD + len(own_node) + len(tag) + len(data))
-        lengths = (len(own_node), len(tag), len(data))
-        frames.append(_frame(_REST.pack(_APPEND, own, topic_id, first_seq + number, ts, *lengths), own_node, tag, data))
-        sizes.append(len(frames[-1]))
+    kinds = bytes((body,)) * count if bodies is None else bytes(bodies)
+    texts = _bodies(datas, metas, deliver_ats, kinds)
+    labels = [bytes(tag_of_all or b"")] * count if of_each is None else [bytes(tag or b"") for tag in of_each]
+    own_nodes = [bytes(node)] * count if nodes is None else [bytes(own or node) for own in nodes]
+    lengths = [[*map(len, column)] for column in (own_nodes, labels, texts)]
+    if count and (max(*lengths[0], *lengths[1]) > 0xFFFF or sum(map(max, lengths)) > _U32_MAX - _OVERHEAD):
+        for number, each in enumerate(zip(*lengths, strict=True)):
+            if max(each[:2]) > 0xFFFF:
+                raise ValueError(f"record {number}: a node or tag has more than 65,535 bytes")
+            _check_size(number, _OVERHEAD + sum(each))
+    flags_of_all = flags | (0 if apart else _MORE)
+    if of_each is None and nodes is None and bodies is None:
+        own_flags = [flags_of_all | _label_flags(bytes(tag_of_all or b""), node, body)] * count
+    else:
+        own_flags = [flags_of_all | own for own in map(_label_flags, labels, own_nodes, kinds)]
+    if count and not more and not apart:
+        own_flags[-1] ^= _MORE & ~flags
+    seqs = range(first_seq, first_seq + count)
+    rests = map(_REST.pack, repeat(_APPEND), own_flags, repeat(topic_id), seqs, repeat(ts), *lengths)
+    covered = [*map(b"".join, zip(rests, own_nodes, labels, texts, strict=True))]
+    frame_lens = [len(each) + _U64.size for each in covered]
+    sums = struct.pack(f"<{count}Q", *map(checksum, covered))
+    frames = chain.from_iterable(
+        zip(
+            struct.unpack("4s" * count, struct.pack(f"<{count}I", *frame_lens)),
+            covered,
+            struct.unpack("8s" * count, sums),
+            strict=True,
+        )
+    )
+    sizes = array("I", [frame_len + _U32.size for frame_len in frame_lens])
     front, behind = around(sum(sizes)) if around is not None else (b"", b"")
     return b"".join((front, *frames, behind)), sizes.tobytes()
+
+
+def _label_flags(tag: Buffer, node: Buffer, kind: int) -> int:
+    return (_HAS_TAG if tag else 0) | (_HAS_NODE if node else 0) | (_BINARY if kind & 1 else 0)
+
+
+def _bodies(
+    datas: Sequence[Buffer],
+    metas: Sequence[Buffer | None] | None,
+    deliver_ats: Sequence[int | None] | None,
+    kinds: bytes,
+) -> list[bytes]:
+    if metas is None and deliver_ats is None and kinds == bytes((_JSON,)) * len(kinds):
+        return [*map(b"".join, zip(repeat(b'{"data":'), map(bytes, datas), repeat(b"}"), strict=False))]
+    all_metas: Iterable[Buffer | None] = repeat(None) if metas is None else metas
+    due: Iterable[int | None] = repeat(None) if deliver_ats is None else deliver_ats
+    return [*map(_body, kinds, map(bytes, datas), all_metas, due)]
 
 
 def _check_seqs(first_seq: int, count: int) -> None:
