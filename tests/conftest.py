@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,8 +17,6 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-from tests.kernel.build import renew
 
 #: From the quickest to the slowest. A test is in the tier that its markers name, else in that of its folder.
 FAST, SLOW, SOAK = TIERS = ("fast", "slow", "soak")
@@ -79,7 +78,15 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[SOAK_VARIABLE] = "1"
     settings.load_profile(SOAK if is_soak(os.environ) else "default")
     if not hasattr(config, "workerinput"):  # once, before the processes of a run begin
-        renew()
+        renew_kernel(Path(__file__).parents[1])
+
+
+def renew_kernel(root: Path) -> None:
+    """Build the kernel in its place again if it was built there and its sources have changed since."""
+    sources = [path.stat().st_mtime for path in (root / "kernel/src").glob("*")]
+    built = [path.stat().st_mtime for path in (root / "kernel").glob("_compiled*.so")]
+    if built and max(sources) > min(built) and shutil.which("cc"):
+        subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=root, check=True)
 
 
 def is_soak(environment: Mapping[str, str]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import sysconfig
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
@@ -26,14 +25,6 @@ def can_build() -> bool:
 
 def _headers() -> str:
     return sysconfig.get_paths()["include"]
-
-
-def renew() -> None:
-    """Build the kernel in its place again if it was built there and its sources have changed since. Raises
-    CalledProcessError."""
-    built = [path.stat().st_mtime for path in (ROOT / "kernel").glob("_compiled*.so")]
-    if built and can_build() and max(path.stat().st_mtime for path in SOURCES.iterdir()) > min(built):
-        subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=ROOT, check=True)
 
 
 def build(folder: Path, *options: str, sources_in: Path = SOURCES) -> Path:
