@@ -440,7 +440,7 @@ def render_job_rows(
     deliveries: Sequence[int] | int,
 ) -> bytes:
     """`render_jobs` for jobs whose records are these Append frames."""
-    return _code.render_job_rows(buffer, columns.rows, *_of_jobs(len(columns), lease_ids, deadlines, deliveries))
+    return _code.render_job_rows(buffer, columns.rows, *_of_jobs(columns.count, lease_ids, deadlines, deliveries))
 
 
 def _of_jobs(
@@ -448,7 +448,7 @@ def _of_jobs(
 ) -> tuple[array[int], array[int], array[int]]:
     due = array("Q", [deadlines]) * count if isinstance(deadlines, int) else _as_array("Q", deadlines)
     times = array("Q", [deliveries]) * count if isinstance(deliveries, int) else _as_array("Q", deliveries)
-    return _as_array("Q", lease_ids), due, times
+    return array("Q", lease_ids), due, times
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from broker.content.accept import accepts_gzip
 from broker.memory import PIECE, STRIDE
 
@@ -41,31 +43,27 @@ _GZIP_LEVEL = 4
 _GZIP_FORMAT = 31
 
 
-class Answer:
+class _Body(msgspec.Struct, eq=False):
+    body: bytes
+
+
+class Answer(_Body, kw_only=True, eq=False):
     """A whole answer: status, body and headers (content-length, request id and gzip are added when it is sent).
 
     If the client has gone, `withdraw` is called instead of sending it: it gives back leases and the like.
     """
 
-    __slots__ = ("body", "content_type", "headers", "status", "withdraw")
-
-    def __init__(
-        self,
-        body: bytes,
-        *,
-        status: int = OK,
-        content_type: bytes = JSON,
-        headers: Headers = (),
-        withdraw: Callable[[], None] | None = None,
-    ) -> None:
-        self.body = body
-        self.status = status
-        self.content_type = content_type
-        self.headers = headers
-        self.withdraw = withdraw
+    status: int = OK
+    content_type: bytes = JSON
+    headers: Headers = ()
+    withdraw: Callable[[], None] | None = None
 
 
-class Streamed(Answer):
+class _Rest(Answer, eq=False):
+    rest: AsyncGenerator[bytes] | None
+
+
+class Streamed(_Rest, kw_only=True, eq=False):
     """An answer of `length` bytes that is sent while it is read: `body`, then the pieces of `rest`. Never compressed.
 
     `length` None: the length is not known. `patience_s` is how long the client may take for one piece; if it takes
@@ -75,29 +73,11 @@ class Streamed(Answer):
     The answer to a HEAD has no body and no rest, but the same length.
     """
 
-    __slots__ = ("attach", "last_words", "length", "patience_s", "rest", "takes_body")
-
-    def __init__(
-        self,
-        body: bytes,
-        rest: AsyncGenerator[bytes] | None,
-        *,
-        length: int | None,
-        patience_s: float | None = None,
-        content_type: bytes,
-        status: int = OK,
-        headers: Headers = (),
-        attach: Callable[[Callable[[bytes], bool]], None] | None = None,
-        last_words: Callable[[], bytes] | None = None,
-        takes_body: bool = False,
-    ) -> None:
-        super().__init__(body, status=status, content_type=content_type, headers=headers)
-        self.rest = rest
-        self.length = length
-        self.patience_s = patience_s
-        self.attach = attach
-        self.last_words = last_words
-        self.takes_body = takes_body
+    length: int | None
+    patience_s: float | None = None
+    attach: Callable[[Callable[[bytes], bool]], None] | None = None
+    last_words: Callable[[], bytes] | None = None
+    takes_body: bool = False
 
 
 #: The return value of a handler: the answer, or an awaitable for it.
@@ -106,22 +86,15 @@ Outcome: TypeAlias = Answer | Awaitable[Answer]
 Result: TypeAlias = Answer | Exception | Coroutine[Any, Any, Answer]
 
 
-class Pending(Awaitable[Answer]):
+class Pending(msgspec.Struct, eq=False):
     """An answer that the engine resolves later. `finish` makes the result from the engine's outcome; it may return a
     coroutine if something else must be waited for. `instead` makes the coroutine that runs if the engine did nothing.
     """
 
-    __slots__ = ("_finish", "_instead", "_result", "_then")
-
-    def __init__(
-        self,
-        finish: Callable[[Any], Answer | Coroutine[Any, Any, Answer]],
-        instead: Callable[[], Coroutine[Any, Any, Answer]] | None = None,
-    ) -> None:
-        self._finish = finish
-        self._instead = instead
-        self._then: Callable[[Result], None] | None = None
-        self._result: Result | None = None
+    finish: Callable[[Any], Answer | Coroutine[Any, Any, Answer]]
+    instead: Callable[[], Coroutine[Any, Any, Answer]] | None = None
+    _then: Callable[[Result], None] | None = None
+    _result: Result | None = None
 
     def resolve(self, outcome: Any) -> None:
         """The engine has done the work, or failed with an exception. Call it once. Never raises."""
@@ -130,7 +103,7 @@ class Pending(Awaitable[Answer]):
             result = outcome
         else:
             try:
-                result = self._finish(outcome)
+                result = self.finish(outcome)
             except Exception as error:
                 result = error
         if self._then is None:
@@ -140,8 +113,8 @@ class Pending(Awaitable[Answer]):
 
     def leave(self) -> None:
         """The engine did nothing, because something must be waited for. Call it instead of `resolve`; never raises."""
-        assert self._instead is not None
-        result = self._instead()
+        assert self.instead is not None
+        result = self.instead()
         if self._then is None:
             self._result = result
         else:

@@ -160,14 +160,17 @@ def claimed(claim: Claimed, started: float) -> bytes:
 def jobs(found: Sequence[ClaimedJob]) -> bytes:
     """The jobs as JSON objects, separated by commas."""
     if isinstance(found, ClaimedBatch):
-        return b",".join([*_batch_objects(found)])
+        records = found.records
+        if isinstance(records, FrameRecords):
+            return kernel.render_job_rows(records.buffer, records.columns, found.lease_ids, found.deadline, 1)
+        return b",".join([*_parts_of_batch(found)])
     if not found:
         return b""
     records, lease_ids, deadlines, deliveries = zip(*found, strict=True)
     return kernel.render_jobs(records, lease_ids, deadlines, deliveries)
 
 
-def _batch_objects(found: ClaimedBatch) -> Iterator[bytes]:
+def _parts_of_batch(found: ClaimedBatch) -> Iterator[bytes]:
     at = 0
     for part in parts_of(found.records):
         lease_ids = found.lease_ids[at : at + len(part)]

@@ -16,7 +16,7 @@ def all_equal(numbers: array[int]) -> bool:
 def total(numbers: array[int]) -> int:
     """The sum. If all numbers are equal, creates no Python number for each."""
     count = len(numbers)
-    return numbers[0] * count if count > _FEW and all_equal(numbers) else sum(numbers)
+    return numbers[0] * count if count > _FEW and numbers[:1] * count == numbers else sum(numbers)
 
 
 def largest(numbers: array[int]) -> int:

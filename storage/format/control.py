@@ -8,6 +8,7 @@ Source: docs/reference/format.md#frames.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -235,9 +236,8 @@ class UnknownFrameType(ValueError):
     """A valid frame of a type this version does not know: written by a newer one."""
 
 
-def encode_control(value: Control) -> bytes:
-    """The MessagePack map of a control frame."""
-    return _encoder.encode(value)
+#: The MessagePack map of a control frame.
+encode_control: Callable[[Control], bytes] = _encoder.encode
 
 
 def decode_control(type_: int, data: bytes) -> Any:

@@ -2,7 +2,7 @@
 
 from storage.log.append import Appender, Blocker, PendingAppend, Write, eviction, over_caps
 from storage.log.contents import Contents, encode_stored
-from storage.log.encode import DURABLE, EncodedUnit, WriteHeader, encode_controls, internal
+from storage.log.encode import DURABLE, EncodedUnit, WriteHeader, encode_controls
 from storage.log.fetch import WalFetcher, WalFileGone, WalReader
 from storage.log.files import no_space
 from storage.log.logs import Logs
@@ -10,7 +10,7 @@ from storage.log.position import MAX_OFFSET, position, split
 from storage.log.publisher import CACHE_ENTRY_BYTES, apply_unit
 from storage.log.reader import CHUNK_BYTES, READ_BYTES, Chunk, FrameStream, find_sync_point
 from storage.log.reservation import Reservations
-from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, Outcome, PersistStep, Step, Unit
+from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, PersistStep, Step, Submission, Unit
 from storage.log.units import BadUnit, ScannedUnit, UnitScan
 from storage.log.validation import MAX_DELAY_MS, MAX_U64, TOPIC_NAME, check_cleanup, check_text, check_topic_name
 from storage.log.writer import Histogram, Shard, ShardLog, WalStats
@@ -36,7 +36,6 @@ __all__ = [
     "Histogram",
     "Logs",
     "LoneAppendsStep",
-    "Outcome",
     "PendingAppend",
     "PersistStep",
     "Reservations",
@@ -44,6 +43,7 @@ __all__ = [
     "Shard",
     "ShardLog",
     "Step",
+    "Submission",
     "Unit",
     "UnitScan",
     "WalFetcher",
@@ -60,7 +60,6 @@ __all__ = [
     "encode_stored",
     "eviction",
     "find_sync_point",
-    "internal",
     "no_space",
     "over_caps",
     "position",

@@ -41,7 +41,7 @@ from storage.log.contents import Contents, encoded, hash_of, measured
 from storage.log.encode import WriteHeader, assemble, encode_controls
 from storage.log.logs import Logs
 from storage.log.reservation import Reservations
-from storage.log.submission import Outcome, Submission
+from storage.log.submission import Outcome, Submission, resolve
 from storage.log.validation import MAX_U64, check_address, check_cleanup, check_plain, check_text
 from storage.records import Appended, AppendedRecords, LossCause, PlainRecords, ProducerBatch, StoredBodies, is_address
 from storage.state import Eviction, Log, Segment, Sent, Topic, check_partitions, key_digest
@@ -219,7 +219,7 @@ class _ToEach:
 
 
 class Write:
-    """One write, used once. As the outcome of its own submission it passes the answer on to `on_result`."""
+    """One write, used once. It gets the outcome of its own submission, and passes the answer on to `on_result`."""
 
     __slots__ = (
         "apart",
@@ -334,7 +334,7 @@ class Write:
         submission = self._prepare(topic)
         if submission is not None:
             done = logs.runtime.loop.create_future()
-            logs.shards[self.log.shard].enqueue(submission, self._shared(done))
+            logs.shards[self.log.shard].enqueue(submission, self._shared(partial(resolve, done)))
             # A caller that is cancelled cancels neither the write nor those that wait for it.
             await asyncio.shield(done)
         return self.finish()
@@ -357,7 +357,7 @@ class Write:
         submission = self._prepare(topic)
         assert submission is not None  # only ephemeral topics have none
         self.on_result = on_result
-        logs.shards[self.log.shard].enqueue(submission, self._shared(self) if idempotent else self)
+        logs.shards[self.log.shard].enqueue(submission, self._shared(self.end) if idempotent else self.end)
         return True
 
     # -- the outcome -------------------------------------------------------------------------------------------------
@@ -385,24 +385,20 @@ class Write:
             throttle_wait_ms=self.held_ns / 1e6,
         )
 
-    def done(self) -> bool:
-        """For the shard, which asks a future the same: a callback waits until it is called."""
-        return False
-
-    def set_result(self, _: Any, /) -> None:
-        outcome: Appended | Exception
-        try:
-            outcome = self.finish()
-        except Exception as error:  # `run` would raise it; the outcomes behind this one have to be told
-            outcome = error
+    def end(self, outcome: Any, /) -> None:
+        """Its submission has this outcome: call `on_result` with the answer or the error."""
+        answer: Appended | Exception
+        if isinstance(outcome, Exception):
+            answer = outcome
+        else:
+            try:
+                answer = self.finish()
+            except Exception as error:  # `run` would raise it; the outcomes behind this one have to be told
+                answer = error
         # The submission refers to this write. If the circle stayed, the request's bytes would stay until the garbage
         # collector runs, and every request would need fresh memory instead of its predecessor's.
         self.submission = None
-        self.on_result(outcome)
-
-    def set_exception(self, exception: StorageError, /) -> None:
-        self.submission = None
-        self.on_result(exception)
+        self.on_result(answer)
 
     def _shared(self, outcome: Outcome) -> Outcome:
         """The same outcome, for those too who wait for this write's key or its producer's batch."""
@@ -410,11 +406,11 @@ class Write:
         if self.key is not None:
             keys, key_id = appender.logs.pending_keys, (topic_id, self.digest)
             waited_for = keys[key_id] = appender.logs.runtime.loop.create_future()
-            outcome = _Both(outcome, waited_for, partial(keys.pop, key_id, None))
+            outcome = partial(_both, outcome, waited_for, partial(keys.pop, key_id, None))
         if self.producer is not None:
             batches, sent = appender.producers.pending, (topic_id, self.first_seq)
             waited_for = batches[sent] = appender.logs.runtime.loop.create_future()
-            outcome = _Both(outcome, waited_for, partial(batches.pop, sent, None))
+            outcome = partial(_both, outcome, waited_for, partial(batches.pop, sent, None))
         return outcome
 
     # -- checks ------------------------------------------------------------------------------------------------------
@@ -658,33 +654,13 @@ class Write:
         return encoded(self.records, head, self.payloads, more=more, apart=self.apart)
 
 
-class _Both:
-    """Calls `before`, then passes an outcome on to `first` and to `second`, for which perhaps nobody waits."""
-
-    __slots__ = ("_before", "_first", "_second")
-
-    def __init__(self, first: Outcome, second: asyncio.Future[Any], before: Callable[[], object]) -> None:
-        self._first = first
-        self._second = second
-        self._before = before
-
-    def done(self) -> bool:
-        return False  # the second has to be told even if the first was cancelled
-
-    def set_result(self, result: Any, /) -> None:
-        self._before()
-        if not self._second.done():
-            self._second.set_result(result)
-        if not self._first.done():
-            self._first.set_result(result)
-
-    def set_exception(self, exception: Any, /) -> None:
-        self._before()
-        if not self._second.done():
-            self._second.set_exception(exception)
-            self._second.exception()  # marks it as looked at, in case nobody waits
-        if not self._first.done():
-            self._first.set_exception(exception)
+def _both(first: Outcome, second: asyncio.Future[Any], before: Callable[[], object], outcome: Any, /) -> None:
+    """Call `before`, then pass an outcome on to `first` and to `second`, for which perhaps nobody waits."""
+    before()
+    resolve(second, outcome)
+    if isinstance(outcome, Exception) and not second.cancelled():
+        second.exception()  # marks it as looked at, in case nobody waits
+    first(outcome)
 
 
 async def _wait_done(future: asyncio.Future[Any]) -> None:

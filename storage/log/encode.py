@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage.format import MORE, TYPE_OF, Batch, Control, FrameFlag, FrameType, encode, encode_control
-from storage.log.submission import AppendStep, ControlStep, Step, Submission, Unit
+from storage.log.submission import AppendStep, ControlStep, Step, Unit
 from storage.records import AppendedRecords
 
 DURABLE, BINARY = int(FrameFlag.DURABLE), int(FrameFlag.BINARY)
@@ -22,29 +22,6 @@ class EncodedUnit(NamedTuple):
     unit: Unit
     payload: bytes
     frames: int
-
-
-def internal(
-    encoded: EncodedUnit,
-    topic_id: int,
-    ts: int,
-    *,
-    frees: bool = False,
-    generation: int = -1,
-    needs_sync: bool = True,
-) -> Submission:
-    """A unit that assigns no seqs, on its way: see `Submission`."""
-    return Submission(
-        encoded.unit,
-        encoded.payload,
-        frames=encoded.frames,
-        topic_id=topic_id,
-        ts=ts,
-        needs_sync=needs_sync,
-        frees=frees,
-        internal=True,
-        generation=generation,
-    )
 
 
 class WriteHeader(NamedTuple):
@@ -75,16 +52,17 @@ def assemble(
     frames = len(before) + len(appended.sizes) + len(after)
     if apart or (frames == 1 and key is None and move is None and producer is None):
         return EncodedUnit(Unit(None, [AppendStep(head.topic_id, appended, 0)]), appends, frames)
-    lead = b"".join([_control(each, head, more=True) for each in before])
-    trail = b"".join([_control(each, head, more=index < len(after) - 1) for index, each in enumerate(after)])
+    leading = [_control(each, head, more=True) for each in before]
+    trailing = [_control(each, head, more=index < len(after) - 1) for index, each in enumerate(after)]
+    lead, trail = b"".join([frame for frame, _ in leading]), b"".join([frame for frame, _ in trailing])
     size = len(lead) + len(appends) + len(trail)
     batch = Batch(
         frames=frames, body_bytes=size, first_seq=head.first_seq, key=key, hash=hash, move=move, producer=producer
     )
-    opening = _control(batch, head, more=True)
-    steps: list[Step] = [_step(each, head) for each in before]
+    opening, _ = _control(batch, head, more=True)
+    steps: list[Step] = [step for _, step in leading]
     steps.append(AppendStep(head.topic_id, appended, len(opening) + len(lead)))
-    steps += [_step(each, head) for each in after]
+    steps += [step for _, step in trailing]
     return EncodedUnit(Unit(batch, steps), b"".join((opening, lead, appends, trail)), frames + 1)
 
 
@@ -93,16 +71,16 @@ def encode_controls(
 ) -> EncodedUnit:
     """Control frames alone: one stands by itself, several are an atomic batch. `nodes`: of each, for Leases."""
     if len(values) == 1:
-        [value], head = values, WriteHeader(topic_id, 0, ts, durable, nodes[0].encode() if nodes else b"")
-        return EncodedUnit(Unit(None, [_step(value, head)]), _control(value, head, more=False), 1)
+        head = WriteHeader(topic_id, 0, ts, durable, nodes[0].encode() if nodes else b"")
+        payload, step = _control(values[0], head, more=False)
+        return EncodedUnit(Unit(None, [step]), payload, 1)
     heads = [WriteHeader(topic_id, 0, ts, durable, node.encode()) for node in nodes or [""] * len(values)]
-    head = heads[0]
     last = len(values) - 1
     frames = [_control(each, heads[index], more=index < last) for index, each in enumerate(values)]
-    unit = Unit(None, [_step(each, heads[index]) for index, each in enumerate(values)])
-    following = b"".join(frames)
+    following = b"".join([frame for frame, _ in frames])
     batch = Batch(frames=len(frames), body_bytes=len(following))
-    return EncodedUnit(Unit(batch, unit.steps), _control(batch, head, more=True) + following, len(frames) + 1)
+    opening, _ = _control(batch, heads[0], more=True)
+    return EncodedUnit(Unit(batch, [step for _, step in frames]), opening + following, len(frames) + 1)
 
 
 # Written with the durable flag whatever the log's class: topics, their settings, cursors of consumers and states are
@@ -120,15 +98,11 @@ _ALWAYS_DURABLE = frozenset(
 )
 
 
-def _control(value: Control, head: WriteHeader, *, more: bool) -> bytes:
+def _control(value: Control, head: WriteHeader, *, more: bool) -> tuple[bytes, ControlStep]:
+    """The frame of a value, and what applies it."""
     type_ = TYPE_OF[type(value)]
     durable = head.durable or type_ in _ALWAYS_DURABLE
     flags = (MORE if more else 0) | (DURABLE if durable else 0)
     node = head.node if type_ == FrameType.LEASE else b""
-    return encode(type_, flags, head.topic_id, 0, head.ts, node, data=encode_control(value))
-
-
-def _step(value: Control, head: WriteHeader) -> ControlStep:
-    type_ = TYPE_OF[type(value)]
-    node = head.node.decode() if type_ == FrameType.LEASE else ""
-    return ControlStep(type_, head.topic_id, head.ts, value, node)
+    frame = encode(type_, flags, head.topic_id, 0, head.ts, node, data=encode_control(value))
+    return frame, ControlStep(type_, head.topic_id, head.ts, value, node.decode())

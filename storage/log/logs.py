@@ -7,9 +7,10 @@ from typing import Any
 
 from storage.errors import NotReady, ShuttingDown, TopicNotFound
 from storage.format import control
-from storage.log.encode import EncodedUnit, encode_controls, internal
+from storage.log.encode import EncodedUnit, encode_controls
 from storage.log.fetch import WalFetcher
 from storage.log.publisher import Publisher, TailCache
+from storage.log.submission import Submission
 from storage.log.validation import check_address
 from storage.log.writer import Shard
 from storage.platform import Runtime
@@ -99,8 +100,16 @@ class Logs:
         needs_sync: bool = True,
     ) -> asyncio.Future[int | None]:
         """Enqueue a unit that assigns no seqs."""
-        submission = internal(
-            encoded, topic_id, self.now_ms(), frees=frees, generation=generation, needs_sync=needs_sync
+        submission = Submission(
+            encoded.unit,
+            encoded.payload,
+            frames=encoded.frames,
+            topic_id=topic_id,
+            ts=self.now_ms(),
+            needs_sync=needs_sync,
+            frees=frees,
+            internal=True,
+            generation=generation,
         )
         return shard.submit(submission)
 

@@ -67,7 +67,8 @@ def apply_unit(catalog: Catalog, unit: Unit, lsn: int, end_lsn: int, entry: int 
         ts = appended.ts
     if unit.batch is not None:
         catalog.remember(topic_id, ts, unit.batch, count)
-    log = log or catalog.log(topic_id)
+    if log is None and (topic := catalog.by_id.get(topic_id)) is not None:
+        log = topic.log
     if log is not None and end_lsn:
         log.applied_lsn = end_lsn
     elif topic_id == 0 and any(isinstance(step, ControlStep) and step.type == FrameType.STATE for step in unit.steps):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, TypeAlias
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -54,14 +56,18 @@ class Unit(NamedTuple):
     steps: list[Step]
 
 
-class Outcome(Protocol):
-    """Receives the outcome of a submission: a future, or an object that is called in the same way."""
+#: Is called once, on the loop, with the outcome of a submission: an exception, or what `publish` returned.
+Outcome: TypeAlias = Callable[[Any], object]
 
-    def done(self) -> bool: ...
 
-    def set_result(self, result: Any, /) -> None: ...
-
-    def set_exception(self, exception: Any, /) -> None: ...
+def resolve(future: asyncio.Future[Any], outcome: Any, /) -> None:
+    """As an Outcome, bound to its future: set the result or the exception, unless the future was cancelled."""
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
 
 
 class _Bytes(msgspec.Struct):

@@ -21,6 +21,7 @@ import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import structlog
@@ -29,7 +30,7 @@ from storage.errors import StorageError, StorageFailed, StorageFull, WalSaturate
 from storage.format import control, wal_frame
 from storage.log.files import PreparedFile, WalFiles, no_space
 from storage.log.position import SHIFT, position
-from storage.log.submission import Outcome, Submission, Unit
+from storage.log.submission import Outcome, Submission, Unit, resolve
 from storage.options import Options
 from storage.platform import Buffer, Clock, FileSystem, SyncFailed, write_buffers
 
@@ -139,7 +140,7 @@ class Shard:
     def submit(self, each: Submission) -> asyncio.Future[int | None]:
         """Enqueue; the future gives what `publish` returned, or raises the error."""
         done: asyncio.Future[int | None] = self._loop.create_future()
-        self.enqueue(each, done)
+        self.enqueue(each, partial(resolve, done))
         return done
 
     def enqueue(self, each: Submission, outcome: Outcome) -> None:
@@ -205,14 +206,11 @@ class Shard:
             assert done is not None
             try:
                 if each.error is None:
-                    removed = self._publish(each.unit, each.payload, lsn, lsn + len(each.payload), each.entry)
-                    if not done.done():
-                        done.set_result(removed)
+                    done(self._publish(each.unit, each.payload, lsn, lsn + len(each.payload), each.entry))
                 else:
                     if each.generation == self.generation:
                         self._roll_back(self)
-                    if not done.done():
-                        done.set_exception(each.error)
+                    done(each.error)
             except Exception as error:
                 self._stop_after_defect(each, done, error)
         while self.unresolved and self.unresolved[0].resolved:
@@ -231,8 +229,7 @@ class Shard:
         self._defect = True
         self.log.stop_for(error)
         each.error = self.log.failure()
-        if not done.done():
-            done.set_exception(each.error)
+        done(each.error)
         if not self._failure_reported:
             self._failure_reported = True
             self._failed(self)

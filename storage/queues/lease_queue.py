@@ -25,18 +25,19 @@ from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
+import msgspec
 import structlog
 
 from storage.config import Durability
 from storage.errors import LeaseLost, StorageError, TopicNotFound, Unreadable
 from storage.format import Control, Delete, FrameType, Lease
-from storage.log import EncodedUnit, Logs, Outcome, encode_controls, internal
+from storage.log import EncodedUnit, Logs, Submission, encode_controls
 from storage.queues import reading
 from storage.queues.alarms import Alarms
 from storage.queues.read_ahead import ReadAhead
 from storage.reads import Reader
 from storage.records import StoredRecord
-from storage.state import Found, LookedUp, Topic
+from storage.state import Found, LookedUp, Topic, leases_durable
 from storage.state.queues import Holder, Job, LeaseBatch, LeaseEntry, QueueStats, Settled, backoff_ms, lease_entries
 from storage.topics import TopicAdmin
 
@@ -54,36 +55,6 @@ MOST_FAILURES = 64
 MOST_AT_ONCE = 1000
 #: Given as the `flushed` of a Found: it stays right however far the log has been flushed, and nothing is looked up.
 EVERYTHING = 1 << 62
-
-
-class CallbackOutcome:
-    """Takes the place of a future: `callback` is called with the result or the exception, once, in the next turn of the
-    loop, so that it does not run inside the code that completes it. `ended` is completed after that, with None."""
-
-    __slots__ = ("_callback", "_done", "_ended", "_loop")
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        callback: Callable[[Any], None],
-        ended: asyncio.Future[None] | None = None,
-    ) -> None:
-        self._loop = loop
-        self._callback = callback
-        self._ended = ended
-        self._done = False
-
-    def done(self) -> bool:
-        return self._done
-
-    def set_result(self, result: Any, /) -> None:
-        if not self._done:
-            self._done = True
-            self._loop.call_soon(self._callback, result)
-            if self._ended is not None:
-                self._loop.call_soon(self._ended.set_result, None)
-
-    set_exception = set_result
 
 
 # -- claims and their results --------------------------------------------------------------------------------------
@@ -133,46 +104,21 @@ class ClaimedBatch(Sequence[ClaimedJob]):
         return isinstance(other, Sequence) and [*self] == [*other]  # pyright: ignore[reportUnknownArgumentType]
 
 
-class Claim:
+class Claim(msgspec.Struct, eq=False):
     """One claim on its way. `patient`: it waits for jobs when there are none. `max_bytes`: see `Queues.claim`."""
 
-    __slots__ = (
-        "answer",
-        "attempt_key",
-        "dispatched",
-        "failed",
-        "holder",
-        "lease_ms",
-        "max",
-        "max_bytes",
-        "node",
-        "patient",
-    )
-
-    def __init__(
-        self,
-        answer: Outcome,
-        node: str,
-        max: int,
-        lease_ms: int,
-        *,
-        patient: bool,
-        attempt_key: str | None = None,
-        holder: Holder | None = None,
-        max_bytes: int = 0,
-    ) -> None:
-        self.answer = answer
-        self.node = node
-        self.max = max
-        self.max_bytes = max_bytes
-        self.lease_ms = lease_ms
-        self.patient = patient
-        self.attempt_key = attempt_key
-        self.holder = holder
-        #: Jobs were taken for it: it is answered with them, or with an error.
-        self.dispatched = False
-        #: Reads for it that the disk failed. The first is the answer when no job can be read.
-        self.failed: list[Unreadable] = []
+    answer: asyncio.Future[Claimed]
+    node: str
+    max: int
+    lease_ms: int
+    patient: bool
+    attempt_key: str | None = None
+    holder: Holder | None = None
+    max_bytes: int = 0
+    #: Jobs were taken for it: it is answered with them, or with an error.
+    dispatched: bool = False
+    #: Reads for it that the disk failed. The first is the answer when no job can be read.
+    failed: list[Unreadable] = []
 
     @property
     def gone(self) -> bool:
@@ -180,29 +126,25 @@ class Claim:
         return self.attempt_key is None and self.answer.done()
 
 
-class Claimed:
-    """The result of a claim. Call `undo` if it cannot be delivered."""
+class Claimed(msgspec.Struct, eq=False):
+    """The result of a claim. `ready`: jobs that could be claimed then. Call `undo` if it cannot be delivered."""
 
-    __slots__ = ("_attempt_key", "_node", "_queue", "jobs", "ready", "topic")
-
-    def __init__(self, queue: LeaseQueue, claim: Claim, jobs: Sequence[ClaimedJob]) -> None:
-        self.topic = queue.topic.name
-        self.jobs: Sequence[ClaimedJob] = jobs
-        #: Jobs that could be claimed when this was answered.
-        self.ready = queue.table.ready(queue.log.count)
-        self._queue = queue
-        self._node = claim.node
-        self._attempt_key = claim.attempt_key
+    topic: str
+    jobs: Sequence[ClaimedJob]
+    ready: int
+    queue: LeaseQueue
+    node: str
+    attempt_key: str | None
 
     def stands(self, job: ClaimedJob) -> bool:
         """Whether the lease of one of `jobs` still stands."""
-        return self._queue.table.lease_of(job.record.seq) == job.lease_id
+        return self.queue.table.lease_of(job.record.seq) == job.lease_id
 
     def undo(self) -> None:
         """Give all jobs back at once, without counting the delivery. With an attempt_key the leases stand, for a
         repeat."""
-        if self._attempt_key is None and self.jobs:
-            self._queue.give_back([(job.record.seq, job.lease_id) for job in self.jobs], self._node, forgiven=True)
+        if self.attempt_key is None and self.jobs:
+            self.queue.give_back([(job.record.seq, job.lease_id) for job in self.jobs], self.node, forgiven=True)
         self.jobs = ()
 
 
@@ -339,7 +281,7 @@ class LeaseQueue:
         if claim.failed:
             claim.answer.set_exception(claim.failed[0])
         else:
-            claim.answer.set_result(Claimed(self, claim, []))
+            claim.answer.set_result(self._claimed(claim, []))
 
     def send_away(self, error: StorageError | None) -> None:
         """Answer every waiting claim: with nothing (at shutdown), or with the error (the topic is gone)."""
@@ -378,7 +320,11 @@ class LeaseQueue:
             raise error  # the leases stand: it may be asked for again
         claim = Claim(self._logs.runtime.loop.create_future(), node, 0, 0, patient=False, attempt_key=key)
         given = [ClaimedJob(found.records[seq], *tokens[seq]) for seq in tokens if seq in found.records]
-        return Claimed(self, claim, given) if given else None
+        return self._claimed(claim, given) if given else None
+
+    def _claimed(self, claim: Claim, jobs: Sequence[ClaimedJob]) -> Claimed:
+        ready = self.table.ready(self.log.count)
+        return Claimed(self.topic.name, jobs, ready, self, claim.node, claim.attempt_key)
 
     # -- serving -----------------------------------------------------------------------------------------------------
 
@@ -413,6 +359,11 @@ class LeaseQueue:
                     break
         if table.dying:
             self._kick(self.topic)
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        """Have `serve` called when time alone changes something."""
+        table = self.table
         alarm_ms = self._shared.alarms.times.get(self.topic.topic_id)
         if alarm_ms is not None and self._window_ms is None and not table.is_due(alarm_ms - 1):
             return  # it rings before anything changes
@@ -511,17 +462,17 @@ class LeaseQueue:
 
     def _deliver_batch(self, claim: Claim, batch: LeaseBatch, read: reading.Read, now: int) -> None:
         """At once, or when the leases are durable."""
-        topic, log = self.topic, self.log
+        topic = self.topic
         delivery = Delivery(claim, batch, read, fresh_tokens(len(batch.seqs)), now + claim.lease_ms)
-        if not topic.leases_durable:
+        if not leases_durable(topic.config):
             self.table.lease_batch(batch, delivery.lease_ids, delivery.deadline, claim.node, claim.attempt_key)
             self._complete(delivery)
             return
         jobs = lease_entries(batch.seqs, delivery.lease_ids, delivery.deadline)
         frame = Lease(event="claimed", jobs=jobs, attempt_key=claim.attempt_key)
-        if not log.in_memory_only and self._logs.catalog.by_id.get(topic.topic_id) is topic:
+        if self._logs.catalog.by_id.get(topic.topic_id) is topic:
             needs_sync = topic.config.durability is Durability.FSYNC
-            encoded = encode_controls([frame], log.topic_id, now, durable=needs_sync, nodes=[claim.node])
+            encoded = encode_controls([frame], topic.topic_id, now, durable=needs_sync, nodes=[claim.node])
             written = partial(self._written, delivery)
             if self._submit(encoded, now, self._works, written, needs_sync=needs_sync):
                 return
@@ -531,22 +482,26 @@ class LeaseQueue:
         try:
             await self._shared.commit(self.topic, [frame], [delivery.claim.node])
         except Exception as error:  # as above
-            self._written(delivery, error)
+            self._written(delivery, None, error)
         else:
-            self._written(delivery, None)
+            self._written(delivery, None, None)
 
-    def _written(self, delivery: Delivery, outcome: object) -> None:
+    def _written(self, delivery: Delivery, ended: asyncio.Future[None] | None, outcome: object) -> None:
         """The outcome of leases on their way to the log: an exception, or anything else when they stand."""
+        if ended is not None:
+            ended.set_result(None)
         try:
             if isinstance(outcome, Exception):
                 raise outcome
             self._complete(delivery)
         except Exception as failure:  # as above
             self._batch_failed(delivery.claim, delivery.batch, failure)
+            self.serve_all()
+            return
         if self.waiting:
             self.serve_all()
         else:
-            self.serve()
+            self._set_alarm()  # for the end of these leases
 
     def _complete(self, delivery: Delivery) -> None:
         """Answer the claim; its leases stand."""
@@ -557,7 +512,8 @@ class LeaseQueue:
         stats = self._shared.stats
         stats.claims += 1
         stats.claimed += len(lease_ids)
-        claimed = Claimed(self, claim, ClaimedBatch(read.records, lease_ids, deadline))
+        jobs, ready = ClaimedBatch(read.records, lease_ids, deadline), self.table.ready(self.log.count)
+        claimed = Claimed(self.topic.name, jobs, ready, self, claim.node, claim.attempt_key)
         if claim.answer.done():
             claimed.undo()
         else:
@@ -572,7 +528,7 @@ class LeaseQueue:
     def _dispatch(self, assignments: list[Assignment], now: int) -> None:
         for claim, _ in assignments:
             claim.dispatched = True
-        if not self.topic.leases_durable:
+        if not leases_durable(self.topic.config):
             seqs = sorted(job.seq for _, jobs in assignments for job in jobs)
             read = reading.cached(self.topic, seqs, now, reading.MAX_BYTES)
             if read is not None:
@@ -602,7 +558,7 @@ class LeaseQueue:
             assignments = self._readable(assignments, found)
             jobs = [job for _, assigned in assignments for job in assigned]  # the others may be leased to others by now
             leases = self._leases(assignments)
-            if leases and self.topic.leases_durable:
+            if leases and leases_durable(self.topic.config):
                 await self._shared.commit(self.topic, [value for value, _ in leases], [node for _, node in leases])
             self._deliver(assignments, found, leases)
         except Exception as error:  # as above
@@ -684,7 +640,7 @@ class LeaseQueue:
         self, assignments: list[Assignment], found: reading.Found, leases: Sequence[tuple[Lease, str]]
     ) -> None:
         """Answer the claims. Leases that are frames have been applied by now."""
-        durable, stats = self.topic.leases_durable, self._shared.stats
+        durable, stats = leases_durable(self.topic.config), self._shared.stats
         records, sizes = found.records, found.sizes
         if not durable:
             for value, node in leases:
@@ -698,7 +654,7 @@ class LeaseQueue:
             stats.claims += 1
             stats.claimed += len(given)
             stats.redelivered += sum(entry[3] > 1 for entry in value.jobs)
-            claimed = Claimed(self, claim, given)
+            claimed = self._claimed(claim, given)
             if claim.answer.done():
                 claimed.undo()
             else:
@@ -725,7 +681,7 @@ class LeaseQueue:
             return
         self._shared.stats.expired += len(jobs)
         value = Lease(event="expired", jobs=[self.released(job) for job in jobs])
-        if not self.topic.leases_durable:
+        if not leases_durable(self.topic.config):
             self.table.apply(value, "")
             return
         self._expiring += 1
@@ -748,7 +704,7 @@ class LeaseQueue:
             return
         entries = [self.released(job, penalty=not forgiven, delay_ms=0 if forgiven else None) for job in jobs]
         value = Lease(event="released", jobs=entries)
-        if not self.topic.leases_durable:
+        if not leases_durable(self.topic.config):
             self.table.apply(value, node)
             self.serve()
             return
@@ -810,8 +766,15 @@ class LeaseQueue:
         batch.busy = True
         return True
 
-    def _acked(self, batch: LeaseBatch, on_result: Callable[[Settled | Exception], None], outcome: object) -> None:
+    def _acked(
+        self,
+        batch: LeaseBatch,
+        on_result: Callable[[Settled | Exception], None],
+        ended: asyncio.Future[None],
+        outcome: object,
+    ) -> None:
         """The outcome of a `try_ack`: an exception, or anything else when the jobs are gone."""
+        ended.set_result(None)
         if isinstance(outcome, Exception):
             self.table.put_back_batch(batch)
             self.serve()
@@ -863,7 +826,7 @@ class LeaseQueue:
 
     async def change(self, jobs: list[Job], value: Lease, node: str) -> None:
         """Apply a Lease to jobs: at once, or when it is as durable as the topic."""
-        if self.topic.leases_durable:
+        if leases_durable(self.topic.config):
             await self.hold(jobs, lambda: self._shared.commit(self.topic, [value], [node]))
         else:
             self.table.apply(value, node)
@@ -916,14 +879,14 @@ class LeaseQueue:
         encoded: EncodedUnit,
         now_ms: int,
         pending: set[asyncio.Future[Any]],
-        on_result: Callable[[object], None],
+        on_result: Callable[[asyncio.Future[None], object], None],
         *,
         needs_sync: bool,
     ) -> bool:
         """Submit a unit to the log without a task. False, and nothing was done, when there is no room at once.
 
-        `on_result` is called with an exception, or with anything else when the unit is committed. `pending` holds a
-        future until after that.
+        `on_result` is called in a turn of the loop of its own, with an exception, or with anything else when the unit
+        is committed; and with a future that it completes. `pending` holds the future until then.
         """
         log, loop = self.log, self._logs.runtime.loop
         shard = self._logs.shards[log.shard]
@@ -932,6 +895,16 @@ class LeaseQueue:
         ended: asyncio.Future[None] = loop.create_future()
         pending.add(ended)
         ended.add_done_callback(pending.discard)
-        submission = internal(encoded, log.topic_id, now_ms, frees=True, needs_sync=needs_sync)
-        shard.enqueue(submission, CallbackOutcome(loop, on_result, ended))
+        submission = Submission(
+            encoded.unit,
+            encoded.payload,
+            frames=encoded.frames,
+            topic_id=log.topic_id,
+            ts=now_ms,
+            needs_sync=needs_sync,
+            frees=True,
+            internal=True,
+        )
+        schedule: Callable[..., object] = loop.call_soon
+        shard.enqueue(submission, partial(schedule, on_result, ended))
         return True

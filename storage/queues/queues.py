@@ -22,7 +22,7 @@ from storage.log import MAX_DELAY_MS, MAX_U64, Appender, Logs, check_text, check
 from storage.options import Options
 from storage.queues import views
 from storage.queues.dead_letter import Mover
-from storage.queues.lease_queue import CallbackOutcome, Claim, Claimed, LeaseQueue, SharedQueues
+from storage.queues.lease_queue import Claim, Claimed, LeaseQueue, SharedQueues
 from storage.queues.redrive import Seen, redrive
 from storage.queues.work import Worker
 from storage.reads import Reader
@@ -223,7 +223,8 @@ class Queues:
             return False
         if ready <= 0 or logs.shards[log.shard].log.failed is not None:
             return False
-        answer = CallbackOutcome(logs.runtime.loop, on_result)
+        answer: asyncio.Future[Claimed] = logs.runtime.loop.create_future()
+        answer.add_done_callback(partial(_pass_on, on_result))
         self.queue_of(topic).queue_up(Claim(answer, node, min(max or 1, MAX_JOBS), lease_ms, patient=False))
         return True
 
@@ -572,6 +573,11 @@ class Queues:
         On return they are as durable as the topic, or synced when `sync`.
         """
         await self._shared.commit(topic, values, nodes, sync=sync)
+
+
+def _pass_on(on_result: Callable[[Claimed | BaseException], None], answer: asyncio.Future[Claimed]) -> None:
+    error = answer.exception()
+    on_result(answer.result() if error is None else error)
 
 
 def _pending(queue: LeaseQueue, node: str, key: str) -> asyncio.Future[Claimed] | None:

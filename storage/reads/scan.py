@@ -20,6 +20,7 @@ from storage.errors import RecordCorrupt, SegmentIncomplete
 from storage.format import HOP_SHIFT, idx_entry, total
 from storage.log import split
 from storage.records import (
+    SMALL_BUFFER,
     BatchSlice,
     FrameRecords,
     ReadQuery,
@@ -384,19 +385,34 @@ def cached(topic: Topic, seqs: Sequence[int], now_ms: int, max_bytes: int) -> Re
     first, last, count = seqs[0], seqs[-1], len(seqs)
     if first <= log.held.flushed or last > log.head:
         return None
-    sizes: list[int] = []
-    query = ReadQuery(limit=count, max_bytes=max_bytes, skip_corrupt=True)  # so that the scan raises nothing
-    scan = Scan(topic, query, now_ms, count)
-    pieces: list[Piece] = []
-    ranges = ((first, last),) if last - first + 1 == count else consecutive_ranges(seqs)
-    for begin, end in ranges:
-        sizes += tail.payloads(begin, end + 1)
-        for slice_ in tail.slices(begin, end + 1):
-            in_cache = log.cached.get(slice_.batch_seq)
-            if in_cache is None:
+    oldest_ts = now_ms - topic.config.ttl_ms if topic.config.ttl_ms else 0
+    payloads = array("I")
+    pieces: list[tuple[bytes, int, int]] = []
+    adjacent = last - first + 1 == count
+    for begin, end in ((first, last),) if adjacent else consecutive_ranges(seqs):
+        found = tail.whole(begin, end + 1)
+        if found is None:
+            return None
+        for batch_seq, _, offset, _, ts, sizes in found[0]:
+            in_cache = log.cached.get(batch_seq)
+            if in_cache is None or ts < oldest_ts:
                 return None
-            dead = None if tail.dead is None else tail.dead_between(slice_.first_seq, len(slice_.sizes))
-            pieces.append(Piece(slice_, in_cache[0], in_cache[1] + slice_.offset, True, dead))
-    scan.take_all(pieces)
-    records = scan.records
-    return Read(records, sizes) if len(records) == count else None
+            pieces.append((in_cache[0], in_cache[1] + offset, sum(sizes)))
+        payloads += found[1]
+    data, at, size = pieces[0]
+    if len(pieces) > 1:
+        data, at = b"".join([data[at : at + size] for data, at, size in pieces]), 0
+    elif len(data) > SMALL_BUFFER and 2 * size < len(data):  # the rest would stay in memory with it
+        data, at = data[at : at + size], 0
+    first_seq = first if adjacent else None
+    frames = kernel.scan(
+        data,
+        Kind.LOG,
+        at,
+        max_frames=count,
+        max_bytes=max_bytes,
+        verify=False,
+        topic_id=log.topic_id,
+        first_seq=first_seq,
+    ).columns
+    return Read(FrameRecords(data, frames), payloads) if frames.count == count else None

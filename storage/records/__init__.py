@@ -2,7 +2,15 @@
 
 from storage.records.batch_slices import BatchSlice, SliceColumns, consecutive_ranges
 from storage.records.batches import AppendedRecords, LoneAppends
-from storage.records.frame_records import FrameRecords, Records, body_bytes, chain_records, data_of, parts_of
+from storage.records.frame_records import (
+    SMALL_BUFFER,
+    FrameRecords,
+    Records,
+    body_bytes,
+    chain_records,
+    data_of,
+    parts_of,
+)
 from storage.records.partitions import MAX_PARTITIONS, address, is_address, partition_of, partition_of_tags, split
 from storage.records.record_columns import RecordColumns, columns_of
 from storage.records.values import (
@@ -27,6 +35,7 @@ from storage.records.values import (
 
 __all__ = [
     "MAX_PARTITIONS",
+    "SMALL_BUFFER",
     "Appended",
     "AppendedRecords",
     "BatchSlice",

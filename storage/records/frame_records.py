@@ -25,7 +25,7 @@ make_record: Callable[[Iterable[Any]], StoredRecord] = partial(tuple.__new__, St
 
 
 #: A buffer of at most this many bytes is kept whole, however little of it is used.
-_LITTLE = 2048
+SMALL_BUFFER = 2048
 
 
 class Records(Sequence[StoredRecord]):
@@ -128,7 +128,7 @@ class FrameRecords(Records):
     def own(self) -> FrameRecords:
         """The same records, which keep only the bytes of their frames in memory, or little more."""
         columns = self.columns
-        if len(self.buffer) <= _LITTLE:
+        if len(self.buffer) <= SMALL_BUFFER:
             return self
         begin, end = columns.row(0)[0], columns.end
         if 2 * (end - begin) >= len(self.buffer):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from storage.state import Catalog
+from storage.state import Catalog, leases_durable
 
 
 def reconcile_jobs(catalog: Catalog, *, clean: bool) -> list[int]:
@@ -21,9 +21,9 @@ def reconcile_jobs(catalog: Catalog, *, clean: bool) -> list[int]:
         log = topic.log
         queue = log.queue
         if queue is not None:
-            if queue.touched and not topic.leases_durable:
+            if queue.touched and not leases_durable(topic.config):
                 volatile.append(topic.topic_id)
-            if not clean and not topic.leases_durable:
+            if not clean and not leases_durable(topic.config):
                 queue.forget_leases()
                 for seq, move in log.moves.out.items():
                     queue.die(seq, move.deliveries, move.reason)

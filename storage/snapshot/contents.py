@@ -30,6 +30,7 @@ from storage.state import (
     StatesSection,
     StateTable,
     Topic,
+    leases_durable,
 )
 from storage.state.consumers import ConsumerSection
 from storage.state.consumers import section as consumer_section
@@ -138,7 +139,7 @@ def capture(topic: Topic, now_ms: int, routers: Iterable[Router] = (), *, clean:
     durable.
     """
     log = topic.log
-    volatile = log.queue is not None and not topic.leases_durable
+    volatile = log.queue is not None and not leases_durable(topic.config)
     if log.section is not None and not (clean and volatile):
         return log.section
     head, count, size = log.head, log.count, log.bytes

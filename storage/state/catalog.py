@@ -36,7 +36,7 @@ def shard_of(topic_id: int, shards: int) -> int:
 
 
 def leases_durable(config: TopicConfig) -> bool:
-    """Whether a queue with this config writes its leases to the log."""
+    """Whether leases of a queue with this config are frames of its log. An ephemeral queue has no such frames."""
     return config.leases_durable and config.durability is not Durability.EPHEMERAL
 
 
@@ -83,11 +83,6 @@ class Topic:
         self.last_read_ts: int | None = None
         #: In a deleted topic: the routers that were deleted with it.
         self.routers_removed: list[Router] = []
-
-    @property
-    def leases_durable(self) -> bool:
-        """Whether leases are frames of the log. An ephemeral queue has no such frames."""
-        return leases_durable(self.config)
 
     @property
     def logs(self) -> tuple[Log, ...]:
@@ -163,7 +158,8 @@ class Catalog:
         if type_ == FrameType.DELETE:
             return self._delete(topic_id, value, lsn)
         if type_ == FrameType.LEASE:
-            return self._lease(topic_id, value, node)
+            topic = self.by_id.get(topic_id)
+            return None if topic is None else topic.log.take_lease(value, node)
         handler = self._apply.get(type_)
         return handler(topic_id, ts, value) if handler else None
 
@@ -274,9 +270,10 @@ class Catalog:
     # -- what happens to records -----------------------------------------------------------------------------------
 
     def _delete(self, topic_id: int, value: control.Delete | LookedUp, lsn: int) -> int:
-        log = self.log(topic_id)
-        if log is None:
+        topic = self.by_id.get(topic_id)
+        if topic is None:
             return 0
+        log = topic.log
         request, found = (value.delete, value.found) if isinstance(value, LookedUp) else (value, None)
         if request.ack and request.seqs is not None:
             log.jobs_done(request.seqs)
@@ -284,11 +281,6 @@ class Catalog:
         if not self.usage.replaying:
             self.usage.traffic.deleted += went
         return went
-
-    def _lease(self, topic_id: int, value: control.Lease, node: str) -> None:
-        log = self.log(topic_id)
-        if log is not None:
-            log.take_lease(value, node)
 
     def _checkpoint_mark(self, topic_id: int, ts: int, value: control.CheckpointMark) -> None:
         for each, seq in value.absorbed.items():

@@ -32,6 +32,8 @@ from storage.state.watermarks import LossRange, Watermarks
 _UNCACHED_EVERY = 1024
 #: When at least one seq in this many is wanted, all seqs between the first and the last are examined at once.
 _DENSE = 4
+#: Events of a Lease that open or close moves.
+_MOVING = frozenset({"dead", "released"})
 
 
 class Log:
@@ -121,7 +123,12 @@ class Log:
     @property
     def earliest_seq(self) -> int:
         """The first live record; head + 1 when there is none."""
-        return self.earliest_from(self.marks.live_floor)
+        floor, end_seq = self.marks.live_floor, self.head + 1
+        if floor > self.held.flushed:
+            found = self.tail.first_live(floor, end_seq)
+        else:
+            found = self.held.first_live(floor, end_seq)
+        return end_seq if found is None else found
 
     def earliest_from(self, floor: int) -> int:
         """The first live record from `floor` on; head + 1 when there is none."""
@@ -376,20 +383,25 @@ class Log:
 
     def take_lease(self, value: control.Lease, node: str) -> None:
         """Apply a Lease frame; repeating it changes nothing."""
-        self.moves.take(value)
+        if value.event in _MOVING:
+            self.moves.take(value)
         if self.queue is not None:
             self.queue.apply(value, node)
         self.section = None
 
     def jobs_done(self, seqs: list[int]) -> None:
         """A Delete of these jobs is being applied: drop their leases and open moves."""
-        self.moves.end(seqs)
+        if self.moves.out:
+            self.moves.end(seqs)
         if self.queue is not None:
             self.queue.forget_deleted(seqs)
 
     def live_seqs(self, seq: int, count: int) -> list[int]:
         """The first `count` live seqs from `seq` on."""
-        return self.held.live_seqs(max(seq, self.marks.live_floor), self.head + 1, count)
+        seq = max(seq, self.marks.live_floor)
+        if seq > self.held.flushed:
+            return self.tail.live_seqs(seq, self.head + 1, count)
+        return self.held.live_seqs(seq, self.head + 1, count)
 
     def live_of(self, seqs: Sequence[int]) -> list[int]:
         """The seqs among these that have a live record."""

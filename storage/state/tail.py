@@ -20,6 +20,8 @@ from storage.records import AppendedRecords, BatchSlice, LoneAppends, SliceColum
 from storage.state.segment_sums import STRIDE, next_that_free, that_free
 
 _TRIM_ENTRIES = 4096
+#: Records whose entries are looked up at once, where nobody says how many are wanted.
+_STRIDE = 1024
 
 
 class TailIndex:
@@ -140,9 +142,10 @@ class TailIndex:
 
     def first_live(self, seq: int, end_seq: int) -> int | None:
         """The first seq >= `seq` and < `end_seq` with a record that is not deleted."""
-        index = self.index(seq)
-        if self.dead is not None:
-            index = self.dead.find(0, index)
+        if self.dead is None:
+            pieces = self._pieces(seq, end_seq, 1)
+            return pieces[0][1] if pieces else None
+        index = self.dead.find(0, self.index(seq))
         if index < 0 or index >= len(self._sizes):
             return None
         found = self.seq_at(index)
@@ -151,20 +154,20 @@ class TailIndex:
     def live_seqs(self, seq: int, end_seq: int, count: int) -> list[int]:
         """The first `count` seqs >= `seq` and < `end_seq` with a record that is not deleted."""
         found: list[int] = []
-        for _, first, index, size in self._pieces(seq, end_seq):
-            seqs = range(first, first + size)
-            if self.dead is None:
-                found += seqs[: count - len(found)]
-            else:
+        dead = self.dead
+        while len(found) < count and (pieces := self._pieces(seq, end_seq, count if dead is None else _STRIDE)):
+            for _, first, index, size in pieces:
+                seq = first + size
+                if dead is None:
+                    found += range(first, min(seq, first + count - len(found)))
+                    continue
                 end = index + size
-                at = self.dead.find(0, index, end)
+                at = dead.find(0, index, end)
                 while at >= 0 and len(found) < count:  # a range of live records at a time
-                    stop = self.dead.find(1, at, min(end, at + count - len(found)))
+                    stop = dead.find(1, at, min(end, at + count - len(found)))
                     stop = stop if stop >= 0 else min(end, at + count - len(found))
-                    found += seqs[at - index : stop - index]
-                    at = self.dead.find(0, stop, end)
-            if len(found) >= count:
-                break
+                    found += range(first + at - index, first + stop - index)
+                    at = dead.find(0, stop, end)
         return found
 
     def time_of(self, seq: int) -> int | None:
@@ -184,18 +187,29 @@ class TailIndex:
         if seq < end_seq:
             yield seq, end_seq - 1
 
-    def _pieces(self, first_seq: int, end_seq: int) -> Iterator[tuple[int, int, int, int]]:
-        """(entry, its first seq in the range, the index of that record, count) of each entry with seqs in the
-        range."""
-        for entry in range(self._entry_from(first_seq), len(self._seqs)):
-            begin = self._seqs[entry]
-            if begin >= end_seq:
-                return
-            start, stop = self._starts[entry] - self._trimmed_records, self._entry_end(entry)
+    def _pieces(self, first_seq: int, end_seq: int, most: int) -> list[tuple[int, int, int, int]]:
+        """(entry, its first seq in the range, the index of that record, count) of each entry with seqs in the range, up
+        to the entry with which they have `most` records."""
+        seqs, starts, trimmed, entries = self._seqs, self._starts, self._trimmed_records, len(self._seqs)
+        found: list[tuple[int, int, int, int]] = []
+        entry = max(0, bisect_right(seqs, first_seq) - 1)  # wholly below `first_seq`, perhaps: then it has no count
+        while entry < entries and most > 0 and (begin := seqs[entry]) < end_seq:
+            start = starts[entry] - trimmed
+            stop = starts[entry + 1] - trimmed if entry + 1 < entries else len(self._sizes)
             skip = max(0, first_seq - begin)
             count = min(stop - start, end_seq - begin) - skip
             if count > 0:
-                yield entry, begin + skip, start + skip, count
+                found.append((entry, begin + skip, start + skip, count))
+                most -= count
+            entry += 1
+        return found
+
+    def _each_piece(self, seq: int, end_seq: int) -> Iterator[tuple[int, int, int, int]]:
+        """`_pieces` of a range of any length, a few at a time."""
+        while pieces := self._pieces(seq, end_seq, _STRIDE):
+            yield from pieces
+            _, first, _, count = pieces[-1]
+            seq = first + count
 
     def deleted_bits(self, first_seq: int, end_seq: int) -> int:
         """A bitset: bit i is set when the record first_seq + i is here and deleted."""
@@ -203,7 +217,7 @@ class TailIndex:
         dead = self.dead
         if dead is None:
             return bits
-        for _, seq, index, count in self._pieces(first_seq, end_seq):
+        for _, seq, index, count in self._each_piece(first_seq, end_seq):
             gone = dead[index : index + count]
             at = gone.find(1)
             while at >= 0:
@@ -216,7 +230,7 @@ class TailIndex:
         if self.dead is None and self.index(end_seq) - self.index(first_seq) == end_seq - first_seq:
             return 0
         bits = (1 << (end_seq - first_seq)) - 1
-        for _, seq, _, count in self._pieces(first_seq, end_seq):
+        for _, seq, _, count in self._each_piece(first_seq, end_seq):
             bits ^= ((1 << count) - 1) << (seq - first_seq)
         return bits | self.deleted_bits(first_seq, end_seq)
 
@@ -224,7 +238,7 @@ class TailIndex:
         """The times of the seqs, as (how many, time). A missing seq has the time of the seq in front of it (`before`
         for the first)."""
         at = first_seq
-        for entry, seq, _, count in self._pieces(first_seq, end_seq):
+        for entry, seq, _, count in self._each_piece(first_seq, end_seq):
             if seq > at:
                 yield seq - at, before
             before = self._stamps[entry]
@@ -241,7 +255,7 @@ class TailIndex:
     def payloads(self, first_seq: int, end_seq: int) -> array[int]:
         """Payload bytes of each seq, 0 for a missing one."""
         found: array[int] = array("I")
-        for _, seq, index, count in self._pieces(first_seq, end_seq):
+        for _, seq, index, count in self._each_piece(first_seq, end_seq):
             found.extend(repeat(0, seq - first_seq - len(found)))
             found.extend(self._payloads[index : index + count])
         found.extend(repeat(0, end_seq - first_seq - len(found)))
@@ -273,7 +287,7 @@ class TailIndex:
         found: list[int] = []
         sizes: list[int] = []
         for begin, end in consecutive_ranges(seqs):
-            for _, first, index, count in self._pieces(begin, end + 1):
+            for _, first, index, count in self._pieces(begin, end + 1, end + 1 - begin):
                 if self.dead is None:
                     self.dead = bytearray(len(self._sizes))
                 alive = self.dead[index : index + count].translate(_FLIP)
@@ -322,16 +336,39 @@ class TailIndex:
         """Records with seq <= s < end_seq by batch, including deleted ones (see `dead_between`)."""
         entry = max(0, bisect_right(self._seqs, seq) - 1)
         while entry < len(self._seqs) and self._seqs[entry] < end_seq:
-            start, stop = self._starts[entry] - self._trimmed_records, self._entry_end(entry)
+            start = self._starts[entry] - self._trimmed_records
+            stop = (
+                self._starts[entry + 1] - self._trimmed_records if entry + 1 < len(self._starts) else len(self._sizes)
+            )
             first = self._seqs[entry]
             a = max(0, seq - first)
             b = min(stop - start, end_seq - first)
             if a < b:
-                offset = total(self._sizes[start : start + a])
+                offset = total(self._sizes[start : start + a]) if a else 0
                 yield BatchSlice(
                     first, self._lsns[entry], offset, first + a, self._stamps[entry], self._sizes[start + a : start + b]
                 )
             entry += 1
+
+    def whole(self, first_seq: int, end_seq: int) -> tuple[list[BatchSlice], array[int]] | None:
+        """Records with first_seq <= s < end_seq by batch, and the payload bytes of each. None: one of them is not here,
+        or deleted."""
+        count = end_seq - first_seq
+        pieces = self._pieces(first_seq, end_seq, count)
+        if not pieces:
+            return None
+        begin, end = pieces[0][2], pieces[-1][2] + pieces[-1][3]
+        if end - begin < count:
+            return None
+        if self.dead is not None and any(self.dead[begin:end]):
+            return None
+        slices: list[BatchSlice] = []
+        for entry, seq, index, size in pieces:
+            start = self._starts[entry] - self._trimmed_records
+            offset = total(self._sizes[start:index]) if index > start else 0
+            sizes = self._sizes[index : index + size]
+            slices.append(BatchSlice(self._seqs[entry], self._lsns[entry], offset, seq, self._stamps[entry], sizes))
+        return slices, self._payloads[begin:end]
 
     def slice_columns(self, seq: int, end_seq: int) -> SliceColumns:
         """The entries that begin below `end_seq`, as columns. The first one begins at `seq`, the others are whole."""
@@ -369,7 +406,8 @@ class TailIndex:
         entry = bisect_right(self._seqs, seq) - 1
         if entry < 0:
             return 0
-        return entry + 1 if self._entry_end(entry) <= self.index(seq) else entry
+        count = self._entry_end(entry) - (self._starts[entry] - self._trimmed_records)
+        return entry + 1 if seq - self._seqs[entry] >= count else entry
 
     def truncate(self, seq: int) -> None:
         """Forget entries that begin at `seq` or later: reserved entries whose write failed."""

@@ -379,7 +379,7 @@ class TopicAdmin:
     async def _leases_to_write(self, topic: Topic, config: TopicConfig) -> list[tuple[control.Lease, str]]:
         """The leases that were in memory only and are durable from now on."""
         table = topic.log.queue
-        if table is None or topic.leases_durable or not leases_durable(config):
+        if table is None or leases_durable(topic.config) or not leases_durable(config):
             return []
         await self.queues.quiet(topic)
         return lease_frames(table)

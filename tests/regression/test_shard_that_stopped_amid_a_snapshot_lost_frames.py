@@ -20,11 +20,11 @@ class TrappedClock(FakeClock):
 
     trap: Callable[[], object] | None = None
 
-    def wall_ms(self) -> int:
+    def wall_ns(self) -> int:
         trap, self.trap = self.trap, None
         if trap is not None:
             trap()
-        return super().wall_ms()
+        return super().wall_ns()
 
 
 async def test_nothing_acked_before_it_is_lost() -> None:

@@ -20,8 +20,8 @@ class _SetClock(SystemClock):
     def __init__(self, wall_ms: int) -> None:
         self.now_ms = wall_ms
 
-    def wall_ms(self) -> int:
-        return self.now_ms
+    def wall_ns(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.now_ms * 1_000_000
 
 
 def write_dated(path: Path, topic: str, batches: Iterable[tuple[int, list[bytes]]]) -> None:

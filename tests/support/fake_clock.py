@@ -57,9 +57,13 @@ class FakeClock:
 
     # ---- Clock
 
-    def wall_ms(self) -> int:
+    def wall_ns(self) -> int:
         with self._changed:
-            return self._wall_ns // 1_000_000
+            return self._wall_ns
+
+    def wall_ms(self) -> int:
+        """`wall_ns` as records have it."""
+        return self.wall_ns() // 1_000_000
 
     def monotonic_ns(self) -> int:
         with self._changed:

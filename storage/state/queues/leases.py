@@ -27,6 +27,8 @@ from heapq import heapify, heappop, heappush
 from itertools import repeat
 from typing import Any, Protocol, TypeAlias
 
+import msgspec
+
 from storage.format import Lease
 from storage.state.queues.policy import Limits
 from storage.state.queues.values import JobState
@@ -117,26 +119,23 @@ class Job:
 Columns: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
-class LeaseBatch:
+class LeaseBatch(msgspec.Struct, eq=False):
     """Jobs with these ascending seqs, each delivered once: CLAIMING, or LEASED to `node`.
 
     `busy` as in Job. `sizes`: payload bytes of each, if known.
     """
 
-    __slots__ = ("attempt", "busy", "deadline", "holder", "lease_ids", "node", "separate", "seqs", "sizes", "state")
-
-    def __init__(self, seqs: tuple[int, ...]) -> None:
-        self.seqs = seqs
-        self.state = CLAIMING
-        self.lease_ids: tuple[int, ...] = ()
-        self.deadline = 0
-        self.node = ""
-        self.busy = False
-        self.sizes: Sequence[int] | None = None
-        self.attempt: Attempt | None = None
-        self.holder: Holder | None = None
-        #: Its jobs, after the batch was taken apart: from then on these objects have the state.
-        self.separate: list[Job] | None = None
+    seqs: tuple[int, ...]
+    state: int = CLAIMING
+    lease_ids: tuple[int, ...] = ()
+    deadline: int = 0
+    node: str = ""
+    busy: bool = False
+    sizes: Sequence[int] | None = None
+    attempt: Attempt | None = None
+    holder: Holder | None = None
+    #: Its jobs, after the batch was taken apart: from then on these objects have the state.
+    separate: list[Job] | None = None
 
     def jobs(self) -> list[Job]:
         """Its jobs as Job objects; every call creates new ones."""

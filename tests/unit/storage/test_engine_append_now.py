@@ -18,7 +18,6 @@ from storage.errors import (
     StorageFull,
     TopicFull,
 )
-from storage.log.append import Write
 from storage.records.values import Appended, PlainRecords
 from tests.unit.storage.machine import Machine, data, log_of, outcome, raw, record, records, seqs, sized
 
@@ -305,11 +304,6 @@ async def test_trouble_with_one_answer_leaves_the_others_theirs(
     outcomes = await told.all(2)
     assert [type(each) for each in outcomes] == [RuntimeError, Appended]
     assert engine.shards[0].queued_frames == 0
-
-
-async def test_a_write_is_never_done_before_it_is_told(machine: Machine) -> None:
-    engine = await machine.start()
-    assert Write(engine.appender, "t", plain(1)).done() is False
 
 
 async def test_after_a_restart_a_key_written_this_way_is_known(machine: Machine) -> None:
