@@ -18,7 +18,8 @@ from schemas.consumers import (
     ConsumerRequest,
     SeekRequest,
 )
-from schemas.errors import ErrorAnswer
+from schemas.errors import ERROR_CODE_FORMAT, ErrorAnswer
+from schemas.events import SocketCommand, SocketMessage, WatchEvent, WorkEvent
 from schemas.fields import (
     MAX_PARTITION,
     MAX_U64,
@@ -90,6 +91,7 @@ from schemas.watch import Subscribe, Unsubscribe, WatchAnswer, WatchedTopic, Wat
 
 __all__ = [
     "CONSUMER_NAME_PATTERN",
+    "ERROR_CODE_FORMAT",
     "MAX_PARTITION",
     "MAX_U64",
     "ROUTER_NAME_PATTERN",
@@ -148,6 +150,8 @@ __all__ = [
     "RouterRequest",
     "SeekRequest",
     "SegmentsAnswer",
+    "SocketCommand",
+    "SocketMessage",
     "StateOfJobs",
     "Subscribe",
     "TopicAnswer",
@@ -161,9 +165,11 @@ __all__ = [
     "UnknownField",
     "Unsubscribe",
     "WatchAnswer",
+    "WatchEvent",
     "WatchRequest",
     "WatchStart",
     "WatchedTopic",
+    "WorkEvent",
     "is_consumer_name",
     "is_topic_name",
     "parse_flag",

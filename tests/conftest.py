@@ -144,8 +144,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _leave_out_missing_programs(config: pytest.Config, items: list[pytest.Item]) -> None:
     for program in PROGRAMS:
         asking = [item for item in items if program in getattr(item, "fixturenames", ())]
+        if asking and program == "npm" and installed(program) is None:
+            _provide_node()
         if asking and installed(program) is None:
             _leave_out(config, items, asking, f"{program} is not installed")
+
+
+def _provide_node() -> None:
+    from tests.support.node import provide
+
+    provide()
 
 
 def _leave_out_io_uring(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -48,7 +48,8 @@ def performance(request: Request) -> Performance:
 
 
 class ControlOperations(list[Operation]):
-    """Declares operations below one path: the functions that it decorates are their handlers, in FastAPI's form.
+    """Declares operations below one path: the functions that it decorates are their handlers, in FastAPI's form. The
+    name of a function is the operation's id.
 
     orders = ControlOperations("/v0/orders", tag="orders")
 
@@ -86,7 +87,13 @@ class ControlOperations(list[Operation]):
         def declare(function: F) -> F:
             whole = self._prefix + path
             route = APIRoute(
-                whole, function, methods=[method], tags=[self._tag], include_in_schema=documented, **described
+                whole,
+                function,
+                methods=[method],
+                tags=[self._tag],
+                operation_id=function.__name__,
+                include_in_schema=documented,
+                **described,
             )
             self.append(
                 Operation(
@@ -96,7 +103,7 @@ class ControlOperations(list[Operation]):
                     rule=rule,
                     reads_body=True,
                     always=always,
-                    name=route.unique_id if documented else "",
+                    name=function.__name__ if documented else "",
                     tag=self._tag,
                     route=route,
                 )

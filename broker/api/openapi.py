@@ -7,16 +7,17 @@ themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from broker import VERSION
-from broker.api.openapi_fields import say_what_null_means
+from broker.api.openapi_fields import name_error_codes, say_what_null_means
 from broker.api.operation import Operation
 from broker.api.refusals import of_any, refusals
+from broker.content import errors
 from schemas import AnswerModel, ErrorAnswer, RequestModel
 
 _DESCRIPTION = """\
@@ -26,6 +27,25 @@ Bodies are JSON in UTF-8, nested at most 256 levels deep. `data` and `meta` are 
 Every refusal is `{"error": {"code", "message", "detail"?}}`; programs go by `code`.
 """
 _REF = "#/components/schemas/{model}"
+_LICENSE: Final = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
+_SERVERS: Final = [{"url": "/", "description": "The broker that serves this document."}]
+_TAGS: Final = {
+    "topics": "Make, change, describe, list and delete topics, and delete records of them.",
+    "records": "Append records to a topic, and read them by seq.",
+    "queues": "Claim jobs, settle them, and look after queues.",
+    "routers": "Copy what is appended to one topic into another.",
+    "consumers": "Read with a position that the broker keeps.",
+    "watch": "Get records as they are committed: server-sent events, or a WebSocket.",
+    "segments": "Read a topic in bulk: the files that its records are stored in.",
+    "operations": "Probes, metrics and backups.",
+}
+_SECURITY_SCHEMES: Final = {
+    "key": {"type": "http", "scheme": "bearer", "description": "One of the broker's keys, if it has any."},
+    "token": {
+        "type": "apiKey", "in": "query", "name": "token",
+        "description": "The same, for event streams: a browser's EventSource sends no headers.",
+    },
+}  # fmt: skip
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
@@ -33,7 +53,15 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     named = [operation for operation in operations if operation.name]
     routes = [operation.route for operation in named if operation.route is not None]
     others = [operation for operation in named if operation.route is None]
-    doc = get_openapi(title="topics", version=VERSION, description=_DESCRIPTION, routes=routes)
+    doc = get_openapi(
+        title="topics",
+        version=VERSION,
+        description=_DESCRIPTION,
+        routes=routes,
+        servers=_SERVERS,
+        tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
+        license_info=_LICENSE,
+    )
     schemas: dict[str, Any] = doc.setdefault("components", {}).setdefault("schemas", {})
     for operation in others:
         doc["paths"].setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
@@ -43,8 +71,9 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
         described = doc["paths"][operation.path][operation.method.lower()]
         _say_who_may(described, operation)
         _add_refusals_of_any(described, operation)
-    doc["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    say_what_null_means(doc)
+    doc["components"]["securitySchemes"] = _SECURITY_SCHEMES
+    say_what_null_means(doc, [each.commands.__name__ for each in named if each.commands is not None])
+    name_error_codes(doc, list(errors.CODES))
     _lift_examples(doc)
     return doc
 
@@ -52,10 +81,8 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
 def _schemas(operations: Iterable[Operation]) -> dict[str, Any]:
     models: list[tuple[type[BaseModel], Any]] = [(ErrorAnswer, "validation")]
     for operation in operations:
-        if operation.answer is not None:
-            models.append((operation.answer, "validation"))
-        if operation.request is not None:
-            models.append((operation.request, "validation"))
+        named = (operation.answer, operation.request, operation.events, operation.commands)
+        models += [(model, "validation") for model in named if model is not None]
     _, definitions = models_json_schema(models, ref_template=_REF)
     return definitions["$defs"]
 
@@ -85,11 +112,19 @@ def _described(operation: Operation) -> dict[str, Any]:
 def _answer(operation: Operation, description: str) -> dict[str, Any]:
     if operation.answer is not None:
         return _content(operation.answer, description)
-    # Bytes or events have no schema, as in OpenAPI 3.1.
+    # Bytes have no schema, as in OpenAPI 3.1; text that consists of events has theirs as that of its content.
+    content: dict[str, Any] = {"example": operation.example}
+    carried = [_reference(model) for model in (operation.events, operation.commands) if model is not None]
+    if carried:
+        content["schema"] = {
+            "type": "string",
+            "contentMediaType": operation.media_type,
+            "contentSchema": carried[0] if len(carried) == 1 else {"anyOf": carried},
+        }
     return {
         "description": description,
         "headers": {name: {"schema": {"type": "string"}} for name in operation.headers},
-        "content": {operation.media_type: {"example": operation.example}},
+        "content": {operation.media_type: content},
     }
 
 
@@ -114,9 +149,11 @@ def _drop_framework_refusals(doc: dict[str, Any]) -> None:
 
 def _say_who_may(described: dict[str, Any], operation: Operation) -> None:
     """Describe that the operation needs a key, if the broker has keys, and its scopes."""
-    if not operation.rule.probe:
-        described["security"] = [{"key": []}, {}]
-        described["x-scopes"] = sorted(operation.rule.scopes)
+    if operation.rule.probe:
+        described["security"] = [{}, {"key": []}]  # with TOPICS_PROBE_AUTH a key is needed here, too
+        return
+    described["security"] = [{"key": []}, *([{"token": []}] if operation.rule.token else []), {}]
+    described["x-scopes"] = sorted(operation.rule.scopes)
 
 
 def _add_refusals_of_any(described: dict[str, Any], operation: Operation) -> None:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from schemas import MAX_PARTITION
+from schemas import ERROR_CODE_FORMAT, MAX_PARTITION
 
 _NULL: Final[dict[str, Any]] = {"type": "null"}
 #: Keys that belong beside a field's type, not in it.
 _NOTES: Final = ("title", "description", "examples", "deprecated")
 _DEFAULT: Final = "default"
+_ERROR_CODE: Final = "ErrorCode"
 
 
-def say_what_null_means(doc: dict[str, Any]) -> None:
-    """Let every optional field of a request be null, but no parameter, and remove defaults of null.
+def say_what_null_means(doc: dict[str, Any], commands: Iterable[str] = ()) -> None:
+    """Let every optional field of a request be null, but no parameter and no optional field of an answer, and remove
+    defaults of null. `commands`: further schemas that clients send.
 
     Type generators take a field for required if its default is beside its type. So in requests the default moves into
-    the type; in answers it is removed, because a client never needs it.
+    the type; in answers it is removed, because a client never needs it. An answer leaves out what it does not have.
     """
     schemas: dict[str, Any] = doc["components"]["schemas"]
-    asked = set(_names_in(doc, schemas))
+    asked = _names_in(doc, schemas, commands)
     for name, schema in schemas.items():
         required = schema.get("required", ())
         for field, described in schema.get("properties", {}).items():
@@ -28,6 +30,8 @@ def say_what_null_means(doc: dict[str, Any]) -> None:
                 schema["properties"][field] = _or_null(described)
             else:
                 described.pop(_DEFAULT, None)
+                if field not in required:
+                    schema["properties"][field] = _without_null(described)
     for operations in doc["paths"].values():
         for operation in operations.values():
             for parameter in operation.get("parameters", ()):
@@ -51,15 +55,45 @@ def _or_null(described: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_parameter(name: str, described: dict[str, Any]) -> dict[str, Any]:
-    described = {key: value for key, value in described.items() if (key, value) != (_DEFAULT, None)}
+    described = _without_null({key: value for key, value in described.items() if (key, value) != (_DEFAULT, None)})
+    if name == "partition":
+        described["maximum"] = MAX_PARTITION
+    return described
+
+
+def _without_null(described: dict[str, Any]) -> dict[str, Any]:
+    described = {**described}
     kinds = [each for each in described.pop("anyOf", ()) if each != _NULL]
     if len(kinds) == 1:
         described |= kinds[0]
     elif kinds:
         described["anyOf"] = kinds
-    if name == "partition":
-        described["maximum"] = MAX_PARTITION
     return described
+
+
+def name_error_codes(doc: dict[str, Any], codes: list[str]) -> None:
+    """Add the schema of error codes, and refer to it wherever a string is described as one."""
+    schemas: dict[str, Any] = doc["components"]["schemas"]
+    for schema in schemas.values():
+        _refer_to_codes(schema)
+    schemas[_ERROR_CODE] = {
+        "type": "string",
+        "title": _ERROR_CODE,
+        "description": "Why a request was refused. Later versions may have more codes.",
+        "enum": codes,
+    }
+
+
+def _refer_to_codes(value: Any) -> None:
+    if isinstance(value, dict):
+        fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        if fields.get("format") == ERROR_CODE_FORMAT:
+            del fields["format"], fields["type"]
+            fields["$ref"] = f"#/components/schemas/{_ERROR_CODE}"
+        value = [*fields.values()]
+    if isinstance(value, list):
+        for each in value:  # pyright: ignore[reportUnknownVariableType]
+            _refer_to_codes(each)
 
 
 def _own_names(value: Any) -> Iterator[str]:
@@ -74,8 +108,8 @@ def _own_names(value: Any) -> Iterator[str]:
             yield from _own_names(each)
 
 
-def _names_in(doc: dict[str, Any], schemas: dict[str, Any]) -> set[str]:
-    """The names of the schemas of all requests, and of the schemas within them."""
+def _names_in(doc: dict[str, Any], schemas: dict[str, Any], more: Iterable[str]) -> set[str]:
+    """The names of the schemas of all requests, of `more`, and of the schemas within them."""
     found: set[str] = set()
     waiting = [
         name
@@ -83,6 +117,7 @@ def _names_in(doc: dict[str, Any], schemas: dict[str, Any]) -> set[str]:
         for operation in operations.values()
         for name in _own_names(operation.get("requestBody", {}))
     ]
+    waiting += more
     while waiting:
         name = waiting.pop()
         if name not in found:

@@ -41,9 +41,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     `reads_body`: the handler reads the body itself. Otherwise the JSON body is read first, whole, into `request.body`.
     `is_direct`: it is so frequent that the HTTP/1.1 protocol calls the handler without a task (`broker.api.hot`).
 
-    The other fields are for the OpenAPI document, which leaves out an operation without a `name`. An operation without
-    a model for its answer returns bytes of `media_type`, as in `example`. `refusals` are its error codes, without those
-    that any operation may answer with. `route`: FastAPI reads the models and parameters from the handler's signature.
+    The other fields are for the OpenAPI document, which leaves out an operation without a `name`: a verb and a noun,
+    `append_records`. An operation without a model for its answer returns bytes of `media_type`, as in `example`;
+    `events` is the model of each event or message in them, `commands` that of each message to the broker. `refusals`
+    are its error codes, without those that any operation may answer with. `route`: FastAPI reads the models and
+    parameters from the handler's signature.
     """
 
     method: str
@@ -60,6 +62,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     request: type[BaseModel] | None = None
     answer: type[BaseModel] | None = None
+    events: type[BaseModel] | None = None
+    commands: type[BaseModel] | None = None
     parameters: tuple[Parameter, ...] = ()
     successes: Mapping[int, str] = MappingProxyType({OK: "Done."})
     refusals: tuple[str, ...] = ()

@@ -11,15 +11,42 @@ import httpx
 import pytest
 from fastapi.openapi.models import OpenAPI
 
+from broker.content.errors import CODES
 from broker.settings import Settings
 from broker.wiring import Broker
-from schemas import backups, config, consumers, errors, health, queues, records, routers, segments, topics, watch
+from schemas import (
+    backups,
+    config,
+    consumers,
+    errors,
+    events,
+    health,
+    queues,
+    records,
+    routers,
+    segments,
+    topics,
+    watch,
+)
 from tests.http.auth_calls import EXPECTED, OPEN
 from tests.http.calls import refused
 
 MODELS = {
     name: model
-    for module in (backups, config, consumers, errors, health, queues, records, routers, segments, topics, watch)
+    for module in (
+        backups,
+        config,
+        consumers,
+        errors,
+        events,
+        health,
+        queues,
+        records,
+        routers,
+        segments,
+        topics,
+        watch,
+    )
     for name, model in vars(module).items()
     if isinstance(model, type) and hasattr(model, "model_validate")
 }
@@ -115,9 +142,45 @@ async def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None
     assert set(references(document)) <= known
 
 
-async def test_operations_have_names_of_their_own(document: dict[str, Any]) -> None:
+async def test_operations_are_named_by_a_verb_and_a_noun_of_their_own(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, _, operation in operations(document)]
     assert len(set(names)) == len(names)
+    verbs = {name.partition("_")[0] for name in names}
+    assert verbs <= {
+        "ack", "append", "begin", "change", "claim", "commit", "create", "delete", "extend", "get", "list", "nack",
+        "open", "pause", "purge", "put", "read", "redrive", "resume", "seek", "stream",
+    }  # fmt: skip
+    assert all(re.fullmatch("[a-z]+(_[a-z]+)+", name) for name in names), names
+
+
+async def test_every_tag_is_described_and_used(document: dict[str, Any]) -> None:
+    described = {tag["name"] for tag in document["tags"] if tag["description"]}
+    assert described == {tag for _, _, operation in operations(document) for tag in operation["tags"]}
+
+
+async def test_the_document_is_about_the_broker_that_serves_it(document: dict[str, Any]) -> None:
+    assert [server["url"] for server in document["servers"]] == ["/"]
+    assert document["info"]["license"]["identifier"] == "Apache-2.0"
+
+
+async def test_the_error_codes_are_those_that_are_declared(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    assert schemas["ErrorCode"]["enum"] == list(CODES)
+    assert schemas["ErrorBody"]["properties"]["code"]["$ref"] == "#/components/schemas/ErrorCode"
+    assert "error-code" not in str(document)
+
+
+async def test_what_streams_carry_has_a_schema(document: dict[str, Any]) -> None:
+    found = {}
+    for _, path, operation in operations(document):
+        [schema] = [media.get("schema", {}) for media in operation["responses"]["200"]["content"].values()][:1]
+        if "contentSchema" in schema:
+            found[path] = [each.rpartition("/")[2] for each in references(schema["contentSchema"])]
+    assert found == {
+        "/v0/watch/{wid}": ["WatchEvent"],
+        "/v0/topics/{topic}/work": ["WorkEvent"],
+        "/v0/ws": ["SocketMessage", "SocketCommand"],
+    }
 
 
 async def test_every_operation_shows_an_example(document: dict[str, Any]) -> None:
@@ -216,7 +279,9 @@ def test_every_operation_says_who_may_call_it(document: dict[str, Any]) -> None:
         for method, operation in operations.items():
             expected = EXPECTED[method.upper(), re.sub(r"\{[^}]*\}", "{}", path)]
             if expected == OPEN:
-                assert "security" not in operation
+                assert operation["security"] == [{}, {"key": []}]
+                assert "x-scopes" not in operation
             else:
-                assert operation["security"] == [{"key": []}, {}]
+                token = [{"token": []}] if path in ("/v0/watch/{wid}", "/v0/topics/{topic}/work") else []
+                assert operation["security"] == [{"key": []}, *token, {}]
                 assert sorted(scope[0] for scope in operation["x-scopes"]) == sorted(expected)

@@ -277,7 +277,7 @@ OPERATIONS: Final = [
     Operation(
         method="POST",
         path="/v0/topics/{topic}",
-        name="append",
+        name="append_records",
         handler=append,
         rule=Rule(WRITE),
         is_direct=True,

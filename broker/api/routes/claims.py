@@ -318,11 +318,11 @@ _STRICT: Final = in_query(
 
 
 def _ack_operation(
-    name: str, handler: Handler, summary: str, description: str, request: type[Any], answer: type[Any]
+    name: str, call: str, handler: Handler, summary: str, description: str, request: type[Any], answer: type[Any]
 ) -> Operation:
     return Operation(
         method="POST",
-        path=f"/v0/topics/{{topic}}/{name}",
+        path=f"/v0/topics/{{topic}}/{call}",
         name=name,
         handler=handler,
         rule=Rule(WRITE, settles=True),
@@ -346,7 +346,7 @@ OPERATIONS: Final = [
     Operation(
         method="POST",
         path="/v0/topics/{topic}/claim",
-        name="claim",
+        name="claim_jobs",
         handler=claim,
         rule=Rule(READ_WRITE),
         is_direct=True,
@@ -361,8 +361,11 @@ OPERATIONS: Final = [
         successes={OK: "The jobs; none when there are none."},
         refusals=("invalid_request", "topic_not_found", "not_a_queue", "throttled", "segment_corrupt", *_WRITES),
     ),
-    _ack_operation("ack", ack, "Settle jobs that are done", "They are deleted for good.", AckRequest, AckAnswer),
     _ack_operation(
+        "ack_jobs", "ack", ack, "Settle jobs that are done", "They are deleted for good.", AckRequest, AckAnswer
+    ),
+    _ack_operation(
+        "nack_jobs",
         "nack",
         nack,
         "Give jobs back",
@@ -371,6 +374,12 @@ OPERATIONS: Final = [
         NackAnswer,
     ),
     _ack_operation(
-        "extend", extend, "Keep jobs for longer", "Their leases now end lease_ms from now.", ExtendRequest, ExtendAnswer
+        "extend_leases",
+        "extend",
+        extend,
+        "Keep jobs for longer",
+        "Their leases now end lease_ms from now.",
+        ExtendRequest,
+        ExtendAnswer,
     ),
 ]

@@ -169,7 +169,7 @@ OPERATIONS: Final = [
     Operation(
         method="POST",
         path="/v0/topics/{topic}/consumers/{consumer}/commit",
-        name="commit",
+        name="commit_consumer",
         handler=commit,
         rule=Rule(READ_WRITE),
         tag="consumers",

@@ -149,7 +149,7 @@ async def delete_consumer(
         "invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found", *_WRITES
     ),
 )
-async def seek(
+async def seek_consumer(
     current: Current, topic: TopicName, consumer: ConsumerName, body: SeekRequest, partition: PartitionNumber = None
 ) -> ConsumerAnswer:
     state = await consumers.seek(current.broker.engine, _address(current, topic, partition), consumer, body)

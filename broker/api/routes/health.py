@@ -52,7 +52,7 @@ def _health(path: str, name: str = "") -> Operation:
 
 
 operations = ControlOperations(tag="operations")
-operations.extend((_health("/v0/health", "health_v0_health_get"), _health("/healthz")))
+operations.extend((_health("/v0/health", "get_health"), _health("/healthz")))
 
 
 @operations.get(
@@ -63,7 +63,7 @@ operations.extend((_health("/v0/health", "health_v0_health_get"), _health("/heal
     responses=refusals("not_ready", "shutting_down", "storage_failed"),
 )
 @operations.get("/readyz", PROBE, always=True, documented=False)
-async def ready(current: Current) -> ReadyAnswer:
+async def get_readiness(current: Current) -> ReadyAnswer:
     broker = current.broker
     topics = readiness.check(broker.engine, stopping=broker.stopping)
     return ReadyAnswer(status="ready", wal_replay_complete=True, topics=topics)

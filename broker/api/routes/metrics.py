@@ -42,7 +42,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 @operations.get(
     "/v0/metrics", Rule(READ), always=True, summary="Counters and gauges", response_class=Response, responses=_RESPONSES
 )
-async def metrics(current: Current) -> Response:
+async def get_metrics(current: Current) -> Response:
     found = [*reaching(families(current.broker), current.access)]
     # Rendering them as text is by far the longer part of the work, and needs nothing of the loop.
     if prefers_json(current.headers.get(b"accept", b"")):

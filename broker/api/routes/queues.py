@@ -35,7 +35,7 @@ _WRITES = refusals(*_REFUSALS, "wal_saturated", "storage_failed", "storage_full"
     description="Durable. Claims wait on; ack, nack and extend work.",
     responses=_WRITES,
 )
-async def pause(current: Current, topic: TopicName) -> PauseAnswer:
+async def pause_queue(current: Current, topic: TopicName) -> PauseAnswer:
     paused = await queues.pause(current.broker.engine, topic)
     return PauseAnswer(topic=topic, paused=paused, performance=performance(current))
 
@@ -43,7 +43,7 @@ async def pause(current: Current, topic: TopicName) -> PauseAnswer:
 @operations.post(
     "/{topic}/resume", Rule(ADMIN), summary="Hand out jobs again", description="Durable.", responses=_WRITES
 )
-async def resume(current: Current, topic: TopicName) -> PauseAnswer:
+async def resume_queue(current: Current, topic: TopicName) -> PauseAnswer:
     paused = await queues.resume(current.broker.engine, topic)
     return PauseAnswer(topic=topic, paused=paused, performance=performance(current))
 
@@ -55,7 +55,7 @@ async def resume(current: Current, topic: TopicName) -> PauseAnswer:
     description="For good, and without a tombstone. Those that come after the call are not concerned.",
     responses=_WRITES,
 )
-async def purge(current: Current, topic: TopicName, body: PurgeRequest) -> PurgeAnswer:
+async def purge_queue(current: Current, topic: TopicName, body: PurgeRequest) -> PurgeAnswer:
     purged = await queues.purge(current.broker.engine, topic, body.states)
     return PurgeAnswer(topic=topic, purged=purged, performance=performance(current))
 
@@ -68,7 +68,7 @@ async def purge(current: Current, topic: TopicName, body: PurgeRequest) -> Purge
     "whatever happens. When the client leaves, no further one is moved.",
     responses=_WRITES,
 )
-async def redrive(current: Current, topic: TopicName, body: RedriveRequest) -> RedriveAnswer:
+async def redrive_queue(current: Current, topic: TopicName, body: RedriveRequest) -> RedriveAnswer:
     current.access.require(ADMIN, queues.sources(topic, body.source))
     done = await current.unless_gone(
         queues.redrive(
@@ -91,7 +91,7 @@ async def redrive(current: Current, topic: TopicName, body: RedriveRequest) -> R
     response_model_exclude_none=True,
     responses=refusals(*_REFUSALS),
 )
-async def leases(
+async def list_jobs(
     current: Current,
     topic: TopicName,
     state: Annotated[StateOfJobs | None, Query(description="Only leased, delayed, ready or dead ones.")] = None,

@@ -291,7 +291,7 @@ OPERATIONS: Final = [
     Operation(
         method="POST",
         path="/v0/topics/{topic}/diff",
-        name="diff",
+        name="read_records",
         handler=diff,
         rule=Rule(READ),
         is_direct=True,
@@ -309,7 +309,7 @@ OPERATIONS: Final = [
     Operation(
         method="GET",
         path="/v0/topics/{topic}/records",
-        name="get_records",
+        name="list_records",
         handler=get_records,
         rule=Rule(READ),
         summary="Read what came after a seq, by query",

@@ -83,11 +83,11 @@ _CONDITIONS: Final = [
 ]
 
 
-def _download(ext: str, handler: Handler, summary: str, description: str, example: str) -> Operation:
+def _download(name: str, ext: str, handler: Handler, summary: str, description: str, example: str) -> Operation:
     return Operation(
         method="GET",
         path=f"/v0/topics/{{topic}}/segments/{{first_seq}}/{ext}",
-        name=f"get_segment_{ext}",
+        name=name,
         handler=handler,
         rule=Rule(READ),
         tag="segments",
@@ -125,6 +125,7 @@ OPERATIONS: Final = [
         refusals=("invalid_request", "topic_not_found"),
     ),
     _download(
+        "get_segment_data",
         "data",
         get_data,
         "Fetch the records of a sealed segment",
@@ -134,6 +135,7 @@ OPERATIONS: Final = [
         "the frames, one behind the other",
     ),
     _download(
+        "get_segment_index",
         "idx",
         get_idx,
         "Fetch the index of a sealed segment",

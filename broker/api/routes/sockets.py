@@ -33,6 +33,7 @@ from broker.auth import ANYBODY, NOTHING, Access, Rule
 from broker.content import OK, Answer, Receive, Scope, Send, errors, with_protection
 from broker.live import Watcher, frames
 from broker.memory import SMALL
+from schemas import SocketCommand, SocketMessage
 from storage import InvalidRequest, NotReady, ShuttingDown, StorageError
 
 if TYPE_CHECKING:
@@ -179,13 +180,13 @@ def _failure(word: str, error: StorageError, topic: str | None) -> str:
 
 
 _MESSAGES: Final = """\
-> {"type":"subscribe","request_id":1,"topic":"orders","from_seq":0}
-< {"type":"subscribed","request_id":1,"topics":{"orders":{"from_seq":0,"head_seq":1,"earliest_seq":1}}}
-< {"type":"record","topic":"orders","records":[{"$seq":1,"$ts":1767225600000,"data":{"id":7}}],"from_seq":0,\
+> {"op":"subscribe","request_id":1,"topic":"orders","from_seq":0}
+< {"op":"subscribed","request_id":1,"topics":{"orders":{"from_seq":0,"head_seq":1,"earliest_seq":1}}}
+< {"op":"record","topic":"orders","records":[{"$seq":1,"$ts":1767225600000,"data":{"id":7}}],"from_seq":0,\
 "to_seq":1,"head_seq":1}
-< {"type":"caught_up","topic":"orders","head_seq":1}
-> {"type":"publish","request_id":2,"topic":"orders","records":[{"data":{"id":8}}]}
-< {"type":"ack","request_id":2,"topic":"orders","first_seq":2,"last_seq":2,"head_seq":2,"count":1,"created":false,\
+< {"op":"caught_up","topic":"orders","head_seq":1}
+> {"op":"publish","request_id":2,"topic":"orders","records":[{"data":{"id":8}}]}
+< {"op":"ack","request_id":2,"topic":"orders","first_seq":2,"last_seq":2,"head_seq":2,"count":1,"created":false,\
 "deduped":false}
 """
 
@@ -194,7 +195,7 @@ _MESSAGES: Final = """\
 WEBSOCKET: Final = Operation(
     method="GET",
     path=WEBSOCKET_PATH,
-    name="websocket",
+    name="open_websocket",
     handler=without_upgrade,
     rule=Rule(NOTHING),
     tag="watch",
@@ -203,6 +204,8 @@ WEBSOCKET: Final = Operation(
     "if it is to be given back. Out: `subscribed`, `unsubscribed`, `ack`, `pong`, `record`, `caught_up`, "
     "`tombstone`, `topic_deleted`, `error`. The example shows both directions.",
     answer=None,
+    events=SocketMessage,
+    commands=SocketCommand,
     media_type="application/json",
     example=_MESSAGES,
     parameters=(),

