@@ -35,7 +35,7 @@ run: $(VENV)/.run ## serve on 127.0.0.1:4000, data in ./data (TOPICS_* settings 
 
 # Two processes a core: many fast tests wait, for threads, disks and timers.
 test: JOBS ?= $(shell echo $$((2 * $(CORES))))
-test: $(VENV)/.test ## the fast tests, lint and types included: 7 to 15 minutes on two cores
+test: $(VENV)/.test ## the fast tests, lint and types included: 12 minutes of processor time
 	@echo "Running the fast tests, lint and types; make test-long runs the slow tests ..."
 	@$(PYTEST) $(ARGS)
 
