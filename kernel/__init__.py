@@ -86,7 +86,7 @@ def _choose() -> tuple[Any, bool, str]:
     if wanted == "python":
         return plain, False, f"{_ENVIRONMENT}=python asks for the Python twin"
     try:
-        compiled: Any = import_module("kernel._compiled")
+        compiled: Any = import_module("._compiled", __package__)
     except ImportError as error:
         return plain, False, f"the compiled kernel cannot be loaded: {error}"
     if getattr(compiled, "INTERFACE", 0) != plain.INTERFACE:

@@ -330,4 +330,4 @@ def _version() -> str:
 
 def main() -> None:
     """Runs the program."""
-    app(prog_name=f"python -m {Path(__file__).parent.name}")
+    app(prog_name=f"python -m {__package__}")

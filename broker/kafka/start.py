@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _MISSING = f"{PREFIX}KAFKA_PORT needs the extra \"kafka\": pip install 'topics-broker[kafka]'."
-_OURS = ("broker", "kernel", "schemas", "storage")
+_OURS = ("broker", "kernel", "schemas", "storage", "topics_broker")
 
 
 class BoundPort:
@@ -42,7 +42,7 @@ def bind_port(settings: Settings) -> BoundPort | None:
     if settings.kafka_port is None:
         return None
     try:
-        import broker.kafka.port  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        from broker.kafka import port  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in _OURS:
             raise
