@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Final
 
 _ROOT: Final = "topics_broker"
@@ -24,17 +25,23 @@ PACKAGES: Final = ("broker", "kernel", "pipeline", "schemas", "storage")
 class _SameModule(Loader):
     """Gives a module of the checkout under its second name, without running it again."""
 
-    def __init__(self, name: str) -> None:
-        self._module = import_module(name)
-        self._spec = self._module.__spec__
+    def __init__(self, spec: ModuleSpec) -> None:
+        self._spec = spec
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The module as it is."""
-        return self._module
+        module = import_module(self._spec.name)
+        self._first = module.__spec__
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
         """Runs nothing: the module ran under its first name, and keeps it."""
-        module.__spec__ = self._spec
+        module.__spec__ = self._first
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """For `python -m`, which runs a module a second time by design."""
+        assert isinstance(self._spec.loader, InspectLoader)
+        return self._spec.loader.get_code(self._spec.name)
 
 
 class _Checkout(MetaPathFinder):
@@ -47,7 +54,11 @@ class _Checkout(MetaPathFinder):
         root, _, name = fullname.partition(".")
         if root != _ROOT or name.partition(".")[0] not in PACKAGES:
             return None
-        return ModuleSpec(fullname, _SameModule(name))
+        spec = find_spec(name)
+        if spec is None:
+            return None
+        is_package = spec.submodule_search_locations is not None
+        return ModuleSpec(fullname, _SameModule(spec), origin=spec.origin, is_package=is_package)
 
 
 if not (Path(__file__).parent / "storage").is_dir():

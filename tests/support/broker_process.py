@@ -50,13 +50,23 @@ def environment(data_dir: Path, **settings: object) -> dict[str, str]:
 class BrokerProcess:
     """`directory` holds data/, the log of all processes and the port file. `prefix`: a command to run it under.
 
+    `program`: the command of an installed broker, which runs in `directory`, instead of the checkout's.
+
     Log files are small unless a setting says otherwise: preallocating the usual ones would take most of a test's time.
     """
 
     def __init__(
-        self, directory: Path, *, data_dir: Path | None = None, prefix: Sequence[str] = (), **settings: object
+        self,
+        directory: Path,
+        *,
+        data_dir: Path | None = None,
+        prefix: Sequence[str] = (),
+        program: Path | None = None,
+        **settings: object,
     ) -> None:
         self.data_dir = data_dir or directory / "data"
+        self._command = [sys.executable, "-m", "broker"] if program is None else [str(program)]
+        self._cwd = ROOT if program is None else directory
         self._log = directory / "broker.log"
         self._port_file = directory / "port"
         self._prefix = list(prefix)
@@ -76,12 +86,14 @@ class BrokerProcess:
         """Start a process and do not wait for anything; `settings` are for this one only."""
         assert self._process is None or self._process.poll() is not None, "the broker before this one still runs"
         self._port_file.unlink(missing_ok=True)
-        wanted = {"port_file": self._port_file, **self._settings, **settings}
+        wanted = environment(self.data_dir, port_file=self._port_file, **{**self._settings, **settings})
+        if self._cwd != ROOT:
+            del wanted["PYTHONPATH"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*TETHER, *self._prefix, sys.executable, "-m", "broker"],
-                env=environment(self.data_dir, **wanted),
-                cwd=ROOT,
+                [*TETHER, *self._prefix, *self._command],
+                env=wanted,
+                cwd=self._cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
