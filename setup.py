@@ -56,7 +56,8 @@ class BuildPackages(build_py):
 
     def run(self) -> None:
         if self.editable_mode:
-            return super().run()
+            super().run()
+            return
         built = Path(self.build_lib)
         # What a build before left there would be in this wheel as well.
         shutil.rmtree(built, ignore_errors=True)

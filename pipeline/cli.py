@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from importlib import metadata
-from pathlib import Path
 from typing import Annotated
 
 import typer

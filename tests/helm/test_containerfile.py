@@ -49,6 +49,17 @@ def test_the_last_stage_is_the_broker_and_has_no_tools_to_build_with() -> None:
             assert "pip" not in text
 
 
+@pytest.mark.parametrize("name", ["broker", "exporter"])
+def test_an_image_says_what_it_is(name: str) -> None:
+    labels = dict(
+        re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', stages(FILE.read_text())[name].only("LABEL"))
+    )
+    assert labels["title"] == f"topics-{name}"
+    assert labels["licenses"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license"]
+    assert (labels["version"], labels["revision"]) == ("${VERSION}", "${REVISION}")
+    assert labels["description"]
+
+
 def test_spark_and_java_are_in_the_exporters_image_alone() -> None:
     found = stages(FILE.read_text())
     installed = {name: found[name].only("RUN") for name in ("build", "build-exporter", "exporter", "broker")}

@@ -28,8 +28,10 @@ def test_a_distribution_takes_its_version_from_the_code(folder: str, attribute: 
 def test_chart_and_image_have_it_too() -> None:
     chart = yaml.safe_load((ROOT / "helm/Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == VERSION
-    named = re.findall(r"topics-(?:broker|exporter):(\S+)", (ROOT / "Containerfile").read_text())
-    assert set(named) == {VERSION}
+    text = (ROOT / "Containerfile").read_text()
+    assert set(re.findall(r"topics-(?:broker|exporter):(\S+)", text)) == {VERSION}
+    assert re.findall(r"^ARG VERSION=(.*)", text, re.MULTILINE) == [VERSION]
+    assert set(re.findall(r"topics-broker:(\d\S+)", (ROOT / "docs/guides/deploy.md").read_text())) == {VERSION}
 
 
 def test_both_have_the_same_license() -> None:
