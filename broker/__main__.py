@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("broker")
 
-#: The writer threads sync while the loop works. After its sync, a thread must not wait for the loop to release the
-#: interpreter's lock for as long as a sync takes. CPython's default is 5 ms.
+#: The writer threads sync while the loop works. After its sync, a thread needs the interpreter's lock, and should not
+#: wait for it as long as for the sync itself. CPython's default is 5 ms.
 SWITCH_INTERVAL_S = 0.0005
 
 
@@ -41,7 +41,8 @@ def main() -> int:
     """Run the broker. Returns the exit code: 0 stopped, 1 cannot start, 2 bad settings, 70 storage failed."""
     parser = argparse.ArgumentParser(
         prog="python -m broker",
-        description="The topics broker. It takes no options; settings are environment variables:\n\n" + described(),
+        description="Run the topics broker. Its settings are environment variables (the default is in brackets):\n\n"
+        + described(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=VERSION)

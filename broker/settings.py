@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import os
 import socket
+import textwrap
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -20,6 +21,8 @@ from broker.environment import PREFIX, ignored, is_injected
 from broker.storage_settings import Count, StorageSettings
 
 MIB = 1 << 20
+_HELP_WIDTH = 100
+_INDENT = " " * 6
 
 Seconds = Annotated[float, Field(gt=0)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
@@ -43,23 +46,23 @@ class OnStorageFailed(enum.StrEnum):
 
 
 class HttpServer(enum.StrEnum):
-    """Which protocol implementation serves: zttp speaks HTTP/1.1 and HTTP/2, httptools HTTP/1.1 alone."""
+    """The protocol implementation: zttp supports HTTP/1.1 and HTTP/2, httptools only HTTP/1.1."""
 
     ZTTP = "zttp"
     HTTPTOOLS = "httptools"
 
 
 class SettingsError(Exception):
-    """The settings are invalid; one sentence that names the variable."""
+    """A setting is invalid. The message names the variable."""
 
 
 def _digested(value: Any) -> Any:
-    """Replace the keys in a variable by their digests: nothing after this has the keys."""
+    """Replace the keys in a variable by their digests, so that the keys themselves are kept nowhere."""
     return keys.parse(value) if isinstance(value, str) else value
 
 
 def _digested_file(value: Any) -> Any:
-    """The digests of the keys in the file of that name."""
+    """The digests of the keys in a file."""
     if not isinstance(value, str | Path):
         return value
     try:
@@ -71,25 +74,25 @@ def _digested_file(value: Any) -> Any:
 
 
 class Advertised(NamedTuple):
-    """The address that clients are told to connect to."""
+    """The address that is advertised to Kafka clients."""
 
     host: str
     port: int
 
 
 def _advertised(value: Any) -> Any:
-    """`host:port`, an IPv6 address in brackets."""
+    """Parse `host:port`; an IPv6 address is in brackets."""
     if not isinstance(value, str):
         return value
     host, _, port = value.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65_535:
-        raise ValueError("not host:port")
+        raise ValueError("expected host:port")
     return Advertised(host, int(port))
 
 
 def _split_host(given: dict[str, Any]) -> dict[str, Any]:
-    """Split a `host` of the form host:port (an IPv6 address in brackets); a separate `port` wins."""
+    """Split a `host` of the form host:port (an IPv6 address is in brackets). A separate `port` takes precedence."""
     host = given.get("host")
     if not isinstance(host, str):
         return given
@@ -103,7 +106,7 @@ def _split_host(given: dict[str, Any]) -> dict[str, Any]:
 
 
 class Settings(StorageSettings):
-    """Each field is the variable `TOPICS_` + its name in capitals."""
+    """All settings. A field is set by the variable `TOPICS_` + its name in upper case."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -115,110 +118,144 @@ class Settings(StorageSettings):
         hide_input_in_errors=True,
     )
 
-    host: str = Field("127.0.0.1", description="Address to listen on; host:port says the port as well.")
-    port: Port = Field(4000, description="Port to listen on; 0 = any free one.")
-    port_file: Path | None = Field(None, description="File to write the port to, once listening.")
-    data_dir: Path = Field(Path("data"), description="Where everything is stored.")
+    host: str = Field("127.0.0.1", description="Address to listen on; host:port sets the port, too.")
+    port: Port = Field(4000, description="Port to listen on; 0 = a free one.")
+    port_file: Path | None = Field(None, description="File that the port is written to when the broker listens.")
+    data_dir: Path = Field(Path("data"), description="Directory of all data.")
     allowed_hosts: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(parse_hosts)] = Field(
         None,
-        description="Names that Host may have: a comma list, *.example.com for all below, * for any; unset = any with "
-        "keys, without keys localhost and this machine's own. Addresses are always taken.",
+        description="Names that are accepted in the Host header: a comma list; *.example.com = all below, * = all. "
+        "Unset: all if there are keys, otherwise localhost and this machine's names. IP addresses are always accepted.",
     )
     cors_origins: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(parse_origins)] = Field(
         None,
-        description="Sites whose pages may use it: a comma list of scheme://host[:port], * for any; unset = its own.",
+        description="Sites whose pages may use it: a comma list of scheme://host[:port], * = all; unset: its own.",
     )
     backup_dir: Path | None = Field(
-        None, description="Where `topics backup` may write, there and below; unset = nowhere, it is refused."
+        None,
+        description="Directory that `topics backup` may write to, and below; unset = backups over HTTP are refused.",
     )
-    http: HttpServer = Field(HttpServer.ZTTP, description="zttp (HTTP/1.1 and HTTP/2) or httptools (HTTP/1.1).")
-    tls_cert: Path | None = Field(None, description="Certificate chain (PEM): serve TLS.")
-    tls_key: Path | None = Field(None, description="Its private key, when not in the same file.")
-    keep_alive_s: Annotated[int, Field(ge=1)] = Field(75, description="How long an idle connection is kept.")
-    header_timeout_s: Seconds = Field(10, description="How long the head of a request may take, and a TLS handshake.")
-    body_timeout_s: Seconds = Field(30, description="Bodies have to come at min_bytes_per_s, averaged over this time.")
-    send_timeout_s: Seconds = Field(60, description="Answers have to be taken at min_bytes_per_s, likewise.")
+    http: HttpServer = Field(
+        HttpServer.ZTTP, description="Protocol implementation: zttp (HTTP/1.1 and HTTP/2) or httptools (HTTP/1.1)."
+    )
+    tls_cert: Path | None = Field(None, description="File with the certificate chain (PEM); set = serve TLS.")
+    tls_key: Path | None = Field(None, description="File with its private key; unset = in the same file.")
+    keep_alive_s: Annotated[int, Field(ge=1)] = Field(75, description="How long an idle connection stays open.")
+    header_timeout_s: Seconds = Field(
+        10, description="The longest time for the head of a request, and for a TLS handshake."
+    )
+    body_timeout_s: Seconds = Field(
+        30, description="Clients must send bodies at min_bytes_per_s, averaged over this time."
+    )
+    send_timeout_s: Seconds = Field(
+        60, description="Clients must receive answers at min_bytes_per_s, averaged over this time."
+    )
     stall_timeout_s: Seconds = Field(
-        10, description="While answers lack memory, a client that takes nothing for this long is cut off."
+        10,
+        description="While memory for answers is short, a client that receives nothing for this long is disconnected.",
     )
-    min_bytes_per_s: Count = Field(1024, description="How slow a client may be; 0 = anything that moves.")
+    min_bytes_per_s: Count = Field(1024, description="The lowest rate of a client; 0 = any progress is enough.")
     max_header_bytes: Annotated[int, Field(ge=256, le=16_384)] = Field(
-        16_384, description="Longest head of a request: target and header fields."
+        16_384, description="The longest head of a request: target and header fields."
     )
-    max_connections: Count = Field(20_000, description="Most connections; 0 = no limit.")
+    max_connections: Count = Field(20_000, description="The most connections; 0 = no limit.")
     max_control_frames_per_s: Count = Field(
-        100, description="HTTP/2: most PING, SETTINGS and RST_STREAM of a connection, averaged over 10 s; 0 = no limit."
+        100,
+        description="HTTP/2: the most PING, SETTINGS and RST_STREAM of a connection, averaged over 10 s; 0 = no limit.",
     )
     kafka_port: Port | None = Field(
-        None, description="Port to listen on for Kafka clients (extra kafka); 0 = any free one, unset = none."
+        None, description='Port for Kafka clients (needs the extra "kafka"); 0 = a free one, unset = none.'
     )
-    kafka_host: str | None = Field(None, description="Address to listen on for them; unset = as host.")
-    kafka_port_file: Path | None = Field(None, description="File to write that port to, once listening.")
+    kafka_host: str | None = Field(None, description="Address to listen on for Kafka clients; unset = host.")
+    kafka_port_file: Path | None = Field(
+        None, description="File that the Kafka port is written to when the broker listens."
+    )
     kafka_advertised: Annotated[Advertised | None, NoDecode, BeforeValidator(_advertised)] = Field(
-        None, description="host:port told to Kafka clients; unset = the address by which each has come."
+        None,
+        description="host:port that is advertised to Kafka clients; unset = the address that each client connected to.",
     )
     kafka_auto_partitions: Annotated[int, Field(ge=1, le=1024)] = Field(
-        1, description="Partitions of topics that Kafka clients make without saying how many."
+        1, description="Partitions of topics that Kafka clients create without a number of partitions."
     )
     kafka_max_request_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = Field(
-        100 * MIB, description="Largest request of a Kafka client, and most that a connection may have under way."
+        100 * MIB,
+        description="The largest request of a Kafka client, and the most bytes of requests in flight of a connection.",
     )
-    kafka_max_connections: Count = Field(10_000, description="Most connections of Kafka clients; 0 = no limit.")
-    kafka_idle_s: Annotated[int, Field(ge=1)] = Field(600, description="How long one is kept without a request.")
+    kafka_max_connections: Count = Field(10_000, description="The most connections of Kafka clients; 0 = no limit.")
+    kafka_idle_s: Annotated[int, Field(ge=1)] = Field(
+        600, description="How long a connection of a Kafka client stays open without a request."
+    )
     kafka_rest_prefix: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)+$")] | None = Field(
-        None, description="Path that the REST Proxy is below, as /kafka; unset = it is at the root, beside /v0."
+        None, description="Path prefix of the REST Proxy, for example /kafka; unset = none, it is beside /v0."
     )
-    kafka_rest_idle_s: Seconds = Field(300, description="How long its consumer instances are kept without a request.")
-    max_kafka_rest_instances: Count = Field(10_000, description="Consumer instances of the REST Proxy; 0 = no limit.")
+    kafka_rest_idle_s: Seconds = Field(
+        300, description="How long consumer instances of the REST Proxy live without a request."
+    )
+    max_kafka_rest_instances: Count = Field(
+        10_000, description="The most consumer instances of the REST Proxy; 0 = no limit."
+    )
     kafka_rebalance_delay_ms: Count = Field(
-        100, description="How long the first member of an empty group waits for others, each of which prolongs it."
+        100, description="How long the first member of an empty group waits for others; each of them prolongs the wait."
     )
-    kafka_min_session_ms: Annotated[int, Field(ge=1)] = Field(6_000, description="Shortest session.timeout.ms.")
-    kafka_max_session_ms: Annotated[int, Field(ge=1)] = Field(1_800_000, description="Longest session.timeout.ms.")
-    kafka_max_group_members: Count = Field(1_000, description="Most members of a consumer group; 0 = no limit.")
-    kafka_max_groups: Count = Field(10_000, description="Most consumer groups, empty ones included; 0 = no limit.")
+    kafka_min_session_ms: Annotated[int, Field(ge=1)] = Field(
+        6_000, description="The shortest session.timeout.ms of Kafka clients."
+    )
+    kafka_max_session_ms: Annotated[int, Field(ge=1)] = Field(
+        1_800_000, description="The longest session.timeout.ms of Kafka clients."
+    )
+    kafka_max_group_members: Count = Field(1_000, description="The most members of a consumer group; 0 = no limit.")
+    kafka_max_groups: Count = Field(10_000, description="The most consumer groups, including empty ones; 0 = no limit.")
     kafka_group_retention_s: Count = Field(
-        7 * 24 * 3600, description="How long a group without members is kept, and what it has committed; 0 = for ever."
+        7 * 24 * 3600, description="How long a group without members and its committed offsets are kept; 0 = forever."
     )
-    log_level: LogLevel = Field(LogLevel.INFO, description="debug, info, warning or error.")
-    log_format: LogFormat = Field(LogFormat.CONSOLE, description="console or json.")
-    tracing: bool = Field(False, description="Spans for OpenTelemetry (extra otel); OTEL_* say where they go.")
-    drain_ms: Count = Field(0, description="How long service goes on after SIGTERM, with /v0/ready at 503.")
+    log_level: LogLevel = Field(
+        LogLevel.INFO, description="Lowest level that is logged: debug, info, warning or error."
+    )
+    log_format: LogFormat = Field(LogFormat.CONSOLE, description="Format of the log: console or json.")
+    tracing: bool = Field(
+        False, description='Send spans to OpenTelemetry (needs the extra "otel"); OTEL_* variables configure where.'
+    )
+    drain_ms: Count = Field(0, description="How long the broker still serves after SIGTERM, with /v0/ready at 503.")
     on_storage_failed: OnStorageFailed = Field(
-        OnStorageFailed.STAY, description="When a log shard fails: stay (serve the others) or exit (code 70)."
+        OnStorageFailed.STAY,
+        description="When a log shard fails: stay (serve the other shards) or exit (with code 70).",
     )
-    allow_insecure_no_auth: bool = Field(False, description="Listen beyond this machine without keys.")
+    allow_insecure_no_auth: bool = Field(
+        False, description="Allow listening on addresses that other machines can reach without API keys."
+    )
     api_keys: Annotated[Keys | None, NoDecode, BeforeValidator(_digested)] = Field(
-        None, description="Who may do what: a comma list of key[:scopes[:prefixes]].", repr=False
+        None, description="API keys: a comma list of key[:scopes[:prefixes]].", repr=False
     )
     api_keys_file: Annotated[Keys | None, NoDecode, BeforeValidator(_digested_file)] = Field(
-        None, description="A file with more of them, also one a line.", repr=False
+        None, description="File with more API keys, separated by commas or lines.", repr=False
     )
-    probe_auth: bool = Field(False, description="Health, readiness and the documentation need a key, too.")
+    probe_auth: bool = Field(False, description="Require a key also for health, readiness and the documentation.")
     pressure_loop_lag_ms: Count = Field(
-        500, description="Writes are refused (429) while the event loop is late by this much; 0 = never for that."
+        500, description="Refuse writes (429) while the event loop is late by this much; 0 = never for this reason."
     )
     pressure_commit_ms: Count = Field(
-        3000, description="Writes are refused (429) while the log takes this long to commit; 0 = never for that."
+        3000, description="Refuse writes (429) while the log takes this long to commit; 0 = never for this reason."
     )
-    max_body_bytes: Annotated[int, Field(ge=1024)] = Field(64 * MIB, description="Largest body, decompressed too.")
+    max_body_bytes: Annotated[int, Field(ge=1024)] = Field(
+        64 * MIB, description="The largest body of a request, compressed and decompressed."
+    )
     max_body_memory_bytes: Count = Field(
-        256 * MIB, description="Most that bodies on their way may hold in memory, in all; 0 = no limit."
+        256 * MIB, description="The most memory for all bodies of requests in flight; 0 = no limit."
     )
-    max_answer_memory_bytes: Count = Field(
-        128 * MIB, description="Most that answers may hold in memory, in all; 0 = no limit."
-    )
+    max_answer_memory_bytes: Count = Field(128 * MIB, description="The most memory for all answers; 0 = no limit.")
     max_answer_memory_bytes_per_connection: Count = Field(
-        32 * MIB, description="Most that the answers of one connection may hold in memory; 0 = no limit."
+        32 * MIB, description="The most memory for the answers of one connection; 0 = no limit."
     )
-    max_parked: Count = Field(10_000, description="Most requests waiting for records or jobs; 0 = no limit.")
+    max_parked: Count = Field(10_000, description="The most requests that wait for records or jobs; 0 = no limit.")
     max_sse_connections: Count = Field(
-        10_000, description="Most open event streams, WebSockets among them; 0 = no limit."
+        10_000, description="The most open event streams, including WebSockets; 0 = no limit."
     )
-    max_sse_connections_per_key: Count = Field(1000, description="Most of them for each API key; 0 = no limit.")
-    max_watch_sessions: Count = Field(10_000, description="Most watch sessions; 0 = no limit.")
+    max_sse_connections_per_key: Count = Field(
+        1000, description="The most open event streams of an API key; 0 = no limit."
+    )
+    max_watch_sessions: Count = Field(10_000, description="The most watch sessions; 0 = no limit.")
     max_inflight_per_key: Count = Field(
-        1000, description="Most requests of an API key at a time, those that wait aside; 0 = no limit."
+        1000, description="The most requests in flight of an API key, without those that wait; 0 = no limit."
     )
 
     @model_validator(mode="before")
@@ -232,7 +269,7 @@ class Settings(StorageSettings):
         return self
 
     def all_keys(self) -> Keys:
-        """The keys of the variable and of the file. Raises ValueError if a key is in both."""
+        """The keys of the variable and of the file. Raises ValueError if both contain the same key."""
         return keys.merged(self.api_keys or (), self.api_keys_file or ())
 
     @classmethod
@@ -256,32 +293,32 @@ class _Environment(EnvSettingsSource):
 
 
 def load() -> tuple[Settings, list[str]]:
-    """The settings, and sentences to warn with. Raises SettingsError.
+    """Read the settings. Returns them with warnings. Raises SettingsError.
 
-    Refuses unsafe settings: invalid keys, and a bind beyond this machine without keys. Removes the keys from the
-    environment, which child processes would inherit.
+    Refuses unsafe settings: invalid keys, and an address that other machines can reach without keys. Removes the keys
+    from the environment, which child processes would inherit.
     """
     try:
         settings = Settings()  # pyright: ignore[reportCallIssue]
     except ValidationError as error:
-        raise SettingsError(_sentence(error)) from None
+        raise SettingsError(_message(error)) from None
     for name in [name for name in os.environ if name.upper() == f"{PREFIX}API_KEYS"]:
         del os.environ[name]
     _refuse_unsafe(settings)
     return settings, ignored(os.environ, {name.upper() for name in Settings.model_fields})
 
 
-def _sentence(error: ValidationError) -> str:
+def _message(error: ValidationError) -> str:
     first = error.errors()[0]
     variable = PREFIX + str((*first["loc"], "api_keys")[0]).upper()
     if variable.startswith(f"{PREFIX}API_KEYS"):
-        return f"{variable}: {first['msg'].removeprefix('Value error, ')}."  # without the value
+        return f"{variable}: {first['msg'].removeprefix('Value error, ')}."  # does not show the value
     return f"{variable} is {first['input']!r}: {first['msg'][:1].lower()}{first['msg'][1:]}."
 
 
 def _refuse_unsafe(settings: Settings) -> None:
     if f"{settings.kafka_rest_prefix}/".startswith("/v0/"):
-        raise SettingsError(f"{PREFIX}KAFKA_REST_PREFIX is {settings.kafka_rest_prefix!r}, where the API itself is.")
+        raise SettingsError(f"{PREFIX}KAFKA_REST_PREFIX is {settings.kafka_rest_prefix!r}, which is a path of the API.")
     if settings.tls_key is not None and settings.tls_cert is None:
         raise SettingsError(f"{PREFIX}TLS_KEY is set without {PREFIX}TLS_CERT.")
     if settings.all_keys() or settings.allow_insecure_no_auth:
@@ -293,12 +330,12 @@ def _refuse_unsafe(settings: Settings) -> None:
         if not is_loopback(host):
             raise SettingsError(
                 f"{PREFIX}{variable} is {host!r}, which other machines can reach, and no keys are set; "
-                f"set {PREFIX}ALLOW_INSECURE_NO_AUTH=1 if whoever reaches it may do everything."
+                f"set {PREFIX}API_KEYS, or {PREFIX}ALLOW_INSECURE_NO_AUTH=1 to allow everything to everybody."
             )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`: an address, or a name all of whose addresses are."""
+    """Whether only this machine can reach `host`: a loopback address, or a name with only such addresses."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -311,12 +348,19 @@ def is_loopback(host: str) -> bool:
 
 
 def described() -> str:
-    """All variables with their defaults, for --help."""
+    """The text of --help: all variables with defaults and descriptions."""
     lines: list[str] = []
     fields = Settings.model_fields
     own = [name for name in fields if name not in StorageSettings.model_fields]
     for name in (*own, *StorageSettings.model_fields):
         field = fields[name]
-        default = "" if field.default is None else f" [{field.default}]"
-        lines.append(f"  {PREFIX}{name.upper()}{default}\n      {field.description}")
+        default = "" if field.default in (None, "") else f" [{field.default}]"
+        lines.append(f"  {PREFIX}{name.upper()}{default}")
+        lines += textwrap.wrap(
+            field.description or "",
+            _HELP_WIDTH,
+            initial_indent=_INDENT,
+            subsequent_indent=_INDENT,
+            break_on_hyphens=False,
+        )
     return "\n".join(lines)

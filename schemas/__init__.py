@@ -1,7 +1,7 @@
-"""The shapes of requests and answers: what the OpenAPI document shows and what control-plane routes validate with.
+"""The models of requests and answers. The OpenAPI document shows them, and control plane routes validate with them.
 
-Nothing of ours is imported here, so that a client could use these models alone. Hot routes do not run them
-(they decode and render bytes themselves); tests hold their answers to these models.
+This package imports nothing else of the project, so that a client can use it alone. Hot routes decode and encode bytes
+themselves instead of using the models; tests check their answers against the models.
 """
 
 from schemas.backups import BackupAnswer, BackupRequest

@@ -13,9 +13,10 @@ from schemas.records import EXAMPLE_PERFORMANCE
 
 class BackupRequest(RequestModel):
     directory: str | None = Field(
-        None, description="Where to: TOPICS_BACKUP_DIR or below; relative paths begin there. That itself when left out."
+        None,
+        description="Directory of the backup: TOPICS_BACKUP_DIR (the default) or below. Relative paths begin there.",
     )
-    include_cold: Flag = Field(False, description="Also copy what is in the cold store, instead of referring to it.")
+    include_cold: Flag = Field(False, description="Also copy segments in the cold tier, instead of referring to them.")
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"directory": "nightly"}]}, extra="ignore")
 
@@ -26,23 +27,25 @@ class BackupError(AnswerModel):
 
 
 class BackupAnswer(AnswerModel):
-    """The backup under way, or the last one. What comes of it is there when its state is done or failed."""
+    """The running backup, or the last one. The result is set when the state is done or failed."""
 
-    state: Literal["none", "running", "done", "failed"] = Field(description="none: there was none since the start.")
+    state: Literal["none", "running", "done", "failed"] = Field(
+        description="none: no backup since the broker was started."
+    )
     directory: str | None = None
     done_bytes: int | None = Field(None, description="Read so far.")
-    total_bytes: int | None = Field(None, description="To be read, as far as is known.")
+    total_bytes: int | None = Field(None, description="Bytes to read, as far as is known.")
     number: int | None = None
     cluster_id: str | None = None
-    taken_ms: int | None = Field(None, description="The instant that the backup is of.")
+    taken_ms: int | None = Field(None, description="The time whose state the backup contains.")
     seconds: float | None = None
     topics: int | None = None
     segments: int | None = None
-    copied_bytes: int | None = Field(None, description="Written by this backup.")
-    reused_bytes: int | None = Field(None, description="In files of earlier backups, which this one shares.")
-    referenced_segments: int | None = Field(None, description="In the cold store alone.")
+    copied_bytes: int | None = Field(None, description="Bytes written by this backup.")
+    reused_bytes: int | None = Field(None, description="Bytes in files that this backup shares with earlier ones.")
+    referenced_segments: int | None = Field(None, description="Segments that are only in the cold tier.")
     referenced_bytes: int | None = None
-    heads: dict[str, int] | None = Field(None, description="The head of every topic, as it is in the backup.")
+    heads: dict[str, int] | None = Field(None, description="The head of each topic in the backup.")
     error: BackupError | None = None
     performance: Performance
 

@@ -1,4 +1,4 @@
-"""A topic's settings, as sent and as echoed.
+"""The settings of a topic, in requests and answers.
 
 Source: docs/reference/api.md#topics.
 """
@@ -50,40 +50,52 @@ EXAMPLE_CONFIG: dict[str, Any] = {
 
 
 class _Settings(ConfigModel):
-    type: TopicType = Field("log", description="Cannot be changed later.")
-    ttl_ms: U64 = Field(0, description="Records older than this are gone; 0 = never.")
-    cap_records: U64 = Field(0, description="Most live records; 0 = no limit.")
-    cap_bytes: U64 = Field(0, description="Most live bytes of data and meta; 0 = no limit.")
-    discard: Discard = Field("old", description="At a cap: drop the oldest, or refuse the write.")
-    durability: Durability | None = Field(None, description="What an ack means. Left out: as `durable` says.")
-    durable: Flag = Field(False, description="fsync when true, disk when false; counts only without `durability`.")
+    type: TopicType = Field("log", description="It cannot be changed later.")
+    ttl_ms: U64 = Field(0, description="Records older than this are deleted; 0 = never.")
+    cap_records: U64 = Field(0, description="The most live records; 0 = no limit.")
+    cap_bytes: U64 = Field(0, description="The most live bytes of data and meta; 0 = no limit.")
+    discard: Discard = Field(
+        "old", description="At a cap: delete the oldest records (old), or refuse the write (reject)."
+    )
+    durability: Durability | None = Field(
+        None, description="The durability class: what an ack means. If omitted, `durable` decides."
+    )
+    durable: Flag = Field(False, description="true: class fsync, false: class disk. Ignored if `durability` is given.")
     priority: I32 | None = Field(None, description="Clamped to -1000 … 1000; null = automatic.")
     auto_priority: Flag = True
     auto_create: Flag = True
-    dedupe_node: Flag = Field(True, description="Readers that name their node do not get their own records.")
-    idempotency_window_ms: U64 = Field(120_000, description="How long a key is remembered.")
+    dedupe_node: Flag = Field(True, description="Readers that name their node do not get records of that node.")
+    idempotency_window_ms: U64 = Field(120_000, description="How long an idempotency key is remembered.")
     retention: Retention = "all"
     consumed_max_bytes: U64 = 0
-    partitions: Partitions = Field(1, description="May grow, never shrink. Left out: as it is.")
-    lease_ms: U64 = Field(30_000, description="Queues; clamped to 100 … 86 400 000.")
-    claim_jitter_ms: U64 = Field(0, description="Queues; clamped to 0 … 5000.")
-    max_deliveries: U64 = Field(0, description="Queues, with a dead_letter; 0 = no limit.")
-    dead_letter: NameOfTopic | None = Field(None, description="Queues: the topic that gets jobs delivered too often.")
+    partitions: Partitions = Field(
+        1, description="The number of partitions. It cannot be reduced. If omitted, it stays."
+    )
+    lease_ms: U64 = Field(30_000, description="Queues: the visibility timeout; clamped to 100 … 86 400 000.")
+    claim_jitter_ms: U64 = Field(0, description="Queues: the longest random delay of a claim; clamped to 0 … 5000.")
+    max_deliveries: U64 = Field(0, description="Queues: deliveries before a job moves to dead_letter; 0 = no limit.")
+    dead_letter: NameOfTopic | None = Field(
+        None, description="Queues: the dead letter topic, for jobs that were delivered too often."
+    )
     leases_durable: Flag = False
     retry_backoff_ms: U64 = 0
     retry_backoff_max_ms: U64 = 3_600_000
-    cleanup_policy: CleanupPolicy = Field("delete", description="compact, none: nothing is dropped; no ttl_ms, caps.")
-    max_message_bytes: U64 = Field(0, description="Largest batch of a Kafka producer; 0 = as large as records may be.")
-    compression_type: CompressionType = Field("producer", description="How Kafka clients get batches of records.")
+    cleanup_policy: CleanupPolicy = Field(
+        "delete", description="compact, none: nothing is deleted; without ttl_ms and caps."
+    )
+    max_message_bytes: U64 = Field(0, description="The largest batch of a Kafka producer; 0 = the broker's limit.")
+    compression_type: CompressionType = Field(
+        "producer", description="The codec of the batches that Kafka clients fetch."
+    )
 
 
 class TopicSettings(_Settings):
-    """What a topic is to be set to. Fields left out return to their defaults (partitions aside)."""
+    """The new settings of a topic. Omitted fields return to their defaults, except partitions."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_SETTINGS]})
 
     def resolved(self) -> dict[str, Any]:
-        """Every field by name with `durability` decided, `durable` left out: what the storage engine stores."""
+        """All fields by name, with `durability` and without `durable`, as the storage engine stores them."""
         fields = self.model_dump(exclude={"durable"})
         if fields["durability"] is None:
             fields["durability"] = "fsync" if self.durable else "disk"
@@ -91,16 +103,16 @@ class TopicSettings(_Settings):
 
 
 class TopicChange(_Settings, ChangeModel):
-    """The settings of a topic that change. Fields left out stay as they are."""
+    """Changes of a topic's settings. Omitted fields stay."""
 
     nullable: ClassVar[frozenset[str]] = frozenset({"priority", "dead_letter"})
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ttl_ms": 86_400_000}]})
 
     def applied_to(self, config: dict[str, Any]) -> dict[str, Any]:
-        """The settings of `config`, as the storage engine stores them, with those that are named in their place."""
+        """The settings in `config` with these changes, in the form that the storage engine stores."""
         fields = config | self.model_dump(include=self.model_fields_set - {"durable"})
-        # Of the classes that `durable` calls the same, none is chosen in place of the one there is.
+        # `durable` changes the class only if the current class does not match it.
         other = self.durable is not (config["durability"] == "fsync")
         if other and "durable" in self.model_fields_set and "durability" not in self.model_fields_set:
             fields["durability"] = "fsync" if self.durable else "disk"
@@ -108,7 +120,7 @@ class TopicChange(_Settings, ChangeModel):
 
 
 class TopicConfig(AnswerModel):
-    """Every setting of a topic as it is stored: clamped, and with its durability class decided."""
+    """All settings of a topic as they are stored: clamped, with the durability class."""
 
     type: TopicType
     ttl_ms: int

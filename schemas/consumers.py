@@ -1,4 +1,4 @@
-"""Consumers: readers whose position the broker keeps.
+"""Consumers: readers whose cursor the broker keeps.
 
 Source: docs/reference/api.md#consumers.
 """
@@ -46,40 +46,40 @@ StartAt = Annotated[
 ]
 
 
-#: A word is moved to `to` before this is looked at.
+#: A word is moved to `to` before validation.
 SeekTo = Annotated[
     U64,
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0, "maximum": MAX_U64}, {"enum": ["earliest", "head"]}]}),
 ]
 
 
-#: The engine decides, and says how many.
+#: The engine checks the limits.
 PersistEvery = Annotated[U64, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 1_000_000_000})]
 
 
 class _Promise(ConfigModel):
     consistency: Consistency = Field(
         "at_least_once",
-        description="After a crash of the broker: some records may come again, or (strictly_at_once) none does.",
+        description="After a crash of the broker: some records may be delivered again, or (strictly_at_once) none.",
     )
     persist_every: PersistEvery = Field(
-        1000, description="at_least_once: no more records than this come again after a crash."
+        1000, description="at_least_once: the most records that are delivered again after a crash."
     )
 
 
 class ConsumerRequest(_Promise):
-    """What a crash of the broker may do to the position, and where a new consumer begins."""
+    """The settings of a consumer, and the position where a new one begins."""
 
     start: StartAt = Field(
         "earliest",
-        description="Of a new consumer: with the oldest record there is, with what comes from now on, or behind a seq.",
+        description="Where a new consumer begins: at the oldest record, at the head, or after a seq.",
     )
 
     model_config = _example({"consistency": "at_least_once", "persist_every": 1000, "start": "earliest"})
 
 
 class ConsumerChange(_Promise, ChangeModel):
-    """What a crash of the broker may do to the position. Fields left out stay as they are."""
+    """Changes of a consumer's settings. Omitted fields stay."""
 
     model_config = _example({"persist_every": 100})
 
@@ -87,22 +87,22 @@ class ConsumerChange(_Promise, ChangeModel):
     @classmethod
     def _start_is_over(cls, value: Any) -> Any:
         if isinstance(value, dict) and "start" in value:
-            raise ValueError("start counts when a consumer is made; seek moves one that is there")
+            raise ValueError("start applies only to a new consumer; use seek to move an existing one")
         return value  # pyright: ignore[reportUnknownVariableType]
 
 
 class ConsumerEntry(AnswerModel):
-    """A consumer as it is now."""
+    """The state of a consumer."""
 
     topic: str
-    partition: int | None = Field(default=None, description="Left out for partition 0.")
+    partition: int | None = Field(default=None, description="Omitted for partition 0.")
     consumer: str
     consistency: Consistency
     persist_every: int
-    cursor_seq: int = Field(description="The seq handed out, or committed, last: reads go on behind it.")
-    durable_seq: int = Field(description="What a crash of the broker at this moment would set it back to.")
-    unread: int = Field(description="Live records behind the cursor.")
-    lag: int = Field(description="Seqs behind the cursor.")
+    cursor_seq: int = Field(description="The last seq that was delivered or committed: the next read begins after it.")
+    durable_seq: int = Field(description="The cursor that the consumer would have after a crash of the broker now.")
+    unread: int = Field(description="Live records after the cursor.")
+    lag: int = Field(description="Seqs after the cursor.")
 
 
 class ConsumerPutAnswer(ConsumerEntry):
@@ -121,7 +121,7 @@ class ConsumerAnswer(ConsumerEntry):
 class ConsumerListAnswer(AnswerModel):
     topic: str
     consumers: list[ConsumerEntry]
-    next_cursor: str | None = Field(None, description="Left out on the last page.")
+    next_cursor: str | None = Field(None, description="Omitted on the last page.")
     performance: Performance
 
     model_config = _example(
@@ -132,7 +132,7 @@ class ConsumerListAnswer(AnswerModel):
 class ConsumerDeleteAnswer(AnswerModel):
     topic: str
     consumer: str
-    deleted: bool = Field(description="False when there was none.")
+    deleted: bool = Field(description="false: it did not exist.")
     performance: Performance
 
     model_config = _example(
@@ -141,16 +141,18 @@ class ConsumerDeleteAnswer(AnswerModel):
 
 
 class ConsumerReadRequest(RequestModel):
-    """How much to read. 0 for limit and max_batch_bytes means their default."""
+    """How to read. 0 for limit and max_batch_bytes means the default."""
 
     limit: U64 = Field(256, description="At most 1000.")
-    max_batch_bytes: U64 = Field(1_048_576, description="At most 8 MiB; at least one record is given.")
-    max_bytes: U64 | None = Field(None, description="Another name for max_batch_bytes, which wins.")
-    checkpoint: Flag = Field(True, description="The cursor passes what is handed out; false: only a commit moves it.")
-    wait_ms: U64 = Field(0, description="Wait so long for a record when there is none; at most 30000.")
-    node: str | list[str] | None = Field(None, description="Leave out what these nodes wrote.")
+    max_batch_bytes: U64 = Field(
+        1_048_576, description="At most 8 MiB. At least one record is returned, whatever its size."
+    )
+    max_bytes: U64 | None = Field(None, description="An alias of max_batch_bytes, which takes precedence.")
+    checkpoint: Flag = Field(True, description="true: a read moves the cursor; false: only a commit moves it.")
+    wait_ms: U64 = Field(0, description="How long to wait if there is no record; at most 30000.")
+    node: str | list[str] | None = Field(None, description="Exclude records of these nodes.")
     attempt_key: AttemptKey | None = Field(
-        None, description="At most 128 bytes. The same key within 60 s is given the same answer again."
+        None, description="At most 128 bytes. The same key within 60 s gets the same answer again."
     )
     include_tags: Flag = False
     include_meta: Flag = True
@@ -161,12 +163,12 @@ class ConsumerReadRequest(RequestModel):
 
 
 class ConsumerReadAnswer(DiffAnswer):
-    """A read, and where it leaves the consumer."""
+    """The records, and the cursor of the consumer."""
 
     consumer: str
-    cursor_seq: int = Field(description="Where the next read goes on.")
-    unread: int = Field(description="Live records behind the cursor.")
-    repeated: bool = Field(False, description="Given, and true, when the key was answered before.")
+    cursor_seq: int = Field(description="The next read begins after this seq.")
+    unread: int = Field(description="Live records after the cursor.")
+    repeated: bool = Field(False, description="true: this answer was given before for the same key. Otherwise omitted.")
 
     model_config = _example(
         {
@@ -188,26 +190,26 @@ class ConsumerReadAnswer(DiffAnswer):
 
 
 class CommitRequest(RequestModel):
-    """How far the reader has come."""
+    """The new cursor."""
 
-    seq: U64 = Field(description="The last seq that is done, this one included.")
+    seq: U64 = Field(description="The last processed seq.")
 
     model_config = _example({"seq": 1})
 
 
 class SeekRequest(RequestModel):
-    """Where to go on: exactly one of seq, ts and to."""
+    """The new position: exactly one of seq, ts and to."""
 
-    seq: SeekTo | None = Field(None, description="Behind this seq; earliest and head are taken as in to.")
-    ts: U64 | None = Field(None, description="With the first record of this time or later.")
-    to: Edge | None = Field(None, description="With the oldest record there is, or with what comes from now on.")
+    seq: SeekTo | None = Field(None, description="After this seq; earliest and head are accepted as in to.")
+    ts: U64 | None = Field(None, description="At the first record of this time or later.")
+    to: Edge | None = Field(None, description="At the oldest record (earliest), or after the newest one (head).")
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"to": "earliest"}], "minProperties": 1})
 
     @model_validator(mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:
-        """{"earliest": true}, {"head": true} and a word in seq are other ways to say `to`."""
+        """Turn {"earliest": true}, {"head": true} and a word in seq into `to`."""
         if not isinstance(value, dict):
             return value
         fields: dict[str, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]

@@ -1,4 +1,4 @@
-"""Field types shared by the models: integers as JSON has them, and how null is read."""
+"""Field types and base classes of the models."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from schemas.names import TOPIC_NAME_PATTERN
 MAX_U64 = 2**64 - 1
 #: Counted from 0.
 MAX_PARTITION = 1023
-#: How long a job may be put off: 366 days.
+#: The longest delay of a job: 366 days.
 MAX_DELAY_MS = 366 * 86_400_000
 
-#: strict: true, "1" and 1.5 are not integers.
+#: Strict: true, "1" and 1.5 are not integers.
 U64 = Annotated[int, Field(strict=True, ge=0, le=MAX_U64)]
 I32 = Annotated[int, Field(strict=True, ge=-(2**31), le=2**31 - 1)]
 Flag = Annotated[bool, Field(strict=True)]
 
 
 def parse_u64(text: str) -> int:
-    """A u64 as a path or query has it: digits only. Raises ValueError."""
-    # isascii: str.isdigit also takes digits of other scripts. The length first: int() of very long text is slow.
+    """Parse a u64 in a path or query: only digits. Raises ValueError."""
+    # isascii, because isdigit accepts digits of other scripts. The length, because int() of a long text is slow.
     if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= MAX_U64):
         raise ValueError(f"expected an integer from 0 to {MAX_U64}")
     return int(text)
 
 
 def parse_flag(text: str) -> bool:
-    """A boolean as a query has it: true or false, 1 or 0. Raises ValueError."""
+    """Parse a boolean in a query: true or false, 1 or 0. Raises ValueError."""
     if text in ("true", "1"):
         return True
     if text in ("false", "0"):
@@ -59,15 +59,15 @@ QueryU64 = Annotated[
 ]
 QueryFlag = Annotated[bool, BeforeValidator(_from_text(parse_flag))]
 
-#: Any JSON value, kept and given back byte for byte. An empty schema: the value may be of any type.
-JsonValue = Annotated[Any, WithJsonSchema({"description": "Any JSON value, given back byte for byte."})]
+#: Any JSON value, stored and returned byte for byte.
+JsonValue = Annotated[Any, WithJsonSchema({"description": "Any JSON value. It is returned byte for byte."})]
 
 TagPredicate = Annotated[
     Any,
     WithJsonSchema(
         {
-            "description": 'A tag: "x" or ["tag","Eq","x"] for equal, ["tag","Glob","x*"] for beginning with x. '
-            "A plain one has no *.",
+            "description": 'Tags equal to x: "x" or ["tag","Eq","x"]; tags that begin with x: ["tag","Glob","x*"]. '
+            "A plain string must not contain *.",
             "anyOf": [
                 {"type": "string", "pattern": "^[^*]*$"},
                 {
@@ -92,15 +92,15 @@ TagPredicate = Annotated[
 ]
 
 
-#: A topic's name in a field: `broker.service` decides, and says what names are.
+#: A topic's name in a field. `broker.service` checks it.
 NameOfTopic = Annotated[str, WithJsonSchema({"type": "string", "pattern": TOPIC_NAME_PATTERN})]
-#: In queries, where an empty one is none.
+#: A topic's name in a query; empty means none.
 NameInQuery = Annotated[str, WithJsonSchema({"type": "string", "pattern": f"^({TOPIC_NAME_PATTERN[1:-1]})?$"})]
 StateOfJobs = Annotated[str, WithJsonSchema({"enum": ["ready", "leased", "delayed", "dead", ""]})]
-#: At most 128 bytes, and not empty.
+#: 1 to 128 bytes.
 AttemptKey = Annotated[str, Field(min_length=1)]
 DelayMs = Annotated[U64, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MAX_DELAY_MS})]
-#: The number of a partition: whether the topic has so many is found out where it is.
+#: The number of a partition. Whether it exists is checked later.
 PartitionOf = Annotated[
     int,
     Field(strict=True, ge=0, le=MAX_U64),
@@ -108,15 +108,15 @@ PartitionOf = Annotated[
 ]
 
 RouterBlocked = Annotated[
-    list[str] | None, Field(description="Routers into the topic that wait for room there; left out when none does.")
+    list[str] | None, Field(description="Routers to the topic that wait for room in it; omitted if none does.")
 ]
 
 
 class RequestModel(BaseModel):
-    """A request body: unknown fields are ignored, and null in a field is the same as leaving it out."""
+    """A request body. Unknown fields are ignored, and null in a field means that it is omitted."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
-    #: Fields in which null is a value.
+    #: Fields for which null is a value.
     nullable: ClassVar[frozenset[str]] = frozenset()
 
     @model_validator(mode="before")
@@ -132,7 +132,7 @@ class RequestModel(BaseModel):
 
 
 class UnknownField(ValueError):
-    """A field that settings do not have; `nearest`: the one that may have been meant, None: none is near."""
+    """A setting that does not exist. `nearest`: the most similar one, None: no similar one exists."""
 
     def __init__(self, field: str, nearest: str | None) -> None:
         super().__init__(f"unknown field {field}")
@@ -141,8 +141,8 @@ class UnknownField(ValueError):
 
 
 class ConfigModel(RequestModel):
-    """Settings: an unknown field is refused, with the nearest one there is. A setting that is misspelled and ignored
-    is noticed only when it is missed."""
+    """Settings. An unknown field is refused, and the error names the most similar one: a misspelled setting that is
+    ignored would go unnoticed."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -156,11 +156,11 @@ class ConfigModel(RequestModel):
 
 
 class ChangeModel(ConfigModel):
-    """Settings to be changed: what is named changes, all else stays. null counts as a value where it is one."""
+    """Changes of settings: omitted fields stay. null is a value for settings that can be null."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Without defaults: a field left out stays as it is."""
+        """Remove the defaults: omitted fields stay."""
         schema = handler(core_schema)
         for described in handler.resolve_ref_schema(schema).get("properties", {}).values():
             described.pop("default", None)
@@ -168,7 +168,7 @@ class ChangeModel(ConfigModel):
 
 
 def check_known(given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raises UnknownField for the first field of `given` that is not `known`."""
+    """Raises UnknownField for the first field of `given` that is not in `known`."""
     names = list(known)
     for name in given:
         if name not in names:
@@ -177,6 +177,6 @@ def check_known(given: Mapping[str, Any], known: Iterable[str]) -> None:
 
 
 class AnswerModel(BaseModel):
-    """An answer. Clients ignore fields they do not know; here an unknown field is a mistake of ours."""
+    """An answer. Unknown fields are a defect here; clients ignore them."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)

@@ -1,4 +1,4 @@
-"""Whether the process lives, and whether it serves.
+"""Health and readiness.
 
 Source: docs/reference/api.md#operations.
 """
@@ -18,7 +18,7 @@ class HealthAnswer(AnswerModel):
     uptime_ms: int
     cluster_id: str | None
     kernel: Literal["compiled", "python"]
-    """What checks, copies and renders frames: compiled code, or Python where that was not built."""
+    """The kernel in use: compiled code, or Python if that was not built."""
 
     model_config = ConfigDict(
         json_schema_extra={

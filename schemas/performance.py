@@ -1,4 +1,4 @@
-"""What an answer says about the time it took."""
+"""Times in answers."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from schemas.fields import AnswerModel
 
 
 class Performance(AnswerModel):
-    """Milliseconds, fractions included."""
+    """Times in milliseconds, with fractions."""
 
-    server_total_ms: float = Field(description="From the arrival of the request to its answer.")
+    server_total_ms: float = Field(description="Time from the arrival of the request to its answer.")
 
 
 class WritePerformance(Performance):
-    wal_append_ms: float = Field(description="Waiting for the write-ahead log.")
-    fsync_ms: float = Field(description="Waiting for its sync; 0 unless the topic is of class fsync.")
+    wal_append_ms: float = Field(description="Time that the write waited for the write-ahead log.")
+    fsync_ms: float = Field(
+        description="Time that it waited for the sync of the log; 0 unless the topic has class fsync."
+    )
     throttle_wait_ms: float | None = Field(
-        default=None, description="Held back while the log's queue was full; left out when it was not."
+        default=None, description="Time that it waited because the log's queue was full; otherwise omitted."
     )
 
 
 class RoutedPerformance(Performance):
     router_wait_ms: float | None = Field(
-        default=None, description="Waiting for routers into the topic; left out when there are none."
+        default=None, description="Time that it waited for routers to the topic; omitted if there are none."
     )
 
 

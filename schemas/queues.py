@@ -1,4 +1,4 @@
-"""Jobs: claiming, settling, and looking after queues.
+"""Queues: claiming and completing jobs, and administration.
 
 Source: docs/reference/api.md#queues.
 """
@@ -23,7 +23,7 @@ from schemas.fields import (
 from schemas.performance import Performance, RoutedPerformance
 from schemas.records import EXAMPLE_PERFORMANCE
 
-Node = Annotated[str, Field(min_length=1, description="Who works: at most 128 bytes.")]
+Node = Annotated[str, Field(min_length=1, description="Name of the worker; at most 128 bytes.")]
 Seqs = Annotated[list[U64], Field(max_length=1000)]
 LeaseId = Annotated[str, WithJsonSchema({"type": "string", "pattern": "^(lease_[0-9a-f]{16})?$"})]
 
@@ -43,28 +43,28 @@ def _example(value: dict[str, Any], **settings: Any) -> ConfigDict:
 
 
 class QueueState(AnswerModel):
-    """What a queue holds."""
+    """The state of a queue."""
 
     ready: int
-    in_flight: int = Field(description="Leased.")
+    in_flight: int = Field(description="Leased jobs.")
     delayed: int
-    dead_lettered: int = Field(description="Jobs moved to the dead letter topic, ever.")
-    dead_pending: int = Field(description="Jobs that cannot be moved there at the moment.")
-    lost: int = Field(description="Jobs that a cap or ttl took before they were acked, ever.")
+    dead_lettered: int = Field(description="Jobs that were moved to the dead letter topic, in total.")
+    dead_pending: int = Field(description="Jobs that are still to be moved there.")
+    lost: int = Field(description="Jobs that a cap or ttl deleted before an ack, in total.")
     paused: bool
     oldest_ready_age_ms: int | None
     waiting_claims: int
 
 
 class ClaimRequest(RequestModel):
-    """Who wants jobs, and how many."""
+    """A claim for jobs."""
 
     node: Node
     max: U64 = Field(1, description="At most 1000; 0 means 1.")
-    lease_ms: U64 | None = Field(None, description="Left out: as the queue has it. Clamped to 100 … 86 400 000.")
-    wait_ms: U64 = Field(0, description="Wait so long for a job when there is none; at most 30000.")
+    lease_ms: U64 | None = Field(None, description="The default is the queue's. Clamped to 100 … 86 400 000.")
+    wait_ms: U64 = Field(0, description="How long to wait if there is no job; at most 30000.")
     attempt_key: AttemptKey | None = Field(
-        None, description="At most 128 bytes. The same key again gives the jobs of the first answer, and no others."
+        None, description="At most 128 bytes. A repetition with the same key returns the jobs of the first answer."
     )
 
     model_config = _example({"node": "worker-1", "max": 10})
@@ -73,11 +73,11 @@ class ClaimRequest(RequestModel):
 class ClaimedJob(AnswerModel):
     seq: int = Field(alias="$seq")
     lease_id: str
-    deadline: int = Field(description="The lease is over when this time has passed.")
+    deadline: int = Field(description="When the lease ends.")
     ts: int = Field(alias="$ts")
-    node: str | None = Field(None, alias="$node", description="Left out when the job has none.")
-    tag: str | None = Field(None, alias="$tag", description="Left out when the job has none.")
-    deliveries: int = Field(description="How often it was handed out, this time included.")
+    node: str | None = Field(None, alias="$node", description="Omitted if the job has none.")
+    tag: str | None = Field(None, alias="$tag", description="Omitted if the job has none.")
+    deliveries: int = Field(description="How often the job was delivered, including this time.")
     data: JsonValue = Field(None)
     meta: JsonValue = Field(None)
 
@@ -86,7 +86,7 @@ class ClaimAnswer(AnswerModel):
     topic: str
     claimed: list[ClaimedJob]
     count: int
-    ready: int = Field(description="Jobs that are still to be had.")
+    ready: int = Field(description="Jobs that can still be claimed.")
     router_blocked: RouterBlocked = None
     performance: RoutedPerformance
 
@@ -97,36 +97,40 @@ class ClaimAnswer(AnswerModel):
 
 
 class AckRequest(RequestModel):
-    """Jobs, and by which lease."""
+    """Jobs, and their leases."""
 
     node: Node
     seqs: Seqs
     lease_ids: list[LeaseId] | None = Field(
-        None, description='As they were given out, one for each seq; "" = any lease of the node.'
+        None, description='From the claim, one for each seq; "" = any lease of the node.'
     )
 
     model_config = _example({"node": "worker-1", "seqs": [1], "lease_ids": ["lease_00c0ffee00c0ffee"]})
 
 
 class NackRequest(AckRequest):
-    delay_ms: DelayMs | None = Field(None, description="Not before so many ms; left out: as the queue's backoff says.")
-    penalty: Flag = Field(True, description="false: this delivery counts neither for backoff nor for dead letter.")
-    reason: str | None = Field(None, description="At most 1024 bytes; goes with the job to the dead letter topic.")
+    delay_ms: DelayMs | None = Field(
+        None, description="When the job can be claimed again; the default is the queue's backoff."
+    )
+    penalty: Flag = Field(
+        True, description="false: this delivery counts neither for the backoff nor for max_deliveries."
+    )
+    reason: str | None = Field(None, description="At most 1024 bytes. The dead letter of the job contains it.")
 
     model_config = _example({"node": "worker-1", "seqs": [1], "delay_ms": 5_000, "reason": "mail server is down"})
 
 
 class ExtendRequest(AckRequest):
-    lease_ms: U64 = Field(description="The lease ends so long from now.")
+    lease_ms: U64 = Field(description="The time from now until the lease ends.")
 
     model_config = _example({"node": "worker-1", "seqs": [1], "lease_ms": 60_000})
 
 
 class Settled(AnswerModel):
-    """What became of the jobs of a call."""
+    """The result for the jobs of a call."""
 
     topic: str
-    skipped: list[int] = Field(description="Seqs whose lease is not, or no longer, the caller's.")
+    skipped: list[int] = Field(description="Seqs whose lease the caller does not hold, or no longer.")
     ready: int
     in_flight: int
     performance: Performance
@@ -166,7 +170,7 @@ class PauseAnswer(AnswerModel):
 
 
 class PurgeRequest(RequestModel):
-    """Which jobs to delete for good."""
+    """The jobs to delete."""
 
     states: Annotated[list[Literal["ready", "delayed"]], Field(min_length=1)] = Field(
         default_factory=lambda: ["ready", "delayed"]
@@ -184,12 +188,12 @@ class PurgeAnswer(AnswerModel):
 
 
 class RedriveRequest(RequestModel):
-    """Which of the queue's jobs to bring back from a dead letter topic, and how fast."""
+    """Which of the queue's jobs to move back from a dead letter topic, and how fast."""
 
-    source: NameOfTopic | None = Field(None, alias="from", description="Left out: the queue's dead_letter.")
+    source: NameOfTopic | None = Field(None, alias="from", description="The default is the queue's dead_letter.")
     max: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 1000
     rate_per_s: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = Field(
-        None, description="Jobs a second; left out: as fast as it goes."
+        None, description="Jobs per second; the default is as fast as possible."
     )
     dry_run: Flag = Field(False, description="Only count.")
 
@@ -198,8 +202,8 @@ class RedriveRequest(RequestModel):
 
 class RedriveAnswer(AnswerModel):
     topic: str
-    moved: int = Field(description="Jobs moved; with dry_run, that would be.")
-    remaining: int = Field(description="Jobs of this queue that are left there.")
+    moved: int = Field(description="Jobs that were moved, or with dry_run would be moved.")
+    remaining: int = Field(description="Jobs of this queue that remain there.")
     performance: Performance
 
     model_config = _example(
@@ -208,20 +212,20 @@ class RedriveAnswer(AnswerModel):
 
 
 class Job(AnswerModel):
-    """A job as it stands; never its lease_id, which only the holder knows."""
+    """The state of a job, without its lease_id, which only the holder may know."""
 
     seq: int = Field(alias="$seq")
     state: Literal["ready", "leased", "delayed", "dead"]
-    node: str | None = Field(None, description="Who holds it.")
-    deadline: int | None = Field(None, description="Of the lease.")
-    ready_at: int | None = Field(None, description="When a delayed one can be had.")
+    node: str | None = Field(None, description="The worker that holds the lease.")
+    deadline: int | None = Field(None, description="When the lease ends.")
+    ready_at: int | None = Field(None, description="When a delayed job can be claimed.")
     deliveries: int
 
 
 class LeasesAnswer(AnswerModel):
     topic: str
     jobs: list[Job]
-    next_cursor: str | None = Field(None, description="Left out on the last page.")
+    next_cursor: str | None = Field(None, description="Omitted on the last page.")
     performance: Performance
 
     model_config = _example(

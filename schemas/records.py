@@ -22,27 +22,29 @@ def _example(value: dict[str, Any], **settings: Any) -> ConfigDict:
 
 
 class AppendRecord(RequestModel):
-    #: null is a payload like any other.
+    #: null is valid data.
     nullable = frozenset({"data"})
 
     data: JsonValue
-    meta: JsonValue = Field(None, description="As data; at most 64 keys when an object.")
+    meta: JsonValue = Field(None, description="Any JSON value; an object has at most 64 keys.")
     tag: str | None = Field(None, description="At most 256 bytes; readers can filter by it.")
-    node: str | None = Field(None, description="Who wrote it, at most 128 bytes.")
-    delay_ms: DelayMs | None = Field(None, description="Queues: not to be claimed before that many ms have passed.")
-    deliver_at: U64 | None = Field(None, description="Queues: not to be claimed before that time.")
+    node: str | None = Field(None, description="Name of the writer; at most 128 bytes.")
+    delay_ms: DelayMs | None = Field(None, description="Queues: the job can be claimed after this many ms.")
+    deliver_at: U64 | None = Field(None, description="Queues: the job can be claimed from this time on.")
 
 
 class AppendRequest(RequestModel):
-    """One atomic write: all records or none, with consecutive seqs in array order."""
+    """One atomic write: all records or none. They get consecutive seqs, in the order of the array."""
 
     records: Annotated[list[AppendRecord], Field(min_length=1, max_length=10_000)]
-    node: str | None = Field(None, description="For records that name none themselves.")
-    idempotency_key: str | None = Field(None, description="Wins over the header Idempotency-Key.")
-    idempotency_strict: Flag = Field(False, description="Refuse the key when the payload differs.")
-    create: Flag = Field(True, description="Make the topic when there is none.")
-    config: TopicSettings | None = Field(None, description="Counts only when this write makes the topic.")
-    expected_seq: U64 | None = Field(None, description="The last assigned seq, or the write is refused.")
+    node: str | None = Field(None, description="For records without a node of their own.")
+    idempotency_key: str | None = Field(None, description="Takes precedence over the header Idempotency-Key.")
+    idempotency_strict: Flag = Field(False, description="Refuse a repeated key if the records differ.")
+    create: Flag = Field(True, description="Create the topic if it does not exist.")
+    config: TopicSettings | None = Field(
+        None, description="Settings of the topic if this write creates it; otherwise ignored."
+    )
+    expected_seq: U64 | None = Field(None, description="Refuse the write unless this is the last assigned seq.")
     disable_backpressure: Flag = False
 
     model_config = _example(
@@ -52,15 +54,17 @@ class AppendRequest(RequestModel):
 
 class AppendAnswer(AnswerModel):
     topic: str
-    partition: int | None = Field(None, description="Where it went; left out for a topic of one partition.")
+    partition: int | None = Field(
+        None, description="The partition that was written to; omitted if the topic has only one."
+    )
     first_seq: int
     last_seq: int
-    seqs: list[int] | None = Field(None, description="Left out with return_seqs=false.")
+    seqs: list[int] | None = Field(None, description="Omitted with return_seqs=false.")
     head_seq: int
-    count: int = Field(description="Records of this write.")
+    count: int = Field(description="Number of records of this write.")
     created: bool
     deduped: bool
-    payload_differs: bool = Field(False, description="Given, and true, when a repeated key came with other records.")
+    payload_differs: bool = Field(False, description="true: a repeated key came with other records. Otherwise omitted.")
     performance: WritePerformance
 
     model_config = _example(
@@ -80,22 +84,24 @@ class AppendAnswer(AnswerModel):
 
 
 class DiffRequest(RequestModel):
-    """What to read. 0 for limit and max_batch_bytes means their default."""
+    """What to read. 0 for limit and max_batch_bytes means the default."""
 
-    from_seq: U64 = Field(0, description="Exclusive: the seq of the last record already seen.")
+    from_seq: U64 = Field(0, description="The last seq that the reader has; reading begins after it.")
     limit: U64 = Field(256, description="At most 1000.")
-    max_batch_bytes: U64 = Field(1_048_576, description="At most 8 MiB; at least one record is given.")
-    max_bytes: U64 | None = Field(None, description="Another name for max_batch_bytes, which wins.")
-    node: str | list[str] | None = Field(None, description="Leave out what these nodes wrote.")
+    max_batch_bytes: U64 = Field(
+        1_048_576, description="At most 8 MiB. At least one record is returned, whatever its size."
+    )
+    max_bytes: U64 | None = Field(None, description="An alias of max_batch_bytes, which takes precedence.")
+    node: str | list[str] | None = Field(None, description="Exclude records of these nodes.")
     include_tags: Flag = False
     include_meta: Flag = True
     include_data: Flag = True
-    wait_ms: U64 = Field(0, description="Wait so long for a record when there is none; at most 30000.")
-    from_ts: U64 | None = Field(None, description="Not before this time; with from_seq the later of the two.")
+    wait_ms: U64 = Field(0, description="How long to wait if there is no record; at most 30000.")
+    from_ts: U64 | None = Field(None, description="Begin at this time; with from_seq, at the later of both.")
     tag: TagPredicate = None
-    epoch: U64 | None = Field(None, description="The epoch the reader's position belongs to.")
+    epoch: U64 | None = Field(None, description="The epoch of the reader's position.")
     skip_corrupt: Flag = False
-    include_stored: Flag = Field(False, description="Give $stored, too, where more is stored than is shown.")
+    include_stored: Flag = Field(False, description="Return $stored if more is stored than is shown.")
 
     model_config = _example({"from_seq": 0, "limit": 100, "wait_ms": 0})
 
@@ -103,12 +109,12 @@ class DiffRequest(RequestModel):
 class Record(AnswerModel):
     seq: int = Field(alias="$seq")
     ts: int = Field(alias="$ts")
-    node: str | None = Field(None, alias="$node", description="Left out when the record has none.")
-    tag: str | None = Field(None, alias="$tag", description="Left out when it has none or was not asked for.")
+    node: str | None = Field(None, alias="$node", description="Omitted if the record has none.")
+    tag: str | None = Field(None, alias="$tag", description="Omitted if the record has none, or without include_tags.")
     stored: str | None = Field(
         None,
         alias="$stored",
-        description="The stored body in Base64; left out when it is what is shown, or not asked for.",
+        description="The stored body in Base64; omitted if it is what is shown, or without include_stored.",
     )
     data: JsonValue = Field(None)
     meta: JsonValue = Field(None)
@@ -120,7 +126,7 @@ class RecordAnswer(Record):
     """One record."""
 
     topic: str
-    partition: int | None = Field(default=None, description="Left out for partition 0.")
+    partition: int | None = Field(default=None, description="Omitted for partition 0.")
     router_blocked: RouterBlocked = None
     performance: RoutedPerformance
 
@@ -128,7 +134,7 @@ class RecordAnswer(Record):
 
 
 class Tombstone(AnswerModel):
-    """Records that were lost before they could be read."""
+    """Seqs that are gone before the reader could read them."""
 
     gap_from: int
     gap_to: int
@@ -140,15 +146,17 @@ class Tombstone(AnswerModel):
 
 class DiffAnswer(AnswerModel):
     topic: str
-    partition: int | None = Field(default=None, description="Left out for partition 0.")
+    partition: int | None = Field(default=None, description="Omitted for partition 0.")
     records: list[Record]
-    next_from_seq: int = Field(description="The from_seq to go on with.")
+    next_from_seq: int = Field(description="The from_seq for the next read.")
     head_seq: int
     earliest_seq: int
     caught_up: bool
     lag: int
     tombstone: Tombstone | None
-    corrupt_seqs: list[int] | None = Field(None, description="Given with skip_corrupt, when there were any.")
+    corrupt_seqs: list[int] | None = Field(
+        None, description="Damaged records that were skipped, with skip_corrupt. Omitted if there were none."
+    )
     router_blocked: RouterBlocked = None
     performance: ReadPerformance
 
@@ -169,7 +177,7 @@ class DiffAnswer(AnswerModel):
 
 
 class DeleteRecordsRequest(RequestModel):
-    """Which records to delete for good: below a seq, by tag, or both at once."""
+    """The records to delete: before a seq, by tag, or both conditions at once."""
 
     before_seq: U64 | None = None
     match: TagPredicate = None
@@ -184,7 +192,7 @@ class DeleteRecordsRequest(RequestModel):
 
 class DeleteRecordsAnswer(AnswerModel):
     topic: str
-    partition: int | None = Field(default=None, description="Left out for partition 0.")
+    partition: int | None = Field(default=None, description="Omitted for partition 0.")
     deleted: int
     earliest_seq: int
     head_seq: int

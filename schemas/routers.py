@@ -1,4 +1,4 @@
-"""Routers: what is appended to one topic is copied to another.
+"""Routers, which copy the records of one topic to another.
 
 Source: docs/reference/api.md#routers.
 """
@@ -35,37 +35,39 @@ class _Copying(ConfigModel):
     preserve_tag: Flag = Field(True, description="Copies keep their tag.")
     create_dest: Flag = True
     filter: TagPredicate = None
-    allow_cycle: Flag = Field(False, description="Routers may run in a circle: copies stop after 7 hops.")
+    allow_cycle: Flag = Field(False, description="Allow a cycle of routers: copying stops after 7 hops.")
     guarantee: Literal["at_least_once", "exactly_once"] = Field(
-        "at_least_once", description="Both are served alike: no copy is missing and none comes twice."
+        "at_least_once", description="Both values mean the same: no copy is missing and none is repeated."
     )
     start: Literal["head", "earliest"] = Field(
-        "head", alias="from", description="A new router begins with what comes from now on, or with what is there."
+        "head",
+        alias="from",
+        description="Where a new router begins: after the newest record (head), or at the oldest one (earliest).",
     )
 
 
 class RouterRequest(_Copying):
-    """Where from, where to, and which records."""
+    """Source, destination, and the records to copy."""
 
-    source: NameOfTopic = Field(description="Made if missing.")
-    dest: NameOfTopic = Field(description="Made if missing, unless create_dest is false.")
+    source: NameOfTopic = Field(description="Created if it does not exist.")
+    dest: NameOfTopic = Field(description="Created if it does not exist, unless create_dest is false.")
 
     model_config = _example(EXAMPLE_DEFINITION)
 
 
 class RouterChange(_Copying, ChangeModel):
-    """What a router is to do otherwise. Fields left out stay as they are."""
+    """Changes of a router. Omitted fields stay."""
 
     nullable: ClassVar[frozenset[str]] = frozenset({"filter"})
 
-    source: NameOfTopic | None = Field(None, description="Cannot be changed.")
-    dest: NameOfTopic | None = Field(None, description="Cannot be changed.")
+    source: NameOfTopic | None = Field(None, description="It cannot be changed.")
+    dest: NameOfTopic | None = Field(None, description="It cannot be changed.")
 
     model_config = _example({"filter": ["tag", "Glob", "order.*"]})
 
 
 class RouterDefinition(AnswerModel):
-    """A router as it was asked for."""
+    """The definition of a router."""
 
     router: str
     source: str
@@ -73,7 +75,7 @@ class RouterDefinition(AnswerModel):
     preserve_node: bool
     preserve_tag: bool
     create_dest: bool
-    filter: list[str] | None = Field(description="null: every record is copied.")
+    filter: list[str] | None = Field(description="null: all records are copied.")
     allow_cycle: bool
     guarantee: Literal["at_least_once", "exactly_once"]
     start: Literal["head", "earliest"] = Field(alias="from")
@@ -89,12 +91,12 @@ class RouterPutAnswer(RouterDefinition):
 
 
 class RouterEntry(RouterDefinition):
-    """A router as it is now."""
+    """The state of a router."""
 
-    cursor_seq: int = Field(description="Up to here everything of the source is copied, or is not to be.")
-    lag: int = Field(description="Seqs of the source behind that.")
-    forwarded_total: int = Field(description="Copies made, ever.")
-    blocked: str | None = Field(None, description="The error that keeps it from going on; left out when none does.")
+    cursor_seq: int = Field(description="Records of the source up to this seq are copied, or excluded by the filter.")
+    lag: int = Field(description="Seqs of the source after the cursor.")
+    forwarded_total: int = Field(description="Copies that were made, in total.")
+    blocked: str | None = Field(None, description="The error that stops the router; omitted if there is none.")
 
 
 class RouterAnswer(RouterEntry):
@@ -115,7 +117,7 @@ class RouterAnswer(RouterEntry):
 
 class RouterListAnswer(AnswerModel):
     routers: list[RouterEntry]
-    next_cursor: str | None = Field(None, description="Left out on the last page.")
+    next_cursor: str | None = Field(None, description="Omitted on the last page.")
     performance: Performance
 
     model_config = _example(
@@ -131,7 +133,7 @@ class RouterListAnswer(AnswerModel):
 
 class RouterDeleteAnswer(AnswerModel):
     router: str
-    deleted: bool = Field(description="False when there was none.")
+    deleted: bool = Field(description="false: it did not exist.")
     performance: Performance
 
     model_config = _example(

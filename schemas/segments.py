@@ -1,4 +1,4 @@
-"""Segments, for those who read a topic in bulk.
+"""Segments, for reading a topic in bulk.
 
 Source: docs/reference/api.md#segments.
 """
@@ -15,7 +15,7 @@ from schemas.records import EXAMPLE_PERFORMANCE
 
 
 class Loss(AnswerModel):
-    """Seqs that are lost inside the log, both ends included."""
+    """A range of seqs that are lost within the log, both ends inclusive."""
 
     first: int = Field(alias="from")
     last: int = Field(alias="to")
@@ -25,19 +25,19 @@ class Loss(AnswerModel):
 class Segment(AnswerModel):
     first_seq: int
     end_seq: int = Field(description="Exclusive.")
-    records: int = Field(description="Those that are not deleted.")
-    live: int = Field(description="Of these, those that no cap or ttl has taken.")
-    bytes: int = Field(description="Size of data.")
+    records: int = Field(description="Records that are not deleted.")
+    live: int = Field(description="Of these, the records that are not evicted by a cap or ttl.")
+    bytes: int = Field(description="Size of the data file.")
     first_ts: int
     last_ts: int
-    sealed: bool = Field(description="Only then are its files given out.")
+    sealed: bool = Field(description="Only files of sealed segments can be downloaded.")
     tier: Literal["hot", "cold"]
-    generation: int = Field(description="Another one after the files were rewritten.")
-    format: int = Field(description="Of the files.")
+    generation: int = Field(description="It changes when the files are rewritten.")
+    format: int = Field(description="The format version of the files.")
 
 
 class Tail(AnswerModel):
-    """Seqs that are in no segment yet."""
+    """Seqs that are not in a segment yet."""
 
     first_seq: int
     end_seq: int = Field(description="Exclusive.")
@@ -50,7 +50,7 @@ class SegmentsAnswer(AnswerModel):
     earliest_seq: int
     evict_floor: int
     head_seq: int
-    durable_seq: int = Field(description="A crash takes nothing up to here.")
+    durable_seq: int = Field(description="Records up to this seq survive a crash.")
     loss: list[Loss]
     segments: list[Segment]
     tail: Tail

@@ -1,4 +1,4 @@
-"""Topics themselves.
+"""Topics.
 
 Source: docs/reference/api.md#topics.
 """
@@ -16,7 +16,7 @@ from schemas.records import EXAMPLE_PERFORMANCE
 
 class TopicPutAnswer(AnswerModel):
     topic: str
-    created: bool = Field(description="False where there was one.")
+    created: bool = Field(description="false: it existed before.")
     config: TopicConfig
     performance: Performance
 
@@ -32,11 +32,11 @@ class TopicPutAnswer(AnswerModel):
 
 class ConsumerFigures(AnswerModel):
     count: int
-    lag: int = Field(description="Seqs behind the cursor of the slowest.")
+    lag: int = Field(description="Seqs after the cursor of the slowest consumer.")
 
 
 class PartitionEntry(AnswerModel):
-    """One partition of a topic that has several."""
+    """One of several partitions."""
 
     partition: int
     epoch: int
@@ -51,7 +51,7 @@ class PartitionEntry(AnswerModel):
 class TopicAnswer(AnswerModel):
     topic: str
     type: TopicType
-    epoch: int = Field(description="Another one after the topic was deleted and made again.")
+    epoch: int = Field(description="It changes when the topic is deleted and created again.")
     head_seq: int
     earliest_seq: int
     next_seq: int
@@ -61,11 +61,11 @@ class TopicAnswer(AnswerModel):
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None
-    queue: QueueState | None = Field(default=None, description="Of queues; left out for logs.")
-    consumers: ConsumerFigures | None = Field(default=None, description="Left out when there are none.")
+    queue: QueueState | None = Field(default=None, description="For queues; omitted for logs.")
+    consumers: ConsumerFigures | None = Field(default=None, description="Omitted if there are none.")
     partitions: list[PartitionEntry] | None = Field(
         default=None,
-        description="Where there are several; count and bytes above are the sums, the seqs above those of partition 0.",
+        description="If there are several. Then count and bytes above are sums, and seqs are those of partition 0.",
     )
     router_blocked: RouterBlocked = None
     performance: RoutedPerformance
@@ -107,7 +107,7 @@ class TopicEntry(AnswerModel):
 
 class TopicListAnswer(AnswerModel):
     topics: list[TopicEntry]
-    next_cursor: str | None = Field(None, description="Left out on the last page.")
+    next_cursor: str | None = Field(None, description="Omitted on the last page.")
     performance: Performance
 
     model_config = ConfigDict(
@@ -136,7 +136,7 @@ class TopicListAnswer(AnswerModel):
 
 class TopicDeleteAnswer(AnswerModel):
     topic: str
-    deleted: bool = Field(description="False when there was none.")
+    deleted: bool = Field(description="false: it did not exist.")
     routers_removed: list[str]
     performance: Performance
 

@@ -20,15 +20,17 @@ def _example(value: dict[str, Any], **settings: Any) -> ConfigDict:
 
 
 class WatchStart(RequestModel):
-    """Where to start in a topic. Left out: behind what is there now."""
+    """Where to start in a topic. The default is after the newest record."""
 
-    partition: PartitionOf | None = Field(None, description="Counted from 0; 0 unless said.")
-    from_seq: U64 | None = Field(None, description="Exclusive: the seq of the last record already seen.")
-    tail: Flag | U64 | None = Field(None, description="true: behind what is there now; a number: so many more.")
+    partition: PartitionOf | None = Field(None, description="Counted from 0; the default is 0.")
+    from_seq: U64 | None = Field(None, description="The last seq that the reader has; watching begins after it.")
+    tail: Flag | U64 | None = Field(
+        None, description="true: after the newest record; a number: that many seqs earlier."
+    )
 
 
 class WatchRequest(RequestModel):
-    """What to watch, and how its records are shown. 0 for limit, max_batch_bytes, heartbeat_ms means their default."""
+    """What to watch, and how to show records. 0 for limit, max_batch_bytes, heartbeat_ms means the default."""
 
     topics: Annotated[
         dict[str, WatchStart | None],
@@ -41,29 +43,33 @@ class WatchRequest(RequestModel):
             },
         ),
     ]
-    node: str | list[str] | None = Field(None, description="Leave out what these nodes wrote.")
-    limit: U64 = Field(256, description="Most records in one event; at most 1000.")
-    max_batch_bytes: U64 = Field(262_144, description="Most bytes of one event, but for a single record; ≤ 8 MiB.")
-    heartbeat_ms: U64 = Field(15_000, description="Sent when nothing else is; clamped to 1000 … 60000.")
+    node: str | list[str] | None = Field(None, description="Exclude records of these nodes.")
+    limit: U64 = Field(256, description="The most records in one event; at most 1000.")
+    max_batch_bytes: U64 = Field(
+        262_144, description="The most bytes of an event, unless its only record is larger; ≤ 8 MiB."
+    )
+    heartbeat_ms: U64 = Field(
+        15_000, description="A heartbeat is sent after this long without events; clamped to 1000 … 60000."
+    )
     include_meta: Flag = True
     include_tags: Flag = False
     include_data: Flag = True
-    consistency: Literal["eventual", "strong"] = Field("eventual", description="strong: only what is synced.")
-    skip_corrupt: Flag = Field(False, description="Go on behind damaged records and list them in corrupt_seqs.")
+    consistency: Literal["eventual", "strong"] = Field("eventual", description="strong: only records that are synced.")
+    skip_corrupt: Flag = Field(False, description="Continue after damaged records, and list them in corrupt_seqs.")
 
     model_config = _example({"topics": {"orders": {"from_seq": 0}, "payments": {}}, "node": "till-1"})
 
 
 class WatchedTopic(AnswerModel):
-    from_seq: int = Field(description="Where watching starts; exclusive.")
+    from_seq: int = Field(description="Watching begins after this seq.")
     head_seq: int
     earliest_seq: int
 
 
 class WatchAnswer(AnswerModel):
     wid: str
-    stream_url: str = Field(description="GET it for the events.")
-    session_ttl_ms: int = Field(description="How long the session outlives its last stream.")
+    stream_url: str = Field(description="URL of the event stream.")
+    session_ttl_ms: int = Field(description="How long the session exists after its last stream has ended.")
     topics: dict[str, WatchedTopic]
     performance: RoutedPerformance
 
@@ -83,19 +89,19 @@ class WatchAnswer(AnswerModel):
 
 
 class Unsubscribe(RequestModel):
-    """A message of a WebSocket: these topics are not wanted any more."""
+    """A WebSocket message: stop watching these topics."""
 
     topic: str | None = None
     topics: list[str] | dict[str, Any] | None = None
-    partition: U64 | None = Field(None, description="Of each of them; 0 unless said.")
+    partition: U64 | None = Field(None, description="The partition of each topic; the default is 0.")
 
     def names(self) -> list[str]:
-        """Every topic that is named, once."""
+        """The named topics, each once."""
         return list(dict.fromkeys([*([] if self.topic is None else [self.topic]), *(self.topics or ())]))
 
 
 class Subscribe(WatchStart):
-    """A message of a WebSocket: one `topic` with where to start in it, or several `topics`, as a map or a list."""
+    """A WebSocket message: watch one `topic` from a position, or several `topics`, as a map or a list."""
 
     topic: str | None = None
     topics: list[str] | dict[str, WatchStart | None] | None = None
@@ -110,7 +116,7 @@ class Subscribe(WatchStart):
     lenient: Flag = False
 
     def starts(self) -> dict[str, WatchStart | None]:
-        """Every topic that is named, with where to start in it."""
+        """The named topics, each with the position to start at."""
         found: dict[str, WatchStart | None] = {}
         if self.topic is not None:
             found[self.topic] = WatchStart(partition=self.partition, from_seq=self.from_seq, tail=self.tail)

@@ -38,14 +38,14 @@ class Family(NamedTuple):
 
     @property
     def exposed(self) -> str:
-        """The name under which it is shown."""
+        """The exposed name."""
         return exposed(self.name, self.kind)
 
 
 class Metric(NamedTuple):
-    """A declaration. `unit` is what a value counts, of a histogram what is sorted; `labels` by spaces.
+    """The declaration of a metric. `unit`: of its values; `labels`: separated by spaces.
 
-    `former`: the name before a rename. It is exposed beside the new one until the next release.
+    `former`: the name before a rename. It is exposed, too, until the next release.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Metric(NamedTuple):
 
     @property
     def exposed(self) -> str:
-        """The name under which it is shown."""
+        """The exposed name."""
         return exposed(self.name, self.kind)
 
     @property
@@ -68,12 +68,12 @@ class Metric(NamedTuple):
 
 
 def exposed(name: str, kind: str) -> str:
-    """Counters end in `_total`."""
+    """The exposed name: counters end in `_total`."""
     return f"{name}_total" if kind == "counter" else name
 
 
 class MetricTable:
-    """Declarations by name. Raises KeyError for a name that is not declared."""
+    """Declarations by name. Methods raise KeyError for an undeclared name."""
 
     def __init__(self, *metrics: Metric) -> None:
         self._by_name: Final = {metric.name: metric for metric in metrics}
@@ -82,12 +82,12 @@ class MetricTable:
         return iter(self._by_name.values())
 
     def family(self, name: str, samples: Iterable[Sample | HistogramSample]) -> Family:
-        """With these values, whose labels are the declared ones."""
+        """The family with these samples. Their labels must be the declared ones."""
         metric = self._by_name[name]
         return Family(name, metric.kind, metric.help, list(samples))
 
     def whole(self, name: str, value: float) -> Family:
-        """With one value, without labels."""
+        """The family with a single value, without labels."""
         return self.family(name, [Sample((), value)])
 
 
@@ -121,47 +121,51 @@ METRICS: Final = MetricTable(
     Metric("topics_recovery_bytes", GAUGE, "bytes", "Bytes replayed at the start."),
     Metric("topics_recovery_seconds", GAUGE, "seconds", "Time recovery took."),
     Metric(
-        "topics_recovery_discarded_bytes", GAUGE, "bytes", "Bytes cut off behind the end of the log at the start.",
+        "topics_recovery_discarded_bytes", GAUGE, "bytes", "Bytes after the end of the log that recovery cut off.",
     ),
     Metric(
-        "topics_recovery_discarded_frames", GAUGE, "frames", "Valid frames among them (of incomplete batches).",
+        "topics_recovery_discarded_frames", GAUGE, "frames",
+        "Valid frames among the bytes cut off, of incomplete batches.",
     ),
-    Metric("topics_recovery_salvaged_bytes", GAUGE, "bytes", "Damaged bytes given up by salvage."),
+    Metric("topics_recovery_salvaged_bytes", GAUGE, "bytes", "Damaged bytes that salvage discarded."),
     Metric("topics_snapshots", COUNTER, "snapshots", "Snapshots taken."),
     Metric("topics_snapshot_seconds", GAUGE, "seconds", "Time the last snapshot took."),
-    Metric("topics_worker_failures", COUNTER, "rounds", "Background rounds that raised.", "worker"),
+    Metric("topics_worker_failures", COUNTER, "rounds", "Rounds of a background worker that failed.", "worker"),
     # -- topics ------------------------------------------------------------------------------------------------------
-    Metric("topics_topics", GAUGE, "topics", "Topics, their partitions aside."),
-    Metric("topics_live_bytes", GAUGE, "bytes", "Live bytes."),
-    Metric("topics_ephemeral_bytes", GAUGE, "bytes", "Those in memory only."),
-    Metric("topics_idempotency_keys", GAUGE, "keys", "Idempotency keys held."),
-    Metric("topics_producers", GAUGE, "producers", "Idempotent producers known, counted in each partition."),
+    Metric("topics_topics", GAUGE, "topics", "Topics; partitions are not counted."),
+    Metric("topics_live_bytes", GAUGE, "bytes", "Live bytes of all topics."),
+    Metric("topics_ephemeral_bytes", GAUGE, "bytes", "Live bytes of ephemeral topics."),
+    Metric("topics_idempotency_keys", GAUGE, "keys", "Idempotency keys that are remembered."),
+    Metric(
+        "topics_producers", GAUGE, "producers",
+        "Idempotent producers that are remembered, counted for each partition.",
+    ),
     Metric(
         "topics_producers_forgotten", COUNTER, "producers",
-        "Those forgotten before their time, because there were too many: their repeats are taken as new.",
+        "Producers forgotten early because there were too many: repeated batches are stored again.",
     ),
-    Metric("topics_states", GAUGE, "values", "Values kept of groups and the like."),
-    Metric("topics_tail_cache_bytes", GAUGE, "bytes", "Memory that the tail cache takes."),
-    Metric("topics_topic_head_seq", GAUGE, "seq", f"Last readable seq, of all partitions {_TOPICS}", "topic"),
-    Metric("topics_topic_earliest_seq", GAUGE, "seq", f"First live seq, of all partitions {_TOPICS}", "topic"),
+    Metric("topics_states", GAUGE, "values", "Stored states of groups, share groups and proxy instances."),
+    Metric("topics_tail_cache_bytes", GAUGE, "bytes", "Memory of the tail cache."),
+    Metric("topics_topic_head_seq", GAUGE, "seq", f"Last readable seq, summed over the partitions {_TOPICS}", "topic"),
+    Metric("topics_topic_earliest_seq", GAUGE, "seq", f"First live seq, summed over the partitions {_TOPICS}", "topic"),
     Metric("topics_topic_records", GAUGE, "records", f"Live records {_TOPICS}", "topic"),
     Metric("topics_topic_bytes", GAUGE, "bytes", f"Live bytes {_TOPICS}", "topic"),
     Metric("topics_appends", COUNTER, "writes", "Writes committed."),
-    Metric("topics_appended_records", COUNTER, "records", "Records in them."),
-    Metric("topics_reads", COUNTER, "reads", "Reads answered, those of routers not counted."),
-    Metric("topics_read_records", COUNTER, "records", "Records in them."),
+    Metric("topics_appended_records", COUNTER, "records", "Records in committed writes."),
+    Metric("topics_reads", COUNTER, "reads", "Reads answered, without those of routers."),
+    Metric("topics_read_records", COUNTER, "records", "Records in answers to reads."),
     Metric("topics_deleted_records", COUNTER, "records", "Live records deleted or acked."),
     Metric("topics_tombstones", COUNTER, "reads", "Reads that announced a gap.", "reason"),
     Metric(
-        "topics_evicted_records", COUNTER, "records", "Live records that went to a cap, a ttl or a crash.", "cause",
+        "topics_evicted_records", COUNTER, "records", "Live records lost to a cap, a ttl or a crash.", "cause",
     ),
-    Metric("topics_corrupt_reads", COUNTER, "records", "Records that failed a check."),
-    Metric("topics_unreadable_reads", COUNTER, "reads", "Reads that the disk or the cold store failed."),
+    Metric("topics_corrupt_reads", COUNTER, "records", "Records whose checksum failed."),
+    Metric("topics_unreadable_reads", COUNTER, "reads", "Reads that failed because of the disk or the cold tier."),
     # -- segments ----------------------------------------------------------------------------------------------------
-    Metric("topics_segments_opened", COUNTER, "segments", "Segments begun."),
-    Metric("topics_segments_sealed", COUNTER, "segments", "Segments finished."),
+    Metric("topics_segments_opened", COUNTER, "segments", "Segments created."),
+    Metric("topics_segments_sealed", COUNTER, "segments", "Segments sealed."),
     Metric(
-        "topics_segments_broken", COUNTER, "segments", "Segments whose files a failed write or sync made unusable.",
+        "topics_segments_broken", COUNTER, "segments", "Segments that became unusable because a write or sync failed.",
     ),
     Metric(
         "topics_flushed_records", COUNTER, "records", "Records moved from the log to segments.",
@@ -171,105 +175,117 @@ METRICS: Final = MetricTable(
         "topics_flushed_bytes", COUNTER, "bytes", "Bytes moved from the log to segments.",
         former="topics_absorbed_bytes",
     ),
-    Metric("topics_checkpoints", COUNTER, "rounds", "Rounds in which records were moved as far as was due."),
-    Metric("topics_checkpoint_seconds", GAUGE, "seconds", "Time the last round of moving records took."),
+    Metric("topics_checkpoints", COUNTER, "rounds", "Rounds of the flusher that flushed everything that was due."),
+    Metric("topics_checkpoint_seconds", GAUGE, "seconds", "Time the last round of the flusher took."),
     Metric(
-        "topics_flush_failures", COUNTER, "flushes", "Flushes in which the records of a topic could not be moved.",
+        "topics_flush_failures", COUNTER, "flushes", "Flushes of a topic that failed.",
         former="topics_absorb_failures",
     ),
     Metric(
-        "topics_unflushed_records", GAUGE, "seqs", "Seqs that are in the log and in no segment.",
+        "topics_unflushed_records", GAUGE, "seqs", "Seqs in the log that are not in a segment yet.",
         former="topics_unabsorbed_records",
     ),
-    Metric("topics_segments", GAUGE, "segments", "Segments there are."),
-    Metric("topics_segments_cold", GAUGE, "segments", "Those in the cold tier."),
-    Metric("topics_segments_packed", GAUGE, "segments", "Those that are stored compressed."),
-    Metric("topics_segments_bytes", GAUGE, "bytes", "Bytes of records in segments of the hot tier, uncompressed."),
-    Metric("topics_segments_stored_bytes", GAUGE, "bytes", "Bytes that these take on disk, without their indexes."),
+    Metric("topics_segments", GAUGE, "segments", "Segments."),
+    Metric("topics_segments_cold", GAUGE, "segments", "Segments in the cold tier."),
+    Metric("topics_segments_packed", GAUGE, "segments", "Segments that are stored compressed."),
+    Metric("topics_segments_bytes", GAUGE, "bytes", "Uncompressed bytes of records in segments of the data directory."),
+    Metric("topics_segments_stored_bytes", GAUGE, "bytes", "Bytes of these segments on disk, without indexes."),
     Metric("topics_segments_open", GAUGE, "segments", "Segments whose files are open for reading."),
-    Metric("topics_segments_dropped", COUNTER, "segments", "Segments dropped because nothing in them was alive."),
-    Metric("topics_segments_rewritten", COUNTER, "segments", "Segments written anew because half of them was dead."),
-    Metric("topics_packed_segments", COUNTER, "segments", "Segments written anew compressed."),
-    Metric("topics_packed_source_bytes", COUNTER, "bytes", "Bytes of records in these, uncompressed."),
-    Metric("topics_packed_bytes", COUNTER, "bytes", "Bytes that these took on disk."),
-    Metric("topics_damaged_records_copied", COUNTER, "records", "Records that a rewrite copied though damaged."),
+    Metric("topics_segments_dropped", COUNTER, "segments", "Segments deleted because they had no live records."),
+    Metric(
+        "topics_segments_rewritten", COUNTER, "segments",
+        "Segments rewritten because half of their bytes were deleted.",
+    ),
+    Metric("topics_packed_segments", COUNTER, "segments", "Segments rewritten to compress them."),
+    Metric("topics_packed_source_bytes", COUNTER, "bytes", "Uncompressed bytes of records in compressed segments."),
+    Metric("topics_packed_bytes", COUNTER, "bytes", "Bytes of compressed segments on disk."),
+    Metric("topics_damaged_records_copied", COUNTER, "records", "Damaged records that a rewrite copied."),
     Metric("topics_flagged_records", COUNTER, "records", "Deleted records flagged in segments."),
-    Metric("topics_pending_deletes", GAUGE, "topics", "Deleted topics whose files are still there."),
+    Metric("topics_pending_deletes", GAUGE, "topics", "Deleted topics whose files still exist."),
     Metric("topics_segments_relocated", COUNTER, "segments", "Segments moved to the cold tier."),
-    Metric("topics_segments_relocated_bytes", COUNTER, "bytes", "Bytes of these."),
-    Metric("topics_cold_segments_removed", COUNTER, "segments", "Segments removed from the cold store."),
-    Metric("topics_cold_reads", COUNTER, "reads", "Reads of records that the cold store was asked for."),
-    Metric("topics_cold_errors", COUNTER, "requests", "Requests to the cold store that failed."),
+    Metric("topics_segments_relocated_bytes", COUNTER, "bytes", "Bytes of segments moved to the cold tier."),
+    Metric("topics_cold_segments_removed", COUNTER, "segments", "Segments removed from the cold tier."),
+    Metric("topics_cold_reads", COUNTER, "reads", "Reads of records from the cold tier."),
+    Metric("topics_cold_errors", COUNTER, "requests", "Requests to the cold tier that failed."),
     # -- backups -----------------------------------------------------------------------------------------------------
     Metric("topics_backups", COUNTER, "backups", "Backups taken."),
-    Metric("topics_backups_failed", COUNTER, "backups", "Backups that could not be finished."),
+    Metric("topics_backups_failed", COUNTER, "backups", "Backups that failed."),
     Metric(
-        "topics_backup_newest_ms", GAUGE, "ms since 1970", "Instant of the newest backup since the start; 0: none.",
+        "topics_backup_newest_ms", GAUGE, "ms since 1970", "Time of the newest backup since the start; 0: none.",
     ),
     # -- queues ------------------------------------------------------------------------------------------------------
-    Metric("topics_claims", COUNTER, "claims", "Claims that were given jobs."),
-    Metric("topics_claimed_jobs", COUNTER, "jobs", "Jobs they were given."),
-    Metric("topics_redelivered_jobs", COUNTER, "jobs", "Those among them that had been given to somebody before."),
+    Metric("topics_claims", COUNTER, "claims", "Claims that returned jobs."),
+    Metric("topics_claimed_jobs", COUNTER, "jobs", "Jobs in answers to claims."),
+    Metric("topics_redelivered_jobs", COUNTER, "jobs", "Jobs in answers to claims that had been delivered before."),
     Metric("topics_acks", COUNTER, "jobs", "Jobs acked."),
     Metric("topics_nacks", COUNTER, "jobs", "Jobs nacked."),
-    Metric("topics_rejects", COUNTER, "jobs", "Jobs that a worker gave up for good: dead letters, or deleted without."),
-    Metric("topics_lease_extensions", COUNTER, "leases", "Leases extended."),
-    Metric("topics_lease_expiries", COUNTER, "leases", "Leases that ran out."),
     Metric(
-        "topics_jobs_unreadable", COUNTER, "jobs", "Jobs put off: their record failed its check, or cannot be read.",
+        "topics_rejects", COUNTER, "jobs",
+        "Jobs that a worker rejected: moved to the dead letter topic, or deleted if there is none.",
+    ),
+    Metric("topics_lease_extensions", COUNTER, "leases", "Leases extended."),
+    Metric("topics_lease_expiries", COUNTER, "leases", "Leases that expired."),
+    Metric(
+        "topics_jobs_unreadable", COUNTER, "jobs",
+        "Jobs that were delayed because their record is damaged or unreadable.",
     ),
     Metric("topics_queue_ready", GAUGE, "jobs", f"Jobs that can be claimed {_QUEUES}", "topic"),
     Metric("topics_queue_in_flight", GAUGE, "jobs", f"Jobs that are leased {_QUEUES}", "topic"),
-    Metric("topics_queue_delayed", GAUGE, "jobs", f"Jobs that are not due yet {_QUEUES}", "topic"),
+    Metric("topics_queue_delayed", GAUGE, "jobs", f"Jobs that are delayed {_QUEUES}", "topic"),
     Metric(
-        "topics_queue_dead_pending", GAUGE, "jobs", f"Jobs on their way to the dead letter topic {_QUEUES}", "topic",
+        "topics_queue_dead_pending", GAUGE, "jobs",
+        f"Jobs that are to be moved to the dead letter topic {_QUEUES}", "topic",
     ),
     Metric("topics_queue_waiting_claims", GAUGE, "claims", f"Claims that wait for jobs {_QUEUES}", "topic"),
-    Metric("topics_queue_paused", GAUGE, "0 or 1", f"1 while it is paused {_QUEUES}", "topic"),
+    Metric("topics_queue_paused", GAUGE, "0 or 1", f"1 while the queue is paused {_QUEUES}", "topic"),
     Metric(
-        "topics_dead_lettered", COUNTER, "jobs", f"Jobs moved to the dead letter topic, over restarts {_QUEUES}",
+        "topics_dead_lettered", COUNTER, "jobs",
+        f"Jobs moved to the dead letter topic, including earlier runs {_QUEUES}",
         "topic",
     ),
     Metric(
         "topics_jobs_lost", COUNTER, "jobs",
-        f"Jobs that a cap or ttl took before they were acked, over restarts {_QUEUES}", "topic",
+        f"Jobs that a cap or ttl deleted before an ack, including earlier runs {_QUEUES}", "topic",
     ),
     # -- routers -----------------------------------------------------------------------------------------------------
-    Metric("topics_routers", GAUGE, "routers", "Routers there are."),
-    Metric("topics_router_blocked", GAUGE, "0 or 1", f"1 while dest does not take its copies {_ROUTERS}", "router"),
-    Metric("topics_router_forwarded", COUNTER, "records", f"Copies made, over restarts {_ROUTERS}", "router"),
+    Metric("topics_routers", GAUGE, "routers", "Routers."),
+    Metric("topics_router_blocked", GAUGE, "0 or 1", f"1 while the destination refuses copies {_ROUTERS}", "router"),
+    Metric("topics_router_forwarded", COUNTER, "records", f"Copies made, including earlier runs {_ROUTERS}", "router"),
     Metric(
-        "topics_router_lag", GAUGE, "seqs", f"Seqs of the source that are still to be examined {_ROUTERS}", "router",
+        "topics_router_lag", GAUGE, "seqs", f"Seqs of the source that are not examined yet {_ROUTERS}", "router",
     ),
     Metric(
         "topics_router_losses", COUNTER, "losses",
-        f"Times that a loss had to be written in place of copies {_ROUTERS}", "router",
+        f"Losses in the source that were recorded in the destination {_ROUTERS}", "router",
     ),
     Metric(
         "topics_router_hop_limited", COUNTER, "records",
-        f"Records not copied for having come too far {_ROUTERS}", "router",
+        f"Records that were not copied because of the hop limit {_ROUTERS}", "router",
     ),
     # -- consumers ---------------------------------------------------------------------------------------------------
-    Metric("topics_consumers", GAUGE, "consumers", "Consumers there are."),
-    Metric("topics_consumer_lag", GAUGE, "seqs", f"Seqs behind the cursor {_CONSUMERS}", "topic partition consumer"),
+    Metric("topics_consumers", GAUGE, "consumers", "Consumers."),
+    Metric("topics_consumer_lag", GAUGE, "seqs", f"Seqs after the cursor {_CONSUMERS}", "topic partition consumer"),
     Metric(
-        "topics_consumer_unread", GAUGE, "records", f"Live records behind the cursor {_CONSUMERS}",
+        "topics_consumer_unread", GAUGE, "records", f"Live records after the cursor {_CONSUMERS}",
         "topic partition consumer",
     ),
     Metric(
         "topics_consumer_unpersisted", GAUGE, "records",
-        f"Records handed out that a crash has handed out again {_CONSUMERS}", "topic partition consumer",
+        f"Delivered records that a crash would deliver again {_CONSUMERS}", "topic partition consumer",
     ),
     Metric("topics_consumer_cursors_persisted", COUNTER, "frames", "Cursor frames made durable."),
     Metric("topics_consumer_persist_failures", COUNTER, "frames", "Cursor frames that could not be written."),
-    Metric("topics_consumer_read_waits", COUNTER, "answers", "Times that an answer waited for a cursor to be durable."),
-    Metric("topics_consumer_answers", GAUGE, "answers", "Answers kept for a repeat."),
-    Metric("topics_consumer_answers_bytes", GAUGE, "bytes", "Bytes of answers kept for a repeat."),
-    Metric("topics_consumer_answers_repeated", COUNTER, "answers", "Answers given again."),
+    Metric("topics_consumer_read_waits", COUNTER, "answers", "Answers that waited until a cursor was durable."),
+    Metric("topics_consumer_answers", GAUGE, "answers", "Answers that are kept for repeated reads."),
+    Metric("topics_consumer_answers_bytes", GAUGE, "bytes", "Bytes of answers that are kept for repeated reads."),
+    Metric("topics_consumer_answers_repeated", COUNTER, "answers", "Kept answers that were returned again."),
     Metric(
         "topics_consumer_answers_forgotten", COUNTER, "answers",
-        "Answers forgotten before their time, for want of room.",
+        "Kept answers that were forgotten early because of too little memory.",
     ),
-    Metric("topics_consumed_records", COUNTER, "records", "Records that went because all consumers had passed them."),
-    Metric("topics_consumed_failures", COUNTER, "times", "Times that consumed records could not be given back yet."),
+    Metric(
+        "topics_consumed_records", COUNTER, "records",
+        "Records that were deleted because all consumers had read them.",
+    ),
+    Metric("topics_consumed_failures", COUNTER, "times", "Failed deletions of consumed records; they are tried again."),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections import OrderedDict
@@ -26,29 +27,42 @@ _RETRY_S: Final = 0.1
 
 
 class CannotListen(Exception):
-    """The address cannot be listened on."""
+    """The broker cannot listen on the address. The message says why, and which setting to change."""
 
 
 def listen(host: str, port: int, *, host_from: str = "TOPICS_HOST", port_from: str = "TOPICS_PORT") -> socket.socket:
-    """A bound socket. Raises CannotListen with a sentence naming the address and the settings that it is from."""
+    """Bind a socket. `host_from` and `port_from` are the settings to name in an error. Raises CannotListen."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise CannotListen(f"{host_from} is {host!r}, which is no address of this machine: {error}.") from None
+        raise CannotListen(f"{host_from} is {host!r}, which is not a known host: {error.strerror}.") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
         listener.close()
-        raise CannotListen(f"Cannot listen on {host} port {port} ({host_from}, {port_from}): {error}.") from None
+        raise CannotListen(_reason(error, host, port, host_from, port_from)) from None
     return listener
 
 
+def _reason(error: OSError, host: str, port: int, host_from: str, port_from: str) -> str:
+    """Why `bind` has failed, and which setting to change."""
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"Port {port} on {host} is in use by another program: stop it, or set {port_from} to another port."
+        case errno.EADDRNOTAVAIL:
+            return f"{host_from} is {host!r}, which is not an address of this machine."
+        case errno.EACCES:
+            return f"This user may not listen on port {port}: set {port_from} to a port above 1023."
+        case _:
+            return f"Cannot listen on {host} port {port} ({host_from}, {port_from}): {error.strerror}."
+
+
 def tls_context(cert: Path, key: Path | None) -> ssl.SSLContext:
-    """TLS 1.2 and later. Raises CannotListen with a sentence naming the setting."""
+    """The context for TLS 1.2 and later. Raises CannotListen, which names the setting."""
     for variable, path in (("TOPICS_TLS_CERT", cert), ("TOPICS_TLS_KEY", key)):
         try:
             if path is not None:
@@ -60,12 +74,12 @@ def tls_context(cert: Path, key: Path | None) -> ssl.SSLContext:
     where = "TOPICS_TLS_CERT" if key is None else "TOPICS_TLS_KEY"
 
     def passphrase() -> str:
-        # Else the terminal would be asked.
-        raise CannotListen(f"The private key in {where} is encrypted; it has to be there in plain.")
+        # Without this, OpenSSL would ask on the terminal.
+        raise CannotListen(f"The private key in {where} is encrypted; use one without a passphrase.")
 
     try:
         context.load_cert_chain(cert, key, passphrase)
-    except OSError as error:  # those of ssl are OSErrors too
+    except OSError as error:  # SSLError is an OSError
         lacking = " and TOPICS_TLS_KEY is not set" if key is None else ""
         both = "TOPICS_TLS_CERT" if key is None else "TOPICS_TLS_CERT and TOPICS_TLS_KEY"
         raise CannotListen(f"{both} cannot be used{lacking}: {error}.") from None
@@ -73,7 +87,7 @@ def tls_context(cert: Path, key: Path | None) -> ssl.SSLContext:
 
 
 def write_port_file(path: Path, port: int) -> None:
-    """The port as text, appearing at once and whole."""
+    """Write the port as text. The file appears complete: it is renamed into place."""
     draft = path.with_name(f".{path.name}.{port}")
     draft.write_text(f"{port}\n")
     draft.replace(path)

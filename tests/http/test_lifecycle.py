@@ -135,7 +135,7 @@ async def test_a_failed_shard_is_lived_with_otherwise(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
-async def test_a_certificate_that_cannot_be_used_is_told_in_a_sentence(tmp_path: Path, content: str | None) -> None:
+async def test_unusable_certificate_is_reported_with_the_setting(tmp_path: Path, content: str | None) -> None:
     certificate = tmp_path / "cert.pem"
     if content is not None:
         certificate.write_text(content)
@@ -143,6 +143,8 @@ async def test_a_certificate_that_cannot_be_used_is_told_in_a_sentence(tmp_path:
         Running(tmp_path, tls_cert=certificate)
 
 
-async def test_an_address_of_another_machine_is_told_in_a_sentence() -> None:
-    with pytest.raises(CannotListen, match=r"192\.0\.2\.1"):
+async def test_address_of_another_machine_is_reported_with_the_setting() -> None:
+    with pytest.raises(
+        CannotListen, match=r"^TOPICS_HOST is '192\.0\.2\.1', which is not an address of this machine\.$"
+    ):
         listen("192.0.2.1", 0)

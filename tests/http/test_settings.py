@@ -1,4 +1,4 @@
-"""Settings from the environment: what is read, what is refused, what is ignored."""
+"""Settings from the environment: those that are read, refused or ignored."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_loopback_is_this_machine_alone(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
 
 
-def test_a_port_put_there_by_kubernetes_is_ignored_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_set_by_kubernetes_is_ignored_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPICS_PORT", "tcp://10.96.0.7:4000")
     settings, warnings = load()
     assert settings.port == 4000
@@ -217,13 +217,13 @@ def test_a_port_put_there_by_kubernetes_is_ignored_with_a_warning(monkeypatch: p
     assert warning.startswith("TOPICS_PORT is ignored")
 
 
-def test_a_variable_that_is_no_setting_is_told_with_the_one_that_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_variable_is_reported_with_the_most_similar_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPICS_PRT", "4001")
     monkeypatch.setenv("TOPICS_KEYS_OF_MINE", "a-secret")
     _, warnings = load()
     assert warnings == [
-        "TOPICS_PRT is ignored: there is no such setting; did you mean TOPICS_PORT?",
-        "TOPICS_KEYS_OF_MINE is ignored: there is no such setting.",
+        "TOPICS_PRT is ignored: no setting has this name; did you mean TOPICS_PORT?",
+        "TOPICS_KEYS_OF_MINE is ignored: no setting has this name.",
     ]
 
 

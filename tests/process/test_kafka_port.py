@@ -1,4 +1,4 @@
-"""The Kafka port of a real broker process: when it opens, when it closes, and what keeps a broker from starting."""
+"""The Kafka port of a real broker process: opening, closing, TLS, and errors at the start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def port_of(broker: BrokerProcess, file: Path) -> int:
     return int(file.read_text())
 
 
-def test_topics_of_kafka_clients_are_there_after_a_restart(tmp_path: Path) -> None:
+def test_topics_of_kafka_clients_survive_a_restart(tmp_path: Path) -> None:
     file = tmp_path / "kafka-port"
     settings = {"kafka_port": 0, "kafka_port_file": file}
     with BrokerProcess(tmp_path, **settings) as broker:
@@ -64,23 +64,14 @@ def test_tls_with_keys(tmp_path: Path) -> None:
         assert list(client.list_topics(timeout=PATIENCE_S).topics) == ["t"]
 
 
-def test_a_port_that_is_taken_keeps_it_from_starting(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, BrokerProcess(tmp_path) as broker:
-        port = taken.getsockname()[1]
-        broker.launch(kafka_port=port)
-        assert broker.wait() == 1
-        assert f"Cannot listen on 127.0.0.1 port {port} (TOPICS_HOST, TOPICS_KAFKA_PORT)" in broker.log()
-        assert not broker.data_dir.exists()
-
-
-def test_a_port_file_that_cannot_be_written_ends_it(tmp_path: Path) -> None:
+def test_unwritable_port_file_stops_the_broker(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, kafka_port=0, kafka_port_file=tmp_path / "none" / "port") as broker:
         broker.launch()
         assert broker.wait() == 1
         assert "cannot_start" in broker.log()
 
 
-def test_without_the_extra_it_is_said_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_named_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "broker.kafka.port", raising=False)
 
     class Finder:
@@ -90,6 +81,6 @@ def test_without_the_extra_it_is_said_what_is_needed(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
     settings = Settings.model_validate({"data_dir": tmp_path, "kafka_port": 0})
-    with pytest.raises(SettingsError, match=r"TOPICS_KAFKA_PORT needs the extra kafka: pip install"):
+    with pytest.raises(SettingsError, match=r"TOPICS_KAFKA_PORT needs the extra \"kafka\": pip install"):
         start.bind_port(settings)
     assert start.bind_port(Settings.model_validate({"data_dir": tmp_path})) is None

@@ -1,8 +1,9 @@
-"""A broker that cannot start says why in one sentence and ends with an exit code; nothing is harmed."""
+"""A broker that cannot start prints the reason on one line and exits with a code; no data changes."""
 
 from __future__ import annotations
 
 import hashlib
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker_process import PATIENCE_S, ROOT, TETHER, BrokerProcess, environment
+from tests.support.certificate import certificate
 
 CANNOT_START, BAD_SETTINGS = 1, 2
 
@@ -23,7 +25,7 @@ OBEDIENT = (
 
 
 def refusal(code: int, data_dir: Path, *, prefix: tuple[str, ...] = (), **settings: object) -> str:
-    """Start a broker that ends with `code`, and what it says: the one sentence that is neither log nor traceback."""
+    """Start a broker that exits with `code`. Returns the one line of stderr that is not an info line of the log."""
     done = subprocess.run(
         [*TETHER, *prefix, sys.executable, "-m", "broker"],
         cwd=ROOT,
@@ -57,7 +59,7 @@ def fingerprint(data_dir: Path) -> dict[str, str]:
     }
 
 
-def test_a_directory_that_is_in_use(broker: BrokerProcess) -> None:
+def test_data_directory_in_use_by_another_broker(broker: BrokerProcess) -> None:
     broker.start()
     said = refusal(CANNOT_START, broker.data_dir)
     assert f"{broker.data_dir} is in use by another process" in said
@@ -65,7 +67,7 @@ def test_a_directory_that_is_in_use(broker: BrokerProcess) -> None:
     assert broker.stop() == 0
 
 
-def test_a_log_that_is_damaged_in_the_middle(broker: BrokerProcess) -> None:
+def test_log_damaged_in_the_middle(broker: BrokerProcess) -> None:
     broker.start()
     for number in range(20):
         body = {"records": [{"data": f"{number} {'x' * 20_000}"}], "config": {"durability": "fsync"}}
@@ -84,7 +86,7 @@ def test_a_log_that_is_damaged_in_the_middle(broker: BrokerProcess) -> None:
     assert fingerprint(broker.data_dir) == before
 
 
-def test_snapshots_that_cannot_be_read_over_a_log_that_has_been_trimmed(broker: BrokerProcess) -> None:
+def test_unreadable_snapshots_with_a_trimmed_log(broker: BrokerProcess) -> None:
     broker.start(snapshot_interval_ms=20, snapshot_wal_bytes=1)
     for _ in range(8):
         broker.ok("POST", "/v0/topics/orders", {"records": [{"data": "x" * 20_000}]})
@@ -102,7 +104,7 @@ def test_snapshots_that_cannot_be_read_over_a_log_that_has_been_trimmed(broker: 
     for path in snapshots:
         path.write_bytes(path.read_bytes()[:-1])
     before = fingerprint(broker.data_dir)
-    # Besides the sentence, a line for each snapshot is right here.
+    # Here, stderr has a line for each snapshot, too.
     broker.launch()
     assert broker.wait() == CANNOT_START
     assert broker.log().count("snapshot_damaged") == len(snapshots)
@@ -111,19 +113,33 @@ def test_snapshots_that_cannot_be_read_over_a_log_that_has_been_trimmed(broker: 
     assert fingerprint(broker.data_dir) == before
 
 
-def test_a_format_of_a_newer_version(tmp_path: Path) -> None:
+def test_newer_format_version(tmp_path: Path) -> None:
     (tmp_path / "FORMAT").write_text("3\n0123456789abcdef\n1\n")
     assert "format 3" in refusal(CANNOT_START, tmp_path)
 
 
-def test_a_data_directory_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_data_directory(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
     assert "Permission denied" in refusal(CANNOT_START, locked, prefix=OBEDIENT)
     assert str(locked) in refusal(CANNOT_START, locked / "data", prefix=OBEDIENT)
 
 
-def test_a_data_directory_below_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("setting", ["port", "kafka_port"])
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_port_in_use_is_reported_with_the_setting_to_change(tmp_path: Path, setting: str, is_tls: bool) -> None:
+    cert, key = certificate(tmp_path)
+    tls: dict[str, object] = {"tls_cert": cert, "tls_key": key} if is_tls else {}
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        number = other.getsockname()[1]
+        said = refusal(CANNOT_START, tmp_path / "data", **{setting: number}, **tls)
+    variable = f"TOPICS_{setting.upper()}"
+    expected = f"Port {number} on 127.0.0.1 is in use by another program: stop it, or set {variable} to another port."
+    assert said == f"topics: {expected}"
+    assert not (tmp_path / "data").exists()
+
+
+def test_data_directory_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
     assert str(tmp_path / "file") in refusal(CANNOT_START, tmp_path / "file" / "data")
 
@@ -138,7 +154,7 @@ def test_a_data_directory_below_a_file(tmp_path: Path) -> None:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_a_setting_that_is_wrong_or_unsafe(tmp_path: Path, settings: dict[str, object], expected: str) -> None:
+def test_invalid_or_unsafe_setting(tmp_path: Path, settings: dict[str, object], expected: str) -> None:
     said = refusal(BAD_SETTINGS, tmp_path / "data", **settings)
     assert expected in said
     assert "secret" not in said
