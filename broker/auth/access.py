@@ -1,4 +1,4 @@
-"""What a caller may do and hold: one Access for everybody without keys, else one for each key.
+"""The permissions and limits of callers: one Access for each key, or one for all callers if there are no keys.
 
 Source: docs/reference/api.md#keys.
 """
@@ -16,7 +16,7 @@ from broker.auth.scopes import Scopes
 from broker.limits import Parking
 from storage import LimitReached, RequestError
 
-#: A refusal shows no more of a name.
+#: The longest part of a name in an error.
 _SHOWN_CHARS: Final = 255
 
 
@@ -27,22 +27,22 @@ class Unauthorized(RequestError):
 
 
 class Forbidden(RequestError):
-    """The key is known, and not for this."""
+    """The key is valid, but does not allow this."""
 
     code = "forbidden"
 
 
 class Access:
-    """For everybody, while there are no keys: nothing is refused and nothing is counted.
+    """The permissions of all callers if there are no keys: nothing is refused and nothing is counted.
 
-    `owner` distinguishes callers; None: there is only one. `prefixes`: allowed beginnings of names, () = any.
+    `owner` identifies the key; None: there are no keys. `prefixes`: allowed beginnings of names, () = any.
     """
 
     owner: str | None = None
     prefixes: tuple[str, ...] = ()
 
     def require(self, scopes: Scopes, names: Iterable[str] = ()) -> None:
-        """Raises Forbidden when a scope is missing, or a topic or router is outside of the prefixes."""
+        """Raises Forbidden if a scope is missing, or the prefixes do not cover a topic or router."""
 
     def enter(self) -> Flight:
         """A request begins; `end` must follow. Raises LimitReached."""
@@ -53,22 +53,22 @@ class Access:
         return UNCOUNTED
 
     async def acquire(self) -> Flight:
-        """Like `enter`, but it waits where that raises: first come, first served."""
+        """Like `enter`, but waits instead of raising: first come, first served."""
         return UNCOUNTED
 
     @contextmanager
     def hold_stream(self) -> Generator[None]:
-        """Hold an event stream or a WebSocket. Raises LimitReached."""
+        """Count an event stream or a WebSocket while it is open. Raises LimitReached."""
         yield
 
 
 class Flight:
-    """A request in progress. This one is not counted."""
+    """A request in flight. This class does not count it."""
 
     __slots__ = ()
 
     def end(self) -> None:
-        """The request is answered, or waits for something; may be called again."""
+        """The request is answered, or waits for something. May be called again."""
 
 
 class _Counted(Flight):
@@ -88,7 +88,7 @@ ANYBODY: Final = Access()
 
 
 class KeyAccess(Access):
-    """For one key. All counting happens between two awaits, so no race passes a limit."""
+    """The permissions and limits of one key. Counting never awaits, so no race exceeds a limit."""
 
     def __init__(self, key: Key, *, max_inflight: int, max_streams: int) -> None:
         self.grant = key.grant
@@ -109,15 +109,15 @@ class KeyAccess(Access):
             raise Forbidden(f"This key lacks: {', '.join(lacking)}.", scopes=lacking)
         if grant.prefixes:
             for name in names:
-                if not grant.reaches(name):
+                if not grant.covers(name):
                     shown = name[:_SHOWN_CHARS]
-                    raise Forbidden("This key is not for topics and routers of that name.", name=shown)
+                    raise Forbidden("The prefixes of this key do not cover that topic or router.", name=shown)
 
     def enter(self) -> Flight:
         flight = self.try_enter()
         if flight is None:
             raise LimitReached(
-                f"{self.max_inflight} requests of this key are under way already.",
+                f"This key already has {self.max_inflight} requests in flight.",
                 limit="max_inflight_per_key",
                 max=self.max_inflight,
             )
@@ -139,11 +139,11 @@ class KeyAccess(Access):
             return await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                waiter.result().end()  # it arrived at the same moment
+                waiter.result().end()  # the result and the cancellation came at the same time
             raise
 
     def leave(self) -> None:
-        """One request has ended. The longest waiting one starts at once, so that no other gets ahead of it."""
+        """A request has ended. The one that has waited longest starts at once, so that no other overtakes it."""
         self.inflight -= 1
         while self._waiters:
             waiter = self._waiters.popleft()

@@ -1,4 +1,4 @@
-"""From a request's headers to its caller's Access."""
+"""Finds the Access of a request's caller from the headers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOKEN: Final = b"token="
 
 
 class Gate:
-    """All keys of a broker, and what each of them currently holds."""
+    """All keys of a broker, and their requests in flight."""
 
     def __init__(self, keys: Keys, *, probe_auth: bool, max_inflight: int, max_streams: int) -> None:
         self._keyring = Keyring(keys)
@@ -28,7 +28,7 @@ class Gate:
         return iter(self._callers.values())
 
     def admit(self, headers: Mapping[bytes, bytes], query: bytes, rule: Rule | None) -> Access:
-        """The caller of this request; `rule` None: the request matches no route. Raises Unauthorized."""
+        """The Access of the caller. `rule` None: the request matches no route. Raises Unauthorized."""
         if rule is not None and rule.probe and not self.probe_auth:
             return ANYBODY
         key = None
@@ -44,18 +44,18 @@ class Gate:
         return caller
 
     def of_bearer(self, headers: Mapping[bytes, bytes]) -> KeyAccess | None:
-        """Like `admit` for a common route; None when it would raise."""
+        """Like `admit` for a route without special rules; None if that would raise."""
         key = _bearer(headers.get(b"authorization", b""))
         return None if key is None else self.find(key)
 
     def find(self, key: bytes) -> KeyAccess | None:
-        """The Access of this key."""
+        """The Access of a key; None: unknown."""
         found = self._keyring.find(key)
         return None if found is None else self._callers[found.number]
 
 
 def _bearer(header: bytes) -> bytes | None:
-    """The key in an Authorization header; None without one (RFC 6750 §2.1; the scheme in any case)."""
+    """The key in an Authorization header (RFC 6750 §2.1, the scheme in any case); None: none."""
     if header[: len(_BEARER)].lower() != _BEARER:
         return None
     return header[len(_BEARER) :].strip(b" ") or None
@@ -73,7 +73,7 @@ def _basic(header: bytes) -> bytes | None:
 
 
 def _in_query(query: bytes) -> bytes | None:
-    """The key in ?token=; the last one when there are several."""
+    """The key in ?token=, the last one if there are several."""
     for item in reversed(query.split(b"&")):
         if item.startswith(_TOKEN):
             return unquote_to_bytes(item[len(_TOKEN) :]) or None  # keys contain no space, so + means itself

@@ -1,8 +1,8 @@
-"""API keys as they are configured, and finding one that was presented. Pure.
+"""Parses configured API keys, and finds the key of a request. Pure.
 
-    key[:scopes[:prefixes]]     several joined by commas; in a file also one a line, and blank lines
+    key[:scopes[:prefixes]]     separated by commas; in a file also by lines, and lines may be blank
 
-A key is kept as its SHA-256 alone. What is wrong with an entry is told by the entry's number, never by its text.
+Only the SHA-256 of a key is kept. Errors contain the number of an entry, never its text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KEY = re.compile(rf"[!-+\--9;-~]{{1,{MAX_KEY_BYTES}}}")
 
 
 class Key:
-    """`number` is its position among all keys, from 1: the name of the key in logs and metrics."""
+    """One key. `number`: its position among all keys, from 1, which names it in logs and metrics."""
 
     __slots__ = ("digest", "grant", "number")
 
@@ -40,12 +40,12 @@ def parse(text: str) -> Keys:
 
 
 def parse_file(text: str) -> Keys:
-    """Parse a file: a list on each line. Raises ValueError with the entry's number."""
+    """Parse a file, with a list on each line. Raises ValueError with the entry's number."""
     return _parsed([entry for line in text.splitlines() if line.strip() for entry in line.split(",")])
 
 
 def merged(*several: Keys) -> Keys:
-    """All of them, numbered anew. Raises ValueError when a key occurs twice, because its grants would be ambiguous."""
+    """All keys, numbered again. Raises ValueError if a key occurs twice: its permissions would be ambiguous."""
     keys = tuple(
         Key(key.digest, number, key.grant) for number, key in enumerate((key for keys in several for key in keys), 1)
     )
@@ -62,20 +62,20 @@ def digest_of(key: bytes) -> bytes:
 
 
 class Keyring:
-    """Finds keys by the presented text."""
+    """Finds keys by their text."""
 
     __slots__ = ("_keys", "_known")
 
     def __init__(self, keys: Sequence[Key]) -> None:
         self._keys = tuple(keys)
-        #: By digest: keys found before. The lookup compares a hash, whose bytes reveal nothing of a key.
+        #: Keys that were found before, by digest. The time of the lookup depends on the digest, which reveals nothing.
         self._known: dict[bytes, Key] = {}
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._keys)
 
     def find(self, presented: bytes) -> Key | None:
-        """The key with this text. A wrong key always takes the same time, because all are compared."""
+        """The key with this text; None: unknown. A wrong key always takes the same time, because all are compared."""
         digest = digest_of(presented)
         known = self._known.get(digest)
         if known is not None:
@@ -91,7 +91,7 @@ class Keyring:
 
 def _parsed(entries: list[str]) -> Keys:
     if not entries:
-        raise ValueError("no key is there")
+        raise ValueError("it contains no key")
     return merged(tuple(_entry(text.strip(), number) for number, text in enumerate(entries, 1)))
 
 
@@ -100,10 +100,10 @@ def _entry(text: str, number: int) -> Key:
     scopes, _, prefixes = rest.partition(":")
     if not _KEY.fullmatch(key):
         raise ValueError(
-            f"entry {number} does not begin with a key, which is 1 to {MAX_KEY_BYTES} printable ASCII characters "
+            f"entry {number} does not begin with a key: 1 to {MAX_KEY_BYTES} printable ASCII characters "
             "without space, comma and colon"
         )
     try:
         return Key(digest_of(key.encode()), number, Grant(parse_scopes(scopes), parse_prefixes(prefixes)))
     except ValueError as error:
-        raise ValueError(f"entry {number} makes no sense: {error}") from None
+        raise ValueError(f"entry {number} is invalid: {error}") from None

@@ -1,6 +1,6 @@
-"""What a caller needs for an operation. Each operation of the HTTP API says its own rule where it
-is declared (`broker.api.operation`); the commands of a WebSocket have theirs here. There is no default: what has no
-rule cannot be served.
+"""The permissions that operations need. An operation of the HTTP API has its rule in its declaration
+(`broker.api.operation`); the rules of WebSocket commands are here. There is no default: an operation without a rule
+cannot be served.
 
 Source: docs/reference/api.md#keys.
 """
@@ -13,10 +13,10 @@ from broker.auth.scopes import NOTHING, READ, WRITE, Scopes
 
 
 class Rule(NamedTuple):
-    """What a caller needs for an operation.
+    """The permission that an operation needs.
 
-    `probe`: no key, unless TOPICS_PROBE_AUTH is set. `token`: the key may come as ?token=. `settles`: never refused for
-    too many requests under way, since it ends some. `basic`: the key may be the password of Basic.
+    `probe`: no key, unless TOPICS_PROBE_AUTH is set. `token`: ?token= may contain the key. `settles`: never refused
+    because of too many requests in flight, since it completes jobs. `basic`: the key may be a Basic password.
     """
 
     scopes: Scopes
@@ -28,7 +28,7 @@ class Rule(NamedTuple):
 
 PROBE: Final = Rule(READ, probe=True)
 
-#: The commands of a WebSocket. A publish with an inline config needs admin as well.
+#: WebSocket commands. A publish with a config also needs admin.
 COMMANDS: Final[dict[str, Scopes]] = {
     "subscribe": READ,
     "unsubscribe": READ,

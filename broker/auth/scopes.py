@@ -1,4 +1,4 @@
-"""Scopes and prefixes: what a key may do, and to which names. Pure.
+"""Scopes and prefixes: what a key may do, and with which names. Pure.
 
 Source: docs/reference/api.md#keys.
 """
@@ -17,7 +17,7 @@ class Scope(enum.StrEnum):
     ADMIN = "admin"
 
 
-#: The scopes that an operation needs: all of them.
+#: The scopes that an operation needs. A key must have all of them.
 Scopes: TypeAlias = frozenset[Scope]
 
 READ: Final[Scopes] = frozenset({Scope.READ})
@@ -33,12 +33,12 @@ _WORDS: Final = {
     "read": READ, "write": WRITE, "delete": DELETE, "admin": ADMIN,
     "r": READ, "w": WRITE, "d": DELETE, "a": ADMIN, "rw": READ_WRITE,
 }  # fmt: skip
-#: What a name of a topic or router may begin with.
+#: A valid beginning of a topic or router name.
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:>-]{0,254}")
 
 
 class Grant:
-    """What one key may do. `prefixes` () = any name."""
+    """The permissions of a key. `prefixes`: () = any name."""
 
     __slots__ = ("prefixes", "scopes")
 
@@ -47,42 +47,42 @@ class Grant:
         self.prefixes = prefixes
 
     def allows(self, scopes: Scopes, name: str | None = None) -> bool:
-        """Whether it has all of the scopes, for this name if one is given."""
-        return scopes <= self.scopes and (name is None or self.reaches(name))
+        """Whether it has all of these scopes, and covers the name if one is given."""
+        return scopes <= self.scopes and (name is None or self.covers(name))
 
-    def reaches(self, name: str) -> bool:
-        """Whether it covers a topic or router of that name."""
+    def covers(self, name: str) -> bool:
+        """Whether the prefixes cover a topic or router."""
         return not self.prefixes or name.startswith(self.prefixes)
 
     def missing(self, scopes: Scopes) -> list[str]:
-        """The scopes that it lacks."""
+        """The scopes that are missing."""
         return sorted(scopes - self.scopes)
 
 
 def parse_scopes(text: str) -> Scopes:
-    """`read+write`, `rw`, … ; empty = all. Raises ValueError, which does not quote the text: it may be a key."""
+    """Parse `read+write`, `rw`, …; empty = all. The ValueError does not contain the text, which may be a key."""
     if not text:
         return EVERYTHING
     found = NOTHING
     for word in text.split("+"):
         if word not in _WORDS:
-            raise ValueError("its scopes are not read, write, delete, admin (r w d a rw) joined by +")
+            raise ValueError("its scopes must be read, write, delete, admin (or r, w, d, a, rw), joined by +")
         found |= _WORDS[word]
     return found
 
 
 def parse_prefixes(text: str) -> tuple[str, ...]:
-    """`orders|audit.`; empty = any. Prefixes within others are dropped. Raises ValueError like `parse_scopes`."""
+    """Parse `orders|audit.`; empty = any. Prefixes within others are dropped. Raises ValueError like `parse_scopes`."""
     if not text:
         return ()
     given = text.split("|")
     if not all(_PREFIX.fullmatch(each) for each in given):
-        raise ValueError("its prefixes are not beginnings of names joined by |")
+        raise ValueError("its prefixes must be beginnings of names, joined by |")
     return disjoint(given)
 
 
 def disjoint(prefixes: list[str]) -> tuple[str, ...]:
-    """The same names with no prefix inside another, sorted: their names are adjacent in byte order."""
+    """Prefixes for the same names, none within another, sorted. So in byte order, the names of each are adjacent."""
     found: list[str] = []
     for each in sorted(set(prefixes)):
         if not (found and each.startswith(found[-1])):
@@ -91,7 +91,7 @@ def disjoint(prefixes: list[str]) -> tuple[str, ...]:
 
 
 def narrowed(prefixes: tuple[str, ...], prefix: str) -> tuple[str, ...]:
-    """The parts of `prefixes` (() = any) that begin with `prefix`; () = none."""
+    """The intersection of `prefixes` (() = any) with `prefix`; () = none."""
     if not prefixes:
         return (prefix,)
     return disjoint([max(each, prefix, key=len) for each in prefixes if _overlap(each, prefix)])

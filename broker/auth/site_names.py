@@ -1,4 +1,4 @@
-"""Names of hosts and origins of pages, as settings give them."""
+"""Parses the settings for host names and origins of pages."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import re
 from ipaddress import ip_address
 from typing import Any, Final
 
-#: Stands in a setting for all of them.
+#: In a setting, means all.
 ANY: Final = "*"
 _HOST_NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
 
 def parse_hosts(value: Any) -> Any:
-    """A comma list of names without ports, `*.` in front of one for all below it, `*` for all. Raises ValueError."""
+    """Parse a comma list of names without ports; `*.` before a name = all names below, `*` = all. Raises ValueError."""
     if not isinstance(value, str):
         return value
     found = _items(value)
     for each in found:
         if each != ANY and not _HOST_NAME.fullmatch(each) and not is_address(each.strip("[]")):
             raise ValueError(
-                f"{each!r} is no name of a host: no scheme, no port, *.example.com for all below that name"
+                f"{each!r} is not a host name, without scheme and port, or *.example.com for all names below"
             )
     return found
 
 
 def parse_origins(value: Any) -> Any:
-    """A comma list of scheme://host[:port], `*` for all. Raises ValueError."""
+    """Parse a comma list of scheme://host[:port]; `*` = all. Raises ValueError."""
     if not isinstance(value, str):
         return value
     found = _items(value)
     for each in found:
         if each != ANY and not _ORIGIN.fullmatch(each):
             raise ValueError(
-                f"{each!r} is no origin: https://app.example.com, with its port if it has one, without a path"
+                f"{each!r} is not an origin like https://app.example.com, with a port if needed, without a path"
             )
     return found
 

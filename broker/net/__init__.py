@@ -1,4 +1,4 @@
-"""Connections: what every port shares, whatever is spoken on it."""
+"""Connections: what all ports share, whatever their protocol."""
 
 from broker.net.arrivals import FIRST_COST, NEXT_COST, Arrivals, Arriving
 from broker.net.listening import ACCEPTS, CannotListen, TlsListener, listen, tls_context, write_port_file

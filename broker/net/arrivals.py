@@ -1,9 +1,9 @@
-"""Requests that come at once begin over several rounds of the event loop; others are served in between.
+"""Spreads requests that arrive at once over several rounds of the event loop, so that other work runs in between.
 
-The loop hands out everything that has come in one round: of a thousand clients, a thousand requests. So a connection
-takes a turn for a request before it parses it, and until then it reads nothing more. Requests for health and readiness
-have turns of their own: they never wait behind other requests, and many of them do not hold up others. So do TLS
-handshakes (`broker.net.handshakes`).
+In one round, the loop delivers everything that has arrived: a thousand requests of a thousand clients. So a connection
+waits for its turn before it parses a request, and reads nothing more until then. Requests for health and readiness have
+turns of their own: they never wait for other requests, and many of them do not delay others. TLS handshakes also have
+their own (`broker.net.handshakes`).
 
 Source: docs/adr/0068-bursts-and-claims.md.
 """
@@ -15,9 +15,9 @@ from typing import Any, Final
 from broker.net.handshakes import HandshakeQueue
 from broker.scheduler import DeliveryScheduler
 
-#: The cost of the first request of a connection, in a round of 128: 16 of them. Its protocol is made with it.
+#: The cost of the first request of a connection. A round has 128, so 16 of them begin in it.
 FIRST_COST: Final = 8
-#: The cost of a later one: 64 of them.
+#: The cost of a later request: 64 of them begin in a round.
 NEXT_COST: Final = 2
 #: How requests for health and readiness begin.
 PROBES: Final = tuple(
@@ -28,12 +28,12 @@ PROBES: Final = tuple(
 
 
 def same_priority() -> int:
-    """The priority of all that waits for a turn here."""
+    """The priority of everything that waits here."""
     return 0
 
 
 class Arrivals:
-    """The turns of a broker, whichever port something comes in by."""
+    """The turns of a broker, shared by all its ports."""
 
     __slots__ = ("handshakes", "probes", "requests")
 
@@ -44,20 +44,20 @@ class Arrivals:
 
 
 class Arriving:
-    """Part of a protocol: it keeps what has come, and reads nothing more, until it is its turn."""
+    """A mixin for protocols: keeps received data, and reads nothing more, until it is the connection's turn."""
 
     arrivals: Arrivals
     transport: Any
-    #: What came before its turn.
+    #: Data that arrived before the turn.
     early: bytes = b""
 
     def begin(self, data: bytes) -> None:
-        """It is the turn of what has come. Each protocol has its own."""
+        """Process received data: it is its turn. Each protocol implements it."""
         ...
 
     def begin_in_order(self, data: bytes, cost: int) -> None:
-        """Now, or in a later round of the loop."""
-        if self.early:  # something else has resumed reading
+        """Process data now, or in a later round of the loop."""
+        if self.early:  # the connection still waits, but something else has resumed reading
             self.early += data
             self.pause_arriving()
             return
@@ -70,20 +70,20 @@ class Arriving:
             scheduler.wait(cost, same_priority).add_done_callback(self.begin_early)
 
     def begin_early(self, _: object = None) -> None:
-        """Begin what is kept, if there is any, and read on."""
+        """Process the kept data, if there is any, and resume reading."""
         data, self.early = self.early, b""
         if data and not self.transport.is_closing():
             self.resume_arriving()
             self.begin(data)
 
     def pause_arriving(self) -> None:
-        """Read nothing more."""
+        """Pause reading."""
         self._flow_of().pause_reading()
 
     def resume_arriving(self) -> None:
-        """Read on."""
+        """Resume reading."""
         self._flow_of().resume_reading()
 
     def _flow_of(self) -> Any:
-        """Pauses and resumes it. A protocol that does so itself, too, keeps account of it in its `flow`."""
+        """The object that pauses and resumes reading: the protocol's `flow`, if it has one, which tracks that."""
         return getattr(self, "flow", self.transport)

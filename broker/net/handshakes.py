@@ -1,9 +1,9 @@
 """Turns of TLS handshakes, by client address.
 
-A handshake keeps the event loop for about a millisecond, so only a few begin in each of its rounds. The addresses that
-wait take turns: a client with a thousand connections delays another address by one handshake. While many wait, the
-newest handshake of an address goes first, and so does an address that has just come: a probe behind a flood from its
-own address is answered, and what has waited for long is most likely given up by its client.
+A handshake blocks the event loop for about a millisecond, so only a few begin in each round. Addresses that wait take
+turns: a client with a thousand connections delays another address by one handshake. While many wait, the newest
+handshake of an address goes first, and so does a new address. So a probe is answered even during a flood from its own
+address, and the clients of the oldest handshakes have most likely given up.
 
 Source: docs/adr/0088-turns-by-address.md.
 """
@@ -15,20 +15,20 @@ import socket
 from collections import OrderedDict
 from typing import Any, Final, Protocol
 
-#: Handshakes begun in a round of the loop.
+#: Handshakes that begin in a round of the loop.
 EACH_ROUND: Final = 4
 #: The newest goes first while more than this many wait.
 CROWD: Final = 32
-#: Handshakes that wait. One more, and the one that has waited for longest is given up.
+#: The most handshakes that wait. Above that, the connection that has waited longest is closed.
 MAX_WAITING: Final = 4096
 
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 
 
 def address_of(peer: tuple[Any, ...] | str) -> bytes:
-    """What counts as one client: an IPv4 address, also one mapped to IPv6, or a /64 of IPv6, which is one network.
+    """The address that identifies a client: an IPv4 address, also a mapped one, or the /64 network of an IPv6 address.
 
-    `peer` is the address that `accept` returned. Those that are not of IP, such as a Unix socket's, are one client.
+    `peer` is the address that `accept` returned. All addresses other than IP, such as Unix sockets, are one client.
     """
     if not isinstance(peer, tuple) or not peer:
         return b""
@@ -46,21 +46,21 @@ class Newcomer(Protocol):
     def address(self) -> bytes: ...
 
     def begin(self) -> None:
-        """It is its turn."""
+        """Begin the handshake: it is its turn."""
         ...
 
     def give_up(self) -> None:
-        """Too many others wait: close it."""
+        """Close the connection: too many others wait."""
         ...
 
 
 class ByAddress:
-    """What waits, in the order in which it will begin. Pure."""
+    """Waiting handshakes, in the order in which they will begin. Pure."""
 
     __slots__ = ("_by_address", "_by_age")
 
     def __init__(self) -> None:
-        #: The next address first; of each, the newest last.
+        #: The next address is first. Within an address, the newest is last.
         self._by_address: OrderedDict[bytes, OrderedDict[Newcomer, None]] = OrderedDict()
         self._by_age: OrderedDict[Newcomer, None] = OrderedDict()
 
@@ -81,7 +81,7 @@ class ByAddress:
         same[newcomer] = None
 
     def take(self) -> Newcomer:
-        """The next one; there must be one."""
+        """Remove and return the next one. There must be one."""
         address, same = next(iter(self._by_address.items()))
         newcomer, _ = same.popitem(last=self.is_crowded)
         if same:
@@ -92,13 +92,13 @@ class ByAddress:
         return newcomer
 
     def take_oldest(self) -> Newcomer:
-        """The one that has waited for longest, whatever its address; there must be one."""
+        """Remove and return the one that has waited longest, of any address. There must be one."""
         oldest = next(iter(self._by_age))
         self.discard(oldest)
         return oldest
 
     def discard(self, newcomer: Newcomer) -> None:
-        """It waits no longer, or never did."""
+        """Remove one, if it waits."""
         if newcomer not in self._by_age:
             return
         del self._by_age[newcomer]
@@ -109,7 +109,7 @@ class ByAddress:
 
 
 class HandshakeQueue:
-    """The handshakes of a broker that wait, whichever port they come in by; begins them. Needs a running loop."""
+    """Begins the handshakes of a broker, of all its ports, in turn. Needs a running loop."""
 
     __slots__ = ("_left", "_round_is_due", "_waiting")
 
@@ -123,7 +123,7 @@ class HandshakeQueue:
         return len(self._waiting)
 
     def wait(self, newcomer: Newcomer) -> None:
-        """Begin it now, or in a later round of the loop."""
+        """Begin a handshake now, or in a later round of the loop."""
         if not self._round_is_due:
             self._round_is_due = True
             asyncio.get_running_loop().call_soon(self._next_round)
@@ -136,7 +136,7 @@ class HandshakeQueue:
             self._waiting.take_oldest().give_up()
 
     def forget(self, newcomer: Newcomer) -> None:
-        """It waits no longer."""
+        """Remove a handshake, if it waits."""
         self._waiting.discard(newcomer)
 
     def _next_round(self) -> None:

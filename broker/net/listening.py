@@ -1,4 +1,4 @@
-"""Where connections come in: sockets, the certificate for all of them, and TLS handshakes that take turns."""
+"""Listening sockets, the TLS certificate, and a listener for TLS connections, whose handshakes take turns."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from broker.net.handshakes import address_of
 if TYPE_CHECKING:
     from broker.net.handshakes import HandshakeQueue
 
-#: Connections accepted in one round of the loop. uvloop takes one of each listening socket: a client that comes alone
-#: would wait for as many rounds as there are others in front of it. So a plain port has as many sockets. More of them
-#: cost each new connection more: all of them are woken.
+#: Connections that are accepted in one round of the loop. uvloop accepts one for each listening socket, so a client
+#: behind others would wait for as many rounds. Therefore a plain port has this many sockets. More of them would make
+#: each new connection more expensive, because it wakes them all.
 ACCEPTS: Final = 64
-#: Connections whose clients have sent nothing yet; one more, and the one that has been silent for longest is closed.
+#: The most connections that have sent nothing yet. Above that, the one that has been silent longest is closed.
 MAX_SILENT: Final = 4096
-#: Where nothing can be accepted, it is tried again after so long.
+#: Time until the next try, if no connection can be accepted.
 _RETRY_S: Final = 0.1
 
 
@@ -105,23 +105,23 @@ class _Newcomer:
         self.address = address
 
     def begin(self) -> None:
-        """It is its turn."""
+        """Begin the handshake: it is its turn."""
         self._timer.cancel()
         self._listener.start_handshake(self)
 
     def give_up(self) -> None:
-        """Close it: it has been silent or has waited for too long, or too many others do."""
+        """Close the connection: it was silent or has waited for too long, or too many others wait."""
         self._timer.cancel()
         self._listener.give_up(self)
 
 
 class TlsListener:
-    """Accepts connections that speak TLS. Their handshakes take turns (`broker.net.handshakes`): each keeps the loop
-    for about a millisecond, and what else comes in is served in between.
+    """Accepts TLS connections. Their handshakes take turns (`broker.net.handshakes`), because each blocks the loop for
+    about a millisecond: other work runs in between.
 
-    A connection takes its turn when its client's first bytes are there, so that one that sends nothing keeps no other
-    waiting. Until its turn it has `handshake_s`, and as much for the handshake. All that come are accepted: in the
-    kernel's backlog they would wait in the order in which they came.
+    A connection waits for its turn from its client's first bytes on, so a silent one delays no other. It has
+    `handshake_s` until its turn, and again for the handshake. All connections are accepted at once: in the kernel's
+    backlog they would wait in order of arrival.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class TlsListener:
         self._queue = queue
         self._handshake_s = handshake_s
         self._loop = asyncio.get_running_loop()
-        #: Those whose first bytes have not come, the oldest first, and those that wait for their turn.
+        #: Connections that have sent nothing yet, the oldest first, and those that wait for their turn.
         self._silent: OrderedDict[socket.socket, _Newcomer] = OrderedDict()
         self._waiting: set[_Newcomer] = set()
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
@@ -150,7 +150,7 @@ class TlsListener:
         self._loop.add_reader(listener, self._accept)
 
     def close(self) -> None:
-        """Accept nothing more. Connections whose handshake has not ended are closed."""
+        """Accept no more connections. Close those whose handshake has not ended."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -162,7 +162,7 @@ class TlsListener:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Until no handshake is under way."""
+        """Wait until all handshakes have ended."""
         if self._handshakes:
             await asyncio.wait(self._handshakes)
 
@@ -176,13 +176,13 @@ class TlsListener:
                 connection, peer = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 break
-            except OSError:  # there are no descriptors left
+            except OSError:  # no file descriptors are left
                 self._loop.remove_reader(self._listener)
                 self._loop.call_later(_RETRY_S, self._accept_on)
                 return
             connection.setblocking(False)
             self._silent[connection] = _Newcomer(self, connection, address_of(peer), self._handshake_s)
-            self._loop.add_reader(connection, self._speaks, connection)
+            self._loop.add_reader(connection, self._on_first_bytes, connection)
         while len(self._silent) > MAX_SILENT:
             next(iter(self._silent.values())).give_up()
 
@@ -195,15 +195,15 @@ class TlsListener:
             self._loop.remove_reader(newcomer.connection)
         newcomer.connection.close()
 
-    def _speaks(self, connection: socket.socket) -> None:
-        """Its first bytes are there, or its end."""
+    def _on_first_bytes(self, connection: socket.socket) -> None:
+        """A connection has sent its first bytes, or was closed."""
         self._loop.remove_reader(connection)
         newcomer = self._silent.pop(connection)
         self._waiting.add(newcomer)
         self._queue.wait(newcomer)
 
     def start_handshake(self, newcomer: _Newcomer) -> None:
-        """It is its turn."""
+        """Start the handshake of a connection: it is its turn."""
         self._waiting.discard(newcomer)
         connection = newcomer.connection
         task = self._loop.create_task(self._handshake(connection))
@@ -217,9 +217,9 @@ class TlsListener:
 
     async def _handshake(self, connection: socket.socket) -> None:
         try:
-            async with asyncio.timeout(self._handshake_s + 1):  # what the transport itself does not notice
+            async with asyncio.timeout(self._handshake_s + 1):  # for cases that the transport does not detect
                 await self._loop.connect_accepted_socket(
                     self._connected, connection, ssl=self._tls, ssl_handshake_timeout=self._handshake_s
                 )
         except (OSError, TimeoutError):
-            connection.close()  # what goes wrong in a handshake is the client's, and it has been told
+            connection.close()  # the client is at fault, and OpenSSL has sent it an alert

@@ -1,15 +1,15 @@
-"""Clients that take too long: connections are looked at every so often, which costs nothing where all is well.
+"""Closes connections whose clients are too slow. A sweeper examines all connections at intervals.
 
-A connection may be in one of these phases, each with its patience; in any other it is not looked at:
+A connection is examined in these phases, each with a time limit:
 
-    head      a request's head has begun, or the first is still to come: `header_timeout_s`, however much of it is there
-    body      a request's body is being read
-    answer    an answer is being sent, and the client does not take it as fast as it comes
-    idle      HTTP/2 without a request: `keep_alive_s`, whatever else is sent (HTTP/1.1 has a timer of its own for that)
+    head      the head of a request is incomplete, or the first request has not come: `header_timeout_s`
+    body      the body of a request is being read
+    answer    an answer is being sent, and the client does not read it as fast as it is sent
+    idle      HTTP/2 without a request: `keep_alive_s`, whatever else is sent (HTTP/1.1 has its own timer for that)
 
-In body and answer a client has to send or take `min_bytes_per_s` on the average of `body_timeout_s` or
-`send_timeout_s`. What is too slow is cut off: there is nobody to tell. While answers lack memory (see `broker.memory`),
-so is a client that takes nothing at all of its answer for `stall_timeout_s`.
+In the phases body and answer, a client must send or read `min_bytes_per_s`, averaged over `body_timeout_s` or
+`send_timeout_s`. A connection that is too slow is closed without an answer. While memory for answers is short (see
+`broker.memory`), so is one whose client reads nothing of its answer for `stall_timeout_s`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from broker.memory import Memory
     from broker.settings import Settings
 
-#: Connections are looked at this often at least, and four times in the shortest patience.
+#: The longest interval between two sweeps. It is at most a quarter of the shortest time limit.
 MAX_INTERVAL_S: Final = 1.0
-#: So many of them without letting others run.
+#: Connections that are examined before other tasks run.
 STRIDE: Final = 500
 
 
@@ -37,7 +37,7 @@ class Phase(enum.StrEnum):
 
 
 class Quota:
-    """How fast somebody has to be: `bytes` in each `timeout_s`; at least one."""
+    """The required speed: `bytes` (at least 1) in each `timeout_s`."""
 
     __slots__ = ("bytes", "timeout_s")
 
@@ -47,7 +47,7 @@ class Quota:
 
 
 class Progress:
-    """Of one who has to keep to a quota; time is an argument."""
+    """The progress of a client that has a quota. Time is an argument."""
 
     __slots__ = ("_at", "_moved", "_quota", "last_moved")
 
@@ -55,7 +55,7 @@ class Progress:
         self._quota = quota
         self._at = now
         self._moved = 0
-        #: When it moved at all.
+        #: When the last bytes moved.
         self.last_moved = now
 
     def moved(self, count: int, now: float) -> None:
@@ -66,16 +66,16 @@ class Progress:
             self._at, self._moved = now, 0
 
     def begin_anew(self, now: float) -> None:
-        """It was not its turn to move until now."""
+        """Start again: until now, the client was not expected to move bytes."""
         self._at, self._moved, self.last_moved = now, 0, now
 
     def deadline(self) -> float:
-        """When it is too slow, unless it moves until then."""
+        """When the client is too slow, unless it moves bytes before."""
         return self._at + self._quota.timeout_s
 
 
 class Look(NamedTuple):
-    """What a connection does. `of` tells one request from the next; `total` counts the bytes that it moves."""
+    """The state of a connection. `of` identifies the request; `total` counts the moved bytes."""
 
     phase: Phase
     of: object
@@ -91,7 +91,7 @@ class _Mark:
 
 
 class Sweeper:
-    """Looks at all connections of a server. `connections` gives those that are there."""
+    """Examines all connections of a server at intervals. `connections` returns the open ones."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Sweeper:
         self._marks: dict[Any, _Mark] = {}
 
     async def run(self) -> None:
-        """For ever."""
+        """Sweep until cancelled."""
         while True:
             await asyncio.sleep(self.interval_s)
             seen: dict[Any, _Mark] = {}
@@ -131,7 +131,7 @@ class Sweeper:
         mark = self._marks.get(connection)
         if mark is None or (mark.look.phase, mark.look.of) != (look.phase, look.of):
             mark = _Mark(look, self._quotas[look.phase], now)
-        if look.phase in (Phase.BODY, Phase.ANSWER):  # no number of bytes buys time for a head
+        if look.phase in (Phase.BODY, Phase.ANSWER):  # bytes of a head do not extend its time limit
             mark.progress.moved(max(0, look.total - mark.look.total), now)
         mark.look = look
         if now < mark.progress.deadline() and not self._stalls(mark, now):
@@ -146,7 +146,7 @@ class Sweeper:
                 connection.too_slow(look.phase)
 
     def _stalls(self, mark: _Mark, now: float) -> bool:
-        """Whether it takes nothing of an answer while others wait for the memory."""
+        """Whether the client reads nothing of its answer while other requests wait for memory."""
         memory = self._memory
         return (
             mark.look.phase is Phase.ANSWER
@@ -158,17 +158,17 @@ class Sweeper:
 def _look_at(connection: Any) -> Look | None:
     transport = connection.transport
     if transport.is_closing():
-        # It ends when what is left has been taken.
+        # It is closed when the client has read the rest.
         left: int = transport.get_write_buffer_size()
         return Look(Phase.ANSWER, transport, -left) if left else None
-    # WebSockets see to it themselves.
+    # WebSockets have their own checks.
     return connection.look() if hasattr(connection, "look") else None
 
 
 def look_at_http1(connection: Any) -> Look | None:
-    """At a connection of uvicorn's that speaks HTTP/1.1.
+    """The state of an HTTP/1.1 connection of uvicorn; None: nothing to check.
 
-    `received` counts its bytes, `resumed` how often there was room in it again.
+    `connection.received` counts received bytes, `connection.resumed` how often the write buffer had room again.
     """
     cycle, flow = connection.cycle, connection.flow
     if flow.write_paused:
@@ -176,7 +176,7 @@ def look_at_http1(connection: Any) -> Look | None:
     if connection.timeout_keep_alive_task is not None:
         return None
     if cycle is not None and cycle.more_body:
-        # While more is there than is taken, it is not the client who is slow.
+        # While reading is paused, the broker is slow, not the client.
         return None if flow.read_paused else Look(Phase.BODY, cycle, connection.received)
     if cycle is None or cycle.response_complete:
         return Look(Phase.HEAD, cycle, 0)

@@ -1,9 +1,8 @@
-"""What the broker does when more is asked of it than it can do: latency suffers in steps, correctness never.
+"""Load shedding: under pressure, the broker delays work in steps, and finally refuses writes. It stays correct.
 
-signals    what is measured: loop lag, queue of the log, age of the oldest write that is not committed
-governor   which step that calls for; pure
-watch      measures and applies steps
-watch      measures, decides and does, ten times a second
+governor   decides the step from the measured signals; pure
+watch      measures the signals ten times a second, and applies the step
+refusal    the error of a refused write
 """
 
 from broker.pressure.refusal import UnderPressure

@@ -1,9 +1,9 @@
-"""From signals to a step. Pure: no clock, no I/O.
+"""Decides the step of load shedding from signals. Pure: no clock, no I/O.
 
-    CALM → COALESCE → WIDEN → DEFER → REFUSE      up at once, however far; down one step after `RECOVERY_MS` below it
+    NORMAL → COALESCE → WIDEN → DEFER → REFUSE    up: at once, over several steps; down: one step after `RECOVERY_MS`
 
-A signal counts as what it was in the last `SUSTAINED` samples at least: a pause (a large answer rendered, a disk that
-hiccups) is no pressure. Pressure is the largest of the signals, each as a share of where it means refusing.
+The value of a signal is the lowest of its last `SUSTAINED` samples, so that a short pause (rendering a large answer, a
+slow sync) does not count. Pressure is the largest signal, as a share of the value at which writes are refused.
 
 Source: docs/guides/operate.md#pressure.
 """
@@ -14,7 +14,7 @@ import enum
 from collections import deque
 from typing import Final, NamedTuple
 
-#: A signal counts only when it has been present for this many samples in a row.
+#: A signal counts only if it is present in this many consecutive samples.
 SUSTAINED: Final = 3
 #: How long pressure must stay below a step before the step is left.
 RECOVERY_MS: Final = 500
@@ -26,22 +26,22 @@ RETRY_MS: Final = (200, 5000)
 
 
 class Step(enum.IntEnum):
-    """Each step includes what the steps before it do."""
+    """The steps. Each includes the measures of the steps before it."""
 
     NORMAL = 0
     COALESCE = 1
-    """Records that are watched are sent in larger pieces."""
+    """Watched records are sent in larger pieces."""
     WIDEN = 2
     """The log waits longer for more writes before it syncs."""
     DEFER = 3
-    """Work that can wait does; watchers get a smaller share of the loop, low priorities the smallest."""
+    """Deferrable work waits. Watchers get a smaller share of the loop, low priorities the smallest."""
     REFUSE = 4
-    """Writes are refused with 429 unless they ask not to be."""
+    """Writes are refused with 429, except those that are exempt."""
 
 
 class Signals(NamedTuple):
-    """`queue` is the fuller of the log's two bounds, 0 to 1; times are ms. `memory`: the share of their memory limit
-    that answers hold."""
+    """One sample. `queue`: how full the log's queue is, by frames or bytes, 0 to 1. `memory`: the used share of the
+    memory for answers. Times are in ms."""
 
     loop_lag_ms: float = 0.0
     queue: float = 0.0
@@ -50,7 +50,7 @@ class Signals(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The value at which each signal alone means refusing writes; 0 = it is ignored."""
+    """The value of each signal at which writes are refused; 0 = the signal is ignored."""
 
     loop_lag_ms: float
     queue: float
@@ -64,13 +64,13 @@ class Governor:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.step = Step.NORMAL
-        #: The pressure of the last samples: 1 and more means refusing.
+        #: The current pressure. Writes are refused at 1 and above.
         self.pressure = 0.0
         self._recent: deque[Signals] = deque(maxlen=SUSTAINED)
         self._below_since_ms: float | None = None
 
     def take(self, signals: Signals, now_ms: float) -> Step:
-        """Take one more sample."""
+        """Add a sample. Returns the step."""
         self._recent.append(signals)
         self.pressure = self._sustained()
         wanted = Step(sum(self.pressure >= threshold for threshold in THRESHOLDS))
@@ -98,6 +98,6 @@ class Governor:
 
     @property
     def retry_after_ms(self) -> int:
-        """How long a refused client should wait: the more there is to catch up with, the longer."""
+        """How long a refused client should wait: longer if the backlog is larger."""
         least, most = RETRY_MS
         return min(most, max(least, round(1000 * self.pressure)))

@@ -6,7 +6,7 @@ from storage import RequestError
 
 
 class UnderPressure(RequestError):
-    """More is written than the broker can take; nothing was stored. Retry after a moment."""
+    """The broker is overloaded with writes; nothing was stored. Retry later."""
 
     code = "throttled"
 

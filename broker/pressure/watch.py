@@ -1,4 +1,4 @@
-"""Measures the pressure and carries out the governor's decisions. Belongs to the event loop.
+"""Measures the pressure and applies the governor's decisions. Runs on the event loop.
 
 Source: docs/guides/operate.md#pressure.
 """
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("broker")
 
 SAMPLE_S: Final = 0.1
-#: The queue is a tenth larger than clients may fill: at this share they would have to wait for room.
+#: The queue's share at which writes are refused. Clients may fill about 0.9 of it; above that, they wait for room.
 QUEUE_FULL: Final = 0.8
-#: When answers hold all their memory, deferrable work waits. Writes are not refused: readers could cause that by not
-#: reading.
+#: If answers use all their memory, deferrable work waits, but writes are not refused: otherwise readers could stop
+#: writers by not reading.
 MEMORY_FULL: Final = 1.25
-#: By step: how long news are gathered before they are sent; how many more writes a group commit waits for.
+#: By step: how long records are collected before they are sent to watchers; the factor for the group commit window.
 COALESCE_S: Final = (0.0, 0.01, 0.02, 0.05, 0.05)
 WINDOW_FACTORS: Final = (1, 1, 2, 4, 4)
-#: By step: deliveries to watchers take 1/n of their usual share of the loop.
+#: By step: deliveries to watchers get 1/n of their usual share of the loop.
 SHARE: Final = (1, 1, 1, 4, 4)
 
 
 class Pressure:
-    """Applies a step to the engine; live reading uses `coalesce_s` and `share`."""
+    """Applies the step to the engine. Live reading uses `coalesce_s` and `share`."""
 
     def __init__(
         self, engine: Engine, *, loop_lag_ms: int, commit_ms: int, memory: Callable[[], float] = lambda: 0.0
     ) -> None:
-        """The loop lag and the age of an uncommitted write at which writes are refused, in ms; 0 = ignored. `memory`
-        returns the share of their limit that answers hold."""
+        """`loop_lag_ms`, `commit_ms`: the loop lag, and the age of an uncommitted write, at which writes are refused;
+        0 = ignored. `memory` returns the used share of the memory for answers."""
         self._engine = engine
         self._memory = memory
         self.governor = Governor(Limits(loop_lag_ms, QUEUE_FULL, commit_ms, MEMORY_FULL))
@@ -47,12 +47,12 @@ class Pressure:
         self.refused_total = 0
         self.coalesce_s = COALESCE_S[Step.NORMAL]
         self.share = SHARE[Step.NORMAL]
-        #: Whether writes that may be refused are refused now.
+        #: Whether writes are refused now.
         self.refusing = False
         self._task: asyncio.Task[None] | None = None
 
     def check(self) -> None:
-        """Raises UnderPressure when writes are refused."""
+        """Raises UnderPressure if writes are refused."""
         if self.refusing:
             self.refused_total += 1
             raise UnderPressure(self.governor.retry_after_ms)
@@ -64,7 +64,7 @@ class Pressure:
         self._task = asyncio.create_task(self._run(), name="pressure")
 
     def stop(self) -> None:
-        """Undo every step."""
+        """Stop measuring, and undo all measures."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -80,15 +80,15 @@ class Pressure:
             self.sample(loop.time() * 1000)
 
     def sample(self, now_ms: float) -> None:
-        """Take one sample of everything, and act when the step changes."""
+        """Take a sample of all signals. Applies the step if it has changed."""
         before = self.governor.step
         step = self.governor.take(Signals(self.loop_lag_ms, *self._log(), min(1.0, self._memory())), now_ms)
         if step is not before:
-            _say(step, before, round(self.governor.pressure, 2))
+            _log_step(step, before, round(self.governor.pressure, 2))
             self._shed_load(step)
 
     def _log(self) -> tuple[float, float]:
-        """How full the fullest queue of a shard is, 0 to 1, and the age of its oldest write in ms."""
+        """The fill of the fullest queue of a shard, 0 to 1, and the age of the oldest uncommitted write, ms."""
         fill = age = 0.0
         for shard in self._engine.shards:
             if shard.log.failed is None:
@@ -106,7 +106,7 @@ class Pressure:
             shard.widen_window(WINDOW_FACTORS[step])
 
 
-def _say(step: Step, before: Step, pressure: float) -> None:
+def _log_step(step: Step, before: Step, pressure: float) -> None:
     if Step.REFUSE in (step, before):
         _log.warning("pressure", step=step.name.lower(), was=before.name.lower(), pressure=pressure)
     else:

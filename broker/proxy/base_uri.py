@@ -14,7 +14,7 @@ _PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 def base_of(headers: Mapping[bytes, bytes], scheme: str, prefix: str = "") -> str:
     """`https://host[:port][/prefix]`: the part of a URL before the path of a request.
 
-    Of several proxies the first counts: the one that the client connected to. Invalid headers are ignored.
+    Of several proxies, the first counts, which the client connected to. Invalid headers are ignored.
     """
     said = _forwarded(headers.get(b"forwarded", b""))
     proto = said.get("proto") or _first(headers, b"x-forwarded-proto") or scheme

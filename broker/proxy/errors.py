@@ -1,16 +1,16 @@
-"""Refusals of the proxy, `{"error_code", "message"}`: the three digits of the status, followed by two more.
+"""Errors of the proxy, `{"error_code", "message"}`. The code is the status, or the status and two more digits.
 
     ProxyError               status  code
       TopicMissing              404  40401
       PartitionMissing          404  40402
       InstanceMissing           404  40403
       FormatMismatch            406  40601
-      NotOffered                406  406     Accept leaves out everything there is
+      NotOffered                406  406     Accept excludes all offered media types
       InstanceExists            409  40902
-      IllegalState              409  40903   subscribed and assigned, or neither
-      Unprocessable             422  422     a field of the body or query is wrong
+      IllegalState              409  40903   both subscribed and assigned, or neither
+      Unprocessable             422  422     a field of the body or query is invalid
       InvalidConsumerConfig     422  42204
-    of v3 alone
+    only v3
       ClusterMissing            404  404
       TopicPartitionMissing     404  40403
       GroupMissing              404  40403
@@ -18,7 +18,7 @@
       ConfigMissing             404  40403
       BadRequest                400  40002
 
-Every other error keeps its status on /v0 and takes its number from a table here.
+All other errors have the status that they have under /v0, and a number from the table here.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from broker.auth import Unauthorized
 from broker.content import JSON, Answer, Headers, errors
 from storage import InvalidRequest, StorageError, TopicNotFound, Unavailable
 
-#: The number for Kafka errors in an answer about single records.
+#: The number of Kafka errors in answers about individual records.
 KAFKA_ERROR: Final = 50002
 KAFKA_RETRIABLE: Final = 50003
 
-#: Code of /v0 → number of the proxy, if it is not the status.
+#: Numbers of the proxy by code of /v0, if the number is not the status.
 _NUMBERS: Final = {"unauthorized": 40101, "forbidden": 40301, "internal": 500}
 _V2_JSON: Final = b"application/vnd.kafka.v2+json"
 
 
 class ProxyError(Exception):
-    """A refusal of the proxy."""
+    """An error of the proxy."""
 
     status: ClassVar[int] = 500
     number: ClassVar[int] = 500
@@ -88,7 +88,7 @@ class InstanceExists(ProxyError):
 
 
 class IllegalState(ProxyError):
-    """The instance is not in a state for this."""
+    """The state of the instance does not allow this."""
 
     status, number = 409, 40903
 
@@ -97,13 +97,13 @@ class IllegalState(ProxyError):
 
 
 class Unprocessable(ProxyError):
-    """A field is wrong."""
+    """A field is invalid."""
 
     status, number = 422, 422
 
 
 class InvalidConsumerConfig(ProxyError):
-    """A setting of a consumer instance is wrong."""
+    """A setting of a consumer instance is invalid."""
 
     status, number = 422, 42204
 
@@ -112,7 +112,7 @@ class InvalidConsumerConfig(ProxyError):
 
 
 class ClusterMissing(ProxyError):
-    """There is no cluster of that id here."""
+    """This server has no cluster with that id."""
 
     status, number = 404, 404
 
@@ -124,43 +124,43 @@ class TopicPartitionMissing(ProxyError):
 
 
 class GroupMissing(ProxyError):
-    """There is no such consumer group."""
+    """The consumer group does not exist."""
 
     status, number = 404, 40403
 
 
 class ConsumerMissing(ProxyError):
-    """There is no such consumer in that group."""
+    """The consumer does not exist in that group."""
 
     status, number = 404, 40403
 
 
 class ConfigMissing(ProxyError):
-    """There is no such setting."""
+    """The setting does not exist."""
 
     status, number = 404, 40403
 
 
 class BadRequest(ProxyError):
-    """The request cannot be carried out as it stands."""
+    """The request is invalid."""
 
     status, number = 400, 40002
 
 
 def number_of(error: StorageError) -> int:
-    """The number for a record that was not written, in an answer about single records: whether a retry is sensible."""
+    """The number of an error in an answer about individual records. It tells whether to retry."""
     return KAFKA_RETRIABLE if isinstance(error, Unavailable) or error.code == "throttled" else KAFKA_ERROR
 
 
 def answer_v2(error: Exception, *, request_id: str) -> Answer:
-    """The answer to a request of v2 that ended in `error`. Never raises."""
+    """The answer to a v2 request that failed with `error`. Never raises."""
     if isinstance(error, TopicNotFound):
         error = TopicMissing()
     return _answer(error, request_id, invalid=422, content_type=_V2_JSON)
 
 
 def answer_v3(error: Exception, *, request_id: str) -> Answer:
-    """The answer to a request of v3 that ended in `error`; there, a wrong field is a 400. Never raises."""
+    """The answer to a v3 request that failed with `error`; in v3, an invalid field is a 400. Never raises."""
     if isinstance(error, TopicNotFound):
         error = TopicPartitionMissing()
     if isinstance(error, InvalidRequest) and error.detail.get("field") != "body":

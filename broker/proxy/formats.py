@@ -4,8 +4,8 @@
     json     {"any": ["JSON"]} the bytes of a JSON text, verbatim
     text     "text"            UTF-8
 
-null means no key or no value. Bytes of other clients that a format cannot show become a string if they are UTF-8, and
-else `{"$base64": "…"}`, as on /v0: so a reader never gets stuck at such a record.
+null means no key or no value. If a format cannot show the bytes of another client, they become a string if they are
+UTF-8, or else `{"$base64": "…"}`, as under /v0. So such a record never stops a reader.
 """
 
 from __future__ import annotations

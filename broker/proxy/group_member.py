@@ -3,7 +3,7 @@
     join → (leader: assign) → sync → heartbeat … → a rebalance, or other topics → join …
 
 The proxy distributes the partitions that the coordinator assigns to it among the instances. While the group has no
-other members, the proxy has all partitions, and nobody waits for the coordinator. All methods belong to the loop.
+other members, the proxy has all partitions, and nobody waits for the coordinator. All methods run on the loop.
 
 Source: docs/guides/kafka.md#consumer-groups, docs/guides/rest-proxy.md.
 """
@@ -33,8 +33,8 @@ SESSION_MS, REBALANCE_MS = 30_000, 60_000
 
 
 class ProxyGroupMember:
-    """See the module. `subscriptions`: topics that instances want; `count`: how many partitions a topic has;
-    `prefixes`: those of the key that made the group."""
+    """See the module. `subscriptions`: the topics that instances subscribe to; `count`: the number of partitions of a
+    topic; `prefixes`: of the key that created the group."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ProxyGroupMember:
         self._changed = changed
         self._prefixes = tuple(prefixes)
         self._member_id = ""
-        #: The partitions of the proxy; None: all.
+        #: The partitions that are assigned to the proxy; None: all.
         self.assigned: frozenset[Partition] | None = None
         if coordinator.describe(group).members:
             self.assigned = frozenset()

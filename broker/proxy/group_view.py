@@ -1,6 +1,6 @@
-"""Consumer groups as REST v3 shows them: their members and the partitions of each, whichever API it uses.
+"""Consumer groups for REST v3: their members, of all APIs, and the partitions of each.
 
-Among Kafka clients, all instances of the proxy are one member; here the instances replace that member.
+For Kafka clients, all instances of the proxy are one member; here the instances replace that member.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def group_view(broker: ProxyNode, group_id: str) -> GroupView | None:
     if described.state is State.DEAD and not members:
         return None
     state, assignor = described.state, described.protocol
-    if members and state in (State.DEAD, State.EMPTY):  # only instances, where nobody else can be in it
+    if members and state in (State.DEAD, State.EMPTY):  # it has only instances, because Kafka clients cannot connect
         state, assignor = State.STABLE, PROTOCOL
     return GroupView(
         state=_STATES[state],

@@ -1,8 +1,8 @@
-"""A consumer instance: a value with its encoding, without behaviour. Pure.
+"""A consumer instance and its encoding. Pure.
 
-The broker's state holds it under `group/name` as MessagePack, and every change is written before it is answered. Only
-its read positions are written later, within a second: after a crash it goes on from the written ones, so that some
-records come again and none is left out.
+The engine stores it as a state in MessagePack, with the key `group/name`. Changes are stored before they are answered,
+except read positions, which are stored within a second: after a crash, the instance continues from the stored ones, so
+that some records are delivered again and none is skipped.
 
 Source: docs/guides/rest-proxy.md.
 """
@@ -24,7 +24,7 @@ _RESETS: Final = ("earliest", "latest", "none")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """How an instance reads; set when it is created."""
+    """The settings of an instance, from its creation."""
 
     format: Format = Format.BINARY
     #: Where to begin in a partition without a committed offset.
@@ -38,9 +38,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 class Instance(msgspec.Struct, kw_only=True):
     """A member of a group. `positions`: for each of its partitions, the offset that it reads next.
 
-    `topics` or `pattern`: its subscription; `chosen`: partitions assigned by hand, outside the group. `known`: those of
-    its topics that existed when it subscribed; it reads others from their beginning. `prefixes`: of the key that
-    created it or last subscribed it; its pattern matches no other topics.
+    `topics` or `pattern`: its subscription; `chosen`: manually assigned partitions, outside the group. `known`: its
+    topics that existed when it subscribed; others are read from their beginning. `prefixes`: of the key that created it
+    or last subscribed it; its pattern only matches topics that these cover.
     """
 
     group: str
@@ -55,7 +55,7 @@ class Instance(msgspec.Struct, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Its key in the broker's state; "/" is in neither name."""
+        """The key of its state. Neither name contains "/"."""
         return f"{self.group}/{self.name}"
 
     @property
@@ -78,19 +78,19 @@ class Instance(msgspec.Struct, kw_only=True):
 
 
 def check_name(name: str, field: str) -> None:
-    """Raises Unprocessable for a name that no group or instance can have."""
+    """Raises Unprocessable for an invalid name of a group or instance."""
     if not 0 < len(name.encode()) <= MAX_NAME_BYTES or "/" in name or not name.isprintable():
-        raise Unprocessable(f"{field}: 1 to {MAX_NAME_BYTES} bytes of printable characters without a slash.")
+        raise Unprocessable(f"{field}: expected 1 to {MAX_NAME_BYTES} bytes of printable characters without a slash.")
 
 
 def config_of(given: dict[str, Any]) -> Config:
     """The config in the body that creates an instance. Ignores unknown fields. Raises InvalidConsumerConfig."""
     format = given.get("format") or "binary"
     if format not in list(Format):
-        raise InvalidConsumerConfig(f"Invalid format type. The format was {format!r}; it may be binary, json or text.")
+        raise InvalidConsumerConfig(f"Invalid format type. The format was {format!r}; expected binary, json or text.")
     reset = given.get("auto.offset.reset") or "latest"
     if reset not in _RESETS:
-        raise InvalidConsumerConfig(f"auto.offset.reset is {reset!r}; it may be earliest, latest or none.")
+        raise InvalidConsumerConfig(f"auto.offset.reset is {reset!r}; expected earliest, latest or none.")
     timeout_ms = _number(given, "consumer.request.timeout.ms")
     min_bytes = _number(given, "fetch.min.bytes")
     return Config(
@@ -112,7 +112,7 @@ def _flag(given: dict[str, Any], name: str, default: bool) -> bool:
         case "true" | "false":
             return value == "true"
         case _:
-            raise InvalidConsumerConfig(f"{name} is {value!r}; it may be true or false.")
+            raise InvalidConsumerConfig(f"{name} is {value!r}; expected true or false.")
 
 
 def _number(given: dict[str, Any], name: str) -> int | None:
@@ -124,5 +124,5 @@ def _number(given: dict[str, Any], name: str) -> int | None:
     except ValueError:
         number = -1
     if not 0 <= number < 1 << 31:
-        raise InvalidConsumerConfig(f"{name} is {value!r}; it has to be a number.")
+        raise InvalidConsumerConfig(f"{name} is {value!r}; expected a number.")
     return number

@@ -1,8 +1,8 @@
 """The consumer instances of a broker: creates, finds and reads with them, restores them, and deletes idle ones.
 
-Changes that a client asks for (subscription, partitions, positions) are durable before they are answered. The positions
-of reads are written within a second, and at a clean stop: a crash sets an instance back by no more than that, and it
-gets those records again. All methods belong to the loop that started the engine.
+Changes by clients (subscription, partitions, positions) are durable before they are answered. Positions of reads are
+stored within a second, and when the broker stops: after a crash, an instance gets the records of at most that second
+again. All methods run on the loop that started the engine.
 
 Source: docs/guides/rest-proxy.md.
 """
@@ -49,7 +49,7 @@ _EXCLUSIVE: Final = "Subscription to topics, partitions and pattern are mutually
 
 
 class Instances:
-    """See the module. `idle_s`: how long an unused instance stays; `most`: the largest number of instances."""
+    """See the module. `idle_s`: how long an unused instance is kept; `most`: the most instances."""
 
     def __init__(self, engine: Engine, coordinator: Coordinator | None = None, *, idle_s: float, most: int) -> None:
         self._engine = engine
@@ -59,7 +59,7 @@ class Instances:
         self._groups: dict[str, Group] = {}
         self._loaded = False
         self._task: asyncio.Task[None] | None = None
-        #: True from `shut_down` on: nobody waits any more.
+        #: True from `shut_down` on: reads no longer wait.
         self.stopping = False
         self.expired_total = 0
         self.refused_total = 0
@@ -124,11 +124,13 @@ class Instances:
     async def _write_moved(self) -> None:
         for member in self._members():
             if member.dirty:
-                with suppress(StorageError):  # it is tried again; until then, a crash sets it back further
+                with suppress(
+                    StorageError
+                ):  # it is tried again; until then, more records would be repeated after a crash
                     await self._keep(member)
 
     async def expire(self) -> None:
-        """Delete the instances that were not used lately. Others read the records that these read without a commit."""
+        """Delete idle instances. Other members get the records that these have read but not committed."""
         for member in self._members():
             if self._is_idle(member):
                 with suppress(StorageError):
@@ -192,7 +194,7 @@ class Instances:
         if self._most and len(self) >= self._most:
             self.refused_total += 1
             limit = "max_kafka_rest_instances"
-            raise LimitReached(f"There are {self._most} consumer instances already.", limit=limit, max=self._most)
+            raise LimitReached(f"The broker already has {self._most} consumer instances.", limit=limit, max=self._most)
         instance = Instance(group=group, name=name, config=config, prefixes=list(prefixes))
         member = Member(instance, self._engine.monotonic_ms())
         self._group(group).members[name] = member
@@ -234,14 +236,14 @@ class Instances:
         """
         instance = member.instance
         if bool(topics) == (pattern is not None):
-            raise Unprocessable("Give topics or topic_pattern, and not both.")
+            raise Unprocessable("Give either topics or topic_pattern.")
         if instance.chosen is not None or (instance.subscribed and (instance.pattern is None) != (pattern is None)):
             raise IllegalState(_EXCLUSIVE)
         if pattern is not None:
             compiled(pattern)
         instance.topics, instance.pattern = sorted(set(topics)), pattern
         instance.prefixes = list(prefixes)
-        # Topics that it had before belong to the same subscription: it goes on there.
+        # Topics that it had before stay known, so that it continues there.
         instance.known = sorted(each for each in member.topics(self._engine, anew=True) if count_of(self._engine, each))
         self._group(instance.group).meet()
         self._group(instance.group).share_out(anew=True)
@@ -313,7 +315,7 @@ class Instances:
         engine, group = self._engine, member.instance.group
         for partition, offset in list(member.given.items()):
             there = count_of(engine, partition[0]) > partition[1] and offsets.keeps_offsets(engine, partition[0])
-            # If the topic's end is before the offset, it is a new topic of the same name.
+            # If the offset is beyond the end, the topic is a new one of the same name.
             if there and offset <= reading.bounds(engine, partition)[1]:
                 await offsets.commit(engine, group, partition, offset)
             member.given.pop(partition, None)
@@ -356,7 +358,7 @@ class Instances:
         return {each: at for each, at in instance.positions.items() if each[1] < count_of(self._engine, each[0])}
 
     def _return_from_beyond(self, member: Member, partition: Partition, at: int) -> None:
-        """Reset a position beyond the end, where there is no record: as in Kafka, `auto.offset.reset` says where to."""
+        """Reset a position beyond the end. As in Kafka, `auto.offset.reset` decides where to."""
         first, end = reading.bounds(self._engine, partition)
         if at <= end:
             return
@@ -366,12 +368,12 @@ class Instances:
 
     @staticmethod
     def _still_owned(member: Member, found: Found) -> Found:
-        """The part of a read that still belongs to the member: a wait may have seen a new assignment, or a seek."""
+        """The part of a read that is still valid: during the wait, the assignment or the position may have changed."""
         own, before = member.instance.positions, found.began
         current = {each for each, at in before.items() if own.get(each) == at}
         for partition, offset in found.positions.items():
             if partition in current:
-                del own[partition]  # goes to the end: the next read takes the others first
+                del own[partition]  # moves to the end: the next read begins with the others
                 own[partition] = offset
                 if offset != before[partition]:
                     member.given[partition] = offset
@@ -388,7 +390,7 @@ class Instances:
 
     @staticmethod
     def take_back(member: Member, found: Found) -> None:
-        """Undo a read whose answer certainly reaches nobody: the next read returns the same records."""
+        """Undo a read whose answer was certainly not sent: the next read returns the same records."""
         own = member.instance.positions
         for partition, offset in found.positions.items():
             if own.get(partition) == offset:

@@ -1,6 +1,6 @@
 """Splits a stream of JSON objects that arrives in pieces. Pure.
 
-There may be space between objects, or none. An object is returned as soon as its last brace arrives.
+Objects may be separated by white space. An object is returned as soon as its last brace arrives.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from storage import InvalidRequest
 
 _TOKEN: Final = re.compile(rb'["{}\[\]]')
-#: The inside of a string, as far as it has arrived; an escape matches as a whole or not at all.
+#: The inside of a string, as far as it has arrived. An incomplete escape does not match.
 _INSIDE: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _QUOTE: Final = ord('"')
 _SPACE: Final = b" \t\r\n"
@@ -28,7 +28,7 @@ class Splitter:
         self._in_string = False
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The objects that end in this piece. Raises InvalidRequest for bytes that cannot become an object."""
+        """The objects that end in this piece. Raises InvalidRequest for bytes that are not JSON objects."""
         text = self._rest
         text += piece
         found: list[bytes] = []
@@ -70,8 +70,8 @@ class Splitter:
     def end(self) -> None:
         """End the stream. Raises InvalidRequest if an object is incomplete."""
         if self._rest.strip(_SPACE):
-            raise InvalidRequest("The body is not valid JSON: it ends too early.", field="body")
+            raise InvalidRequest("The body is not valid JSON: it ends within an object.", field="body")
 
 
 def _not_an_object() -> InvalidRequest:
-    return InvalidRequest("body: expected JSON objects behind one another.", field="body")
+    return InvalidRequest("body: expected a sequence of JSON objects.", field="body")

@@ -1,4 +1,4 @@
-"""The lag of groups, from all committed offsets, whichever API committed them."""
+"""The lag of groups, from committed offsets of all APIs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOBODY: Final = MemberView("", "", None, [])
 
 
 async def groups(broker: ProxyNode, prefixes: tuple[str, ...]) -> list[str]:
-    """All groups with members, or commits in topics that a caller may know of, sorted."""
+    """All groups with members, or with committed offsets in topics that the caller may see, sorted."""
     engine = broker.engine
     found = {*broker.proxy.groups(), *broker.kafka_groups.known()}
     for count, topic in enumerate(_topics(engine, prefixes)):
@@ -36,7 +36,7 @@ async def groups(broker: ProxyNode, prefixes: tuple[str, ...]) -> list[str]:
 
 
 async def lags(broker: ProxyNode, group: str, prefixes: tuple[str, ...]) -> list[Lag]:
-    """The lags of the group's committed offsets, by topic and partition."""
+    """The lags of the group's committed offsets, ordered by topic and partition."""
     engine, name = broker.engine, consumer_name(group)
     view = group_view(broker, group)
     owners = {} if view is None else view.owners()
@@ -55,7 +55,7 @@ async def lags(broker: ProxyNode, group: str, prefixes: tuple[str, ...]) -> list
 
 
 def _topics(engine: Engine, prefixes: tuple[str, ...]) -> Iterator[Topic]:
-    """The topics, from a list made at once, because topics are created and deleted during the iteration."""
+    """The topics, from a copy of the list, because topics are created and deleted during the iteration."""
     named = engine.catalog.named
     found = [topic for prefix in narrowed(prefixes, "") for topic in named(prefix, "") if not topic.provisional]
     return iter(topic for topic in found if engine.catalog.topics.get(topic.name) is topic)

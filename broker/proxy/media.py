@@ -1,6 +1,6 @@
 """Media types of the proxy: `application/vnd.kafka[.format].v2+json`. Pure.
 
-The format is the form of keys and values within the JSON. Without one, `application/json` means json and
+The format is the form of keys and values in the JSON. Without a format, `application/json` means json, and
 `application/vnd.kafka.v2+json` means binary, as in Confluent's proxy.
 """
 
@@ -58,7 +58,7 @@ def answered_as(accept: bytes | None) -> bytes:
 
 
 def read_as(accept: bytes | None, own: Format | None) -> tuple[Format, bytes]:
-    """The format of records in an answer, and its media type. `own`: the required format, that of an instance.
+    """The format of records in an answer, and its media type. `own`: the format of the instance, if there is one.
 
     Raises NotOffered, and FormatMismatch if the client asks for another format.
     """
@@ -76,11 +76,11 @@ def read_as(accept: bytes | None, own: Format | None) -> tuple[Format, bytes]:
                 return found, name.encode()
             mismatch = True
         elif name.startswith("application/vnd.kafka.") and name.endswith(".v2+json"):
-            mismatch = own is not None  # avro and its like
+            mismatch = own is not None  # avro and similar formats
     raise FormatMismatch if mismatch else NotOffered
 
 
 def _wanted(accept: bytes) -> list[str]:
-    """The names, by weight; at equal weight the more specific ones first, then in the order of the header."""
+    """The names, ordered by weight, then the more specific ones first, then by position in the header."""
     found = [(name, weight) for name, weight in weights(accept).items() if weight > 0]
     return [name for name, _ in sorted(found, key=lambda each: (-each[1], each[0].count("*")))]

@@ -1,7 +1,7 @@
-"""Members of groups: which member reads which partitions, and from which position.
+"""Members of groups: the partitions and positions of each member.
 
-The proxy distributes the partitions of a group over its subscribed members; members with assigned partitions take no
-part. All of this is in memory and follows from the instances: it is computed again after a restart.
+The proxy distributes the partitions of a group among its subscribed members, not to those with manually assigned
+partitions. All of this is in memory and derived from the instances: it is computed again after a restart.
 
 Source: docs/guides/rest-proxy.md.
 """
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from broker.kafka.groups import Coordinator
     from storage import Engine
 
-#: No position: nothing is committed, and the instance may begin neither at the start nor at the end.
+#: No position: nothing is committed, and auto.offset.reset is none.
 UNDEFINED: Final = -1
-#: How often topic names are matched with patterns again, ms.
+#: How often patterns are matched with topic names again, ms.
 PATTERN_MS: Final = 1000
 
 
 class Member:
-    """An instance in use. `given`: the positions after the last read, which the next read commits."""
+    """An instance in memory. `given`: the positions after the last read, which the next read commits."""
 
     def __init__(self, instance: Instance, now_ms: int) -> None:
         self.instance = instance
@@ -51,7 +51,7 @@ class Member:
         self._matched_ms: int | None = None
 
     def topics(self, engine: Engine, *, anew: bool = False) -> set[str]:
-        """The topics of its subscription; those of a pattern may be a second old, unless `anew`."""
+        """The topics of its subscription. Those of a pattern may be a second old, unless `anew`."""
         instance = self.instance
         if instance.pattern is None:
             return set(instance.topics)
@@ -79,19 +79,19 @@ def _matching(engine: Engine, instance: Instance) -> set[str]:
 
 
 class Group:
-    """The members of one group, and the start positions of members that left partitions without a commit."""
+    """The members of one group, and the start positions in partitions that were left without a commit."""
 
     def __init__(self, engine: Engine, name: str, coordinator: Coordinator | None) -> None:
         self._engine = engine
         self._coordinator = coordinator
         self.name = name
         self.members: dict[str, Member] = {}
-        #: The group's member among Kafka clients, if there can be such clients.
+        #: The member that represents the instances among Kafka clients, if the Kafka port is open.
         self.group_member: ProxyGroupMember | None = None
         self._released: dict[Partition, int] = {}
 
     def share_out(self, *, anew: bool = False) -> None:
-        """Assign partitions to the subscribed members, by the current topics and members."""
+        """Distribute partitions among the subscribed members, from the current topics and members."""
         subscriptions = {
             name: member.topics(self._engine, anew=anew)
             for name, member in self.members.items()
@@ -115,7 +115,7 @@ class Group:
             )
 
     def meet(self) -> None:
-        """From the first subscription on: join the Kafka clients, if there can be such clients."""
+        """Join the group among Kafka clients, from the first subscription on, if the Kafka port is open."""
         if self._coordinator is not None and self.group_member is None and self._is_subscribed:
             count = partial(count_of, self._engine)
             self.group_member = ProxyGroupMember(
@@ -128,7 +128,7 @@ class Group:
             )
 
     async def part(self, *, always: bool = False) -> None:
-        """Leave the Kafka clients after the last subscription has ended."""
+        """Leave the group among Kafka clients after the last subscription has ended."""
         group_member = self.group_member
         if group_member is not None and (always or not self._is_subscribed):
             self.group_member = None
@@ -141,7 +141,7 @@ class Group:
         return () if first is None else tuple(first.instance.prefixes)
 
     def topics(self) -> set[str]:
-        """All topics that instances subscribe to or have assigned partitions of."""
+        """All topics that instances subscribe to or have partitions of."""
         found = {topic for member in self.members.values() for topic, _ in member.instance.positions}
         return found | self.subscriptions()
 
@@ -161,7 +161,7 @@ class Group:
         return numbers if has is None else [number for number in numbers if (topic, number) in has]
 
     def leave(self, member: Member, partition: Partition) -> None:
-        """Note that the next member goes on where this one began, unless something is committed."""
+        """Record that the next member begins where this one began, unless there is a commit."""
         began = member.began.get(partition, UNDEFINED)
         if began != UNDEFINED:
             self._released[partition] = min(began, self._released.get(partition, began))

@@ -1,4 +1,4 @@
-"""What the REST Proxy uses of the broker it belongs to. `broker.wiring` makes it."""
+"""The parts of a broker that its REST Proxy uses. `broker.wiring.Broker` implements it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ProxyNode(Node, Protocol):
-    """One broker, as its REST Proxy sees it."""
+    """One broker."""
 
     @property
     def proxy(self) -> Instances: ...

@@ -39,7 +39,7 @@ def committed(engine: Engine, group: str, partition: Partition) -> tuple[int, st
 
 
 def check_group(group: str) -> None:
-    """Raises Unprocessable for a group name that cannot have commits."""
+    """Raises Unprocessable for a group id that cannot have committed offsets."""
     _name(group)
 
 
@@ -51,7 +51,7 @@ def _name(group: str) -> str:
 
 
 async def commit(engine: Engine, group: str, partition: Partition, offset: int, metadata: str | None = None) -> None:
-    """Commit `offset` for the group, forward or back, and even beyond the end. Durable on return.
+    """Commit `offset` for the group, forward or back, also beyond the end. Durable on return.
 
     Raises InvalidRequest for a topic without consumers, TopicNotFound, Unavailable.
     """

@@ -1,7 +1,7 @@
 """Patterns of topic names in subscriptions: regular expressions with bounded work. Pure.
 
-The event loop matches them against every topic name. A pattern whose time could grow faster than the square of a name's
-length is refused: more than two of `*` and `+`, or one of them after a group; counted repeats; back references.
+The event loop matches a pattern with all topic names. Refused are patterns whose time could grow faster than the square
+of a name's length: more than two of `*` and `+`, or one of them after a group; counted repeats; back references.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _TOKEN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 
 @lru_cache(maxsize=256)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The compiled pattern, which a whole name has to match. Raises Unprocessable."""
+    """Compile a pattern, which must match a whole name. Raises Unprocessable."""
     if not pattern or len(pattern) > MAX_PATTERN_CHARS:
-        raise Unprocessable(f"topic_pattern: 1 to {MAX_PATTERN_CHARS} characters.")
+        raise Unprocessable(f"topic_pattern: expected 1 to {MAX_PATTERN_CHARS} characters.")
     tokens: list[str] = _TOKEN.findall(pattern)
     repeats = [at for at, token in enumerate(tokens) if token in ("*", "+")]
     behind_groups = any(token in ("*", "+", "?") and tokens[at - 1] == ")" for at, token in enumerate(tokens) if at)
@@ -29,9 +29,9 @@ def compiled(pattern: str) -> re.Pattern[str]:
     optional = sum(token == "?" for token in tokens)
     groups = any(token == "(" and tokens[at + 1 : at + 2] == ["?"] for at, token in enumerate(tokens))
     if len(repeats) > _MAX_UNBOUNDED or optional > _MAX_OPTIONAL or behind_groups or references or groups:
-        raise Unprocessable("topic_pattern: takes too long to match; at most two of * and +, none behind a group.")
+        raise Unprocessable("topic_pattern: too slow to match; use at most two of * and +, and none after a group.")
     if "{" in tokens:
-        raise Unprocessable("topic_pattern: takes too long to match; no counted repeats.")
+        raise Unprocessable("topic_pattern: too slow to match; do not use counted repeats.")
     try:
         return re.compile(pattern)
     except re.error as error:

@@ -1,4 +1,4 @@
-"""Writes the proxy's records: each to its partition, and all records for one partition in one atomic append."""
+"""Writes records of the proxy: all records for one partition in one atomic append."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ async def produce(
     idempotency_key: str | None = None,
     one_record: bool = False,
 ) -> list[ProducedRecord]:
-    """Write records; returns the result of each, in order. On return they are as safe as the topic's durability class.
+    """Write records. Returns the result of each, in order. On return they are as durable as the topic's class defines.
 
-    A missing topic is created, unless a `partition` forbids it. Records with an `idempotency_key` are never written
+    A missing topic is created, but not if `partition` is given. Records with an `idempotency_key` are never written
     twice. `one_record`: a record for a missing partition fails alone, and results have timestamps. Raises
     InvalidRequest (the name), TopicMissing, PartitionMissing, UnderPressure; then nothing was written.
     """
@@ -43,7 +43,7 @@ async def produce(
         if partition is not None:
             raise TopicMissing
         count = await _make(broker, topic)
-    # All records without a key go to one partition; a repetition has to go to that of the first try.
+    # All records without a key go to one partition. A repetition must go to the same one.
     keyless = partition_of(idempotency_key.encode(), count) if idempotency_key else next(_round_robin) % count
     results: list[ProducedRecord] = [ProducedRecord(None, None)] * len(batch.keys)
     there = broker.engine.catalog.topics.get(topic)
@@ -99,8 +99,8 @@ async def _append(
 
 
 async def _written_ms(broker: ProxyNode, partition_name: str, seq: int) -> int:
-    """The time of records without a time of their own: that of their commit, which a repetition does not change."""
+    """The time of records without a create time: their commit time, which is the same for a repetition."""
     try:
         return (await broker.engine.read_one(partition_name, seq)).ts
     except StorageError:
-        return broker.engine.now_ms()  # the record is already gone
+        return broker.engine.now_ms()  # the record is deleted already

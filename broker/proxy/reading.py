@@ -38,7 +38,7 @@ class Limits(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Records that are gone and were not asked to go: offsets `begin` to `end`, both included."""
+    """Lost records: offsets `begin` to `end`, both inclusive."""
 
     partition: Partition
     begin: int
@@ -61,7 +61,7 @@ class Lost(NamedTuple):
 
 
 class Streaming:
-    """The slots for readers that already hold a stream: they are not counted again."""
+    """Slots for readers that already have a stream: they are not counted again."""
 
     def hold(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -83,10 +83,10 @@ class Found(NamedTuple):
 
 
 async def read(engine: Engine, positions: Mapping[Partition, int], limits: Limits, parking: Slots) -> Found:
-    """Records of the partitions (at least one), in rotation, as soon as there is one; none after `timeout_ms`.
+    """Read the partitions (at least one) in rotation. Waits for a record, at most `timeout_ms`.
 
-    A loss is reported once, and the positions go beyond it. An unreadable partition is an error only if there is
-    nothing before the damage to return. Raises DataError, Unavailable, TopicNotFound (deleted during the wait),
+    A loss is reported once, and the positions move beyond it. An unreadable partition is an error only if no records
+    before the damage can be returned. Raises DataError, Unavailable, TopicNotFound (deleted during the wait),
     LimitReached (too many wait).
     """
     deadline = monotonic() + min(limits.timeout_ms, MAX_TIMEOUT_MS) / 1000
@@ -109,8 +109,8 @@ def _waits(found: Found, size: int, limits: Limits, deadline: float) -> bool:
 
 
 async def _add(engine: Engine, found: Found, limits: Limits, size: int) -> int:
-    """Read on in every partition. Returns the bytes of all records so far."""
-    # The partition that was read longest ago comes first, so that none starves behind a busy one.
+    """Read more of each partition. Returns the bytes of all records so far."""
+    # The partition that was read longest ago is first, so that a busy one does not starve others.
     for partition in list(found.positions):
         room, max_records_left = limits.max_bytes - size, limits.max_records - len(found.records)
         if max_records_left <= 0 or (room <= 0 and found.records):
@@ -120,7 +120,7 @@ async def _add(engine: Engine, found: Found, limits: Limits, size: int) -> int:
         except (DataError, Unavailable):
             if found.empty:
                 raise
-            break  # the next read raises it
+            break  # the next read raises the error
     return size
 
 
@@ -144,7 +144,7 @@ async def _read_one(
 
 
 async def _moved(engine: Engine, positions: Mapping[Partition, int], deadline: float) -> bool:
-    """Wait until a partition has more records; False if that takes too long or the broker stops."""
+    """Wait until a partition has more records. False: the time is over, or the broker stops."""
     left_ms = (deadline - monotonic()) * 1000
     if left_ms <= 0:
         return False
@@ -167,10 +167,10 @@ def _result(wait: asyncio.Future[bool]) -> bool:
     except ShuttingDown:
         return False
     except TopicNotFound:
-        return True  # the next read raises it
+        return True  # the next read raises the error
 
 
 def bounds(engine: Engine, partition: Partition) -> tuple[int, int]:
-    """The first existing offset, and the next one to be assigned. Raises TopicNotFound."""
+    """The first existing offset, and the next one to assign. Raises TopicNotFound."""
     state = engine.state(address(*partition))
     return state.earliest_seq - 1, state.head_seq

@@ -1,8 +1,8 @@
 """Records in bodies of requests and answers. Pure.
 
-In: `{"records":[{"key"?, "value"?, "partition"?, "timestamp"?, "headers"?:[{"name","value"?}]}]}`, the last two being
-additions. Out: `{"topic","key","value","partition","offset","timestamp","headers"?}`. Times are ms since the epoch, or
-ISO 8601 on the way in; values of headers are Base64 whatever the format.
+Requests: `{"records":[{"key"?, "value"?, "partition"?, "timestamp"?, "headers"?:[{"name","value"?}]}]}`; Confluent's
+proxy has neither of the last two. Answers: `{"topic","key","value","partition","offset","timestamp","headers"?}`. Times
+are ms since the epoch; requests may use ISO 8601. Values of headers are Base64 in all formats.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_TIMESTAMP_MS = 1 << 53
 
 
 class Header(msgspec.Struct):
-    """One of a record, as it is sent."""
+    """A header of a record in a request."""
 
     name: str
     value: str | None = None
@@ -46,7 +46,7 @@ _body = msgspec.json.Decoder(_Body)
 
 
 class Batch(NamedTuple):
-    """Records by column. `stamps`: when they were made, ms, or NO_TIME; `partitions`: None where the key decides."""
+    """Records as columns. `stamps`: create times in ms, or NO_TIME; `partitions`: None if the key decides."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
     partitions: list[int | None]
 
     def only(self, indexes: Sequence[int]) -> Batch:
-        """Some of them."""
+        """The records with these indexes."""
         if len(indexes) == len(self.keys):
             return self
         return Batch(
@@ -68,7 +68,7 @@ class Batch(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record as Kafka has it; `ts` is ms since the epoch."""
+    """A record in Kafka's form. `ts`: ms since the epoch."""
 
     topic: str
     partition: int
@@ -80,7 +80,7 @@ class Record(NamedTuple):
 
 
 async def parse(body: bytes, format: Format) -> Batch:
-    """Raises InvalidRequest (not JSON, or another shape), Unprocessable (a value that is not of the format)."""
+    """Parse a body. Raises InvalidRequest (not JSON, or another shape), Unprocessable (a value not in the format)."""
     records = (await strict_json.decode(body, _body)).records
     if not records:
         raise Unprocessable("records: must not be empty.")
@@ -100,7 +100,7 @@ async def parse(body: bytes, format: Format) -> Batch:
 
 
 def _size(record: _Record) -> int:
-    """Bytes of its key and value, as they are sent."""
+    """The bytes of key and value in the request."""
     return sum(len(each) for each in (record.key, record.value) if not isinstance(each, UnsetType))
 
 
@@ -109,27 +109,27 @@ def _column(format: Format, given: Raw | UnsetType, field: str) -> bytes | None:
 
 
 def header_of(header: Header, field: str) -> tuple[str, bytes | None]:
-    """Raises Unprocessable naming the field."""
+    """Decode a header. Raises Unprocessable, which names the field."""
     return header.name, None if header.value is None else formats.from_base64(header.value, field)
 
 
 def time_of(given: int | str | None, field: str) -> int:
-    """ms since the epoch; NO_TIME where none is said. Raises Unprocessable naming the field."""
+    """Parse a time into ms since the epoch; None: NO_TIME. Raises Unprocessable, which names the field."""
     if given is None:
         return NO_TIME
     if isinstance(given, str):
         try:
             when = datetime.fromisoformat(given)
         except ValueError:
-            raise Unprocessable(f"{field}: expected ms since the epoch, or a time as ISO 8601 has it.") from None
+            raise Unprocessable(f"{field}: expected ms since the epoch, or an ISO 8601 time.") from None
         given = round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
     if not 0 <= given <= MAX_TIMESTAMP_MS:
-        raise Unprocessable(f"{field}: not a time that can be kept.")
+        raise Unprocessable(f"{field}: the time is out of range.")
     return given
 
 
 def as_json(record: Record, format: Format) -> bytes:
-    """One record of an answer."""
+    """A record as JSON for an answer."""
     return b'{"topic":%b,"key":%b,"value":%b,"partition":%d,"offset":%d,"timestamp":%d%b}' % (
         msgspec.json.encode(record.topic),
         formats.to_json(format, record.key),
@@ -147,8 +147,7 @@ def all_as_json(records: Sequence[Record], format: Format) -> bytes:
 
 
 class ProducedRecord(NamedTuple):
-    """What became of one record: written at `offset`, with a timestamp if it was asked for; or not, for the reason
-    given."""
+    """The result of one record: `offset`, and the timestamp if requested; or an error."""
 
     partition: int | None
     offset: int | None

@@ -1,4 +1,4 @@
-"""What the proxy tells of topics, partitions and brokers: there is one broker, which leads everything."""
+"""Descriptions of topics, partitions and brokers for v2: one broker leads all partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def names(engine: Engine, prefixes: tuple[str, ...]) -> list[str]:
-    """All topics that a caller may know of, sorted."""
+    """All topics that the caller may see, sorted."""
     named = engine.catalog.named
     return [topic.name for prefix in narrowed(prefixes, "") for topic in named(prefix, "") if not topic.provisional]
 

@@ -1,6 +1,6 @@
-"""What REST v3 tells, in its shapes. Pure.
+"""The resources of REST v3 as JSON. Pure.
 
-Everything has a `kind`, a link to itself and links to what belongs to it. Lists are whole: there is no next page.
+A resource has a `kind`, a link to itself and links to related resources. Lists are complete: there is no next page.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Shape = dict[str, Any]
 
 
 class Lag(NamedTuple):
-    """How far a group is in a partition. `offset`: as committed, which may be negative or beyond the end; `member`: who
-    reads it now."""
+    """The lag of a group in a partition. `offset`: the committed one, which may be negative or beyond the end.
+    `member`: the current reader."""
 
     topic: str
     partition: int
@@ -30,21 +30,21 @@ class Lag(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many are still to be read."""
+        """The number of records after the offset."""
         return max(0, self.end - max(0, self.offset))
 
 
 class V3:
-    """Of one cluster, as the caller reaches it: `base` stands in front of every link."""
+    """Makes the resources of one cluster. `base`: the URL before all links."""
 
     def __init__(self, base: str, cluster: str) -> None:
         self.cluster = cluster
         self._all = f"{base}/v3/clusters"
         self._root = f"{self._all}/{quote(cluster, safe='')}"
 
-    # -- how things are built ------------------------------------------------------------------------------------------
+    # -- resources and lists -------------------------------------------------------------------------------------------
 
-    def _thing(self, kind: str, path: str, resource: str, **fields: Any) -> Shape:
+    def _resource(self, kind: str, path: str, resource: str, **fields: Any) -> Shape:
         return {
             "kind": f"Kafka{kind}",
             "metadata": {"self": self._root + path, "resource_name": f"crn:///kafka={self.cluster}{resource}"},
@@ -53,7 +53,7 @@ class V3:
         }
 
     def listed(self, kind: str, path: str, data: Iterable[Shape]) -> Shape:
-        """A list of things; `path` is its own, below the cluster."""
+        """A list of resources. `path`: the path of the list, below the cluster."""
         return {"kind": f"Kafka{kind}List", "metadata": {"self": self._root + path, "next": None}, "data": [*data]}
 
     def clusters(self) -> Shape:
@@ -69,7 +69,7 @@ class V3:
     # -- the cluster ---------------------------------------------------------------------------------------------------
 
     def this_cluster(self) -> Shape:
-        return self._thing(
+        return self._resource(
             "Cluster", "", "",
             controller=self._to(f"/brokers/{BROKER_ID}"),
             acls=self._to("/acls"),
@@ -82,7 +82,7 @@ class V3:
 
     def broker(self, host: str, port: int) -> Shape:
         path = f"/brokers/{BROKER_ID}"
-        return self._thing(
+        return self._resource(
             "Broker", path, f"/broker={BROKER_ID}",
             broker_id=BROKER_ID,
             host=host,
@@ -94,10 +94,10 @@ class V3:
     # -- topics --------------------------------------------------------------------------------------------------------
 
     def setting(self, each: BrokerSetting) -> Shape:
-        """Of the broker."""
+        """A setting of the broker."""
         path = f"/brokers/{BROKER_ID}/configs/{each.name}"
         source = "STATIC_BROKER_CONFIG"
-        return self._thing(
+        return self._resource(
             "BrokerConfig", path, f"/broker={BROKER_ID}/config={each.name}",
             broker_id=BROKER_ID,
             name=each.name,
@@ -111,7 +111,7 @@ class V3:
 
     def topic(self, name: str, partitions: int, operations: Iterable[str] = ()) -> Shape:
         path = f"/topics/{quote(name, safe='')}"
-        return self._thing(
+        return self._resource(
             "Topic", path, f"/topic={name}",
             topic_name=name,
             is_internal=False,
@@ -125,7 +125,7 @@ class V3:
 
     def partition(self, name: str, number: int) -> Shape:
         path = f"/topics/{quote(name, safe='')}/partitions/{number}"
-        return self._thing(
+        return self._resource(
             "Partition", path, f"/topic={name}/partition={number}",
             topic_name=name,
             partition_id=number,
@@ -136,7 +136,7 @@ class V3:
 
     def partition_offsets(self, name: str, number: int, earliest: int, latest: int) -> Shape:
         path = f"/topics/{quote(name, safe='')}/partitions/{number}/offset"
-        return self._thing(
+        return self._resource(
             "Partition", path, f"/topic={name}/partition={number}/offset_type=earliest_and_latest",
             topic_name=name,
             partition_id=number,
@@ -146,7 +146,7 @@ class V3:
 
     def replica(self, name: str, number: int) -> Shape:
         path = f"/topics/{quote(name, safe='')}/partitions/{number}/replicas/{BROKER_ID}"
-        return self._thing(
+        return self._resource(
             "Replica", path, f"/topic={name}/partition={number}/replica={BROKER_ID}",
             topic_name=name,
             partition_id=number,
@@ -164,7 +164,7 @@ class V3:
         if not default:
             synonyms.append({"name": setting.name, "value": setting.default, "source": "DEFAULT_CONFIG"})
         path = f"/topics/{quote(name, safe='')}/configs/{setting.name}"
-        return self._thing(
+        return self._resource(
             "TopicConfig", path, f"/topic={name}/config={setting.name}",
             topic_name=name,
             name=setting.name,
@@ -180,7 +180,7 @@ class V3:
 
     def group(self, group: str, view: GroupView) -> Shape:
         path = _group(group)
-        return self._thing(
+        return self._resource(
             "ConsumerGroup", path, f"/consumer-group={group}",
             consumer_group_id=group,
             is_simple=view.simple,
@@ -196,7 +196,7 @@ class V3:
 
     def member(self, group: str, member: MemberView) -> Shape:
         path = _consumer(group, member.id)
-        return self._thing(
+        return self._resource(
             "Consumer", path, f"/consumer-group={group}/consumer={member.id}",
             consumer_group_id=group,
             consumer_id=member.id,
@@ -207,7 +207,7 @@ class V3:
 
     def assignment(self, group: str, member: MemberView, topic: str, number: int) -> Shape:
         partition = f"{quote(topic, safe='')}/partitions/{number}"
-        return self._thing(
+        return self._resource(
             "ConsumerAssignment", f"{_consumer(group, member.id)}/assignments/{partition}",
             f"/consumer-group={group}/consumer={member.id}/assignment={topic}/partition={number}",
             consumer_group_id=group,
@@ -220,7 +220,7 @@ class V3:
 
     def lag(self, group: str, lag: Lag) -> Shape:
         path = f"{_group(group)}/lags/{quote(lag.topic, safe='')}/partitions/{lag.partition}"
-        return self._thing(
+        return self._resource(
             "ConsumerLag", path, f"/consumer-group={group}/lag={lag.topic}/partition={lag.partition}",
             consumer_group_id=group,
             topic_name=lag.topic,
@@ -234,12 +234,12 @@ class V3:
         )  # fmt: skip
 
     def lag_summary(self, group: str, lags: Iterable[Lag]) -> Shape:
-        """Of at least one lag."""
+        """The summary of at least one lag."""
         found = list(lags)
         most = max(found, key=lambda each: each.records)
         path = _group(group)
         partition = f"/topics/{quote(most.topic, safe='')}/partitions/{most.partition}"
-        return self._thing(
+        return self._resource(
             "ConsumerGroupLagSummary", f"{path}/lag-summary", f"/consumer-group={group}/lag-summary",
             consumer_group_id=group,
             max_lag_consumer_id=most.member,
@@ -263,7 +263,7 @@ def _consumer(group: str, member: str) -> str:
 
 
 def operations(data: Iterable[Mapping[str, Any]]) -> list[tuple[str, int, str | None]]:
-    """Changes of settings, as they are sent, for `settings.altered`."""
+    """The changes of settings in a request, for `settings.altered`."""
     return [
         (
             str(each.get("name")),

@@ -1,6 +1,6 @@
-"""Records of REST v3: one object a record in, one receipt a record out. Pure.
+"""Records of REST v3: an object for each record in requests, a receipt for each in answers. Pure.
 
-In: `{"partition_id"?, "headers"?: [{"name", "value"}], "key"?, "value"?, "timestamp"?}`, key and value being
+Requests: `{"partition_id"?, "headers"?: [{"name", "value"}], "key"?, "value"?, "timestamp"?}`. Key and value are
 `{"type": "BINARY" (Base64), "JSON" or "STRING", "data"}`.
 """
 
@@ -23,14 +23,14 @@ _FORMATS: Final = {"BINARY": Format.BINARY, "JSON": Format.JSON, "STRING": Forma
 
 
 class Data(msgspec.Struct):
-    """A key or value, as it is sent."""
+    """A key or value in a request."""
 
     type: str
     data: Raw | UnsetType = UNSET
 
 
 class Entry(msgspec.Struct):
-    """A record, as it is sent."""
+    """A record in a request."""
 
     partition_id: int | None = None
     headers: list[Header] | None = None
@@ -49,12 +49,12 @@ _entries = msgspec.json.Decoder(_Entries)
 
 
 def entry_of(text: bytes) -> Entry:
-    """Raises BadRequest."""
+    """Parse a record. Raises BadRequest."""
     return _decoded(text, _entry)
 
 
 async def entries_of(text: bytes) -> list[Entry]:
-    """Those of a batch. Raises BadRequest."""
+    """Parse a batch of records. Raises BadRequest."""
     if len(text) <= LARGE_BYTES:
         return _decoded(text, _entries).entries
     try:
@@ -64,7 +64,7 @@ async def entries_of(text: bytes) -> list[Entry]:
 
 
 def size_of(entry: Entry) -> int:
-    """Bytes of its key and value, as they are sent."""
+    """The bytes of key and value in the request."""
     return sum(len(each.data) for each in (entry.key, entry.value) if each is not None and each.data is not UNSET)
 
 
@@ -80,7 +80,7 @@ def _decoded(text: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 
 def add(batch: Batch, entry: Entry) -> None:
-    """Append the record to the columns. Raises BadRequest; nothing is appended then."""
+    """Append a record to the columns. If it raises BadRequest, nothing is appended."""
     try:
         key, value = _bytes(entry.key, "key"), _bytes(entry.value, "value")
         headers = [header_of(each, "headers") for each in entry.headers or ()]
@@ -101,12 +101,12 @@ def _bytes(data: Data | None, field: str) -> bytes | None:
         return None
     format = _FORMATS.get(data.type.upper())
     if format is None:
-        raise BadRequest(f"{field}.type is {data.type!r}; it may be BINARY, JSON or STRING.")
+        raise BadRequest(f"{field}.type is {data.type!r}; expected BINARY, JSON or STRING.")
     return formats.to_bytes(format, bytes(data.data), f"{field}.data")
 
 
 def receipt(entry: Entry, results: ProducedRecord, sizes: tuple[int, int], cluster: str, topic: str) -> dict[str, Any]:
-    """What became of a record."""
+    """The result of a record."""
     if results.error is not None:
         return {"error_code": results.error_code, "message": results.error}
     receipt_fields: dict[str, Any] = {
@@ -124,6 +124,6 @@ def receipt(entry: Entry, results: ProducedRecord, sizes: tuple[int, int], clust
 
 
 def iso(ms: int) -> str:
-    """A time as v3 has it."""
+    """A time in the format of v3."""
     when = datetime.fromtimestamp(ms / 1000, UTC)
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

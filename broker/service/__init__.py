@@ -1,4 +1,4 @@
-"""What the API does, with no web framework: thin functions between the routes and the storage engine."""
+"""The operations of the API, without a web framework: thin functions between the routes and the storage engine."""
 
 from broker.service import appends, consumers, deletes, partitions, queues, readiness, reads, routers, topics
 from broker.service.backups import BackupJob, BackupJobs

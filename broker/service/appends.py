@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Append(msgspec.Struct, kw_only=True):
-    """One write, and what it depends on."""
+    """One write, and its options."""
 
     topic: str
     records: Sequence[NewRecord] | PlainRecords
@@ -37,7 +37,7 @@ class Append(msgspec.Struct, kw_only=True):
 
 
 def names_of(write: Append) -> list[str]:
-    """The topics that it names. Raises InvalidRequest when one of them cannot be one."""
+    """The topics that the write names. Raises InvalidRequest for an invalid name."""
     check_topic_name(write.topic)
     if write.settings is None:
         return [write.topic]
@@ -46,9 +46,9 @@ def names_of(write: Append) -> list[str]:
 
 
 async def append(engine: Engine, write: Append, pressure: Pressure) -> Appended:
-    """On return the records are as safe as the topic's durability class says.
+    """Append the records. On return they are as durable as the topic's class defines.
 
-    Raises as the engine does, and UnderPressure.
+    Raises the engine's errors, and UnderPressure.
     """
     check_topic_name(write.topic)
     if not write.disable_backpressure:

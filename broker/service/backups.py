@@ -1,4 +1,4 @@
-"""Backups that a request asks for: one at a time, into the one place that the settings allow."""
+"""Backups on request: one at a time, to the directory that the settings allow."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _log = structlog.get_logger("broker")
 
 
 class Failure(NamedTuple):
-    """Why a backup is none."""
+    """Why a backup has failed."""
 
     code: str
     message: str
 
 
 class BackupJob:
-    """One backup, under way or over. `summary` or `failure` is set when it is over."""
+    """A running or finished backup. `summary` or `failure` is set when it is finished."""
 
     def __init__(self, directory: str, include_cold: bool) -> None:
         self.directory = directory
@@ -42,7 +42,7 @@ class BackupJob:
 
 
 class BackupJobs:
-    """The latest job. It goes on when whoever asked for it goes away."""
+    """Runs backups, and keeps the latest one. A backup continues if the client disconnects."""
 
     def __init__(self, engine: Engine, base: Path | None) -> None:
         self._engine = engine
@@ -51,23 +51,23 @@ class BackupJobs:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, directory: str | None, *, include_cold: bool) -> BackupJob:
-        """Begin a backup; the one under way, if it goes to the same directory.
+        """Start a backup, or return the running one if it has the same directory.
 
-        Raises InvalidRequest where the broker may not write, LimitReached while there is another backup, NotReady.
+        Raises InvalidRequest for a directory that is not allowed, LimitReached during another backup, NotReady.
         """
         self._engine.check_open()
         path = self._allowed(directory)
         running = self._latest
         if running is not None and running.state == "running":
             if running.directory != path:
-                raise LimitReached("A backup is under way; there is one at a time.", limit="backups", max=1)
+                raise LimitReached("Another backup is running; only one can run at a time.", limit="backups", max=1)
             return running
         job = self._latest = BackupJob(path, include_cold)
         self._task = asyncio.create_task(self._run(job), name="backup")
         return job
 
     def latest(self) -> BackupJob | None:
-        """The job under way, or the last one since the broker was started."""
+        """The running backup, or the last one since the broker was started."""
         job = self._latest
         if job is not None and (progress := self._engine.backups.progress) is not None:
             job.done_bytes, job.total_bytes = progress
@@ -76,15 +76,15 @@ class BackupJobs:
     def _allowed(self, directory: str | None) -> str:
         if self._base is None:
             raise InvalidRequest(
-                "This broker has no place for backups: start it with TOPICS_BACKUP_DIR, the directory that backups go "
-                "to, or below.",
+                "This broker has no directory for backups: start it with TOPICS_BACKUP_DIR, which backups are written "
+                "to, or below it.",
                 field="directory",
             )
         base = os.path.realpath(self._base)
         path = os.path.realpath(os.path.join(base, directory or ""))
         if path != base and not path.startswith(base.rstrip("/") + "/"):
             raise InvalidRequest(
-                f"directory: this broker writes backups to {base} (TOPICS_BACKUP_DIR) and below, nowhere else.",
+                f"directory: this broker only writes backups to {base} (TOPICS_BACKUP_DIR) and below.",
                 field="directory",
             )
         return path
@@ -97,7 +97,7 @@ class BackupJobs:
             job.failure = Failure(error.code, error.message)
             _log.error("backup_failed", directory=job.directory, error=error.message)
         except Exception as error:
-            job.failure = Failure("internal", "The broker made a mistake; its log has more.")
+            job.failure = Failure("internal", "Internal error; see the broker's log.")
             _log.error("backup_failed", directory=job.directory, exc_info=error)
         else:
             job.done_bytes = job.total_bytes = summary.copied_bytes

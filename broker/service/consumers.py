@@ -1,6 +1,6 @@
-"""Consumers: their control plane, reading, committing. Fields are judged before the topic is.
+"""Consumers: administration, reading, committing. Fields are checked before the topic.
 
-`topic` is the address of the partition that they read.
+`topic` is the name of the partition in the engine.
 
 Source: docs/reference/api.md#consumers.
 """
@@ -31,7 +31,7 @@ MAX_ATTEMPT_KEY_BYTES: Final = 128
 
 
 class Read(msgspec.Struct, kw_only=True):
-    """What a reader asks for, as it asks: 0 means the default, and what is too much is clamped."""
+    """The options of a read, as in the request: 0 means the default, and too large values are clamped."""
 
     topic: str
     consumer: str
@@ -45,7 +45,7 @@ class Read(msgspec.Struct, kw_only=True):
 
 
 async def put(engine: Engine, topic: str, consumer: str, asked: ConsumerRequest) -> tuple[ConsumerState, bool]:
-    """Make the consumer or replace its settings. True when it was made. On return the change is durable.
+    """Create the consumer or replace its settings. True: it was created. Durable on return.
 
     Raises InvalidRequest, TopicNotFound, LimitReached, Unavailable.
     """
@@ -55,7 +55,7 @@ async def put(engine: Engine, topic: str, consumer: str, asked: ConsumerRequest)
 
 
 async def change(engine: Engine, topic: str, consumer: str, asked: ConsumerChange) -> ConsumerState:
-    """Change the settings that are named. On return the change is durable.
+    """Change the given settings. Durable on return.
 
     Raises InvalidRequest, TopicNotFound, ConsumerNotFound, Unavailable.
     """
@@ -67,7 +67,7 @@ async def change(engine: Engine, topic: str, consumer: str, asked: ConsumerChang
 
 
 async def describe(engine: Engine, topic: str, consumer: str) -> ConsumerState:
-    """Raises InvalidRequest, TopicNotFound, ConsumerNotFound."""
+    """The state of a consumer. Raises InvalidRequest, TopicNotFound, ConsumerNotFound."""
     check_consumer_name(consumer)
     await engine.let_expire((topic,))
     return engine.consumers.state(topic, consumer)
@@ -76,7 +76,7 @@ async def describe(engine: Engine, topic: str, consumer: str) -> ConsumerState:
 async def page(
     engine: Engine, topic: str, *, prefix: str, page_size: int | None, cursor: str | None
 ) -> tuple[list[ConsumerState], str | None]:
-    """One page of a topic's consumers in byte order, and the cursor of the next one when more follow."""
+    """A page of a topic's consumers, ordered by name, and the cursor of the next page, if there is one."""
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
     after = decode_cursor(cursor) if cursor else ""
     await engine.let_expire((topic,))
@@ -87,13 +87,13 @@ async def page(
 
 
 async def delete(engine: Engine, topic: str, consumer: str) -> bool:
-    """False when there was none. On return the deletion is durable. Raises InvalidRequest, TopicNotFound."""
+    """Delete a consumer; False: it did not exist. Durable on return. Raises InvalidRequest, TopicNotFound."""
     check_consumer_name(consumer)
     return await engine.consumers.delete(topic, consumer)
 
 
 async def read(engine: Engine, asked: Read) -> ConsumerRead:
-    """What there is now. Raises InvalidRequest, TopicNotFound, ConsumerNotFound, RecordCorrupt, Unavailable."""
+    """Read without waiting. Raises InvalidRequest, TopicNotFound, ConsumerNotFound, RecordCorrupt, Unavailable."""
     check_consumer_name(asked.consumer)
     if asked.attempt_key is not None:
         check_text(asked.attempt_key, "attempt_key", MAX_ATTEMPT_KEY_BYTES)
@@ -108,11 +108,11 @@ async def read_on(
     began: float,
     acquire: Callable[[], Awaitable[None]] | None = None,
 ) -> ConsumerRead:
-    """Go on with a read that found nothing until there is something or its wait_ms since `began` have passed.
-    `acquire`: is waited for before each read, since many may wait for the same write.
+    """Continue a read that found nothing, until there is a record or wait_ms since `began` have passed. `acquire` is
+    awaited before each read, because many may wait for the same write.
 
-    Cancelled while it waits, it has handed out nothing. At shutdown the `empty` answer is given at once.
-    Raises LimitReached (too many waiting) and as `read`.
+    If it is cancelled while it waits, it has delivered nothing. At shutdown it returns `empty` at once. Raises
+    LimitReached (too many wait) and the errors of `read`.
     """
     left_ms = min(asked.wait_ms, reads.MAX_WAIT_MS) - int((monotonic() - began) * 1000)
     if left_ms <= 0:
@@ -145,13 +145,13 @@ async def _read(
 
 
 async def commit(engine: Engine, topic: str, consumer: str, seq: int) -> ConsumerState:
-    """On return the cursor is durably at `seq`. Raises InvalidRequest, TopicNotFound, ConsumerNotFound, Unavailable."""
+    """Set the cursor. Durable on return. Raises InvalidRequest, TopicNotFound, ConsumerNotFound, Unavailable."""
     check_consumer_name(consumer)
     return await engine.consumers.commit(topic, consumer, seq)
 
 
 async def seek(engine: Engine, topic: str, consumer: str, asked: SeekRequest) -> ConsumerState:
-    """On return the cursor is durably where it was asked to be, forward or back. Raises as `commit`."""
+    """Move the cursor, forward or back. Durable on return. Raises the errors of `commit`."""
     check_consumer_name(consumer)
     given = [name for name in ("seq", "ts", "to") if getattr(asked, name) is not None]
     if len(given) != 1:

@@ -1,4 +1,4 @@
-"""Deleting records for good.
+"""Deleting records.
 
 Source: docs/reference/api.md#records.
 """
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 async def delete_records(engine: Engine, topic: str, *, before_seq: int | None, match: Any) -> DeletedRecords:
-    """Deletes what is below `before_seq` and fits `match`; one of them at least, both = both must hold.
+    """Delete the records before `before_seq` that also match `match`. At least one of them is required.
 
-    On return the deletion is as safe as the topic's durability class says.
+    On return the deletion is as durable as the topic's class defines.
     """
     predicate = tag_match(match, "match")
     if before_seq is None and predicate is None:
         raise InvalidRequest("before_seq or match is required.", field="before_seq")
-    await engine.let_expire((topic,))  # what has expired is not deleted, and not counted
+    await engine.let_expire((topic,))  # so that expired records are not counted
     return await engine.delete_records(topic, before_seq, predicate)

@@ -1,4 +1,4 @@
-"""Which partition a request means.
+"""Finds the partition of a request.
 
 Source: docs/reference/api.md#partitions.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PartitionState(msgspec.Struct, kw_only=True):
-    """One partition now, as `TopicState` has it for the first."""
+    """The state of a partition: the fields of `TopicState` that each partition has."""
 
     partition: int
     epoch: int
@@ -32,9 +32,9 @@ class PartitionState(msgspec.Struct, kw_only=True):
 
 
 def at(engine: Engine, topic: str, partition: int | None, field: str = "partition") -> str:
-    """The address of a partition, 0 when none is named.
+    """The name of a partition in the engine; None means 0.
 
-    Raises InvalidRequest for one that there is not; TopicNotFound only where a number above 0 is judged.
+    Raises InvalidRequest for a partition that does not exist, and TopicNotFound, but only for numbers above 0.
     """
     check_topic_name(topic)
     if not partition:
@@ -46,12 +46,12 @@ def at(engine: Engine, topic: str, partition: int | None, field: str = "partitio
 
 
 def states(engine: Engine, topic: str) -> list[TopicState]:
-    """All partitions of a topic, by number. Raises TopicNotFound."""
+    """The states of all partitions of a topic, ordered by number. Raises TopicNotFound."""
     return [engine.state(address(topic, partition)) for partition in range(engine.partitions(topic))]
 
 
 def figures(states: list[TopicState]) -> list[PartitionState]:
-    """What is shown of them."""
+    """The states that an answer shows."""
     return [
         PartitionState(
             partition=partition,
@@ -68,7 +68,7 @@ def figures(states: list[TopicState]) -> list[PartitionState]:
 
 
 def summed(states: list[TopicState]) -> TopicState:
-    """The figures of partition 0, with the records of all, and the latest times."""
+    """The state of partition 0, with the counts of all partitions and the latest times."""
     first = states[0]
     return msgspec.structs.replace(
         first,

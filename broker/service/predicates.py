@@ -1,4 +1,4 @@
-"""Names and tag predicates as they come in requests.
+"""Checks names and tag predicates of requests.
 
 Source: docs/reference/api.md#conventions, docs/reference/api.md#records.
 """
@@ -18,19 +18,19 @@ _FORMS = '"x", ["tag","Eq","x"] or ["tag","Glob","x*"]'
 
 
 def check_topic_name(name: str, field: str = "topic") -> None:
-    """Raises InvalidRequest when no topic can be called that."""
+    """Raises InvalidRequest for an invalid topic name."""
     if not is_topic_name(name):
-        raise InvalidRequest(f"{field}: not a topic name, which is {_NAME_RULE}.", field=field)
+        raise InvalidRequest(f"{field}: not a valid topic name: {_NAME_RULE}.", field=field)
 
 
 def check_consumer_name(name: str) -> None:
-    """Raises InvalidRequest when no consumer can be called that."""
+    """Raises InvalidRequest for an invalid consumer name."""
     if not is_consumer_name(name):
-        raise InvalidRequest(f"consumer: not a consumer's name, which is {_CONSUMER_RULE}.", field="consumer")
+        raise InvalidRequest(f"consumer: not a valid consumer name: {_CONSUMER_RULE}.", field="consumer")
 
 
 def tag_match(predicate: Any, field: str) -> TagMatch | None:
-    """The predicate in a decoded JSON value; None for null. Raises InvalidRequest naming `field`."""
+    """The predicate in a decoded JSON value; None for null. Raises InvalidRequest, which names `field`."""
     match predicate:
         case None:
             return None
@@ -47,11 +47,13 @@ def tag_match(predicate: Any, field: str) -> TagMatch | None:
 
 
 def _two_meanings(text: str, field: str) -> InvalidRequest:
-    """A tag may have a *, and elsewhere a bare x* means all that begins with x: whichever was meant deletes or passes
-    over what the other does not, so it has to be said."""
-    this = f"{json.dumps(['tag', 'Eq', text], ensure_ascii=False)} for that very tag"
+    """The error for a plain string with *: it could mean a tag that contains *, or all tags with that prefix. The two
+    match different records, so the request must say which."""
+    this = f"{json.dumps(['tag', 'Eq', text], ensure_ascii=False)} for exactly this tag"
     if text.endswith("*") and "*" not in text[:-1]:
         glob = json.dumps(["tag", "Glob", text], ensure_ascii=False)
-        return InvalidRequest(f"{field}: a * in a plain tag has two meanings: write {glob} for every tag that begins "
-                              f"so, or {this}.", field=field)  # fmt: skip
-    return InvalidRequest(f"{field}: a plain tag has no *: write {this}; a glob has one *, at its end.", field=field)
+        return InvalidRequest(f"{field}: a * in a plain tag is ambiguous: write {glob} for all tags with this "
+                              f"prefix, or {this}.", field=field)  # fmt: skip
+    return InvalidRequest(
+        f"{field}: a plain tag must not contain *: write {this}. A glob has one *, at its end.", field=field
+    )

@@ -1,4 +1,4 @@
-"""Jobs: claiming, settling, looking after queues. Names are judged here, the rest by the engine.
+"""Queues: claiming and completing jobs, administration. Names are checked here, everything else by the engine.
 
 Source: docs/reference/api.md#queues.
 """
@@ -26,7 +26,7 @@ PURGEABLE: Final = (JobState.READY, JobState.DELAYED)
 
 
 class Claim(msgspec.Struct, kw_only=True):
-    """What a worker asks for; what is too much is clamped by the engine."""
+    """The options of a claim. The engine clamps too large values."""
 
     topic: str
     node: str
@@ -37,7 +37,7 @@ class Claim(msgspec.Struct, kw_only=True):
 
 
 class Work(msgspec.Struct, kw_only=True):
-    """Who wants jobs pushed, and how many at a time."""
+    """The options of a worker that gets jobs pushed."""
 
     topic: str
     node: str
@@ -46,7 +46,7 @@ class Work(msgspec.Struct, kw_only=True):
 
 
 class Settle(msgspec.Struct, kw_only=True):
-    """Which jobs of whom an ack, nack or extend is about. A token of 0 stands for none given."""
+    """The jobs of an ack, nack or extend. A lease id of 0 means any lease of the node."""
 
     topic: str
     node: str
@@ -56,7 +56,7 @@ class Settle(msgspec.Struct, kw_only=True):
 
 
 def claimable_bytes(engine: Engine, topic: str, max: int) -> tuple[int, int]:
-    """How large one job is in the mean, and as many as a claim of `max` would be given now. Raises InvalidRequest,
+    """The mean bytes of a job, and the bytes of as many as a claim of `max` would get now. Raises InvalidRequest,
     TopicNotFound, NotAQueue.
     """
     check_topic_name(topic)
@@ -64,14 +64,14 @@ def claimable_bytes(engine: Engine, topic: str, max: int) -> tuple[int, int]:
 
 
 def check_claim(engine: Engine, asked: Claim) -> None:
-    """Raises InvalidRequest, NotReady, ShuttingDown: what `claim` refuses before it looks the queue up."""
+    """Raises InvalidRequest, NotReady, ShuttingDown: the errors of `claim` before it looks up the queue."""
     check_topic_name(asked.topic)
     engine.queues.check_claim(asked.node, asked.max, asked.wait_ms, asked.attempt_key)
 
 
 async def claim(engine: Engine, asked: Claim, max_bytes: int = 0) -> Claimed:
-    """What there is now, about `max_bytes` of it (see `Queues.claim`). Raises InvalidRequest, TopicNotFound, NotAQueue,
-    Unavailable.
+    """Claim without waiting, about `max_bytes` of jobs (see `Queues.claim`). Raises InvalidRequest, TopicNotFound,
+    NotAQueue, Unavailable.
     """
     check_topic_name(asked.topic)
     return await _claim(engine, asked, 0, max_bytes)
@@ -80,9 +80,9 @@ async def claim(engine: Engine, asked: Claim, max_bytes: int = 0) -> Claimed:
 async def claim_on(
     engine: Engine, parking: Slots, asked: Claim, empty: Claimed, began: float, max_bytes: int = 0
 ) -> Claimed:
-    """Go on with a claim that found nothing until there is a job or its wait_ms since `began` have passed.
+    """Continue a claim that found nothing, until there is a job or wait_ms since `began` have passed.
 
-    At shutdown the `empty` answer is given at once. Raises LimitReached (too many waiting) and as `claim`.
+    At shutdown it returns `empty` at once. Raises LimitReached (too many wait) and the errors of `claim`.
     """
     left_ms = min(asked.wait_ms, MAX_WAIT_MS) - int((monotonic() - began) * 1000)
     if left_ms <= 0:
@@ -107,13 +107,13 @@ async def _claim(engine: Engine, asked: Claim, wait_ms: int, max_bytes: int) -> 
 
 
 async def ack(engine: Engine, asked: Settle) -> Settled:
-    """On return the jobs are gone for good, as safely as the topic's class says. Raises LeaseLost when strict."""
+    """Ack jobs, which deletes them, as durably as the topic's class defines. Raises LeaseLost if strict."""
     check_topic_name(asked.topic)
     return await engine.queues.ack(asked.topic, asked.node, asked.seqs, lease_ids=asked.lease_ids, strict=asked.strict)
 
 
 async def nack(engine: Engine, asked: Settle, *, delay_ms: int | None, penalty: bool, reason: str | None) -> Settled:
-    """The jobs can be had again after `delay_ms`, or the queue's backoff. Raises LeaseLost when strict."""
+    """Nack jobs: they can be claimed again after `delay_ms`, or the queue's backoff. Raises LeaseLost if strict."""
     check_topic_name(asked.topic)
     return await engine.queues.nack(
         asked.topic,
@@ -128,7 +128,7 @@ async def nack(engine: Engine, asked: Settle, *, delay_ms: int | None, penalty: 
 
 
 async def extend(engine: Engine, asked: Settle, lease_ms: int) -> Settled:
-    """The leases now end `lease_ms` from now. Raises LeaseLost when strict."""
+    """Extend leases: they end `lease_ms` from now. Raises LeaseLost if strict."""
     check_topic_name(asked.topic)
     return await engine.queues.extend(
         asked.topic, asked.node, asked.seqs, lease_ms, lease_ids=asked.lease_ids, strict=asked.strict
@@ -136,35 +136,35 @@ async def extend(engine: Engine, asked: Settle, lease_ms: int) -> Settled:
 
 
 def work(engine: Engine, asked: Work) -> Worker:
-    """`async with` it; within, it gives jobs one by one. Those not settled at the end go back at once.
+    """Make a worker, an async context manager that yields jobs one by one. On exit, unfinished jobs are released.
 
-    Raises InvalidRequest, TopicNotFound, NotAQueue; what ends it later is raised to whoever takes jobs from it.
+    Raises InvalidRequest, TopicNotFound, NotAQueue. Later errors are raised where jobs are taken from it.
     """
     check_topic_name(asked.topic)
     return engine.queues.work(asked.topic, asked.node, max=asked.max, lease_ms=asked.lease_ms)
 
 
 async def pause(engine: Engine, topic: str) -> bool:
-    """Durably: nothing is handed out any more. Whether it is paused now."""
+    """Pause a queue: it delivers no jobs. Durable on return. Returns whether it is paused."""
     check_topic_name(topic)
     return await engine.queues.pause(topic)
 
 
 async def resume(engine: Engine, topic: str) -> bool:
-    """Durably: jobs are handed out again. Whether it is paused now."""
+    """Resume a queue. Durable on return. Returns whether it is paused."""
     check_topic_name(topic)
     return await engine.queues.resume(topic)
 
 
 async def purge(engine: Engine, topic: str, states: Sequence[str]) -> int:
-    """Deletes for good the jobs that stand so and came before the call. How many."""
+    """Delete the jobs in these states that exist at the call. Returns their number."""
     check_topic_name(topic)
     await engine.let_expire((topic,))
     return await engine.queues.purge(topic, states=tuple(JobState(state) for state in states))
 
 
 def sources(topic: str, source: str | None) -> list[str]:
-    """The topics that a redrive names beside the queue. Raises InvalidRequest."""
+    """The topics that a redrive names in addition to the queue. Raises InvalidRequest."""
     check_topic_name(topic)
     if source is None:
         return []
@@ -175,7 +175,7 @@ def sources(topic: str, source: str | None) -> list[str]:
 async def redrive(
     engine: Engine, topic: str, *, source: str | None, max: int, rate_per_s: float | None, dry_run: bool
 ) -> Redriven:
-    """Brings back to the queue the jobs that it gave to its dead letter topic."""
+    """Move jobs of the queue back from its dead letter topic."""
     sources(topic, source)
     return await engine.queues.redrive(topic, source=source, max=max, rate_per_s=rate_per_s, dry_run=dry_run)
 
@@ -183,7 +183,7 @@ async def redrive(
 async def leases(
     engine: Engine, topic: str, *, state: str | None, page_size: int | None, cursor: str | None
 ) -> tuple[list[JobView], str | None]:
-    """One page of jobs by seq, and the cursor of the next one when more follow."""
+    """A page of jobs, ordered by seq, and the cursor of the next page, if there is one."""
     check_topic_name(topic)
     wanted = _state(state) if state else None
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
@@ -199,11 +199,11 @@ def _state(name: str) -> JobState:
     try:
         return JobState(name)
     except ValueError:
-        raise InvalidRequest(f"state: one of {', '.join(JobState)}.", field="state") from None
+        raise InvalidRequest(f"state: expected one of {', '.join(JobState)}.", field="state") from None
 
 
 def _seq_of(cursor: str) -> int:
     text = decode_cursor(cursor)
-    if not (text.isascii() and text.isdigit()):  # one of another list
-        raise InvalidRequest("cursor: not one that this broker gave out.", field="cursor")
+    if not (text.isascii() and text.isdigit()):  # the cursor of another list
+        raise InvalidRequest("cursor: not a cursor of this broker.", field="cursor")
     return int(text)

@@ -1,4 +1,4 @@
-"""Whether the broker serves, and why not.
+"""Readiness.
 
 Source: docs/reference/api.md#operations.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check(engine: Engine, *, stopping: bool) -> int:
-    """The number of topics. Raises ShuttingDown, NotReady, StorageFailed (naming the shards that stopped)."""
+    """The number of topics, if the broker is ready. Raises ShuttingDown, NotReady, StorageFailed (with the shards)."""
     if stopping:
         raise ShuttingDown
     if not engine.ready:
@@ -23,7 +23,7 @@ def check(engine: Engine, *, stopping: bool) -> int:
     failed = engine.failed_shards
     if failed:
         raise StorageFailed(
-            f"Log shards that have stopped until the next start: {len(failed)}.",
+            f"{len(failed)} log shards have failed and accept no writes until the broker is restarted.",
             shards=[_shard(shard, number) for shard, number in failed],
         )
     return engine.catalog.size

@@ -1,4 +1,4 @@
-"""What readers ask for, and what they are given.
+"""Options of reads.
 
 Source: docs/reference/api.md#records.
 """
@@ -19,7 +19,7 @@ MAX_WAIT_MS: Final = 30_000
 
 
 def has_nothing(result: ReadResult) -> bool:
-    """Whether a read that may wait should: it has examined everything there is, and has nothing to tell."""
+    """Whether a read should wait: it has examined all records, and the answer would be empty."""
     return (
         not result.records
         and result.tombstone is None
@@ -29,19 +29,19 @@ def has_nothing(result: ReadResult) -> bool:
 
 
 def clamped(asked: int, default: int, most: int) -> int:
-    """What is read at most: 0 means the default."""
+    """The requested limit, clamped; 0 means the default."""
     return min(asked or default, most)
 
 
 def several(nodes: str | list[str] | None) -> Iterable[str]:
-    """Of what a request says: one, many or none. An empty one is none."""
+    """The values of a field that may be one, several or none. An empty one is none."""
     if not nodes:
         return ()
     return (nodes,) if isinstance(nodes, str) else [node for node in nodes if node]
 
 
 def excluded_nodes(engine: Engine, topic: str, nodes: Iterable[str]) -> frozenset[bytes]:
-    """Whose records a reader is not given; nobody's where the topic says that nodes do not count."""
+    """The nodes whose records are excluded; none if the topic's dedupe_node is off."""
     exclude = frozenset(node.encode() for node in nodes)
     if exclude and not engine.state(topic).config.dedupe_node:
         return frozenset()

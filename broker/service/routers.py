@@ -1,4 +1,4 @@
-"""Routers, and waiting for them.
+"""Routers, and waiting until they have caught up.
 
 Source: docs/reference/api.md#routers.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 async def put(engine: Engine, router: str, asked: RouterRequest) -> tuple[RouterState, bool]:
-    """Make the router or replace its definition. True when it was made. On return the change is durable.
+    """Create the router or replace its definition. True: it was created. Durable on return.
 
     Raises InvalidRequest, TopicNotFound, TopicIncompatible, RouterCycle, LimitReached, Unavailable.
     """
@@ -31,7 +31,7 @@ async def put(engine: Engine, router: str, asked: RouterRequest) -> tuple[Router
 
 
 def definition_of(router: str, asked: RouterRequest) -> Definition:
-    """What a request makes of the router. Raises InvalidRequest."""
+    """The definition in a request. Raises InvalidRequest."""
     check_router_name(router)
     check_topic_name(asked.source, "source")
     check_topic_name(asked.dest, "dest")
@@ -50,7 +50,7 @@ def definition_of(router: str, asked: RouterRequest) -> Definition:
 
 
 async def change(engine: Engine, router: str, asked: RouterChange) -> RouterState:
-    """Change what is named of the router's definition. On return the change is durable.
+    """Change the given fields of a router's definition. Durable on return.
 
     Raises InvalidRequest, RouterNotFound, TopicIncompatible, RouterCycle, Unavailable.
     """
@@ -64,12 +64,12 @@ async def change(engine: Engine, router: str, asked: RouterChange) -> RouterStat
 
 
 def describe(engine: Engine, router: str) -> RouterState:
-    """Raises InvalidRequest, RouterNotFound."""
+    """The state of a router. Raises InvalidRequest, RouterNotFound."""
     return engine.routers.state(router)
 
 
 def ends(source: str | None, dest: str | None) -> list[str]:
-    """The topics by which routers are asked for. Raises InvalidRequest."""
+    """The topics that a list of routers is filtered by. Raises InvalidRequest."""
     given = {"source": source, "dest": dest}
     found = {field: name for field, name in given.items() if name is not None}
     for field, name in found.items():
@@ -87,9 +87,9 @@ def page(
     cursor: str | None,
     only: tuple[str, ...] = (),
 ) -> tuple[list[RouterState], str | None]:
-    """One page of routers in byte order, and the cursor of the next one when more follow.
+    """A page of routers, ordered by name, and the cursor of the next page, if there is one.
 
-    `only`: none but those that begin with one of these; () = any.
+    `only`: allowed beginnings of names; () = any.
     """
     ends(source, dest)
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
@@ -105,16 +105,16 @@ def page(
 
 
 async def delete(engine: Engine, router: str) -> bool:
-    """False when there was none. On return the deletion is durable, and nothing is copied any more."""
+    """Delete a router; False: it did not exist. On return, that is durable and the router copies nothing more."""
     return await engine.routers.delete(router)
 
 
 async def caught_up(engine: Engine, topic: str) -> Waited | None:
-    """Read your writes: wait, at most 1 s, for what routers have still to bring to the topic. None: there are none."""
+    """Wait, at most 1 s, until routers to the topic have caught up: read your writes. None: there are no routers."""
     return await engine.routers.caught_up(topic)
 
 
 async def all_caught_up(engine: Engine, topics: Iterable[str]) -> float | None:
-    """`caught_up` of several topics at once: how long the slowest took, in ms. None: no router leads to any."""
+    """`caught_up` for several topics at once. Returns the longest wait in ms; None: no routers."""
     waited = await asyncio.gather(*(engine.routers.caught_up(topic) for topic in topics))
     return max((each.wait_ms for each in waited if each is not None), default=None)

@@ -1,4 +1,4 @@
-"""Topics themselves: making, listing, describing, deleting.
+"""Topics: creating, changing, listing, describing, deleting.
 
 Source: docs/reference/api.md#topics.
 """
@@ -30,7 +30,7 @@ DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 
 
 def storage_config(topic: str, settings: TopicSettings, prefix: str = "") -> TopicConfig:
-    """The settings as the engine takes them, clamped. Raises InvalidRequest; `prefix` stands before field names."""
+    """The settings in the engine's form, clamped. Raises InvalidRequest; `prefix`: before field names in errors."""
     _check_dead_letter(topic, settings.dead_letter, prefix)
     config = msgspec.convert(settings.resolved(), TopicConfig).clamped()
     _check_deliveries(config, prefix)
@@ -46,30 +46,33 @@ def _check_dead_letter(topic: str, dead_letter: str | None, prefix: str = "") ->
 
 
 def _check_deliveries(config: TopicConfig, prefix: str = "") -> None:
-    """A limit that would end nothing is refused: jobs beyond it need a topic to go to."""
+    """Refuse max_deliveries without a dead letter topic: it would have no effect."""
     if config.type is TopicType.QUEUE and config.max_deliveries and config.dead_letter is None:
         field = f"{prefix}max_deliveries"
         raise InvalidRequest(
-            f"{field}: needs a dead_letter, the topic for jobs delivered so often; 0 delivers them for ever.",
+            f"{field}: needs dead_letter, the topic for jobs that were delivered too often. 0 means no limit.",
             field=field,
         )
 
 
 def _changed(config: TopicConfig, asked: TopicChange) -> TopicConfig:
-    """The settings with those that are named in their place, clamped. Raises InvalidRequest."""
+    """The settings with these changes, clamped. Raises InvalidRequest."""
     changed = msgspec.convert(asked.applied_to(config.to_map()), TopicConfig).clamped()
-    if asked.model_fields_set & {"max_deliveries", "dead_letter"}:  # a queue may be older than the check
+    if asked.model_fields_set & {
+        "max_deliveries",
+        "dead_letter",
+    }:  # only then, because a queue may be older than this check
         _check_deliveries(changed)
     return changed
 
 
 def echoed_config(config: TopicConfig) -> dict[str, Any]:
-    """Every field by name, as stored, and `durable`."""
+    """All fields by name, as stored, and `durable`."""
     return {**config.to_map(), "durable": config.durable}
 
 
 def effective_priority(engine: Engine, state: TopicState) -> int:
-    """The priority that counts now: the set one, or one that fades with the time since the last write."""
+    """The current priority: the configured one, or one that falls with the time since the last write."""
     config = state.config
     return scheduler.effective_priority(
         config.priority, auto=config.auto_priority, last_write_ts=state.last_write_ts, now_ms=engine.now_ms()
@@ -77,7 +80,7 @@ def effective_priority(engine: Engine, state: TopicState) -> int:
 
 
 def priority_of(engine: Engine, topic: Topic) -> int:
-    """The same without a state."""
+    """The same for a topic of the engine."""
     config = topic.config
     return scheduler.effective_priority(
         config.priority, auto=config.auto_priority, last_write_ts=topic.log.last_write_ts, now_ms=engine.now_ms()
@@ -99,21 +102,21 @@ def names_in_change(topic: str, asked: TopicChange) -> list[str]:
 
 
 async def put(engine: Engine, topic: str, settings: TopicSettings) -> tuple[TopicState, bool]:
-    """Make the topic or replace its settings. True when it was made. On return the change is durable."""
+    """Create the topic or replace its settings. True: it was created. Durable on return."""
     check_topic_name(topic)
     config = storage_config(topic, settings)
     return await engine.put_topic(topic, config, keep_partitions="partitions" not in settings.model_fields_set)
 
 
 async def change(engine: Engine, topic: str, asked: TopicChange) -> TopicState:
-    """Change the settings that are named. On return the change is durable. Raises TopicNotFound, TopicIncompatible."""
+    """Change the given settings. Durable on return. Raises TopicNotFound, TopicIncompatible."""
     check_topic_name(topic)
     _check_dead_letter(topic, asked.dead_letter)
     return await engine.change_topic(topic, lambda config: _changed(config, asked))
 
 
 async def describe(engine: Engine, topic: str, *, touch: bool) -> TopicState:
-    """The topic as found; with `touch` the look counts as a read, this one included."""
+    """The state of a topic. `touch`: this counts as a read, also in the returned state."""
     check_topic_name(topic)
     await engine.let_expire((topic,))
     if touch:
@@ -124,9 +127,9 @@ async def describe(engine: Engine, topic: str, *, touch: bool) -> TopicState:
 async def page(
     engine: Engine, *, prefix: str, page_size: int | None, cursor: str | None, only: tuple[str, ...] = ()
 ) -> tuple[list[TopicState], str | None]:
-    """One page of topics in byte order, and the cursor of the next one when more follow.
+    """A page of topics, ordered by name, and the cursor of the next page, if there is one.
 
-    `only`: none but those that begin with one of these; () = any.
+    `only`: allowed beginnings of names; () = any.
     """
     size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
     after = decode_cursor(cursor) if cursor else ""
@@ -140,7 +143,7 @@ async def page(
 
 
 def _named(engine: Engine, prefixes: tuple[str, ...], after: str, limit: int) -> Iterator[TopicState]:
-    # The prefixes are sorted and none is within another: so are the names, one prefix after the other.
+    # The prefixes are sorted and none is within another, so the names of one prefix after the other are sorted, too.
     for prefix in prefixes:
         for state in engine.topics(prefix=prefix, after=after, limit=limit):
             several = state.config.partitions > 1
@@ -148,23 +151,23 @@ def _named(engine: Engine, prefixes: tuple[str, ...], after: str, limit: int) ->
 
 
 async def delete(engine: Engine, topic: str, *, if_empty: bool) -> list[str] | None:
-    """Names of the routers that went with it; None when there was none. On return the deletion is durable."""
+    """Delete a topic. Returns the routers deleted with it; None: the topic did not exist. Durable on return."""
     check_topic_name(topic)
     return await engine.remove_topic(topic, if_empty=if_empty)
 
 
 def encode_cursor(name: str) -> str:
-    """The last name of a page with its checksum, URL-safe."""
+    """Make a cursor: the last name of a page with a checksum, URL-safe."""
     raw = name.encode()
     return base64.urlsafe_b64encode(zlib.crc32(raw).to_bytes(4, "little") + raw).rstrip(b"=").decode()
 
 
 def decode_cursor(cursor: str) -> str:
-    """Raises InvalidRequest when `encode_cursor` did not make it."""
+    """The name in a cursor. Raises InvalidRequest if `encode_cursor` did not make it."""
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         if zlib.crc32(raw[4:]).to_bytes(4, "little") != raw[:4]:
             raise ValueError("checksum")
         return raw[4:].decode()
     except (ValueError, binascii.Error):
-        raise InvalidRequest("cursor: not one that this broker gave out.", field="cursor") from None
+        raise InvalidRequest("cursor: not a cursor of this broker.", field="cursor") from None

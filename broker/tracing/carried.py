@@ -1,7 +1,7 @@
-"""The W3C trace context that records carry: `traceparent`, and `tracestate` if there is one, in their meta.
+"""Reads the W3C trace context in the meta of records: `traceparent`, and optionally `tracestate`. Pure.
 
-Pure. The producer puts it there. The broker stores and returns meta unchanged, and reads it only to find out which
-trace a record belongs to. It ignores meta that has another form.
+Producers set it. The broker stores and returns meta unchanged, and only reads which trace a record belongs to. It
+ignores meta in any other form.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Tracing:
                 method if route is None else f"{method} {route}",
                 SpanKind.SERVER,
                 attributes,
-                _sent_along(headers),
+                _context_of_headers(headers),
                 note,
                 took_ns=int((perf_counter() - started) * 1e9),
                 error=str(status) if status >= _FAILED else "",
@@ -92,7 +92,7 @@ class Tracing:
             self._moved(what, source, dest, records, router, perf_counter() - began, error)
 
     def close(self, patience_s: float = 5.0) -> None:
-        """Send all spans that have not been sent. Spans that the collector does not take within `patience_s` are lost.
+        """Send all remaining spans. Those that the collector does not accept within `patience_s` are lost.
 
         Blocks: do not call it on the event loop.
         """
@@ -151,8 +151,8 @@ class Tracing:
         span.end(end_ns)
 
 
-def _sent_along(headers: Mapping[bytes, bytes]) -> Context | None:
-    """The trace context in a request's headers; None when there is no valid one."""
+def _context_of_headers(headers: Mapping[bytes, bytes]) -> Context | None:
+    """The trace context in the headers of a request; None: no valid one."""
     parent = headers.get(b"traceparent")
     if parent is None:
         return None

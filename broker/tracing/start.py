@@ -1,4 +1,4 @@
-"""Starts tracing if TOPICS_TRACING is set. Otherwise nothing of OpenTelemetry is imported."""
+"""Starts tracing if TOPICS_TRACING is set. Otherwise OpenTelemetry is not imported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.settings import PREFIX, Settings, SettingsError
 if TYPE_CHECKING:
     from broker.tracing.spans import Tracing
 
-_MISSING = f"{PREFIX}TRACING needs the extra otel: pip install 'topics-broker[otel]'."
+_MISSING = f"{PREFIX}TRACING needs the extra \"otel\": pip install 'topics-broker[otel]'."
 
 
 def start(settings: Settings) -> Tracing | None:

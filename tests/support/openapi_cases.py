@@ -36,19 +36,19 @@ BEYOND_SCHEMAS: Final = [
     for pattern in (
         # what is there
         r"(topics\.\S+\.)?partition: \S+ has \d+, counted from 0\.",
-        r"cursor: not one that this broker gave out\.",
+        r"cursor: not a cursor of this broker\.",
         r"(start|seq) must be 0 to \d+, the newest( seq)? of \S+\.",
         r"\S+ is ephemeral, and a cursor must not outlive its records: it has no consumers\.",
         r"\S+ has no dead letter topic: say from where\.",
         r"from: a queue is not redriven from itself\.",
         r"records\[\d+\]\.\w+ is for queues only; \S+ is a log\.",
-        r"This broker has no place for backups: .*",
+        r"This broker has no directory for backups: .*",
         r"\w+: cannot be changed.*",
         # fields together
         r"before_seq or match is required\.",
         r"\w+ drops records, which cleanup_policy (compact|none) forbids\.",
         r"(config\.)?dead_letter: a topic cannot be its own dead letter topic\.",
-        r"(config\.)?max_deliveries: needs a dead_letter, .*",
+        r"(config\.)?max_deliveries: needs dead_letter, .*",
         r"records\[\d+\] has both delay_ms and deliver_at; give one\.",
         r"\w+: give exactly one of seq, ts and to\.",
         r"dest: a router cannot lead from a topic to itself\.",

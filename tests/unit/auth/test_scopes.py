@@ -91,4 +91,4 @@ def test_a_list_cut_down_has_every_allowed_name_once_and_in_order(
 ) -> None:
     grant = Grant(READ, parse_prefixes("|".join(each for each in prefixes if each[0] != ".")))
     listed = [name for each in narrowed(grant.prefixes, prefix) for name in sorted(set(there)) if name.startswith(each)]
-    assert listed == sorted({name for name in there if name.startswith(prefix) and grant.reaches(name)})
+    assert listed == sorted({name for name in there if name.startswith(prefix) and grant.covers(name)})
