@@ -39,7 +39,7 @@ Current = Annotated[Request, Depends(current)]
 TopicName = Annotated[
     str, Path(description="The topic's name.", examples=["orders"], json_schema_extra={"pattern": TOPIC_NAME_PATTERN})
 ]
-PartitionNumber = Annotated[QueryU64 | None, Query(description="Which partition, counted from 0; 0 unless said.")]
+PartitionNumber = Annotated[QueryU64 | None, Query(description="The partition, counted from 0; the default is 0.")]
 
 
 def performance(request: Request) -> Performance:

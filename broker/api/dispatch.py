@@ -216,7 +216,7 @@ class Dispatcher:
         if gate is not None:
             request.access = gate.admit(headers, request.query_string, rule)
         if has_encoded_slash(request.scope.get("raw_path") or b""):
-            raise InvalidRequest("path: no name has a slash in it, percent-encoded or not.", field="path")
+            raise InvalidRequest("path: names contain no slash, percent-encoded or not.", field="path")
         if route is None:
             raise errors.PathNotFound
         if operation is None or rule is None:

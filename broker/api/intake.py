@@ -133,7 +133,7 @@ async def _decoded(body: bytes, coding: bytes, max_bytes: int, room: BodyRoom) -
     if name in (b"", b"identity"):
         return body
     if name not in (b"gzip", b"x-gzip"):
-        raise UnsupportedMediaType("Content-Encoding: only gzip is understood.")
+        raise UnsupportedMediaType("Content-Encoding: only gzip is supported.")
     if len(body) <= _GUNZIP_ON_LOOP_BYTES:
         return gunzip(body, max_bytes)
     most = min(max_bytes, len(body) * _MOST_GROWTH)
@@ -168,4 +168,4 @@ def gunzip(body: bytes, max_bytes: int) -> bytes:
     except inflate.TooManyMembers as error:
         raise InvalidRequest(f"body: {error}; send it as one.", field="body") from None
     except inflate.Damaged:
-        raise InvalidRequest("body: not valid gzip, which Content-Encoding says it is.", field="body") from None
+        raise InvalidRequest("body: not valid gzip, although Content-Encoding is gzip.", field="body") from None

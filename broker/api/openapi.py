@@ -23,8 +23,8 @@ from schemas import AnswerModel, ErrorAnswer, RequestModel
 _DESCRIPTION = """\
 Durable topics over HTTP. A topic is an append-only log of JSON records with consecutive seqs.
 
-Bodies are JSON in UTF-8, nested at most 256 levels deep. `data` and `meta` are given back byte for byte.
-Every refusal is `{"error": {"code", "message", "detail"?}}`; programs go by `code`.
+Bodies are JSON in UTF-8, nested at most 256 levels deep. `data` and `meta` are returned byte for byte.
+All errors are `{"error": {"code", "message", "detail"?}}`; programs should use `code`.
 """
 _REF = "#/components/schemas/{model}"
 _LICENSE: Final = {"name": "Apache-2.0", "identifier": "Apache-2.0"}

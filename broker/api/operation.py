@@ -104,4 +104,4 @@ NUMBER: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": 2**
 TOPIC: Final = in_path(
     "topic", {"type": "string", "pattern": TOPIC_NAME_PATTERN, "examples": ["orders"]}, "The topic's name."
 )
-PARTITION: Final = in_query("partition", NUMBER, "Which partition, counted from 0; 0 unless said.")
+PARTITION: Final = in_query("partition", NUMBER, "The partition, counted from 0; the default is 0.")

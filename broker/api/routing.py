@@ -44,7 +44,7 @@ class Route:
 
     def add(self, operation: Operation) -> None:
         if operation.method in self.operations:
-            raise ValueError(f"{operation.method} {operation.path} is there twice")
+            raise ValueError(f"{operation.method} {operation.path} occurs twice")
         self.operations[operation.method] = operation
         self.always = self.always or operation.always
         implied = ("HEAD", "OPTIONS") if "GET" in self.operations else ("OPTIONS",)

@@ -37,9 +37,10 @@ _log = structlog.get_logger("broker.http")
 
 
 class Code(NamedTuple):
-    """A code: its status, the seconds for Retry-After or None, and three answers for people.
+    """A code: its status, the seconds for Retry-After or None, and three texts for the documentation.
 
-    `retry` begins with yes (the same request may succeed later) or no, `effect` with nothing (was done) or unknown.
+    `retry` begins with yes (the same request may succeed later) or no. `effect` says what the failed request has done;
+    it begins with nothing or unknown.
     """
 
     status: int
@@ -55,91 +56,99 @@ _AFTER_DELAY: Final = "yes, after Retry-After"
 #: Every error code. The table of docs/reference/errors.md is made from it; a test reaches each code.
 CODES: Final[dict[str, Code]] = {
     "invalid_request": Code(
-        400, None, "a field, a name or the JSON is wrong; `detail.field` names it", _NO,
+        400, None, "a field, a name or the JSON is invalid; `detail.field` names it", _NO,
     ),
     "batch_too_large": Code(
-        400, None, "more records than one write may have, or more seqs than an ack, nack or extend", "no; in parts",
+        400, None, "too many records in a write, or too many seqs in an ack, nack or extend", "no; in parts",
     ),
     "record_too_large": Code(
-        400, None, "a record that is over the limit, or that can never fit under the topic's cap", _NO,
+        400, None, "a record exceeds the limit, or the topic's cap", _NO,
     ),
-    "unauthorized": Code(401, None, "there are [keys](#keys), and none of them was sent", "no; with a key"),
+    "unauthorized": Code(401, None, "the broker has [keys](#keys), and the request has none of them", "no; with a key"),
     "forbidden": Code(
         403, None,
-        "the key lacks `detail.scopes`, or is not for `detail.name`; or the broker does not answer to `detail.host`, "
-        "or takes nothing from [pages](#pages-of-other-sites) of `detail.origin`",
-        "no; with a key that may, or once a setting names the host or the site",
+        "the key lacks `detail.scopes`, or does not cover `detail.name`; or the broker does not accept the name "
+        "`detail.host`, or requests by [pages](#pages-of-other-sites) of `detail.origin`",
+        "no; with another key, or after a setting allows the host or the site",
     ),
-    "topic_not_found": Code(404, None, "there is no such topic", _NO),
-    "router_not_found": Code(404, None, "there is no such router", _NO),
-    "consumer_not_found": Code(404, None, "the topic has no such consumer", _NO),
-    "not_found": Code(404, None, "there is no such path, record or segment: `detail.reason`", _NO),
-    "method_not_allowed": Code(405, None, "the header `Allow` says what is", _NO),
-    "not_acceptable": Code(406, None, "the answer is an event stream, which `Accept` leaves out", _NO),
+    "topic_not_found": Code(404, None, "the topic does not exist", _NO),
+    "router_not_found": Code(404, None, "the router does not exist", _NO),
+    "consumer_not_found": Code(404, None, "the consumer does not exist", _NO),
+    "not_found": Code(404, None, "the path, record or segment does not exist: `detail.reason`", _NO),
+    "method_not_allowed": Code(
+        405, None, "the path does not have this method; the header `Allow` lists its methods", _NO,
+    ),
+    "not_acceptable": Code(406, None, "the answer is an event stream, which `Accept` excludes", _NO),
     "request_timeout": Code(
-        408, None, "the body came too slowly", "no; in smaller bodies, or by a better line",
+        408, None, "the body arrived too slowly", "no; with a smaller body, or a faster connection",
     ),
     "topic_exists_incompatible": Code(
-        409, None, "the setting, or a router's source or dest, cannot be changed; queues have no consumers", _NO,
+        409, None,
+        "the setting, or the source or dest of a router, cannot be changed; or a queue cannot have consumers", _NO,
     ),
     "router_cycle": Code(
-        409, None, "the router would lead back to its source: `detail.cycle`", "no; with `allow_cycle` if it may",
+        409, None, "the router would make a cycle: `detail.cycle`", "no; with `allow_cycle`",
     ),
-    "topic_not_empty": Code(409, None, "`if_empty` was asked for", "no; once it is empty"),
+    "topic_not_empty": Code(409, None, "the topic has records, and the request has `if_empty`", "no; when it is empty"),
     "seq_conflict": Code(
-        409, None, "`expected_seq` is not the last assigned seq", "no; read on, then with `detail.head_seq`",
+        409, None,
+        "`expected_seq` is not the last assigned seq", "no; read the new records, then with `detail.head_seq`",
     ),
     "idempotency_conflict": Code(
-        409, None, "the key was used with other records, and `idempotency_strict` asked for", "no; with another key",
+        409, None,
+        "the key was used with other records, and the request has `idempotency_strict`", "no; with another key",
     ),
-    "not_a_queue": Code(409, None, "only queues have jobs", _NO),
+    "not_a_queue": Code(409, None, "the topic is not a queue", _NO),
     "lease_lost": Code(
-        409, None, "with `strict`: a lease is not the caller's (any more): `detail.seqs`", "no; without these",
+        409, None, "with `strict`: the caller does not hold a lease, or no longer: `detail.seqs`", "no; without these",
     ),
-    "precondition_failed": Code(412, None, "it is not any more what `If-Match` names", "no; list segments anew"),
+    "precondition_failed": Code(
+        412, None, "the file has changed since the ETag in `If-Match`", "no; list the segments again",
+    ),
     "payload_too_large": Code(
-        413, None, "the body is over `TOPICS_MAX_BODY_BYTES`, decompressed too; settings: over 1 MiB", "no; in parts",
+        413, None, "the body, compressed or not, exceeds `TOPICS_MAX_BODY_BYTES`; settings: 1 MiB", "no; in parts",
     ),
     "unsupported_media_type": Code(415, None, "a body must be `application/json`", _NO),
-    "range_not_satisfiable": Code(416, None, "the range begins behind the end: `detail.size`", _NO),
+    "range_not_satisfiable": Code(416, None, "the range begins after the end: `detail.size`", _NO),
     "topic_full": Code(
-        422, None, "at the cap of a topic with `discard: reject`", "no; once records went, or the cap is higher",
+        422, None,
+        "a topic with `discard: reject` is at its cap", "no; after records are deleted, or the cap is raised",
     ),
     "throttled": Code(
-        429, 1, "a limit of the broker: `detail.limit`, `detail.max`; or too much is written: `detail.retry_after_ms`",
-        "yes, after Retry-After; at `max_topics`, `max_routers`, `max_consumers` and `max_total_bytes` not before "
-        "something was deleted; not at `max_partitions`",
+        429, 1, "a limit of the broker: `detail.limit`, `detail.max`; or too many writes: `detail.retry_after_ms`",
+        "yes, after Retry-After; for `max_topics`, `max_routers`, `max_consumers` and `max_total_bytes` only after "
+        "something was deleted; not for `max_partitions`",
     ),
     "header_too_large": Code(
-        431, None, "target and header fields are over `TOPICS_MAX_HEADER_BYTES`, or more than 100", _NO,
+        431, None, "target and header fields exceed `TOPICS_MAX_HEADER_BYTES`, or there are more than 100", _NO,
     ),
     "internal": Code(
-        500, None, "the broker's mistake; its log has more under the request id", "no; look first what was done",
+        500, None, "a defect of the broker; its log has details under the request id", "no; first check what was done",
         "unknown",
     ),
     "segment_corrupt": Code(
         500, None,
-        "a stored record fails its check: `detail` has topic, seq, file, offset; where a file of a segment is missing "
-        "or cut off, nothing of the seqs `from_seq` to `to_seq`, both included, is there",
-        "no; reads go on behind it with `skip_corrupt`",
+        "the checksum of a stored record fails: `detail` has topic, seq, file, offset; a file of a segment is missing"
+        " or cut off: no record from `from_seq` to `to_seq`, both inclusive, can be read",
+        "no; reads continue after it with `skip_corrupt`",
     ),
-    "not_ready": Code(503, 1, "still recovering: `detail.replay_progress`", _AFTER_DELAY),
+    "not_ready": Code(503, 1, "the broker is recovering: `detail.replay_progress`", _AFTER_DELAY),
     "shutting_down": Code(
-        503, 1, "about to stop", "yes, once it is back",
-        "nothing; with `detail.outcome` `unknown` (cut off at the end of the grace) it may have been done",
+        503, 1, "the broker is stopping", "yes, after the restart",
+        "nothing; with `detail.outcome` `unknown` (the grace period has ended) it may have been done",
     ),
     "wal_saturated": Code(503, 1, "the log cannot keep up", _AFTER_DELAY),
     "overloaded": Code(
-        503, 1, "answers or bodies hold all the memory they may: `detail.limit`, `detail.max`", _AFTER_DELAY,
+        503, 1, "answers or bodies use all their memory: `detail.limit`, `detail.max`", _AFTER_DELAY,
     ),
     "storage_failed": Code(
         503, 5,
-        "a write or sync failed, and a shard of the log has stopped; or the disk, or the cold store, does not give "
-        "what is to be read: `detail` has topic, seq",
-        "yes, after a restart, or when the disk or the cold store is back",
-        "unknown: with `detail.outcome` `unknown` a write may be there after the next start; without it nothing",
+        "a write or sync failed, and a shard of the log has stopped; or the disk or the cold tier cannot be read: "
+        "`detail` has topic, seq",
+        "yes, after a restart, or when the disk or the cold tier works again",
+        "unknown: with `detail.outcome` `unknown` a write may exist after the next start; otherwise nothing",
     ),
-    "storage_full": Code(507, None, "the disk is full", "yes, once there is space; it resumes by itself"),
+    "storage_full": Code(507, None, "the disk is full", "yes, when there is space; the broker resumes by itself"),
 }  # fmt: skip
 
 #: The framework's error types, in the words that the hot routes use.
@@ -167,7 +176,7 @@ class ApiError(Exception):
 
 
 class PathNotFound(ApiError):
-    """There is nothing at this path."""
+    """This path does not exist."""
 
     code = "not_found"
 
@@ -183,56 +192,56 @@ class MethodNotAllowed(ApiError):
 
 
 class NotAcceptable(ApiError):
-    """This path answers with text/event-stream, which the Accept header leaves out."""
+    """The answer of this path is text/event-stream, which the Accept header excludes."""
 
     code = "not_acceptable"
 
 
 class UnsupportedMediaType(ApiError):
-    """A body must come with Content-Type: application/json."""
+    """A request with a body needs Content-Type: application/json."""
 
     code = "unsupported_media_type"
 
 
 class PayloadTooLarge(ApiError):
-    """The body is larger than this broker takes."""
+    """The body is too large."""
 
     code = "payload_too_large"
 
     def __init__(self, max_bytes: int) -> None:
-        super().__init__(f"The body is larger than {max_bytes} bytes, the most this request may have.", max=max_bytes)
+        super().__init__(f"The body exceeds {max_bytes} bytes, the limit of this request.", max=max_bytes)
 
 
 class BodyTooSlow(ApiError):
-    """The rest of the body did not come, or too slowly; nothing was done."""
+    """The body arrived too slowly or incompletely; nothing was done."""
 
     code = "request_timeout"
 
 
 class HeadTooLarge(ApiError):
-    """The head of the request is longer than this broker takes."""
+    """The head of the request is too long."""
 
     code = "header_too_large"
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(
-            f"Target and header fields are longer than {max_bytes} bytes, or more than 100.", max=max_bytes
+            f"Target and header fields exceed {max_bytes} bytes, or there are more than 100.", max=max_bytes
         )
 
 
 class PreconditionFailed(ApiError):
-    """It is not any more what If-Match names."""
+    """The file has changed since the ETag in If-Match."""
 
     code = "precondition_failed"
 
 
 class RangeNotSatisfiable(ApiError):
-    """The range begins behind the end."""
+    """The range begins after the end."""
 
     code = "range_not_satisfiable"
 
     def __init__(self, size: int) -> None:
-        super().__init__(f"The range has none of the {size} bytes there are.", size=size)
+        super().__init__(f"The range begins after the end: the file has {size} bytes.", size=size)
         self.size = size
 
 
@@ -279,7 +288,7 @@ def _parts(error: Exception, request_id: str) -> tuple[str, str, dict[str, Any]]
         code = _BY_STATUS.get(error.status_code, "internal")
         return code, f"{error.detail}.".replace("..", "."), {}
     _log.error("request_failed", request_id=request_id, exc_info=error)
-    return "internal", "The broker made a mistake; its log has more under this request id.", {"request_id": request_id}
+    return "internal", "Internal error; the broker's log has details under this request id.", {"request_id": request_id}
 
 
 def _invalid(error: RequestValidationError) -> tuple[str, str, dict[str, Any]]:

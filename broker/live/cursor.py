@@ -1,4 +1,4 @@
-"""The position of a stream in all of its topics, as the id of an event and as Last-Event-ID. Pure.
+"""The position of a stream in all its topics, for ids of events and Last-Event-ID. Pure.
 
 base64url, without padding, of {"orders":{"epoch":1,"seq":42},…}. The key of a topic is its name, or name#partition
 for partitions above 0. seq is that of the last record examined.
@@ -37,7 +37,7 @@ _entry = msgspec.json.Decoder(_Entry)
 
 
 def key(address: str) -> str:
-    """A partition's key in the map; `address` is the engine's."""
+    """The key of a partition in the map. `address`: its name in the engine."""
     return address.replace("/", "#")
 
 
@@ -52,7 +52,7 @@ def encode(entries: Iterable[bytes]) -> bytes:
 
 
 def decode(text: bytes) -> dict[str, Position]:
-    """Positions by key. An unreadable id or member is skipped: that topic starts elsewhere."""
+    """The positions by key. Unreadable ids and members are skipped: these topics start at their default."""
     if not text or len(text) > MAX_BYTES:
         return {}
     try:

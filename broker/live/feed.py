@@ -2,9 +2,9 @@
 
     cohort   the subscriptions at the same position with the same options, all at the head
 
-A commit wakes the feed. It serves one cohort after another: one read, one rendering, and the same bytes to every
-connection that accepts them now. A connection that does not is left behind: its watcher reads for itself, from its own
-position, and joins again at the head. So a slow reader costs a number here, and nothing is ever queued for it.
+A commit wakes the feed. It serves one cohort after another: one read, one rendering, and the same bytes to each
+connection that accepts them at once. Other connections fall behind: their watchers read for themselves, from their own
+positions, and join a cohort again at the head. So for a slow reader, the feed keeps only a number and queues nothing.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("broker.live")
 
-#: Connections written to at a time; then the loop serves others.
+#: Connections that are written to before other tasks run.
 SLICE: Final = 64
 #: Bytes that count as one write.
 BYTES_A_WRITE: Final = 64 * 1024
 
 
 class Feed:
-    """The feed of one topic, as long as somebody watches it. All of it belongs to the event loop."""
+    """The feed of one topic, while it is watched. All methods run on the event loop."""
 
     def __init__(self, live: Live, topic: Topic) -> None:
         self.live = live
@@ -48,7 +48,7 @@ class Feed:
         self._news = asyncio.Event()
         self._serving = asyncio.create_task(self._run())
 
-    # -- who watches -------------------------------------------------------------------------------------------------
+    # -- subscriptions -----------------------------------------------------------------------------------------------
 
     def add(self, subscription: Subscription) -> None:
         self.subscriptions[subscription] = None
@@ -141,18 +141,18 @@ class Feed:
         return None
 
     async def _serve(self, key: tuple[Options, int]) -> None:
-        """Deliver the next records to a cohort. Subscriptions that do not take them are left behind."""
+        """Deliver the next records to a cohort. Subscriptions that do not accept them fall behind."""
         cohort = self._cohorts.pop(key)
         try:
             await self.live.scheduler.take(READING, self.priority)
             first = next(iter(cohort), None)
             if first is not None:
                 result = await self.read(first)
-                # Each reads a gap for itself: a reader at the head rarely has one.
+                # Each subscription reads a gap for itself: at the head, gaps are rare.
                 if result.tombstone is None:
                     await self._give(cohort, result, key)
         except StorageError:
-            pass  # each of them finds out for itself, and tells its client
+            pass  # each watcher meets the error itself, and tells its client
         finally:
             for member in list(cohort):
                 self._leave_behind(member)

@@ -28,7 +28,7 @@ class Figures:
     __slots__ = ("pushed", "reads", "slow_closed")
 
     def __init__(self) -> None:
-        #: Reads made for watchers: shared ones of feeds, and those of slow watchers.
+        #: Reads for watchers: shared ones of feeds, and those of slow watchers.
         self.reads = 0
         #: Record events that a feed wrote into a connection directly.
         self.pushed = 0
@@ -48,14 +48,14 @@ class Live:
         self.figures = Figures()
         self.watchers: dict[Watcher[Any], None] = {}
         self._feeds: dict[int, Feed] = {}
-        #: By shard: the feeds with a watcher that wants synced records only.
+        #: By shard: the feeds with a watcher that gets only synced records.
         self._strong: dict[int, dict[Feed, None]] = {}
         self._stopped = False
 
     # -- watchers ----------------------------------------------------------------------------------------------------
 
     def enter(self, watcher: Watcher[Any]) -> None:
-        """Register a watcher, which is told when the broker stops. Raises ShuttingDown when it is stopping."""
+        """Register a watcher, to end it when the broker stops. Raises ShuttingDown if the broker is stopping."""
         if self._stopped:
             raise ShuttingDown
         self.watchers[watcher] = None
@@ -82,7 +82,7 @@ class Live:
         return feed
 
     def forget(self, feed: Feed) -> None:
-        """Nobody watches it any more."""
+        """Remove a feed that nobody watches any more."""
         topic_id, shard = feed.topic.topic_id, feed.topic.log.shard
         if self._feeds.pop(topic_id, None) is not None:
             del self.engine.publisher.listeners[topic_id]
@@ -97,7 +97,7 @@ class Live:
     def feeds(self) -> Iterator[Feed]:
         return iter(self._feeds.values())
 
-    # -- what is synced ----------------------------------------------------------------------------------------------
+    # -- syncs -------------------------------------------------------------------------------------------------------
 
     def follow_syncs(self, feed: Feed) -> None:
         """Wake this feed whenever its shard has synced."""
@@ -116,5 +116,5 @@ class Live:
 
     @staticmethod
     def now_ms() -> float:
-        """A clock for sessions that never goes back."""
+        """Monotonic time for sessions."""
         return asyncio.get_running_loop().time() * 1000

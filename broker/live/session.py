@@ -1,7 +1,7 @@
-"""Watch sessions: what a client watches, and how far it has been delivered. Pure: time is an argument.
+"""Watch sessions: the topics that a client watches, and the delivered positions. Pure: time is an argument.
 
-A session lives while it has an open stream, and `TTL_MS` longer. It is in memory only: a client that returns after a
-restart creates a new session, and states its position by Last-Event-ID.
+A session exists while it has an open stream, and `TTL_MS` longer. It is only in memory: after a restart, the client
+creates a new session and sends its position as Last-Event-ID.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TTL_MS: Final = 300_000
 
 
 class SessionNotFound(RequestError):
-    """There is no watch session of that id, or not any more; POST /v0/watch makes one."""
+    """The watch session does not exist, or no longer; POST /v0/watch creates one."""
 
     code = "not_found"
 
@@ -33,19 +33,19 @@ class Session:
         self.wid = "wid_" + secrets.token_urlsafe(16)
         self.options = options
         self.owner = owner
-        #: By topic: the last position delivered by any of its streams.
+        #: By topic: the last position that any of its streams has delivered.
         self.positions = positions
         self.streams = 0
 
 
 class Sessions:
-    """All sessions, at most `max` (0: no bound)."""
+    """All sessions, at most `max` (0: no limit)."""
 
     def __init__(self, max: int) -> None:
         self.max = max
         self.refused_total = 0
         self._by_id: dict[str, Session] = {}
-        #: Sessions without a stream, the first to expire in front: when they expire.
+        #: When sessions without a stream expire, the earliest first.
         self._idle: OrderedDict[str, float] = OrderedDict()
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class Sessions:
         if self.max and len(self._by_id) >= self.max:
             self.refused_total += 1
             raise LimitReached(
-                f"{self.max} watch sessions are there already.", limit="max_watch_sessions", max=self.max
+                f"The broker already has {self.max} watch sessions.", limit="max_watch_sessions", max=self.max
             )
         session = Session(options, positions, owner)
         self._by_id[session.wid] = session
@@ -65,17 +65,17 @@ class Sessions:
         return session
 
     def find(self, wid: str, owner: str | None, now_ms: float) -> Session:
-        """Raises SessionNotFound; Forbidden when another key has created it."""
+        """Find a session. Raises SessionNotFound; Forbidden if another key has created it."""
         self.collect(now_ms)
         session = self._by_id.get(wid)
         if session is None:
             raise SessionNotFound
         if session.owner != owner:
-            raise Forbidden("This session was made with another key.")
+            raise Forbidden("Another key has created this session.")
         return session
 
     def opened(self, session: Session) -> None:
-        """A stream of it was opened; `closed` must follow."""
+        """A stream of the session was opened; `closed` must follow."""
         session.streams += 1
         self._idle.pop(session.wid, None)
 

@@ -1,4 +1,4 @@
-"""One watcher's subscription to one topic: its position, and whether it is in a cohort at the head."""
+"""A watcher's subscription to one topic: its position, and its cohort if it is at the head."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COPIES: Final = 3
 
 
 class Subscription:
-    """`position` is the last seq examined for it. Its watcher has the positions delivered, from which ids are made."""
+    """`position` is the last examined seq. The watcher keeps the delivered positions, for ids of events."""
 
     __slots__ = (
         "_key",
@@ -53,15 +53,15 @@ class Subscription:
         self.cohort: dict[Subscription, None] | None = None
         #: It was at the head at its last delivery.
         self.live = False
-        #: Nothing was read for it yet.
+        #: Nothing has been read for it yet.
         self.opening = True
         #: It has ended: the topic was deleted, or it was removed.
         self.gone = False
-        #: The memory held for records read for it alone, until they are sent.
+        #: The memory for records that were read only for it, until they are sent.
         self.room: Hold | None = None
 
     def end(self) -> None:
-        """The watcher no longer wants it."""
+        """End the subscription."""
         self.gone = True
         self.feed.leave(self)
 
@@ -72,13 +72,13 @@ class Subscription:
             self.watcher.lost(self.name, self.feed.topic.log.head)
 
     def fall_behind(self) -> None:
-        """From here on its watcher reads for it."""
+        """From now on, its watcher reads for it."""
         self.watcher.behind(self)
 
     # -- at the head, by the feed ------------------------------------------------------------------------------------
 
     def receive(self, news: Event | None, caught_up: Event | None, reached: int) -> bool:
-        """Send the event on if the connection accepts it now. False: not all was sent; the position says how much."""
+        """Send the event if the connection accepts it at once. False: not all was sent; the position says how much."""
         if news is not None:
             if not self.watcher.offer(self.name, news):
                 return False
@@ -99,8 +99,8 @@ class Subscription:
     # -- behind, by the watcher --------------------------------------------------------------------------------------
 
     async def advance(self) -> list[Event]:
-        """Read the next records for this one alone; at the head it joins a cohort. Raises RecordCorrupt, Unreadable:
-        the position is before the unreadable record."""
+        """Read the next records only for this subscription. At the head, it joins a cohort. If it raises RecordCorrupt
+        or Unreadable, the position is before the unreadable record."""
         feed = self.feed
         self.live = False
         await feed.live.scheduler.take(READING, feed.priority)
@@ -138,14 +138,14 @@ class Subscription:
         return found
 
     def release(self) -> None:
-        """Its records were sent, or are no longer wanted: release their memory."""
+        """Release the memory of its records: they were sent or dropped."""
         if self.room is not None:
             self.room.release()
             self.room = None
 
     async def _read(self) -> ReadResult:
-        """Read the next records: first a small part. If there is more, memory for it is held; where a single record
-        exceeds a small part, the read waits for that memory."""
+        """Read the next records: first a small part, then more if memory can be reserved for it. If a single record
+        exceeds the small part, wait for that memory."""
         memory, most = self.feed.live.memory, self.options.max_batch_bytes
         result = await self._read_in_front(min(most, SMALL))
         large = result.bytes > SMALL

@@ -39,7 +39,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to start in one topic: after `from_seq`, or with the last `tail` seqs, or (neither) after the head."""
+    """Where to start in a topic: after `from_seq`, or at the last `tail` seqs, or (neither) after the head."""
 
     from_seq: int | None = None
     tail: int | None = None
@@ -82,7 +82,7 @@ def heartbeat_ms(given: int) -> int:
 
 
 def check_topics(starts: dict[str, Start], field: str = "topics") -> None:
-    """Raises InvalidRequest unless these are 1 to 256 names of topics, with partitions that a topic can have."""
+    """Raises InvalidRequest unless these are 1 to 256 valid topic names, with valid partition numbers."""
     if not 1 <= len(starts) <= MAX_TOPICS:
         raise InvalidRequest(f"{field}: expected 1 to {MAX_TOPICS} topics, got {len(starts)}.", field=field)
     for name, start in starts.items():
@@ -93,7 +93,7 @@ def check_topics(starts: dict[str, Start], field: str = "topics") -> None:
 
 
 def addressed(engine: Engine, starts: dict[str, Start], *, lenient: bool) -> dict[str, Start]:
-    """The same by address. Raises InvalidRequest for a partition that does not exist, and what `open_topics` raises."""
+    """The same, by names of partitions in the engine. Raises InvalidRequest for a partition that does not exist."""
     found: dict[str, Start] = {}
     for name, start in starts.items():
         try:
@@ -112,7 +112,7 @@ def open_topics(
     strong: bool,
     heads: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Opened]:
-    """Where each of them starts. Its end is the current head, or earlier if `heads` says so.
+    """Find where each topic starts. `heads`: heads to use instead of the current ones, if they are lower.
 
     Raises TopicNotFound, unless `lenient`: then unknown topics are skipped.
     """
@@ -126,7 +126,7 @@ def open_topics(
             raise
         if strong and topic.config.durability is Durability.EPHEMERAL:
             raise InvalidRequest(
-                f"consistency: nothing of the ephemeral topic {name} is ever synced: strong would give nothing.",
+                f"consistency: the ephemeral topic {name} is never synced, so strong would return nothing.",
                 field="consistency",
             )
         log = topic.log
@@ -142,5 +142,5 @@ def open_topics(
 def _from_seq(start: Start, head_seq: int, earliest_seq: int) -> int:
     if start.from_seq is not None:
         return start.from_seq
-    # The last existing records: for a watcher that asks for the end, earlier losses are no gap.
+    # Only existing records: for a watcher of the end, earlier losses are no gap.
     return max(head_seq - (start.tail or 0), earliest_seq - 1)

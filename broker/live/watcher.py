@@ -1,8 +1,8 @@
-"""One connection that watches: what is sent to it, in which order, and by whom.
+"""One watching connection: what is sent to it, in which order, and by which task.
 
-While its task has nothing to do, the connection is *parked*, and feeds write into it directly. The task sends what
-does not fit then, and what is read for this connection alone; it waits for the client as long as needed. The two
-never send at the same time.
+While its task has nothing to do, the connection is *parked*, and feeds write to it directly. The task sends what did
+not fit, and what is read only for this connection, and waits for the client as long as needed. Both never send at the
+same time.
 """
 
 from __future__ import annotations
@@ -23,26 +23,25 @@ from storage import RecordCorrupt, StorageError, TopicNotFound, Unreadable
 if TYPE_CHECKING:
     from broker.live.hub import Live
 
-#: What is sent: bytes of a stream, or the text of a message.
+#: A piece to send: bytes of a stream, or the text of a message.
 P = TypeVar("P", bytes, str)
 
-#: Answers and notices that may wait for a connection; beyond that, their sender waits.
+#: The most answers and notices that wait for a connection. Above that, their sender waits.
 MAX_NOTICES: Final = 512
 
 
 class Heartbeat(NamedTuple, Generic[P]):
-    """Shows that the connection lives, after this long without anything else."""
+    """A piece that is sent after this long without any other."""
 
     every_s: float
     make: Callable[[], P]
 
 
 class Watcher(Generic[P]):
-    """`encode` turns an event into what is sent; `failure` does so for an error that ends a topic, or (None) all of
-    them.
+    """`encode` makes a piece from an event; `failure` makes one from an error that ends a topic, or (None) all topics.
 
-    `positions`, by topic, is updated to the last position delivered. `closes`: the watcher ends with its last topic,
-    when one could not be read.
+    `positions`, by topic, is updated to the last delivered position. `closes`: if a topic could not be read, the
+    watcher ends with its last topic.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Watcher(Generic[P]):
         self.live = live
         self.subscriptions: dict[str, Subscription] = {}
         self.positions = positions
-        #: By topic: the last position delivered on this connection.
+        #: By topic: the last position that was delivered on this connection.
         self.delivered: dict[str, Position] = {}
         self._encode = encode
         self._failure = failure
@@ -75,13 +74,13 @@ class Watcher(Generic[P]):
         self.error: StorageError | None = None
 
     def attach(self, push: Callable[[P], bool]) -> None:
-        """A connection exists from now on: `push` sends if that is possible without waiting."""
+        """Attach the connection. `push` sends a piece if that is possible without waiting."""
         self.push = push
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def watch(self, name: str, options: Options, start: Position) -> None:
-        """Start watching a topic, or restart. When the topic no longer exists, the client is told."""
+        """Start watching a topic, or restart. If it does not exist, the client gets topic_deleted."""
         self.drop(name)
         self.delivered[name] = start
         try:
@@ -116,15 +115,15 @@ class Watcher(Generic[P]):
             [cursor.entry(b'"%b"' % cursor.key(name).encode(), each) for name, each in self.delivered.items()]
         )
 
-    # -- what happens to it ------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def behind(self, subscription: Subscription) -> None:
-        """Whether records must be read for it alone."""
+        """Register a subscription that the task must read for."""
         self._behind[subscription] = None
         self._wake.set()
 
     def lost(self, name: str, head_seq: int) -> None:
-        """A topic was deleted. It stays in the cursor, so that a later topic of that name is noticed."""
+        """A topic was deleted. It stays in the cursor, so that a later topic of that name is recognised as new."""
         subscription = self.subscriptions.pop(name, None)
         if subscription is not None:
             self._behind.pop(subscription, None)
@@ -133,8 +132,8 @@ class Watcher(Generic[P]):
         self._end_if_empty()
 
     def give_up(self, subscription: Subscription, error: StorageError) -> None:
-        """A topic cannot be read further: the client is told, and the other topics continue. A client that returns
-        with its id, whose position is before the failure, is told again."""
+        """A topic cannot be read further: tell the client, and continue with the other topics. A client that reconnects
+        with its id is told again, because the id is before the failure."""
         del self.subscriptions[subscription.name]
         self._behind.pop(subscription, None)
         subscription.end()
@@ -148,13 +147,13 @@ class Watcher(Generic[P]):
             self._wake.set()
 
     def fail(self, error: StorageError) -> None:
-        """End it: the client is told why, and nothing after that."""
+        """End the watcher. The error is the last thing that the client gets."""
         if self.error is None:
             self.error = error
             self._wake.set()
 
     def say(self, piece: P) -> None:
-        """Send this before anything else; in the order of the calls."""
+        """Send a piece before all records, in the order of the calls."""
         if self._parked and not self._notices and self.push(piece):
             self._sent_at = asyncio.get_running_loop().time()
             return
@@ -162,13 +161,13 @@ class Watcher(Generic[P]):
         self._wake.set()
 
     async def room(self) -> None:
-        """Wait until few enough notices are waiting."""
+        """Wait until fewer than MAX_NOTICES wait."""
         while len(self._notices) >= MAX_NOTICES:
             self._room.clear()
             await self._room.wait()
 
     def offer(self, name: str, event: Event) -> bool:
-        """Send it if nothing is waiting and the connection accepts it at once."""
+        """Send an event if nothing waits and the connection accepts it at once. Returns whether it was sent."""
         if not self._parked or self._wake.is_set():
             return False
         before = self.delivered[name]
@@ -180,10 +179,10 @@ class Watcher(Generic[P]):
         self._sent_at = asyncio.get_running_loop().time()
         return True
 
-    # -- its own task ------------------------------------------------------------------------------------------------
+    # -- the task ----------------------------------------------------------------------------------------------------
 
     async def pieces(self, heartbeat: Heartbeat[P] | None = None) -> AsyncGenerator[P]:
-        """Everything its task has to send while the client stays; the last piece is the reason for the end."""
+        """All pieces that the task must send while the client is connected. The last one is the reason for the end."""
         loop = asyncio.get_running_loop()
         self._sent_at = loop.time()
         while True:

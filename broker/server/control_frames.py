@@ -1,14 +1,14 @@
-"""Limits the HTTP/2 frames that ask for nothing (RFC 9113 §10.5). Pure.
+"""Limits the HTTP/2 frames that request nothing (RFC 9113 §10.5). Pure.
 
-PING, SETTINGS and RST_STREAM cost a client next to nothing, and each is work here; the answers to the first two pile up
-if they are not read. WINDOW_UPDATE does not count: a client that reads much sends many.
+PING, SETTINGS and RST_STREAM cost a client almost nothing, but each is work for the broker. Answers to the first two
+accumulate if the client does not read them. WINDOW_UPDATE does not count: a client that reads much sends many.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: The rate is averaged over this time, so a burst may be this many seconds' worth.
+#: The rate is averaged over this time, so a burst may have as many frames as this many seconds.
 BURST_S: Final = 10
 
 
@@ -24,7 +24,7 @@ class ControlFrameLimiter:
         self._at = now
 
     def keeps(self, now: float) -> bool:
-        """Count a frame. False: it is one too many."""
+        """Count a frame. False: there are too many."""
         if not self._per_s:
             return True
         self._left = min(self._per_s * BURST_S, self._left + (now - self._at) * self._per_s) - 1

@@ -1,9 +1,9 @@
 """HTTP/1.1 by uvicorn's zttp protocol, with a way past ASGI for the most frequent requests (see `broker.api.hot`).
 
-This module collects the body of a request that may be hot and answers the request itself. If the request has to wait
-for something, uvicorn runs it in a task, like any other request. A request that arrives whole, with a head that the
-connection has sent before, is not even parsed (`KnownHeads`): the same bytes mean the same. Parsing a head and
-deciding what it asks for cost more than all the rest of a small request.
+This module collects the body of a request that may be hot and answers the request itself. If the request must wait for
+something, uvicorn runs it in a task, like any other request. A request that arrives complete, with a head that the
+connection has sent before, is not even parsed (`KnownHeads`): the same bytes mean the same. Parsing and routing a head
+costs more than the rest of a small request.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def upgrade_with_body() -> InvalidRequest:
 
 
 def can_answer(cycle: Any, scheme: str | None) -> bool:
-    """Whether a request is under way whose client can still be answered after it half-closed the connection.
+    """Whether a request is in flight that can still be answered after the client has half-closed the connection.
 
     Over TLS, closing one side closes both.
     """
@@ -70,7 +70,7 @@ def head_bytes(target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 def refusal(error: Exception, server_context: ServerContext) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Status, headers and body that refuse bytes which are no request, in the form of all refusals. Counts it."""
+    """The error for bytes that are not a request: status, headers and body. Counts it."""
     server_context.metrics.refused(error)
     identity = request_id(None)
     answer = errors.answer(error, request_id=identity.decode())
@@ -532,7 +532,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
         return True
 
     def send_400_response(self, msg: str) -> None:
-        """Answer in the form of all refusals; called when the parser gave up."""
+        """Answer with an error; called when the parser has failed."""
         too_large = str(sys.exc_info()[1]) == _TOO_LARGE
         self._refuse(
             HeadTooLarge(self.server_context.max_header_bytes) if too_large else InvalidRequest(f"request: {msg}")

@@ -1,5 +1,5 @@
 """HTTP/1.1 by uvicorn's httptools protocol, with the rules of the zttp server: the same limit for heads, one Host, the
-same form of refusals, and no refusal that a client would take for the answer to an earlier request.
+same form of errors, and no error that a client would mistake for the answer to an earlier request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
     #: Heads so far; and, of a head that is incomplete, the bytes that arrived after the piece in which it began.
     _heads = _open_bytes = 0
     _head_is_open = False
-    #: Further data is ignored: the connection ends after the answers that are under way.
+    #: Further data is ignored: the connection ends after the answers to requests in flight.
     _is_deaf = False
     _refusal: Exception | None = None
     #: The client has half-closed the connection and still gets the answers to its requests.
@@ -128,7 +128,7 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
         version: str = parser.get_http_version()
         hosts = sum(name == b"host" for name, _ in self.headers)
         if version not in _VERSIONS or hosts > 1 or (version == "1.1" and not hosts):
-            self._fail(InvalidRequest("request: HTTP/1.1 names one host, once (RFC 9112 §3.2)."))
+            self._fail(InvalidRequest("request: HTTP/1.1 needs exactly one Host (RFC 9112 §3.2)."))
         if self._should_upgrade() and any(self._is_of_body(*each) for each in self.headers):
             self._fail(upgrade_with_body())
         super().on_headers_complete()
@@ -144,7 +144,7 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
         cycle: Any = self.cycle
         if cycle is not None and not cycle.response_complete:
             if not cycle.more_body:
-                # The client would take a refusal for the answer to a request that is under way.
+                # The client would mistake an error for the answer to a request in flight.
                 cycle.keep_alive = False
                 self._is_deaf = True
                 return

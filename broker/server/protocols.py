@@ -1,8 +1,8 @@
-"""The wire protocols: HTTP/1.1 and HTTP/2 on one port, by uvicorn's zttp protocols, with two repairs of HTTP/2.
+"""The wire protocols: HTTP/1.1 and HTTP/2 on one port, by uvicorn's zttp protocols, with two fixes of HTTP/2.
 
 uvicorn 0.54 does not notice that an HTTP/2 request ends with its headers, so a POST without a body would wait for one
-for ever. Its HTTP/1.1 half does notice. And it does not wait for a client that has closed the window of one stream, so
-everything sent to that stream would collect in memory.
+forever. And it does not wait for a client that has closed the window of one stream, so all data for that stream would
+accumulate in memory.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from broker.memory import Hold
     from broker.server.server_context import ServerContext
 
-#: Code of a reset: the client asks for too much, or the stream is no longer wanted (RFC 9113 §7).
+#: Code of a reset: the client causes too much load (RFC 9113 §7).
 _ENHANCE_YOUR_CALM: Final = 0xB
 _CANCEL: Final = 0x8
 #: Code of a reset: nothing was done, so the client can repeat the request (RFC 9113 §8.7).
 _REFUSED_STREAM: Final = 0x7
 _PROTOCOL_ERROR: Final = 0x1
 
-#: What each stream counts in addition to its bytes while they wait for the client.
+#: Counted for each stream in addition to its bytes, while they wait for the client.
 STREAM_BYTES: Final = 4096
 
 #: Paths that are served under any load.
 PROBES: Final = frozenset({b"/v0/health", b"/healthz", b"/v0/ready", b"/readyz"})
 
-#: Frames that ask for nothing: see `broker.server.control_frames`.
+#: Frames that request nothing: see `broker.server.control_frames`.
 _IDLE_FRAMES: Final = (zttp.Ping, zttp.Settings, zttp.RstStream)
 #: In zttp's error for too many resets (256 a connection) or for a head in too many frames.
 _FLOOD: Final = "flood"
@@ -134,7 +134,7 @@ class Http2Protocol(ZttpH2Protocol):
         return None
 
     def too_slow(self, phase: Phase) -> None:
-        """As `look` has found it."""
+        """Close the connection that `look` found too slow."""
         if phase is Phase.IDLE:
             self._close_connection()
         else:
@@ -194,7 +194,7 @@ class Http2Protocol(ZttpH2Protocol):
         super().on_response_complete(stream_id)
 
     def _keep(self, stream_id: int, stream: Any, left: int) -> None:
-        """Count a complete answer that its client has no room for. If too much is held like this, reset the stream."""
+        """Count the memory of a complete answer that the client has not read. If it is too much, reset the stream."""
         memory = self.server_context.memory
         if not memory.answers.has_room(self.transport, left + STREAM_BYTES):
             memory.refusal(memory.answers, self.transport, left)
@@ -208,7 +208,7 @@ class Http2Protocol(ZttpH2Protocol):
             if isinstance(event, _IDLE_FRAMES) and not self._control_frames.keeps(self.loop.time()):
                 self.server_context.metrics.flooded("control_frames")
                 self.conn.close(_ENHANCE_YOUR_CALM)
-                raise zttp.RemoteProtocolError("too many frames that ask for nothing")
+                raise zttp.RemoteProtocolError("too many PING, SETTINGS or RST_STREAM frames")
             yield event
 
     def handle_events(self) -> None:
@@ -276,7 +276,7 @@ class Http2Protocol(ZttpH2Protocol):
 
 
 def waiting(stream: Any) -> int:
-    """Bytes of an answer that wait for room at the client."""
+    """Bytes of an answer that wait until the client opens its window."""
     return stream.pending_bytes or 0
 
 
@@ -319,7 +319,7 @@ class OnePortProtocol(Arriving, AutoZttpProtocol):
         return None if self.early else Look(Phase.HEAD, self, 0)
 
     def too_slow(self, _: Phase) -> None:
-        """As `look` has found it."""
+        """Close the connection that `look` found too slow."""
         self.transport.close()
 
     def _switch(self, http2: bool, initial_data: bytes = b"") -> None:

@@ -37,7 +37,7 @@ class ServerContext:
         self.memory = memory
 
     def refuses(self, connections: Sized, transport: Any) -> bool:
-        """Whether a connection is one too many; if so, close it without an answer."""
+        """Whether there are too many connections. If so, close this one without an answer."""
         if not self.max_connections or len(connections) < self.max_connections:
             return False
         self.metrics.connections_refused += 1

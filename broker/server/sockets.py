@@ -52,7 +52,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def _count(self) -> None:
-        """Count the incomplete message. If incomplete messages hold all the memory they may, close this connection."""
+        """Count the memory of the incomplete message. If that is too much for all connections, close this one."""
         bodies = self.server_context.memory.bodies
         if self._body is None:
             self._body = bodies.hold(self.transport, self._coming)

@@ -73,5 +73,5 @@ def test_get_serves_head_and_others_do_not(table: RouteTable) -> None:
 
 
 def test_two_operations_for_one_method_are_a_mistake(table: RouteTable) -> None:
-    with pytest.raises(ValueError, match="GET /a is there twice"):
+    with pytest.raises(ValueError, match="GET /a occurs twice"):
         table.add(operation("GET", "/a", there))

@@ -57,7 +57,7 @@ BEYOND_SCHEMAS: Final = [
         r"\S+ must have (1 to|at most) \d+ bytes, this has \d+\.",
         r"\S+ must be at most 366 days \(\d+ ms\) ahead\.",
         # a protocol of its own
-        r"Upgrade: this path speaks WebSocket only \(RFC 6455\)\.",
+        r"Upgrade: this path supports only WebSocket \(RFC 6455\)\.",
     )
 ]
 LOG, QUEUE, DEAD, CONSUMER, ROUTER = "there-log", "there-queue", "there-dead", "there-consumer", "there-router"

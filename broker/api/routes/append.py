@@ -268,8 +268,8 @@ def rendered(done: Appended, *, seqs: bool, started: float) -> bytes:
 _WRITTEN_TO: Final = in_query(
     "partition",
     NUMBER,
-    "Which partition, counted from 0. Unless said: the one that knows the key, else 0 with expected_seq, else the one "
-    "that the tags belong to (murmur2, as Kafka's clients have it), else one after the other.",
+    "The partition, counted from 0. The default is the partition that knows the idempotency key; or 0 with "
+    "expected_seq; or the partition of the tags (murmur2, as in Kafka's clients); or one after the other.",
 )
 
 
@@ -282,16 +282,16 @@ OPERATIONS: Final = [
         rule=Rule(WRITE),
         is_direct=True,
         summary="Append records",
-        description="All of them or none, with consecutive seqs. Answered when they are as safe as the topic's class "
-        "of durability says. 201 when this write made the topic.",
+        description="Appends all records or none, with consecutive seqs. It is answered when they are as durable "
+                    "as the topic's class defines. 201: the write has created the topic.",
         answer=AppendAnswer,
         request=AppendRequest,
         parameters=(
             TOPIC,
             _WRITTEN_TO,
-            in_query("return_seqs", {"type": "boolean", "default": True}, "List the seqs of the records."),
-            in_header("Idempotency-Key", "As idempotency_key in the body, which wins.")),
-        successes={OK: "Appended, or found under its key.", CREATED: "Appended; the topic was made."},
+            in_query("return_seqs", {"type": "boolean", "default": True}, "Return the seqs of the records."),
+            in_header("Idempotency-Key", "As idempotency_key in the body, which takes precedence.")),
+        successes={OK: "Appended, now or before with the same key.", CREATED: "Appended; the topic was created."},
         refusals=(
             "invalid_request", "batch_too_large", "record_too_large", "topic_not_found", "seq_conflict",
             "idempotency_conflict", "payload_too_large", "unsupported_media_type", "topic_full", "throttled",

@@ -18,9 +18,9 @@ operations = ControlOperations("/v0/admin", tag="operations")
 @operations.post(
     "/backup",
     Rule(ADMIN),
-    summary="Begin a backup",
-    description="Of everything as it is at one instant, while all goes on. Asked again for the same directory, it "
-    "describes the backup under way.",
+    summary="Start a backup",
+    description="The backup contains the state at one instant. The broker serves meanwhile. If a backup to the "
+    "same directory is running, the answer describes that one.",
     response_model_exclude_unset=True,
     responses=refusals("invalid_request", "throttled"),
 )
@@ -31,7 +31,7 @@ async def begin_backup(current: Current, body: BackupRequest) -> BackupAnswer:
 
 
 @operations.get(
-    "/backup", Rule(ADMIN), summary="The backup under way, or the last one", response_model_exclude_unset=True
+    "/backup", Rule(ADMIN), summary="Describe the running or last backup", response_model_exclude_unset=True
 )
 async def get_backup(current: Current) -> BackupAnswer:
     _require_all(current)
@@ -41,7 +41,7 @@ async def get_backup(current: Current) -> BackupAnswer:
 def _require_all(current: Current) -> None:
     """A backup contains all topics and reports on all, so the key has to be for all."""
     if current.access.prefixes:
-        raise Forbidden("A backup is of all topics, and this key is for some of them only.")
+        raise Forbidden("A backup contains all topics, but this key covers only some of them.")
 
 
 def _answer(current: Current, job: BackupJob | None) -> BackupAnswer:

@@ -313,7 +313,7 @@ _WRITES: Final = ("payload_too_large", "unsupported_media_type", "wal_saturated"
 _STRICT: Final = in_query(
     "strict",
     {"type": "boolean", "default": False},
-    "One lease that is lost refuses the whole call, and nothing is done.",
+    "If a lease is lost, refuse the whole call.",
 )
 
 
@@ -329,15 +329,15 @@ def _ack_operation(
         is_direct=True,
         tag="queues",
         summary=summary,
-        description=f"{description} A job counts when it is leased to the node, by that lease_id when one is given; "
-        "those that do not are listed in skipped.",
+        description=f"{description} Only jobs that are leased to the node count, with the given lease_id if there is "
+        "one. The others are listed in skipped.",
         answer=answer,
         request=request,
         parameters=(
             TOPIC,
             _STRICT,
         ),
-        successes={OK: "What was done, and what was not."},
+        successes={OK: "The jobs that were processed, and those that were skipped."},
         refusals=("invalid_request", "batch_too_large", "topic_not_found", "not_a_queue", "lease_lost", *_WRITES),
     )
 
@@ -352,24 +352,23 @@ OPERATIONS: Final = [
         is_direct=True,
         tag="queues",
         summary="Claim jobs",
-        description="Given-back, expired and due jobs first, lowest seq first, then fresh ones. With wait_ms the "
-        "answer is held back until there is a job. When the client leaves before its answer is sent, the jobs go back "
-        "at once, unless the claim has an attempt_key: then repeat it.",
+        description="First jobs that were nacked, whose lease expired or whose delay is over, in order of seq; "
+        "then new jobs. With wait_ms the claim waits for a job. If the client disconnects before the "
+        "answer is sent, the jobs are released at once, unless the claim has an attempt_key: then the"
+        " client can repeat it.",
         answer=ClaimAnswer,
         request=ClaimRequest,
         parameters=(TOPIC,),
-        successes={OK: "The jobs; none when there are none."},
+        successes={OK: "The jobs; maybe none."},
         refusals=("invalid_request", "topic_not_found", "not_a_queue", "throttled", "segment_corrupt", *_WRITES),
     ),
-    _ack_operation(
-        "ack_jobs", "ack", ack, "Settle jobs that are done", "They are deleted for good.", AckRequest, AckAnswer
-    ),
+    _ack_operation("ack_jobs", "ack", ack, "Ack jobs", "Deletes jobs that are done.", AckRequest, AckAnswer),
     _ack_operation(
         "nack_jobs",
         "nack",
         nack,
-        "Give jobs back",
-        "Others get them, after delay_ms or the queue's backoff.",
+        "Nack jobs",
+        "Gives jobs back: they can be claimed again after delay_ms, or the queue's backoff.",
         NackRequest,
         NackAnswer,
     ),
@@ -377,8 +376,8 @@ OPERATIONS: Final = [
         "extend_leases",
         "extend",
         extend,
-        "Keep jobs for longer",
-        "Their leases now end lease_ms from now.",
+        "Extend leases",
+        "The leases end lease_ms from now.",
         ExtendRequest,
         ExtendAnswer,
     ),

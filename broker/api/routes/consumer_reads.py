@@ -151,11 +151,12 @@ OPERATIONS: Final = [
         handler=read,
         rule=Rule(READ_WRITE),
         tag="consumers",
-        summary="Read what comes next",
-        description="The cursor passes what is handed out, and readers of one consumer are served one after another: "
-        "none is given what another was. With checkpoint false only a commit moves it. With wait_ms the answer is held "
-        "back until there is something to give. When the client leaves before its answer is sent, the cursor goes "
-        "back, unless the read has an attempt_key: then repeat it.",
+        summary="Read the next records",
+        description="A read moves the cursor after the returned records; with checkpoint=false only a commit "
+        "moves it. Readers of one consumer are served one after another, so that they get different "
+        "records. With wait_ms the read waits for a record. If the client disconnects before the "
+        "answer is sent, the cursor moves back, unless the read has an attempt_key: then the client "
+        "can repeat it.",
         answer=ConsumerReadAnswer,
         request=ConsumerReadRequest,
         parameters=(
@@ -163,7 +164,7 @@ OPERATIONS: Final = [
             _CONSUMER,
             PARTITION,
         ),
-        successes={OK: "What there is."},
+        successes={OK: "The records; maybe none."},
         refusals=(*_COMMON, "throttled", "segment_corrupt"),
     ),
     Operation(
@@ -173,8 +174,8 @@ OPERATIONS: Final = [
         handler=commit,
         rule=Rule(READ_WRITE),
         tag="consumers",
-        summary="Say what is done",
-        description="Durably: the cursor is at this seq, and reads go on behind it.",
+        summary="Commit a cursor",
+        description="Sets the cursor to this seq, durably. Reads continue after it.",
         answer=ConsumerAnswer,
         request=CommitRequest,
         parameters=(
@@ -182,7 +183,7 @@ OPERATIONS: Final = [
             _CONSUMER,
             PARTITION,
         ),
-        successes={OK: "Where the consumer is."},
+        successes={OK: "The state of the consumer."},
         refusals=_COMMON,
     ),
 ]

@@ -45,11 +45,11 @@ def _address(current: Current, topic: str, partition: int | None) -> str:
 @operations.put(
     "/{consumer}",
     Rule(READ_WRITE),
-    summary="Make a consumer, or replace its settings",
+    summary="Create a consumer, or replace its settings",
     response_model_exclude_unset=True,
-    description="Fields left out return to their defaults. The position of one that exists stays. 201 when the "
-    "consumer was made.",
-    responses={CREATED: {"model": ConsumerPutAnswer, "description": "The consumer was made."}}
+    description="Omitted fields return to their defaults. The cursor of an existing consumer stays. 201: the "
+    "consumer was created.",
+    responses={CREATED: {"model": ConsumerPutAnswer, "description": "The consumer was created."}}
     | refusals("invalid_request", "topic_not_found", "topic_exists_incompatible", "throttled", *_WRITES),
 )
 async def put_consumer(
@@ -72,7 +72,7 @@ async def put_consumer(
     Rule(READ_WRITE),
     summary="Change settings of a consumer",
     response_model_exclude_unset=True,
-    description="Those that are named; all others stay, and so does its position.",
+    description="Omitted settings stay, and so does the cursor.",
     responses=refusals(
         "invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found", *_WRITES
     ),
@@ -102,16 +102,16 @@ async def get_consumer(
     "",
     Rule(READ),
     summary="List the consumers of a topic",
-    description="Sorted by name, bytewise.",
+    description="Ordered by the bytes of the name.",
     response_model_exclude_unset=True,
     responses=refusals("invalid_request", "topic_not_found", "topic_exists_incompatible"),
 )
 async def list_consumers(
     current: Current,
     topic: TopicName,
-    prefix: Annotated[str, Query(description="Only names that begin so.")] = "",
-    page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
-    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+    prefix: Annotated[str, Query(description="Only names with this prefix.")] = "",
+    page_size: Annotated[QueryU64 | None, Query(description="At most 1000; the default is 100.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the previous page.")] = None,
     partition: PartitionNumber = None,
 ) -> ConsumerListAnswer:
     states, next_cursor = await consumers.page(
@@ -129,7 +129,7 @@ async def list_consumers(
     "/{consumer}",
     Rule(READ_WRITE),
     summary="Delete a consumer",
-    description="Its position is forgotten; no record is touched.",
+    description="Deletes the cursor. No record is deleted.",
     responses=refusals("invalid_request", "topic_not_found", "topic_exists_incompatible", *_WRITES),
 )
 async def delete_consumer(
@@ -142,9 +142,10 @@ async def delete_consumer(
 @operations.post(
     "/{consumer}/seek",
     Rule(READ_WRITE),
-    summary="Go on from elsewhere",
+    summary="Move a cursor",
     response_model_exclude_unset=True,
-    description="Forward or back: behind a seq, with the first record of a time or later, at the beginning or the end.",
+    description="Forward or back: after a seq, to the first record of a time or later, to the oldest record, or "
+    "to the head.",
     responses=refusals(
         "invalid_request", "topic_not_found", "topic_exists_incompatible", "consumer_not_found", *_WRITES
     ),

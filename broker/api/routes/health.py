@@ -46,7 +46,7 @@ def _health(path: str, name: str = "") -> Operation:
         is_direct=True,
         always=True,
         tag="operations",
-        summary="Whether the process lives",
+        summary="Check health",
         answer=HealthAnswer,
     )
 
@@ -59,7 +59,7 @@ operations.extend((_health("/v0/health", "get_health"), _health("/healthz")))
     "/v0/ready",
     PROBE,
     always=True,
-    summary="Whether requests are served",
+    summary="Check readiness",
     responses=refusals("not_ready", "shutting_down", "storage_failed"),
 )
 @operations.get("/readyz", PROBE, always=True, documented=False)

@@ -18,7 +18,7 @@ operations = ControlOperations(tag="operations")
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     OK: {
-        "description": "Prometheus text, or JSON where Accept prefers it.",
+        "description": "Prometheus text, or JSON if Accept prefers that.",
         "content": {
             "text/plain": {"schema": {"type": "string"}, "example": "# TYPE topics_ready gauge\ntopics_ready 1\n"},
             "application/json": {
@@ -40,7 +40,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 @operations.get(
-    "/v0/metrics", Rule(READ), always=True, summary="Counters and gauges", response_class=Response, responses=_RESPONSES
+    "/v0/metrics", Rule(READ), always=True, summary="Get metrics", response_class=Response, responses=_RESPONSES
 )
 async def get_metrics(current: Current) -> Response:
     found = [*reaching(families(current.broker), current.access)]

@@ -157,7 +157,7 @@ async def list_broker_replicas(request: Request) -> Answer:
 
 def _check_broker(request: Request) -> None:
     if request.values[1] != str(BROKER_ID):
-        raise BadRequest("There is no broker of that id.")
+        raise BadRequest("No broker has that id.")
 
 
 def _broker(request: Request, cluster: V3) -> dict[str, Any]:
@@ -243,7 +243,7 @@ async def get_partition_offsets(request: Request) -> Answer:
     cluster, (name, number) = cluster_of(request), _partition(request)
     asked = request.query.text("offset_type")
     if asked not in (None, "earliest_and_latest"):
-        raise BadRequest(f"offset_type is {asked!r}; it may be earliest_and_latest.")
+        raise BadRequest(f"offset_type is {asked!r}; expected earliest_and_latest.")
     return _answer(cluster.partition_offsets(name, number, *reading.bounds(request.broker.engine, (name, number))))
 
 

@@ -103,7 +103,7 @@ async def produce_batch(request: Request) -> Answer:
     if not entries or len(entries) > _MAX_BATCH:
         raise BadRequest(f"entries: 1 to {_MAX_BATCH}.")
     if len(set(ids)) != len(ids) or not all(id and _ID.fullmatch(id) for id in ids):
-        raise BadRequest("entries: every id is 1 to 80 of A-Z a-z 0-9 _ -, and no other entry's.")
+        raise BadRequest("entries: an id is 1 to 80 of A-Z a-z 0-9 _ -, and all ids are different.")
     successes: list[dict[str, Any]] = []
     failures: list[dict[str, Any]] = []
     for entry, receipt in zip(entries, await _produced(request, entries, 0), strict=True):

@@ -31,8 +31,8 @@ _WRITES = refusals(*_REFUSALS, "wal_saturated", "storage_failed", "storage_full"
 @operations.post(
     "/{topic}/pause",
     Rule(ADMIN),
-    summary="Hand out no more jobs",
-    description="Durable. Claims wait on; ack, nack and extend work.",
+    summary="Pause a queue",
+    description="Durable. The queue delivers no jobs: claims wait. Ack, nack and extend work.",
     responses=_WRITES,
 )
 async def pause_queue(current: Current, topic: TopicName) -> PauseAnswer:
@@ -40,9 +40,7 @@ async def pause_queue(current: Current, topic: TopicName) -> PauseAnswer:
     return PauseAnswer(topic=topic, paused=paused, performance=performance(current))
 
 
-@operations.post(
-    "/{topic}/resume", Rule(ADMIN), summary="Hand out jobs again", description="Durable.", responses=_WRITES
-)
+@operations.post("/{topic}/resume", Rule(ADMIN), summary="Resume a queue", description="Durable.", responses=_WRITES)
 async def resume_queue(current: Current, topic: TopicName) -> PauseAnswer:
     paused = await queues.resume(current.broker.engine, topic)
     return PauseAnswer(topic=topic, paused=paused, performance=performance(current))
@@ -51,8 +49,8 @@ async def resume_queue(current: Current, topic: TopicName) -> PauseAnswer:
 @operations.post(
     "/{topic}/purge",
     Rule(DELETE),
-    summary="Delete jobs that nobody holds",
-    description="For good, and without a tombstone. Those that come after the call are not concerned.",
+    summary="Delete jobs that are not leased",
+    description="Readers get no tombstone. Jobs that are appended after the call stay.",
     responses=_WRITES,
 )
 async def purge_queue(current: Current, topic: TopicName, body: PurgeRequest) -> PurgeAnswer:
@@ -63,9 +61,9 @@ async def purge_queue(current: Current, topic: TopicName, body: PurgeRequest) ->
 @operations.post(
     "/{topic}/redrive",
     Rule(ADMIN),
-    summary="Bring jobs back from the dead letter topic",
-    description="Only those that came from this queue; their deliveries start at 0. Each is moved exactly once, "
-    "whatever happens. When the client leaves, no further one is moved.",
+    summary="Move jobs back from the dead letter topic",
+    description="Moves only jobs that came from this queue. Their deliveries start at 0 again. Each job is moved "
+    "exactly once, even over crashes. If the client disconnects, no more jobs are moved.",
     responses=_WRITES,
 )
 async def redrive_queue(current: Current, topic: TopicName, body: RedriveRequest) -> RedriveAnswer:
@@ -86,7 +84,7 @@ async def redrive_queue(current: Current, topic: TopicName, body: RedriveRequest
 @operations.get(
     "/{topic}/leases",
     Rule(READ),
-    summary="List jobs and who holds them",
+    summary="List jobs and their leases",
     description="By seq.",
     response_model_exclude_none=True,
     responses=refusals(*_REFUSALS),
@@ -94,9 +92,9 @@ async def redrive_queue(current: Current, topic: TopicName, body: RedriveRequest
 async def list_jobs(
     current: Current,
     topic: TopicName,
-    state: Annotated[StateOfJobs | None, Query(description="Only leased, delayed, ready or dead ones.")] = None,
-    page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
-    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+    state: Annotated[StateOfJobs | None, Query(description="Only jobs in this state.")] = None,
+    page_size: Annotated[QueryU64 | None, Query(description="At most 1000; the default is 100.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the previous page.")] = None,
 ) -> LeasesAnswer:
     found, next_cursor = await queues.leases(
         current.broker.engine, topic, state=state, page_size=page_size, cursor=cursor

@@ -256,7 +256,7 @@ def _predicate(text: str | None) -> Any:
     try:
         return _any.decode(text)
     except msgspec.DecodeError:
-        raise InvalidRequest("tag: begins like JSON, but is none.", field="tag") from None
+        raise InvalidRequest("tag: begins like JSON, but is not valid JSON.", field="tag") from None
 
 
 _SEQ: Final = in_path("seq", NUMBER | {"minimum": 1, "examples": [1]})
@@ -295,12 +295,12 @@ OPERATIONS: Final = [
         handler=diff,
         rule=Rule(READ),
         is_direct=True,
-        summary="Read what came after a seq",
-        description="With wait_ms the answer is held back until there is something to give.",
+        summary="Read the records after a seq",
+        description="With wait_ms the read waits for a record.",
         answer=DiffAnswer,
         request=DiffRequest,
         parameters=(TOPIC, PARTITION),
-        successes={OK: "What there is."},
+        successes={OK: "The records; maybe none."},
         refusals=(
             "invalid_request", "topic_not_found", "payload_too_large", "unsupported_media_type", "throttled",
             "segment_corrupt",
@@ -312,11 +312,11 @@ OPERATIONS: Final = [
         name="list_records",
         handler=get_records,
         rule=Rule(READ),
-        summary="Read what came after a seq, by query",
+        summary="Read the records after a seq, with query parameters",
         description="The same as POST …/diff.",
         answer=DiffAnswer,
         parameters=(TOPIC, PARTITION, *_read_parameters()),
-        successes={OK: "What there is."},
+        successes={OK: "The records; maybe none."},
         refusals=("invalid_request", "topic_not_found", "throttled", "segment_corrupt"),
     ),
     Operation(
@@ -326,7 +326,7 @@ OPERATIONS: Final = [
         handler=get_record,
         rule=Rule(READ),
         summary="Read one record",
-        description="When there is none, detail.reason says why: future, expired, evicted, lost or deleted.",
+        description="If it does not exist, detail.reason says why: future, expired, evicted, lost or deleted.",
         answer=RecordAnswer,
         parameters=(TOPIC, _SEQ, PARTITION, *_read_parameters(*_SHAPE)),
         successes={OK: "The record."},

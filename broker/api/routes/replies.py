@@ -58,7 +58,7 @@ class Replies:
             return
         if not isinstance(error, StorageError) or error.code == "internal":
             _log.error("command_failed", exc_info=error)
-            self.say("error", to, code="internal", message="The broker made a mistake; its log has more.")
+            self.say("error", to, code="internal", message="Internal error; see the broker's log.")
             return
         detail = {"detail": error.detail} if error.detail else {}
         self.say("error", to, code=error.code, message=error.message, **detail)

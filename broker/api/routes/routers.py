@@ -35,10 +35,10 @@ _WRITES = ("wal_saturated", "storage_failed", "storage_full")
 @operations.put(
     "/{router}",
     Rule(ADMIN),
-    summary="Make a router, or replace what it copies",
-    description="Fields left out return to their defaults; source and dest stay as they are. A definition that takes "
-    "the place of another counts for what was not copied yet. 201 when the router was made.",
-    responses={CREATED: {"model": RouterPutAnswer, "description": "The router was made."}}
+    summary="Create a router, or replace its definition",
+    description="Omitted fields return to their defaults. source and dest cannot be changed. A new definition "
+    "applies to records that are not copied yet. 201: the router was created.",
+    responses={CREATED: {"model": RouterPutAnswer, "description": "The router was created."}}
     | refusals(
         "invalid_request", "topic_not_found", "topic_exists_incompatible", "router_cycle", "throttled", *_WRITES
     ),
@@ -57,9 +57,9 @@ async def put_router(current: Current, response: Response, router: RouterName, b
 @operations.patch(
     "/{router}",
     Rule(ADMIN),
-    summary="Change what a router copies",
-    description="Fields that are named; all others stay. null counts as a value in filter: all records. source and "
-    "dest cannot be changed. It counts for what was not copied yet.",
+    summary="Change settings of a router",
+    description="Omitted fields stay. null is a value for filter and means all records. source and dest cannot be"
+    " changed. A change applies to records that are not copied yet.",
     responses=refusals("invalid_request", "router_not_found", "topic_exists_incompatible", "router_cycle", *_WRITES),
 )
 async def change_router(current: Current, router: RouterName, body: RouterChange) -> RouterPutAnswer:
@@ -84,17 +84,17 @@ async def get_router(current: Current, router: RouterName) -> RouterAnswer:
     "",
     Rule(READ),
     summary="List routers",
-    description="Sorted by name, bytewise.",
+    description="Ordered by the bytes of the name.",
     response_model_exclude_unset=True,
     responses=refusals("invalid_request"),
 )
 async def list_routers(
     current: Current,
-    prefix: Annotated[str, Query(description="Only names that begin so.")] = "",
-    source: Annotated[NameInQuery | None, Query(description="Only routers out of this topic.")] = None,
-    dest: Annotated[NameInQuery | None, Query(description="Only routers into this topic.")] = None,
-    page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
-    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+    prefix: Annotated[str, Query(description="Only names with this prefix.")] = "",
+    source: Annotated[NameInQuery | None, Query(description="Only routers from this topic.")] = None,
+    dest: Annotated[NameInQuery | None, Query(description="Only routers to this topic.")] = None,
+    page_size: Annotated[QueryU64 | None, Query(description="At most 1000; the default is 100.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the previous page.")] = None,
 ) -> RouterListAnswer:
     source, dest = source or None, dest or None
     current.access.require(READ, routers.ends(source, dest))
@@ -115,7 +115,7 @@ async def list_routers(
     "/{router}",
     Rule(DELETE),
     summary="Delete a router",
-    description="What it has copied stays.",
+    description="Its copies stay.",
     responses=refusals("invalid_request", *_WRITES),
 )
 async def delete_router(current: Current, router: RouterName) -> RouterDeleteAnswer:

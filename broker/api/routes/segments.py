@@ -76,10 +76,10 @@ _HEADERS: Final = ("ETag", "Accept-Ranges", "Content-Range")
 
 
 _CONDITIONS: Final = [
-    in_header("Range", "One range of bytes; several are answered with the whole."),
-    in_header("If-Range", "The range counts only for this ETag; for another the whole is sent."),
-    in_header("If-Match", "Refuse with 412 when none of these ETags is the current one."),
-    in_header("If-None-Match", "Answer 304, without a body, when one of these ETags is the current one."),
+    in_header("Range", "One range of bytes. For several ranges, the whole file is sent."),
+    in_header("If-Range", "The range applies only to this ETag. For another one, the whole file is sent."),
+    in_header("If-Match", "Refuse with 412 unless one of these ETags is the current one."),
+    in_header("If-None-Match", "Answer 304, without a body, if one of these ETags is the current one."),
 ]
 
 
@@ -97,7 +97,7 @@ def _download(name: str, ext: str, handler: Handler, summary: str, description: 
         headers=_HEADERS,
         example=example,
         parameters=(TOPIC, _FIRST_SEQ, PARTITION, *_CONDITIONS),
-        successes={OK: "The file.", PARTIAL_CONTENT: "The range of it."},
+        successes={OK: "The file.", PARTIAL_CONTENT: "The requested range."},
         refusals=(
             "invalid_request", "topic_not_found", "not_found", "precondition_failed", "range_not_satisfiable",
             "segment_corrupt", "storage_failed",
@@ -113,9 +113,9 @@ OPERATIONS: Final = [
         handler=list_segments,
         rule=Rule(READ),
         tag="segments",
-        summary="List what a topic's segments hold",
-        description="All of it as of one instant. What lies in tail, or in a segment that is not sealed, is read as "
-        "records are.",
+        summary="List the segments of a topic",
+        description="All values are of one instant. Read the records in the tail, and in segments that are not "
+        "sealed, like any records.",
         answer=SegmentsAnswer,
         parameters=(
             TOPIC,
@@ -128,19 +128,19 @@ OPERATIONS: Final = [
         "get_segment_data",
         "data",
         get_data,
-        "Fetch the records of a sealed segment",
-        "Frames as they are stored. A deleted record's has the delete byte 0xD5, zeros for node, tag and data, and a "
-        "checksum that fits them; lengths stay. Readers verify each frame, and drop seqs below earliest_seq. "
-        "When detail.reason of a 404 is active, the segment is not sealed yet.",
-        "the frames, one behind the other",
+        "Download the records of a sealed segment",
+        "The stored frames. The frame of a deleted record has the delete byte 0xD5, zeros for node, tag and data,"
+        " and a matching checksum; lengths stay. Readers must verify each frame and skip seqs below earliest_seq."
+        " If detail.reason of a 404 is active, the segment is not sealed yet.",
+        "the frames, one after another",
     ),
     _download(
         "get_segment_index",
         "idx",
         get_idx,
-        "Fetch the index of a sealed segment",
-        "20 bytes a seq: where its frame lies in data; bit 2 of the flags says deleted. The ETag changes with every "
-        "deletion.",
-        "the entries, one behind the other",
+        "Download the index of a sealed segment",
+        "20 bytes for each seq: the position of its frame in data. Bit 2 of the flags means deleted. The ETag "
+        "changes with each deletion.",
+        "the entries, one after another",
     ),
 ]

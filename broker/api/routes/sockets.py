@@ -49,7 +49,7 @@ _GOING_AWAY, _POLICY, _INTERNAL = 1001, 1008, 1011
 
 
 async def without_upgrade(_request: Request) -> Answer:
-    raise InvalidRequest("Upgrade: this path speaks WebSocket only (RFC 6455).", field="Upgrade")
+    raise InvalidRequest("Upgrade: this path supports only WebSocket (RFC 6455).", field="Upgrade")
 
 
 async def serve(broker: Broker, scope: Scope, receive: Receive, send: Send) -> None:
@@ -200,16 +200,17 @@ WEBSOCKET: Final = Operation(
     rule=Rule(NOTHING),
     tag="watch",
     summary="Watch and write over a WebSocket",
-    description="JSON text messages. In: `subscribe`, `unsubscribe`, `publish`, `ping`, each with a `request_id` "
-    "if it is to be given back. Out: `subscribed`, `unsubscribed`, `ack`, `pong`, `record`, `caught_up`, "
-    "`tombstone`, `topic_deleted`, `error`. The example shows both directions.",
+    description="JSON text messages. From the client: `subscribe`, `unsubscribe`, `publish`, `ping`; a "
+    "`request_id` is returned in the reply. From the broker: `subscribed`, `unsubscribed`, `ack`, "
+    "`pong`, `record`, `caught_up`, `tombstone`, `topic_deleted`, `error`. The example shows both "
+    "directions.",
     answer=None,
     events=SocketMessage,
     commands=SocketCommand,
     media_type="application/json",
     example=_MESSAGES,
     parameters=(),
-    successes={OK: "In truth 101: the connection is a WebSocket from there on."},
+    successes={OK: "Actually 101: the connection then is a WebSocket."},
     refusals=("invalid_request", "throttled", "shutting_down"),
 )
 OPERATIONS: Final = [WEBSOCKET]

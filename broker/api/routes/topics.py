@@ -39,9 +39,9 @@ operations = ControlOperations("/v0/topics", tag="topics")
 @operations.put(
     "/{topic}",
     Rule(ADMIN),
-    summary="Make a topic, or replace its settings",
-    description="Fields left out return to their defaults (partitions aside). 201 when the topic was made.",
-    responses={CREATED: {"model": TopicPutAnswer, "description": "The topic was made."}}
+    summary="Create a topic, or replace its settings",
+    description="Omitted fields return to their defaults, except partitions. 201: the topic was created.",
+    responses={CREATED: {"model": TopicPutAnswer, "description": "The topic was created."}}
     | refusals("invalid_request", "topic_exists_incompatible", "throttled", "storage_full"),
 )
 async def put_topic(current: Current, response: Response, topic: TopicName, settings: TopicSettings) -> TopicPutAnswer:
@@ -55,8 +55,7 @@ async def put_topic(current: Current, response: Response, topic: TopicName, sett
 @operations.patch(
     "/{topic}", Rule(ADMIN),
     summary="Change settings of a topic",
-    description="Those that are named; all others stay. null counts as a value in priority and dead_letter. type "
-    "cannot be changed.",
+    description="Omitted settings stay. null is a value for priority and dead_letter. type cannot be changed.",
     responses=refusals(
         "invalid_request", "topic_not_found", "topic_exists_incompatible", "throttled", "wal_saturated",
         "storage_failed", "storage_full",
@@ -79,7 +78,7 @@ async def change_topic(current: Current, topic: TopicName, settings: TopicChange
 async def get_topic(
     current: Current,
     topic: TopicName,
-    touch: Annotated[QueryFlag, Query(description="Count this look as a read.")] = True,
+    touch: Annotated[QueryFlag, Query(description="Count this request as a read.")] = True,
 ) -> TopicAnswer:
     waited = await routers.caught_up(current.broker.engine, topic)
     state = await topics.describe(current.broker.engine, topic, touch=touch)
@@ -116,15 +115,15 @@ async def get_topic(
     "",
     Rule(READ),
     summary="List topics",
-    description="Sorted by name, bytewise.",
+    description="Ordered by the bytes of the name.",
     response_model_exclude_none=True,
     responses=refusals("invalid_request"),
 )
 async def list_topics(
     current: Current,
-    prefix: Annotated[str, Query(description="Only names that begin so.")] = "",
-    page_size: Annotated[QueryU64 | None, Query(description="100 unless said; at most 1000.")] = None,
-    cursor: Annotated[str | None, Query(description="The next_cursor of the page before.")] = None,
+    prefix: Annotated[str, Query(description="Only names with this prefix.")] = "",
+    page_size: Annotated[QueryU64 | None, Query(description="At most 1000; the default is 100.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the previous page.")] = None,
 ) -> TopicListAnswer:
     states, next_cursor = await topics.page(
         current.broker.engine, prefix=prefix, page_size=page_size, cursor=cursor, only=current.access.prefixes
@@ -138,13 +137,13 @@ async def list_topics(
     "/{topic}",
     Rule(DELETE),
     summary="Delete a topic and all of its records",
-    description="A topic made again under the name starts at seq 1 with another epoch.",
+    description="A new topic of this name starts at seq 1 with another epoch.",
     responses=refusals("invalid_request", "topic_not_empty"),
 )
 async def delete_topic(
     current: Current,
     topic: TopicName,
-    if_empty: Annotated[QueryFlag, Query(description="Refuse when it still holds records.")] = False,
+    if_empty: Annotated[QueryFlag, Query(description="Refuse if the topic has records.")] = False,
 ) -> TopicDeleteAnswer:
     routers_removed = await topics.delete(current.broker.engine, topic, if_empty=if_empty)
     return TopicDeleteAnswer(
@@ -158,8 +157,9 @@ async def delete_topic(
 @operations.post(
     "/{topic}/delete",
     Rule(DELETE),
-    summary="Delete records for good",
-    description="Those below before_seq and those that fit match; with both, what both hold for. Never a tombstone.",
+    summary="Delete records",
+    description="Deletes records before before_seq, or those that match; with both, records that meet both "
+    "conditions. Readers get no tombstone.",
     response_model_exclude_unset=True,
     responses=refusals("invalid_request", "topic_not_found"),
 )

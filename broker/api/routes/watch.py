@@ -33,16 +33,16 @@ operations = ControlOperations(tag="watch")
 @operations.post(
     "/v0/watch",
     Rule(READ),
-    summary="Make a watch session",
-    description="The session says what its streams give; it is in memory only, and outlives its last stream by "
-    "session_ttl_ms.",
+    summary="Create a watch session",
+    description="The session defines what its streams send. It is only in memory, and ends session_ttl_ms after "
+    "its last stream.",
     responses=refusals("invalid_request", "topic_not_found", "throttled"),
     response_model_exclude_unset=True,
 )
 async def create_watch(
     current: Current,
     body: WatchRequest,
-    lenient: Annotated[QueryFlag, Query(description="Leave out topics that do not exist.")] = False,
+    lenient: Annotated[QueryFlag, Query(description="Ignore topics that do not exist.")] = False,
 ) -> WatchAnswer:
     live = current.broker.live
     named = {name: start_of(name, start) for name, start in body.topics.items()}
@@ -148,7 +148,7 @@ def _last_words(watcher: Watcher[bytes]) -> bytes:
 
 _WID: Final = in_path("wid", {"type": "string", "examples": ["wid_9vKX3Zb1Qm0Rr2Tt4Yy6Ug"]}, "The session's id.")
 _LAST_EVENT_ID: Final = in_header(
-    "Last-Event-ID", "The id of the last event that was seen, of whatever stream: go on behind it."
+    "Last-Event-ID", "The id of the last received event of any stream. The stream continues after it."
 )
 _STREAM: Final = """\
 retry: 2000
@@ -173,11 +173,11 @@ OPERATIONS: Final = [
         handler=stream,
         rule=Rule(READ, token=True),
         tag="watch",
-        summary="Stream what a session watches",
-        description="Server-sent events: `record`, `tombstone`, `caught-up`, `topic-deleted`, and `error` before the "
-        "end, of the stream or of the topic that it names. Their ids say how far the client is in every topic. Without "
-        "Last-Event-ID the stream goes on behind what this session was handed out last. Each stream of a session gets "
-        "everything.",
+        summary="Stream the events of a session",
+        description="Server-sent events: `record`, `tombstone`, `caught-up`, `topic-deleted`, and `error` before "
+        "the end of the stream, or of the topic that it names. An id contains the position in each "
+        "topic. Without Last-Event-ID the stream continues after the last event that the session "
+        "sent. Each stream of a session gets all events.",
         answer=None,
         events=WatchEvent,
         media_type="text/event-stream",

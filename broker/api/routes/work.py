@@ -88,7 +88,7 @@ def _last(reason: BaseException | None, topic: str, head_seq: int) -> bytes:
         case StorageError():
             return events.error_event(reason)
         case _:
-            raise reason or AssertionError("a worker gives jobs until something ends it")
+            raise reason or AssertionError("a worker sends jobs until it ends")
 
 
 class Outbox:
@@ -209,10 +209,10 @@ OPERATIONS: Final = [
         handler=work,
         rule=Rule(READ_WRITE, token=True),
         tag="queues",
-        summary="Get jobs pushed",
-        description="Server-sent events: `job`, whose data is a claimed job and the topic; `topic-deleted` and `error` "
-        "before the end. At most max jobs are with the worker at a time: each ack or nack makes room for another one. "
-        "When the connection ends, what is not settled goes back at once.",
+        summary="Stream jobs to a worker",
+        description="Server-sent events: `job`, with a claimed job and the topic; `topic-deleted` and `error` "
+        "before the end. The worker has at most max jobs at a time: after an ack or nack it gets "
+        "another one. When the connection ends, unfinished jobs are released at once.",
         answer=None,
         events=WorkEvent,
         media_type="text/event-stream",
@@ -222,7 +222,7 @@ OPERATIONS: Final = [
             TOPIC,
             in_query("node", {"type": "string", "minLength": 1}, "Who works.", required=True),
             in_query("max", NUMBER | {"default": 1}, "At most 1000; 0 means 1."),
-            in_query("lease_ms", NUMBER, "Left out: as the queue has it."),
+            in_query("lease_ms", NUMBER, "The default is the queue's."),
         ),
         successes={OK: "The stream."},
         refusals=("invalid_request", "topic_not_found", "not_acceptable", "not_a_queue", "throttled"),

@@ -40,13 +40,13 @@ def test_whoever_asks_for_it_traces() -> None:
 
 
 @pytest.mark.parametrize("module", ["opentelemetry", "opentelemetry.sdk"])
-def test_without_the_extra_one_sentence_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+def test_missing_extra_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     for name in [name for name in sys.modules if name.startswith(("opentelemetry", "broker.tracing."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SettingsError) as caught:
         start(settings())
-    assert str(caught.value) == "TOPICS_TRACING needs the extra otel: pip install 'topics-broker[otel]'."
+    assert str(caught.value) == "TOPICS_TRACING needs the extra \"otel\": pip install 'topics-broker[otel]'."
 
 
 def test_what_else_is_missing_is_no_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
