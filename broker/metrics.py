@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from broker.content import Slices
 from broker.metric_table import METRICS
 from broker.net import Phase
 from storage import Family, HistogramSample, LimitReached, Sample
@@ -125,28 +126,36 @@ def _by(name: str, label: str, counts: Iterable[tuple[str, int]]) -> Family:
     return METRICS.family(name, [Sample(((label, value),), count) for value, count in counts])
 
 
-def as_text(families: Iterable[Family]) -> bytes:
-    """The Prometheus text format, version 0.0.4."""
+async def as_text(families: Iterable[Family]) -> bytes:
+    """The Prometheus text format, version 0.0.4. Rendered in slices."""
     lines: list[str] = []
+    work = Slices()
     for family in families:
         name = family.exposed
         lines.append(f"# HELP {name} {_escaped(family.help, quotes=False)}")
         lines.append(f"# TYPE {name} {family.kind}")
         for sample in family.samples:
+            await work.done(0)
             lines += [_line(name + suffix, labels, value) for suffix, labels, value in _numbers(sample)]
     return ("\n".join(lines) + "\n").encode()
 
 
-def as_json(families: Iterable[Family]) -> bytes:
-    """`{"metrics": [{name, type, help, samples: [{name, labels, value}]}]}`, with the names of the text form."""
+async def as_json(families: Iterable[Family]) -> bytes:
+    """`{"metrics": [{name, type, help, samples: [{name, labels, value}]}]}`, with the names of the text form.
+
+    Rendered in slices.
+    """
     metrics: list[dict[str, Any]] = []
+    work = Slices()
     for family in families:
         name = family.exposed
-        samples = [
-            {"name": name + suffix, "labels": dict(labels), "value": value}
-            for sample in family.samples
-            for suffix, labels, value in _numbers(sample)
-        ]
+        samples: list[dict[str, Any]] = []
+        for sample in family.samples:
+            await work.done(0)
+            samples += [
+                {"name": name + suffix, "labels": dict(labels), "value": value}
+                for suffix, labels, value in _numbers(sample)
+            ]
         metrics.append({"name": name, "type": family.kind, "help": family.help, "samples": samples})
     return msgspec.json.encode({"metrics": metrics})
 

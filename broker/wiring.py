@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -48,6 +49,7 @@ class Broker:
         "parking",
         "pressure",
         "proxy",
+        "scraping",
         "settings",
         "sites",
         "started",
@@ -75,6 +77,8 @@ class Broker:
         self.live = Live(engine, self.pressure, self.memory, max_sessions=settings.max_watch_sessions)
         self.backups = BackupJobs(engine, settings.backup_dir)
         self.http_metrics = HttpMetrics()
+        #: One scrape is made at a time.
+        self.scraping = asyncio.Lock()
         self.kafka_offsets = Offsets(engine)
         self.kafka_groups = _groups(engine, self.kafka_offsets, settings)
         self.kafka_shares = Shares(engine, max_members=settings.kafka_max_group_members)

@@ -74,10 +74,14 @@ class OwnBroker(OwnServer):
                 break
             if not self.port and port_file.exists():
                 self.port = int(port_file.read_text())
-            if self.port and is_ready(self.host, self.port):
+            if self.port and self.is_ready():
                 return time.monotonic() - begin
             time.sleep(0.005)
         raise self._failed("did not become ready")
+
+    def is_ready(self) -> bool:
+        """Whether it serves requests."""
+        return is_ready(self.host, self.port)
 
     def _environment(self, port_file: Path) -> dict[str, str]:
         # Settings of a broker that is run for other purposes must not reach this one.

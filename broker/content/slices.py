@@ -1,11 +1,13 @@
-"""Work on large bodies: one body at a time, in slices, with iterations of the event loop in between.
+"""Large work in slices, with iterations of the event loop in between: bodies, lists of everything, scrapes.
 
-A thread would not help: the work holds the interpreter's lock.
+All that is worked on shares one pace: however many requests want a slice, one of them has one in so many iterations. A
+thread would not help: the work holds the interpreter's lock.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -22,12 +24,51 @@ EACH_BYTES: Final = 2 * 1024
 ROUNDS: Final = 8
 
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+_paces: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pace] = WeakKeyDictionary()
+
+
+class _Pace:
+    """Who waits for the next slice, in the order in which they came. One of each event loop."""
+
+    __slots__ = ("_left", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        #: Iterations until the next slice; 0: nobody waits.
+        self._left = 0
+
+    def wait(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        waiter: asyncio.Future[None] = loop.create_future()
+        self.waiting.append(waiter)
+        if not self._left:
+            self._left = ROUNDS
+            loop.call_soon(self._next_round, loop)
+        return waiter
+
+    def _next_round(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._left -= 1
+        if not self._left:
+            while self.waiting:
+                waiter = self.waiting.popleft()
+                if not waiter.done():  # otherwise its caller is gone
+                    waiter.set_result(None)
+                    break
+            self._left = ROUNDS if self.waiting else 0
+        if self._left:
+            loop.call_soon(self._next_round, loop)
+
+
+def _pace(loop: asyncio.AbstractEventLoop) -> _Pace:
+    found = _paces.get(loop)
+    if found is None:
+        found = _paces[loop] = _Pace()
+    return found
 
 
 async def yield_to_loop() -> None:
-    """Let other requests run before the next slice."""
-    for _ in range(ROUNDS):
-        await asyncio.sleep(0)
+    """Let other requests run before the next slice: first those that arrive, then those that wait for theirs."""
+    loop = asyncio.get_running_loop()
+    await _pace(loop).wait(loop)
 
 
 class Slices:
@@ -36,11 +77,16 @@ class Slices:
     __slots__ = ("_done",)
 
     def __init__(self) -> None:
-        self._done = 0
+        self._done: int | None = None
 
-    async def done(self, size: int) -> None:
-        """One item of `size` bytes is done."""
-        self._done += size + EACH_BYTES
+    async def done(self, size: int, *, each: int = EACH_BYTES) -> None:
+        """One item of `size` bytes is done, or is about to be; `each` is what it counts in addition."""
+        if self._done is None:
+            # Of many requests that come at once only the first has its first slice at once.
+            self._done = 0
+            if _pace(asyncio.get_running_loop()).waiting:
+                await yield_to_loop()
+        self._done += size + each
         if self._done >= SLICE_BYTES:
             self._done = 0
             await yield_to_loop()

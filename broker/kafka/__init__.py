@@ -13,7 +13,7 @@ from broker.kafka.codecs import Codecs
 from broker.kafka.compacted import is_compacted, key_missing
 from broker.kafka.errors import ErrorCode
 from broker.kafka.group_access import may_use_group, require_consumer, require_group, usable_groups
-from broker.kafka.mapping import NO_TIME, Headers, to_kafka, to_stored
+from broker.kafka.mapping import NO_TIME, Headers, concatenated, to_kafka, to_stored
 from broker.kafka.metrics import KafkaMetrics
 from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
 from broker.kafka.node import Node
@@ -42,6 +42,7 @@ __all__ = [
     "bind_port",
     "broker_settings",
     "change",
+    "concatenated",
     "consumer_name",
     "group_of",
     "is_compacted",

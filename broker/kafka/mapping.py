@@ -17,6 +17,7 @@ Source: docs/guides/kafka.md#how-kafka-maps-to-topics.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from struct import Struct
@@ -128,6 +129,22 @@ def to_stored(
             bodies = [*map(_join, zip(repeat(DATA), given, ends, strict=False))]
             return StoredBodies(bodies, tags or None)
     return _one_by_one(keys, values, repeat(()) if headers is None else headers, stamps)
+
+
+def concatenated(parts: Sequence[StoredBodies]) -> StoredBodies:
+    """The records of all parts, of which there is at least one, in their order."""
+    if len(parts) == 1:
+        return parts[0]
+    bodies = [body for part in parts for body in part.bodies]
+    tags = binary = None
+    if any(part.tags is not None for part in parts):
+        tags = [tag for part in parts for tag in (part.tags or repeat(b"", len(part)))]
+    if any(part.binary is not None for part in parts):
+        binary = b"".join([part.binary or bytes(len(part)) for part in parts])
+    payloads: array[int] = parts[0].payloads[:]
+    for part in parts[1:]:
+        payloads.extend(part.payloads)
+    return StoredBodies(bodies, tags, binary, payloads)
 
 
 def _one_by_one(

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from broker.kafka import NO_TIME, is_compacted, key_missing, to_stored
+from broker.content import SLICE_BYTES, Slices
+from broker.kafka import NO_TIME, concatenated, is_compacted, key_missing, to_stored
 from broker.proxy.errors import KAFKA_ERROR, PartitionMissing, TopicMissing, number_of
 from broker.proxy.membership import count_of
 from broker.proxy.records import Batch, ProducedRecord
 from broker.service import check_topic_name
 from storage import StorageError, TopicConfig
-from storage.records import address, partition_of
+from storage.records import StoredBodies, address, partition_of
 
 if TYPE_CHECKING:
     from broker.proxy.node import ProxyNode
 
+#: Records that are made ready for the log in one go.
+_AT_ONCE: Final = 500
 _round_robin = itertools.count()
 
 
@@ -49,11 +52,13 @@ async def produce(
     there = broker.engine.catalog.topics.get(topic)
     keyed = there is not None and is_compacted(there.config)
     parts: dict[int, list[int]] = {}
+    work = Slices()
     for index, (key, chosen) in enumerate(zip(batch.keys, batch.partitions, strict=True)):
         where = partition if partition is not None else chosen
         if where is None:
             # Hashing a long key is slow, and a single partition needs no choice.
             where = keyless if key is None else 0 if count == 1 else partition_of(key, count)
+        await work.done(0 if key is None or count == 1 else len(key))
         if where >= count:
             if not one_record:
                 raise PartitionMissing
@@ -68,8 +73,10 @@ async def produce(
             for where, indexes in parts.items()
         )
     )
+    work = Slices()
     for indexes, outcome in zip(parts.values(), outcomes, strict=True):
         for index, each in zip(indexes, outcome, strict=True):
+            await work.done(0)
             results[index] = each
     return results
 
@@ -84,18 +91,36 @@ async def _make(broker: ProxyNode, topic: str) -> int:
 async def _append(
     broker: ProxyNode, topic: str, partition: int, batch: Batch, key: str | None, *, stamped: bool
 ) -> Sequence[ProducedRecord]:
-    headers = batch.headers if any(batch.headers) else None
-    stored = to_stored(batch.keys, batch.values, headers, batch.stamps)
+    stored = await _stored(batch)
     try:
         done = await broker.engine.append(address(topic, partition), stored, idempotency_key=key)
     except StorageError as error:
         return [ProducedRecord(None, None, number_of(error), error.message)] * len(batch.keys)
     first = done.first_seq - 1
-    stamps: Sequence[int | None] = [None] * len(batch.keys)
-    if stamped:
-        written_ms = await _written_ms(broker, address(topic, partition), done.first_seq)
-        stamps = [written_ms if each == NO_TIME else each for each in batch.stamps]
+    if not stamped:
+        work = Slices()  # it had to wait, as others had that come back now
+        results: list[ProducedRecord] = []
+        for index in range(len(batch.keys)):
+            await work.done(0)
+            results.append(ProducedRecord(partition, first + index))
+        return results
+    written_ms = await _written_ms(broker, address(topic, partition), done.first_seq)
+    stamps = [written_ms if each == NO_TIME else each for each in batch.stamps]
     return [ProducedRecord(partition, first + index, timestamp=stamp) for index, stamp in enumerate(stamps)]
+
+
+async def _stored(batch: Batch) -> StoredBodies:
+    """The records as they are stored; many of them in slices."""
+    work = Slices()
+    parts: list[StoredBodies] = []
+    for begin in range(0, len(batch.keys), _AT_ONCE):
+        some = slice(begin, begin + _AT_ONCE)
+        headers = batch.headers[some]
+        parts.append(
+            to_stored(batch.keys[some], batch.values[some], headers if any(headers) else None, batch.stamps[some])
+        )
+        await work.done(SLICE_BYTES)
+    return concatenated(parts)
 
 
 async def _written_ms(broker: ProxyNode, partition_name: str, seq: int) -> int:

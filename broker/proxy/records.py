@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -156,14 +156,12 @@ class ProducedRecord(NamedTuple):
     timestamp: int | None = None
 
 
-def produced(results: Sequence[ProducedRecord]) -> bytes:
-    """The answer to a write."""
-    answer: dict[str, Any] = {
-        "offsets": [
-            {"partition": each.partition, "offset": each.offset, "error_code": each.error_code, "error": each.error}
-            for each in results
-        ],
-        "key_schema_id": None,
-        "value_schema_id": None,
-    }
-    return msgspec.json.encode(answer)
+async def produced(results: Sequence[ProducedRecord]) -> bytes:
+    """The answer to a write. Rendered in slices."""
+    work = Slices()
+    offsets: list[bytes] = []
+    for each in results:
+        await work.done(0)
+        shown = {"partition": each.partition, "offset": each.offset, "error_code": each.error_code, "error": each.error}
+        offsets.append(msgspec.json.encode(shown))
+    return b'{"offsets":[%b],"key_schema_id":null,"value_schema_id":null}' % b",".join(offsets)

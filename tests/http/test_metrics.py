@@ -109,17 +109,17 @@ def test_a_value_on_a_bound_counts_below_it() -> None:
     assert sample.buckets[-1] == (math.inf, 3)
 
 
-def test_labels_and_helps_are_escaped() -> None:
+async def test_labels_and_helps_are_escaped() -> None:
     family = Family("topics_x", "gauge", "Two\nlines \\.", [Sample((("a", 'q"\\\n'),), 1)])
-    assert as_text([family]) == (
+    assert await as_text([family]) == (
         b'# HELP topics_x Two\\nlines \\\\.\n# TYPE topics_x gauge\ntopics_x{a="q\\"\\\\\\n"} 1\n'
     )
 
 
-def test_clients_that_leave_are_counted() -> None:
+async def test_clients_that_leave_are_counted() -> None:
     metrics = HttpMetrics()
     metrics.client_gone("/v0/topics/{topic}/diff")
-    assert b'topics_http_clients_gone_total{route="/v0/topics/{topic}/diff"} 1' in as_text(metrics.families())
+    assert b'topics_http_clients_gone_total{route="/v0/topics/{topic}/diff"} 1' in await as_text(metrics.families())
 
 
 async def test_the_engine_shows_its_own(client: httpx.AsyncClient) -> None:

@@ -95,7 +95,7 @@ async def _produce(request: Request, partition: int | None) -> Answer:
     results = await producing.produce(
         request.broker, request.values[0], batch, partition=partition, idempotency_key=key
     )
-    return Answer(records.produced(results), content_type=content_type)
+    return Answer(await records.produced(results), content_type=content_type)
 
 
 # -- out ---------------------------------------------------------------------------------------------------------------

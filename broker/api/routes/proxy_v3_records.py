@@ -38,6 +38,10 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 #: A body that is there as a whole is worked on in pieces of this size.
 _PIECE_BYTES: Final = 256 * 1024
 _MAX_BATCH: Final = 1000
+#: Records of a stream that are split off, written and answered in one go.
+_AT_ONCE: Final = 1000
+#: So much of a piece is looked through in one go: a record may have as few as two bytes.
+_STEP_BYTES: Final = 4 * 1024
 
 
 async def produce(request: Request) -> Answer:
@@ -64,13 +68,14 @@ async def _once(text: bytes) -> AsyncGenerator[bytes]:
 async def _receipts(request: Request, pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     splitter = Splitter(2 * request.broker.engine.options.max_record_bytes + _AROUND_BYTES)
     count = 0
+    work = Slices()
     try:
         async for piece in pieces:
-            entries, wrong = _entries(splitter, piece)
-            if entries:
-                for receipt in await _written(request, entries, count):
-                    yield receipt
-                count += len(entries)
+            entries, wrong = await _entries(splitter, piece, work)
+            for begin in range(0, len(entries), _AT_ONCE):
+                some = entries[begin : begin + _AT_ONCE]
+                yield await _written(request, some, count, work)
+                count += len(some)
             if wrong is not None:
                 raise wrong
         splitter.end()
@@ -80,19 +85,29 @@ async def _receipts(request: Request, pieces: AsyncGenerator[bytes]) -> AsyncGen
         yield answer_v3(error, request_id=request.request_id.decode()).body + b"\r\n"
 
 
-def _entries(splitter: Splitter, piece: bytes) -> tuple[list[Entry], ProxyError | StorageError | None]:
+async def _entries(
+    splitter: Splitter, piece: bytes, work: Slices
+) -> tuple[list[Entry], ProxyError | StorageError | None]:
     """The records that are complete so far, and the error after them, if any."""
     entries: list[Entry] = []
     try:
-        entries.extend(map(v3_records.entry_of, splitter.feed(piece)))
+        for begin in range(0, len(piece), _STEP_BYTES):
+            await work.done(_STEP_BYTES)
+            for text in splitter.feed(piece[begin : begin + _STEP_BYTES]):
+                await work.done(len(text))
+                entries.append(v3_records.entry_of(text))
     except (ProxyError, InvalidRequest) as error:
         return entries, error
     return entries, None
 
 
-async def _written(request: Request, entries: Sequence[Entry], before: int) -> list[bytes]:
-    receipts = await _produced(request, entries, before)
-    return [msgspec.json.encode(each) + b"\r\n" for each in receipts]
+async def _written(request: Request, entries: Sequence[Entry], before: int, work: Slices) -> bytes:
+    """Write records, and return their receipts."""
+    receipts: list[bytes] = []
+    for each in await _produced(request, entries, before, work):
+        await work.done(0)
+        receipts.append(msgspec.json.encode(each) + b"\r\n")
+    return b"".join(receipts)
 
 
 async def produce_batch(request: Request) -> Answer:
@@ -106,7 +121,7 @@ async def produce_batch(request: Request) -> Answer:
         raise BadRequest("entries: an id is 1 to 80 of A-Z a-z 0-9 _ -, and all ids are different.")
     successes: list[dict[str, Any]] = []
     failures: list[dict[str, Any]] = []
-    for entry, receipt in zip(entries, await _produced(request, entries, 0), strict=True):
+    for entry, receipt in zip(entries, await _produced(request, entries, 0, Slices()), strict=True):
         if receipt["error_code"] == 200:
             del receipt["error_code"]
             successes.append({"id": entry.id, **receipt})
@@ -116,12 +131,11 @@ async def produce_batch(request: Request) -> Answer:
     return Answer(body, status=MULTI_STATUS)
 
 
-async def _produced(request: Request, entries: Sequence[Entry], before: int) -> list[dict[str, Any]]:
+async def _produced(request: Request, entries: Sequence[Entry], before: int, work: Slices) -> list[dict[str, Any]]:
     """The receipt of each record; `before`: the number of records of the request before these."""
     cluster, topic = request.values
     batch = Batch([], [], [], [], [])
     refused: dict[int, dict[str, Any]] = {}
-    work = Slices()
     for index, entry in enumerate(entries):
         await work.done(v3_records.size_of(entry))
         try:
@@ -141,7 +155,9 @@ async def _produced(request: Request, entries: Sequence[Entry], before: int) -> 
             results = [ProducedRecord(None, None, failure["error_code"], failure["message"])] * len(batch.keys)
     written = iter(zip(results, batch.keys, batch.values, strict=True))
     receipts: list[dict[str, Any]] = []
+    work = Slices()  # it had to wait, as others had that come back now
     for index, entry in enumerate(entries):
+        await work.done(0)
         if index in refused:
             receipts.append(refused[index])
             continue

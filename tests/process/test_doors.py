@@ -1,0 +1,32 @@
+"""The loads of every interface run, and what is too slow is reported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ("--seconds", "0.5", "--topics", "20")
+
+
+def _run(folder: Path, *arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "loadtest.doors", *SMALL, "--dir", str(folder), *arguments]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    print(ran.stdout, ran.stderr)
+    return ran.returncode, ran.stdout
+
+
+def test_each_load_runs_and_health_is_answered(tmp_path: Path) -> None:
+    """No time is asserted: tests run side by side."""
+    status, said = _run(tmp_path, "--most", "1000000")
+    assert status == 0
+    for door in ("HTTP/1.1", "HTTP/2", "TLS", "SSE", "WebSocket", "Kafka", "Kafka TLS", "REST Proxy", "metrics"):
+        assert f"\n{door:<11} " in said
+    assert "longer than" not in said
+
+
+def test_what_is_too_slow_is_named(tmp_path: Path) -> None:
+    status, said = _run(tmp_path, "--most", "0", "--only", "scrape")
+    assert status == 1
+    assert "longer than 0 ms: metrics, 100 clients scrape" in said
