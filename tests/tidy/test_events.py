@@ -20,14 +20,14 @@ def logged(*folders: str) -> list[Call]:
 
 
 def test_every_call_says_its_name_and_fields() -> None:
-    sources = program("broker", "storage", "topics_client", "schemas")
+    sources = program("broker", "storage", "schemas")
     assert [problem for source in sources for problem in calls(source)[1]] == []
 
 
 def test_what_is_logged_is_what_is_declared() -> None:
     assert differences(logged("storage"), of_storage.LOGGED) == []
     assert differences(logged("broker"), of_broker.LOGGED) == []
-    assert logged("topics_client", "schemas") == []
+    assert logged("schemas") == []
 
 
 def test_no_name_has_two_meanings() -> None:

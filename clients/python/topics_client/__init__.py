@@ -64,6 +64,7 @@ from topics_client.values import (
     TopicSummary,
     Watched,
 )
+from topics_client.workers import Backoff, JobContext, Worker
 
 #: As the broker that it was tested with.
 __version__ = "0.1.0"
@@ -73,6 +74,7 @@ __all__ = [
     "Appended",
     "AsyncClient",
     "AsyncConsumers",
+    "Backoff",
     "BrokerFault",
     "Claimed",
     "Client",
@@ -92,6 +94,7 @@ __all__ = [
     "IdempotencyConflict",
     "InvalidRequest",
     "Job",
+    "JobContext",
     "JobSummary",
     "LeaseLost",
     "NewRecord",
@@ -130,5 +133,6 @@ __all__ = [
     "Unavailable",
     "UnexpectedAnswer",
     "Watched",
+    "Worker",
     "__version__",
 ]
