@@ -6,7 +6,8 @@
 
 Each case has two topics on one broker, one with the setting and one without, that are written to in turn; the ratios of
 a round are what counts on a machine that others use. The one with the setting is filled beforehand, so that all of its
-window lies behind the cap.
+window lies behind the cap. No window begins before the records of the one in front are in segments, else it would pay
+for that one too; and each round has the other order.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _PLAIN, _BEHIND = 0, 1
 _RECORD_BYTES = 100
 _DELETED_EVERY_S, _KEPT_RECORDS = 0.2, 200_000
 _CAUGHT_UP_WITHIN_S = 120.0
+_FLUSHED_LOOK_S = 1.0
 
 
 class Case(NamedTuple):
@@ -179,13 +181,16 @@ def alternate(own: OwnBroker, case: Case, options: argparse.Namespace) -> list[R
     _fill(own, f"load-{_BEHIND}", case.fill)
     _route(own, f"load-{_BEHIND}", case.routers, options.durability)
     rounds: list[Round] = []
-    for _ in range(options.rounds):
+    for number in range(options.rounds):
         _expect(own, "DELETE", f"/v0/topics/load-{_PLAIN}")  # else it grows without end, as the other does not
         _put(own, f"load-{_PLAIN}", {"durability": options.durability, **plain})
         _fill(own, f"load-{_PLAIN}", case.fill)
-        windows = [_window(own, scenario, topic, deletes=case.deletes and topic == _BEHIND) for topic in (0, 1)]
-        rounds.append(Round(*windows))
-        _caught_up(own)
+        windows: dict[int, Window] = {}
+        for topic in (_PLAIN, _BEHIND) if number % 2 == 0 else (_BEHIND, _PLAIN):
+            _flushed(own)
+            windows[topic] = _window(own, scenario, topic, deletes=case.deletes and topic == _BEHIND)
+            _caught_up(own)
+        rounds.append(Round(windows[_PLAIN], windows[_BEHIND]))
     return rounds
 
 
@@ -318,6 +323,16 @@ def _caught_up(own: OwnBroker) -> None:
         if time.monotonic() > deadline:
             raise BrokerFailed(f"the routers are {lag:,} records behind after {_CAUGHT_UP_WITHIN_S:.0f} s")
         time.sleep(0.05)
+
+
+def _flushed(own: OwnBroker) -> None:
+    """Wait until no more records are moved to segments: below a number of records nothing is due."""
+    deadline, before = time.monotonic() + _CAUGHT_UP_WITHIN_S, float("inf")
+    while (left := counters(own.host, own.port)["topics_unflushed_records"]) < before:
+        if time.monotonic() > deadline:
+            raise BrokerFailed(f"{left:,.0f} records are not in segments after {_CAUGHT_UP_WITHIN_S:.0f} s")
+        before = left
+        time.sleep(_FLUSHED_LOOK_S)
 
 
 def _fill(own: OwnBroker, topic: str, records: int) -> None:

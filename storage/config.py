@@ -102,6 +102,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def most_bytes(self) -> int:
         """Most live bytes there may be, by the lower of both bounds; 0: none is set."""
+        if self.retention is Retention.ALL:
+            return self.cap_bytes  # asked for with every write
         waiting = self.waiting_bytes
         return min(waiting, self.cap_bytes) if waiting and self.cap_bytes else waiting or self.cap_bytes
 

@@ -632,7 +632,7 @@ class Write:
         )
         if log.ephemeral:
             from_before = bool(after) and not log.in_memory_only
-            logs.publisher.publish(whole.unit, whole.payload, 0, 0, entry)
+            logs.publisher.publish(whole.unit, whole.payload, entry)
             if from_before:
                 _write_evictions(logs, log, after)
             return None
@@ -676,7 +676,8 @@ def check_caps(config: TopicConfig, log: Log | None, payloads: array[int], total
     count, cap_records, cap_bytes = len(payloads), config.cap_records, config.cap_bytes
     if not cap_records and not cap_bytes and not config.consumed_max_bytes:
         return
-    if (most := config.most_bytes) and (longest := largest(payloads)) > most:
+    most = config.most_bytes
+    if most and total_bytes > most and (longest := largest(payloads)) > most:
         raise _never_fits(longest, "cap_bytes" if most == cap_bytes else "consumed_max_bytes", most)
     if config.discard is not Discard.REJECT:
         return
@@ -701,12 +702,12 @@ def over_caps(config: TopicConfig, log: Log, records: int, size_bytes: int) -> t
 
     The bound on what waits for consumers is a cap like the others, except with `discard: reject`: the oldest go.
     """
-    most_bytes = config.most_bytes
-    over_records = log.assigned_count + records - config.cap_records if config.cap_records else 0
+    cap_records, most_bytes = config.cap_records, config.most_bytes
+    over_records = log.assigned_count + records - cap_records if cap_records else 0
     over_bytes = log.assigned_bytes + size_bytes - most_bytes if most_bytes else 0
     if over_records <= 0 and over_bytes <= 0:
         return None
-    return max(0, over_records), max(0, over_bytes)
+    return over_records if over_records > 0 else 0, over_bytes if over_bytes > 0 else 0
 
 
 def eviction(config: TopicConfig, log: Log, plan: Eviction) -> control.EvictWatermark:

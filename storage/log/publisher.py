@@ -32,8 +32,9 @@ def apply_unit(catalog: Catalog, unit: Unit, lsn: int, end_lsn: int, entry: int 
     """Apply a unit whose bytes are at `lsn` (0: in memory only) up to `end_lsn`.
 
     `entry`: the reserved entry of its records in the log's tail; without one (in recovery) entries are reserved here.
-    The caller has checked that the records continue their logs. Returns how many records the last control frame that
-    removes some has removed.
+    An eviction beside them waits for `catalog.apply_deferred`, which the caller calls before anybody looks. The caller
+    has checked that the records continue their logs. Returns how many records the last control frame that removes some
+    has removed at once.
     """
     removed: int | None = None
     count = 0
@@ -47,7 +48,7 @@ def apply_unit(catalog: Catalog, unit: Unit, lsn: int, end_lsn: int, entry: int 
             if isinstance(step.value, RouterCursor):
                 catalog.move_router(topic_id, step.value, count)
                 continue
-            result = catalog.apply(step.type, topic_id, step.ts, step.value, lsn, step.node)
+            result = catalog.apply(step.type, topic_id, step.ts, step.value, lsn, step.node, may_defer=entry >= 0)
             removed = result if result is not None else removed
             ts = step.ts
             continue
@@ -56,6 +57,7 @@ def apply_unit(catalog: Catalog, unit: Unit, lsn: int, end_lsn: int, entry: int 
             continue
         log = topic.log
         if isinstance(step, PersistStep):
+            catalog.apply_deferred()
             log.written_out(log.tail.set_batch_lsn(step.first_seq, lsn, step.offset))
             continue
         if isinstance(step, LoneAppendsStep):
@@ -94,14 +96,25 @@ class Publisher:
         self.on_retention: Callable[[Log], None] | None = None
         #: Called, by topic_id, after something of that log was committed, its deletion included.
         self.listeners: dict[int, Callable[[], None]] = {}
+        #: Logs of which something was committed since `end_group`, in that order.
+        self._to_wake: dict[int, None] = {}
         self.commits = 0
         #: Logs of which something was committed; the snapshotter empties it.
         self.touched: set[int] = set()
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
-    def publish(self, unit: Unit, payload: bytes, lsn: int, end_lsn: int, entry: int) -> int | None:
-        """Apply a committed unit and wake who waits for it; `lsn` 0: in memory only. Returns as `apply_unit`."""
+    def publish(self, unit: Unit, payload: bytes, entry: int) -> None:
+        """Apply a unit that is in memory only, and wake who waits for it."""
+        self.take(unit, payload, 0, 0, entry)
+        self.end_group()
+
+    def take(self, unit: Unit, payload: bytes, lsn: int, end_lsn: int, entry: int) -> int | None:
+        """Apply a committed unit. Returns as `apply_unit`.
+
+        `end_group` has to follow in the same step of the loop, behind this unit or behind several: until then the caps
+        of a log may be exceeded, and nobody who waits is woken.
+        """
         catalog = self._catalog
         removed = apply_unit(catalog, unit, lsn, end_lsn, entry)
         self.commits += 1
@@ -134,11 +147,20 @@ class Publisher:
             # Nobody waits for a cursor to move, which may happen with every read.
             value = first.value if isinstance(first, ControlStep) else None
             if not (isinstance(value, Consumer) and value.event == "cursor"):
-                self.wake(first.topic_id)
+                self._to_wake[first.topic_id] = None
         return removed
+
+    def end_group(self) -> None:
+        """Do what the units taken put off: apply evictions, once for each log, and wake who waits."""
+        self._catalog.apply_deferred()
+        while self._to_wake:
+            woken, self._to_wake = self._to_wake, {}
+            for topic_id in woken:
+                self.wake(topic_id)
 
     def roll_back(self, shard: Shard) -> None:
         """A write of this shard failed: its logs go back to what is published, and topics not yet created are gone."""
+        self._catalog.apply_deferred()
         shard.generation += 1
         for topic in list(self._catalog.topics.values()):
             log = topic.log

@@ -53,21 +53,24 @@ class Shard:
         log: ShardLog,
         options: Options,
         clock: Clock,
-        publish: Callable[[Unit, bytes, int, int, int], int | None],
+        take: Callable[[Unit, bytes, int, int, int], int | None],
+        end_group: Callable[[], None],
         roll_back: Callable[[Shard], None],
         failed: Callable[[Shard], None],
         *,
         threaded: bool = True,
     ) -> None:
-        """`publish` applies a committed unit (unit, bytes, LSN of its begin and end, the entry of its records) and
-        returns its outcome. `roll_back` takes the logs back to what is published. `failed` is called once, when the
-        shard has stopped. All three are called on the loop."""
+        """`take` applies a committed unit (unit, bytes, LSN of its begin and end, the entry of its records) and returns
+        its outcome; `end_group` is called behind those of a group, and what they put off is done. `roll_back` takes the
+        logs back to what is published. `failed` is called once, when the shard has stopped. All are called on the
+        loop."""
         self.index = index
         self.log = log
         log.on_written = self.post
         self._options = options
         self._clock = clock
-        self._publish = publish
+        self._take = take
+        self._end_group = end_group
         self._roll_back = roll_back
         self._failed = failed
         self._threaded = threaded
@@ -200,19 +203,16 @@ class Shard:
             self.queued_frames -= each.frames
             self.queued_bytes -= len(each.payload)
             each.resolved = True
-            if self._defect and each.error is None:
-                each.error = self.log.failure()  # it builds on a state that nobody knows
-            done, lsn = each.done, each.lsn
-            assert done is not None
-            try:
-                if each.error is None:
-                    done(self._publish(each.unit, each.payload, lsn, lsn + len(each.payload), each.entry))
-                else:
-                    if each.generation == self.generation:
-                        self._roll_back(self)
-                    done(each.error)
-            except Exception as error:
-                self._stop_after_defect(each, done, error)
+        # Nobody is told of a commit before the group has ended: who is told may read at once.
+        outcomes = [self._applied(each) for each in group]
+        try:
+            self._end_group()
+        except Exception as error:
+            self._stop_after_defect(error)
+            for each in group:
+                each.error = each.error or self.log.failure()
+        for each, removed in zip(group, outcomes, strict=True):
+            self._tell(each, removed)
         while self.unresolved and self.unresolved[0].resolved:
             first = self.unresolved.popleft()
             # In the order of the log: a disk-class write resolves before the fsync-class one in front of it.
@@ -223,13 +223,35 @@ class Shard:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _stop_after_defect(self, each: Submission, done: Outcome, error: Exception) -> None:
+    def _applied(self, each: Submission) -> int | None:
+        """Publish what is committed, roll back what failed. Returns what is the outcome when it has no error then."""
+        if self._defect and each.error is None:
+            each.error = self.log.failure()  # it builds on a state that nobody knows
+        try:
+            if each.error is None:
+                return self._take(each.unit, each.payload, each.lsn, each.lsn + len(each.payload), each.entry)
+            if each.generation == self.generation:
+                self._roll_back(self)
+        except Exception as error:
+            self._stop_after_defect(error)
+            each.error = self.log.failure()
+        return None
+
+    def _tell(self, each: Submission, removed: int | None) -> None:
+        done = each.done
+        assert done is not None
+        try:
+            done(removed if each.error is None else each.error)
+        except Exception as error:
+            self._stop_after_defect(error)
+            each.error = self.log.failure()
+            done(each.error)
+
+    def _stop_after_defect(self, error: Exception) -> None:
         """A commit that cannot be applied stops the shard, as a failed sync does: nobody is left waiting."""
         _log.exception("commit_not_applied", shard=self.index)
         self._defect = True
         self.log.stop_for(error)
-        each.error = self.log.failure()
-        done(each.error)
         if not self._failure_reported:
             self._failure_reported = True
             self._failed(self)

@@ -148,7 +148,7 @@ class Reader:
 
     async def _read_segment(self, log: Log, first_seq: int, end_seq: int, scan: Scan) -> int:
         """Examine records of the segment with `first_seq`, or of the next segment. Returns the last seq examined."""
-        segment = next(log.held.manifest.behind(first_seq), None)
+        segment = log.held.manifest.first_behind(first_seq)
         if segment is None or segment.first_seq >= end_seq:
             return min(log.held.flushed, end_seq - 1)
         if segment.first_seq > first_seq:

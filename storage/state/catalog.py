@@ -117,6 +117,8 @@ class Catalog:
         self.superseded: dict[int, str] = {}
         #: Deleted logs whose folder of segments still exists.
         self.pending_deletes: set[int] = set()
+        #: The floors that wait for `apply_deferred`, by topic_id.
+        self._deferred: dict[int, control.EvictWatermark] = {}
         self._apply: dict[int, Callable[[int, int, Any], int | None]] = {
             FrameType.TOPIC_CREATE: self._topic_create,
             FrameType.TOPIC_DELETE: self._topic_delete,
@@ -150,11 +152,20 @@ class Catalog:
         topic = self.by_id.get(topic_id)
         return topic.log if topic else None
 
-    def apply(self, type_: int, topic_id: int, ts: int, value: Any, lsn: int = 0, node: str = "") -> int | None:
+    def apply(
+        self, type_: int, topic_id: int, ts: int, value: Any, lsn: int = 0, node: str = "", *, may_defer: bool = False
+    ) -> int | None:
         """Apply a committed control frame at `lsn`. Frames of deleted logs do nothing.
 
-        Returns the number of records removed, for frames that remove some.
+        `may_defer`: floors may be raised as late as in `apply_deferred`, together with those of later frames. Every
+        frame but such a one finds them raised.
+
+        Returns the number of records removed, for frames that remove some at once.
         """
+        if may_defer and type_ == FrameType.EVICT_WATERMARK and self._defer(topic_id, value):
+            return None
+        if self._deferred:
+            self.apply_deferred()
         if type_ == FrameType.DELETE:
             return self._delete(topic_id, value, lsn)
         if type_ == FrameType.LEASE:
@@ -303,6 +314,25 @@ class Catalog:
         if went and not self.usage.replaying:
             self.usage.traffic.lost([*(value.floors or ()), *[cause for _, _, cause in value.loss or ()]], went)
         return went
+
+    def _defer(self, topic_id: int, value: control.EvictWatermark) -> bool:
+        """Whether it waits for `apply_deferred`. Each such frame of a log has higher floors than the one before."""
+        if value.loss or not value.floors:
+            return False
+        before = self._deferred.get(topic_id)
+        if before is not None:
+            if before.floors is None or before.floors.keys() != value.floors.keys():
+                return False  # counted by cause
+            if value.jobs is not None and before.jobs is not None:
+                value = control.EvictWatermark(floors=value.floors, jobs=before.jobs + value.jobs)
+        self._deferred[topic_id] = value
+        return True
+
+    def apply_deferred(self) -> None:
+        """Raise the floors that were put off. Nobody but `apply` may look at a log before."""
+        while self._deferred:
+            topic_id, value = self._deferred.popitem()
+            self._evict_watermark(topic_id, 0, value)
 
     def _head_watermark(self, topic_id: int, ts: int, value: control.HeadWatermark) -> None:
         log = self.log(topic_id)

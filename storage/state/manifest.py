@@ -422,6 +422,13 @@ class Manifest:
             at += 1
         return map(segments.__getitem__, range(at, len(segments)))
 
+    def first_behind(self, seq: int) -> Segment | None:
+        """The first segment with a seq >= `seq`."""
+        segments, at = self.segments, bisect_right(self._firsts, seq) - 1
+        if at < 0 or segments[at].end_seq <= seq:
+            at += 1
+        return segments[at] if at < len(segments) else None
+
     def containing(self, seq: int) -> Segment | None:
         """The segment that covers `seq`."""
         at = self.index(seq)

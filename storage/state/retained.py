@@ -165,9 +165,9 @@ class Retained:
         Examines only the records that go, because every write at a cap calls it.
         """
         gone = size = 0
-        for segment in self.manifest.behind(seq) if seq <= self.flushed else ():
-            begin = max(seq, segment.first_seq)
-            whole = begin <= max(segment.first_seq, floor)  # `live` counts from the floor on
+        while seq <= self.flushed and (segment := self.manifest.first_behind(seq)) is not None:
+            begin = seq if seq > segment.first_seq else segment.first_seq
+            whole = begin <= floor or begin == segment.first_seq  # `live` counts from the floor on
             if whole and (records > segment.live or size_bytes > segment.live_bytes):
                 seq, went, size_went = segment.end_seq, segment.live, segment.live_bytes
             elif segment.details is None:

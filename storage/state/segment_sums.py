@@ -10,6 +10,8 @@ from operator import mul
 from storage.format import all_equal
 
 STRIDE = 256
+#: Sizes that differ are added so many at a time.
+_SOME = 64
 _DEAD_DIGITS = bytes(1 if code == ord("0") else 0 for code in range(256))
 
 
@@ -23,20 +25,28 @@ def alive_flags(dead: int, begin: int, end: int) -> bytes:
 
 def next_that_free(sizes: array[int], index: int, end: int, records: int, size_bytes: int) -> tuple[int, int] | None:
     """How many of the records from `index` on, all of them alive, free this much, and how many bytes they have. None:
-    their sizes differ too much to tell from one sum, or there are not enough records before `end`."""
-    count = records
-    if size_bytes > 0:
-        if index >= end or not sizes[index]:
-            return None
+    there are not enough before `end`. Of what is not to be freed any more there may be less than nothing."""
+    records = count = records if records > 0 else 0
+    if size_bytes > 0 and index < end and sizes[index]:
         count = max(records, -(-size_bytes // sizes[index]))
-    if count <= 0 or index + count > end:
+    if index + count <= end:
+        next_sizes = sizes[index : index + count]
+        if count > 0 and all_equal(next_sizes) and next_sizes[0] * count >= size_bytes:  # as sizes usually are
+            return count, next_sizes[0] * count
+    if index + records > end:
         return None
-    sizes = sizes[index : index + count]
-    if all_equal(sizes):
-        return count, sizes[0] * count
-    freed = sum(sizes)
-    # At least this many records have to go in any case.
-    return (count, freed) if count == records and freed >= size_bytes else None
+    at, freed = index + records, sum(sizes[index : index + records])
+    while freed < size_bytes:
+        some = sizes[at : min(end, at + _SOME)]
+        if not some:
+            return None
+        of_these = sum(some)
+        if freed + of_these >= size_bytes:
+            running = [*accumulate(some)]
+            last = bisect_left(running, size_bytes - freed)
+            return at + last + 1 - index, freed + running[last]
+        at, freed = at + len(some), freed + of_these
+    return at - index, freed
 
 
 def that_free(

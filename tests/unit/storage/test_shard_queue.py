@@ -28,6 +28,7 @@ class Queue:
             self.rig.options,
             self.rig.clock,
             lambda *_: None,
+            lambda: None,
             lambda _: None,
             self._failed,
             threaded=False,
