@@ -25,7 +25,7 @@ ARGS ?=
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long lint format docs demo bench lock clean
+.PHONY: help run test test-long lint format docs typescript demo bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ format: $(VENV)/.test ## rewrite the sources the way lint wants them
 docs: $(VENV)/.docs build/mermaid/mermaid.esm.min.mjs ## build the documentation as a site in build/docs
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 	@echo "Built build/docs. To read it: $(BIN)/python -m http.server --bind 127.0.0.1 -d build/docs"
+
+typescript: $(VENV)/.run ## build the TypeScript client in clients/typescript: needs npm
+	@cd clients/typescript && npm ci --silent && PYTHON=$(abspath $(BIN)/python) npm run --silent build
 
 demo: $(VENV)/.demo ## a walk through the broker with real data
 	@exec $(BIN)/python -m demo $(ARGS)

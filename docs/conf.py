@@ -42,6 +42,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "guides/workers",
         "guides/browser",
         "guides/python",
+        "guides/typescript",
         "guides/kafka",
         "guides/rest-proxy",
         "guides/spark",

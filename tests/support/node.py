@@ -1,7 +1,8 @@
 """Node and its packages: those of `clients/typescript`, by its lockfile.
 
-    folder = packages(npm)
-    run([program("tsc"), "-p", folder], folder)
+    folder = packages(npm)             # installed
+    folder = build(npm)                # and the client compiled
+    run([program("tsc"), "-p", "."], tmp_path)
 
 Where the system has no npm, the Node that comes with pyright's package is taken: `provide` puts it behind PATH.
 """
@@ -12,15 +13,18 @@ import fcntl
 import hashlib
 import os
 import subprocess
-from contextlib import suppress
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "clients" / "typescript"
 FETCH_S, PATIENCE_S = 240, 120
-#: The content of the files that say what is installed, written behind it.
-STAMP = FOLDER / "node_modules" / ".installed"
+#: The digests of the files that these were made from, written when they are complete.
+INSTALLED = FOLDER / "node_modules" / ".installed"
+BUILT = FOLDER / "build" / ".built"
 #: The file in the wheel for each program. Its own bin/npm does not run.
 _WHEEL = {
     "node": "bin/node",
@@ -44,15 +48,37 @@ def provide() -> None:
 
 def packages(npm: str) -> Path:
     """`clients/typescript` with its packages installed, as the lockfile has them; once, even if several ask."""
-    build = ROOT / "build"
-    build.mkdir(exist_ok=True)
     wanted = hashlib.sha256(b"".join((FOLDER / name).read_bytes() for name in ("package.json", "package-lock.json")))
-    with (build / "npm.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not STAMP.exists() or STAMP.read_text() != wanted.hexdigest():
-            run([npm, "ci"], FOLDER, FETCH_S)
-            STAMP.write_text(wanted.hexdigest())
+    with _alone():
+        _unless_stamped(INSTALLED, wanted.hexdigest(), [npm, "ci"], FETCH_S)
     return FOLDER
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    (ROOT / "build").mkdir(exist_ok=True)
+    with (ROOT / "build" / "npm.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _unless_stamped(stamp: Path, wanted: str, command: list[str], patience_s: float) -> None:
+    """Run the command unless it was run for the same sources; a stamp says so."""
+    if not stamp.exists() or stamp.read_text() != wanted:
+        run(command, FOLDER, patience_s, PYTHON=sys.executable)
+        stamp.write_text(wanted)
+
+
+def build(npm: str) -> Path:
+    """`clients/typescript` with its packages installed and its sources compiled, tests included; only if it changed."""
+    folder = packages(npm)
+    sources = [*sorted(folder.glob("src/*.ts")), *sorted(folder.glob("test/*.ts")), *sorted(folder.glob("*.json"))]
+    with _alone():
+        wanted = hashlib.sha256(run([sys.executable, "-m", "broker.api"], ROOT).encode())
+        for source in sources:
+            wanted.update(source.read_bytes())
+        _unless_stamped(BUILT, wanted.hexdigest(), [npm, "run", "build"], FETCH_S)
+    return folder
 
 
 def program(name: str) -> str:

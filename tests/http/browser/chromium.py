@@ -25,6 +25,8 @@ from urllib.parse import quote
 
 PAGE = Path(__file__).resolve().parent / "page.html"
 PATIENCE_S = 90
+#: Below this path the site serves scripts.
+SCRIPTS = "/files/"
 #: Any name leads to this machine, and the browser asks nobody for anything of its own.
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-quic",
@@ -34,9 +36,11 @@ FLAGS = (
 
 
 class Site:
-    """Started by `with`. `reports`: what pages have said; `broker_port`: where to lead on what is not the site's."""
+    """Started by `with`. `page` is its page, `files` a folder with the page's scripts. `reports`: what pages have
+    said; `broker_port`: where to lead on what is not the site's.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, page: Path = PAGE, files: Path | None = None) -> None:
         self.broker_port = 0
         self.reports: queue.Queue[dict[str, Any]] = queue.Queue()
         site = self
@@ -46,7 +50,9 @@ class Site:
 
             def do_GET(self) -> None:
                 if self.path.startswith("/page"):
-                    self._answer(PAGE.read_bytes())
+                    self._answer(page.read_bytes())
+                elif files is not None and self.path.startswith(SCRIPTS):
+                    self._answer((files / self.path.removeprefix(SCRIPTS)).read_bytes(), "text/javascript")
                 else:
                     self._lead_on()
 
@@ -63,9 +69,9 @@ class Site:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-            def _answer(self, body: bytes) -> None:
+            def _answer(self, body: bytes, content_type: str = "text/html") -> None:
                 self.send_response(200)
-                self.send_header("content-type", "text/html")
+                self.send_header("content-type", content_type)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

@@ -1,7 +1,7 @@
 """A page in a real browser, against a broker on loopback without keys: what one of another site can do (nothing), and
 what one can whose site is named in TOPICS_CORS_ORIGINS.
 
-In the soak tier only: a browser takes seconds to start.
+In the slow tier: a browser takes seconds to start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALLOWED = {
 PAUSED = ["simple", "blind", "form"]
 KEPT_AWAY = dict.fromkeys(ALLOWED, "refused") | {"blind": 0, "form": "sent", "image": "sent"}
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(2 * PATIENCE_S)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * PATIENCE_S)]
 
 
 def furnish(server: LiveServer, site: Site) -> None:
