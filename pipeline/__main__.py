@@ -1,10 +1,10 @@
-"""`python -m pipeline`: export topics, and look after what was exported."""
+"""`python -m pipeline`: export topics, and verify or compact exports."""
 
 from __future__ import annotations
 
 import sys
 
-#: What the extra brings that every command needs.
+#: Packages of the extra that every command needs.
 _EXTRA = ("numpy", "pyarrow")
 
 try:
@@ -12,7 +12,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name not in _EXTRA:
         raise
-    sys.exit(f"Without {error.name}: the pipeline needs the extra `pipeline`: pip install 'topics-broker[pipeline]'")
+    sys.exit(f"{error.name} is missing. Install the extra `pipeline`: pip install 'topics-broker[pipeline]'")
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""From verified frames, or from records of a read, to Arrow batches of exactly the declared columns. Pure."""
+"""Makes Arrow batches with the declared columns, from verified frames or from records of a read. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pipeline.frames import BINARY, HAS_NODE, HAS_TAG, Array, Frames, gathered, 
 from pipeline.schema import HEADERS, LOG_APPEND_TIME, TIMESTAMP, arrow_schema
 from storage.format import CT, DATA, DELIVER_AT, META, OPENING, PLAIN_OVERHEAD, SURE_ENDS, H, data_end, is_binary
 
-#: Keys that may be behind data and meta, and whether a byte is one that none of these ends in.
+#: Fields that may follow data and meta.
 _BEHIND = (DELIVER_AT, CT, H)
 _SURE_ENDS = np.isin(np.arange(256), [*SURE_ENDS])
-#: How raw bytes begin that have nothing else with them.
+#: The start of a body with raw bytes and no other fields.
 _PLAIN_BINARY = np.dtype([("opening", f"V{len(OPENING)}"), ("size", ">u4")])
 _MS_IN_US = 1000
 
 
 class Shape(NamedTuple):
-    """Which columns are wanted."""
+    """The requested columns."""
 
     headers: bool = False
 
@@ -34,7 +34,7 @@ class Shape(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A record as a read gives it; `data` and `meta` are JSON text. `stored`: its body, where that says more."""
+    """A record of a read. `data` and `meta` are JSON text. `stored`: its body, if that contains more."""
 
     seq: int
     ts: int
@@ -63,7 +63,7 @@ _binary_body = msgspec.msgpack.Decoder(_BinaryBody)
 
 
 class _Bodies:
-    """Values, metas, headers, and keys that are no tags, of many records, as columns."""
+    """Values, metas, headers, and keys that are not tags, of many records, as columns."""
 
     def __init__(self, count: int) -> None:
         self.values: list[bytes | None] = [None] * count
@@ -98,7 +98,7 @@ def _bytes_of(value: Any) -> bytes | None:
 
 
 def from_frames(frames: Frames, topic: str, partition: int, shape: Shape) -> pa.RecordBatch:
-    """A batch of all the frames. Raises ValueError (msgspec's) for a body that is no record: its sum was right."""
+    """Make a batch of all frames. Raises ValueError (msgspec's) for a body that is not a record."""
     data = bytes(frames.data)
     bodies = _Bodies(len(frames))
     binary = (frames.flags & BINARY) != 0
@@ -120,8 +120,8 @@ def from_frames(frames: Frames, topic: str, partition: int, shape: Shape) -> pa.
 
 
 def _more_than_data(data: bytes, frames: Frames, binary: Array) -> Array:
-    """Which of them, by number, have to be taken apart: the others are their data, and what stands around it."""
-    odd = frames.ends - frames.bodies <= PLAIN_OVERHEAD  # too short for a record: it is told so
+    """The indexes of frames whose body must be parsed. The others contain only data."""
+    odd = frames.ends - frames.bodies <= PLAIN_OVERHEAD  # too short for a record: parsing reports it
     if binary.any():
         raw = gathered(data, frames.bodies[binary], _PLAIN_BINARY)
         sizes = (frames.ends - frames.bodies)[binary] - _PLAIN_BINARY.itemsize
@@ -134,7 +134,7 @@ def _more_than_data(data: bytes, frames: Frames, binary: Array) -> Array:
 
 
 def from_rows(rows: Sequence[Row], topic: str, partition: int, shape: Shape) -> pa.RecordBatch:
-    """A batch of records that a read gave: the same as of their frames."""
+    """Make a batch of records of a read: the same as from their frames."""
     bodies = _Bodies(len(rows))
     for index, row in enumerate(rows):
         if row.stored is not None:
@@ -158,7 +158,7 @@ def from_rows(rows: Sequence[Row], topic: str, partition: int, shape: Shape) -> 
 
 
 def _with_any(data: bytes, frames: Frames, keys: Iterable[bytes]) -> Array:
-    """Whether one of these texts begins in the body of each."""
+    """For each frame, whether its body contains one of these texts."""
     found = np.zeros(len(frames), bool)
     offsets: list[int] = []
     for key in keys:
@@ -175,10 +175,10 @@ def _with_any(data: bytes, frames: Frames, keys: Iterable[bytes]) -> Array:
 
 
 def _column(data: bytes, starts: Array, ends: Array) -> pa.Array:
-    """The pieces, one behind the other in the data, as one binary column, with no object a piece."""
+    """The pieces, in ascending order in the data, as one binary column, without an object for each piece."""
     if not len(starts):
         return pa.array([], pa.binary())
-    # The data seen as pieces and what lies between them, by turns: every other one is taken.
+    # The data as an alternation of pieces and gaps: every other one is taken.
     small = len(data) < 1 << 31
     borders = np.empty(2 * len(starts), np.int32 if small else np.int64)
     borders[0::2], borders[1::2] = starts, ends
@@ -189,7 +189,7 @@ def _column(data: bytes, starts: Array, ends: Array) -> pa.Array:
 
 
 def _optional(data: bytes, starts: Array, ends: Array, there: Array, kind: pa.DataType) -> pa.Array:
-    """The pieces where one is, null elsewhere."""
+    """The pieces where `there` is set, null elsewhere."""
     if not there.any():
         return pa.nulls(len(there), kind)
     found = _column(data, starts, ends)
@@ -227,7 +227,7 @@ def _batch(
 
 
 def _headers(bodies: _Bodies, nodes: pa.Array) -> pa.Array:
-    """Kafka's headers: those that came with the record; else meta's members that are strings, and node, which wins."""
+    """Kafka's headers: those of the record; without any, the strings in meta, and node, which takes precedence."""
     rows: list[list[dict[str, Any]] | None] = []
     for index, (meta, node) in enumerate(zip(bodies.metas, cast("list[str | None]", nodes.to_pylist()), strict=True)):
         pairs = bodies.given.get(index)

@@ -1,4 +1,4 @@
-"""A broker as a place to read from: over the client, so that what may pass is tried again as everywhere else."""
+"""Reads from a broker through the client, which retries what may succeed later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topics_client.wire import Call, Reply
 
 T = TypeVar("T")
 
-#: Bytes a request for a segment's data asks for, and what a read of the tail may answer.
+#: Bytes of a request for a segment's data, and of a read of the tail.
 CHUNK_BYTES = 8 << 20
 _DIFF_LIMIT = 1000
 
@@ -47,7 +47,7 @@ class _Diff(msgspec.Struct):
 
 
 class Page(NamedTuple):
-    """Records of one read, and what was lost before them. Everything up to `last_seq` has been looked at."""
+    """The records of one read, and the loss before them. All seqs up to `last_seq` have been examined."""
 
     rows: list[Row]
     last_seq: int
@@ -59,7 +59,7 @@ _VIEW = msgspec.json.Decoder(LogView)
 
 
 class Broker:
-    """One broker. Close it, or use it in a `with` block; not shared between processes."""
+    """One broker. Close it, or use it in a `with` block. It cannot be shared between processes."""
 
     def __init__(self, url: str, token: str | None = None, *, patience_s: float = 60.0) -> None:
         self.url = url
@@ -86,24 +86,24 @@ class Broker:
             raise self._unreadable("the list of topics", error) from error
 
     def partitions(self, topic: str) -> int:
-        """How many the topic has now. Raises SourceUnreadable."""
+        """The current number of partitions. Raises SourceUnreadable."""
         return len(self.held(topic))
 
     def view(self, topic: str, partition: int = 0) -> LogView:
-        """A partition of the topic now. Raises SourceUnreadable."""
+        """The current state of a partition. Raises SourceUnreadable."""
         request = getting(topic_path(topic, "/segments"), {"partition": _given(partition)})
         return msgspec.structs.replace(self._run(Call(request=request, parse=_parse_view), topic), partition=partition)
 
     def held(self, topic: str) -> list[Held]:
-        """What the broker counts in each partition: of its books, not of its files. Raises SourceUnreadable."""
+        """The broker's counts of records in each partition, independent of its files. Raises SourceUnreadable."""
         found = self._run(calls.state(topic, touch=False), topic)
         parts = found.partitions or [found.of(None)]
         if [each.partition for each in parts] != list(range(int(found.config.get("partitions", 1)))):
-            raise SourceUnreadable(f"{topic}: {self.url} tells of other partitions than the topic's settings name.")
+            raise SourceUnreadable(f"{topic}: {self.url} reports other partitions than the topic's settings.")
         return [Held(each.partition, each.epoch, each.head_seq, each.count) for each in parts]
 
     def page(self, topic: str, view: LogView, after_seq: int, *, limit: int = _DIFF_LIMIT, from_ts: int = 0) -> Page:
-        """Records behind `after_seq`, as a read gives them. `gap` says what is lost from after_seq + 1 on.
+        """Read records after `after_seq`. `gap` is the loss that begins at after_seq + 1.
 
         Raises SourceUnreadable, SegmentDamaged.
         """
@@ -126,16 +126,16 @@ class Broker:
         return Page([_row(each) for each in found.records], found.next_from_seq, gap)
 
     def reason(self, topic: str, view: LogView, seq: int) -> str:
-        """Why `seq`, below evict_floor, is gone."""
+        """Why `seq`, which is below evict_floor, is gone."""
         gap = self.page(topic, view, seq - 1, limit=1).gap
         return gap.reason if gap is not None else "unknown"
 
     def data(
         self, topic: str, view: LogView, segment: SegmentInfo, start: int, end: int, ahead: int
     ) -> Iterator[tuple[int, bytes]]:
-        """(offset in .data, bytes) of seqs start <= seq < end of a sealed segment; `ahead` chunks are fetched at once.
+        """(offset in .data, bytes) of seqs start <= seq < end of a sealed segment, with `ahead` chunks in advance.
 
-        Raises TopicChanged when the segment is not there any more, or was written anew.
+        Raises TopicChanged if the segment no longer exists or was rewritten.
         """
         begin = 0 if start <= segment.first_seq else self._data_offset(topic, view, segment, start)
         stop = segment.size if end >= segment.end_seq else self._data_offset(topic, view, segment, end)
@@ -158,11 +158,11 @@ class Broker:
                     each.cancel()
 
     def dead(self, topic: str, view: LogView, segment: SegmentInfo) -> bytes:
-        """Nothing: what is deleted is sent as deleted."""
+        """Empty: the broker sends deleted records with the delete byte."""
         return b""
 
     def data_name(self, topic: str, view: LogView, segment: SegmentInfo) -> str:
-        """How errors call the file."""
+        """The name of the file in errors."""
         return self._name(topic, view, segment, "data")
 
     def _name(self, topic: str, view: LogView, segment: SegmentInfo, ext: str) -> str:
@@ -170,14 +170,14 @@ class Broker:
         return f"{self.url}{topic_path(topic)}/segments/{segment.first_seq}/{ext}{at}"
 
     def _data_offset(self, topic: str, view: LogView, segment: SegmentInfo, seq: int) -> int:
-        """Offset in .data where seq, which the segment covers, or what follows it, begins."""
+        """The offset in .data of `seq`, which the segment covers, or of the next record."""
         at = (seq - segment.first_seq) * ENTRY_SIZE
         entry = self._range(topic, view, segment, "idx", at, at + ENTRY_SIZE)
         try:
             return idx_entry.unpack(entry, 0).offset
         except (idx_entry.IdxDamaged, ValueError) as error:
             name = self._name(topic, view, segment, "idx")
-            raise SegmentDamaged(name, at, "the index entry fails its check", topic) from error
+            raise SegmentDamaged(name, at, "the checksum of the index entry fails", topic) from error
 
     def _range(self, topic: str, view: LogView, segment: SegmentInfo, ext: str, begin: int, end: int) -> bytes:
         etag = f"{view.topic_id}.{segment.first_seq}.{segment.generation}"
@@ -188,9 +188,9 @@ class Broker:
         request = getting(target, {"partition": _given(view.partition)}, headers=headers)
         reply = self._run(Call(request=request, parse=lambda reply: reply), topic)
         if not reply.headers.get("etag", "").strip('"').startswith(etag):
-            raise TopicChanged(f"{topic}: segment {segment.first_seq} was written anew.")
+            raise TopicChanged(f"{topic}: segment {segment.first_seq} was rewritten.")
         if reply.status != 206 or len(reply.body) != end - begin:
-            # A file that goes during an answer ends before its length; the client's http reports most of these.
+            # If the file is deleted during an answer, it ends early. The HTTP client reports most of these.
             raise TopicChanged(f"{topic}: segment {segment.first_seq} ended before byte {end}.")
         return reply.body
 
@@ -198,7 +198,7 @@ class Broker:
         try:
             return self.client.run(call)
         except TopicNotFound as error:
-            raise TopicMissing(f"{topic}: there is no such topic at {self.url}.") from error
+            raise TopicMissing(f"{topic}: the topic does not exist at {self.url}.") from error
         except InvalidRequest as error:
             if error.detail.get("field") == "partition":
                 raise TopicMissing(f"{topic} at {self.url}: {error}") from error
@@ -220,7 +220,7 @@ class Broker:
 
 
 class TopicMissing(SourceUnreadable):
-    """There is no topic of that name, or it has no such partition."""
+    """The topic or the partition does not exist."""
 
 
 def _given(partition: int) -> str | None:

@@ -1,4 +1,4 @@
-"""The commands of `python -m pipeline`. Exit status: 0 done, 1 refused or wrong, 2 usage, 130 interrupted."""
+"""The commands of `python -m pipeline`. Exit status: 0 done, 1 failed or problems found, 2 usage, 130 interrupted."""
 
 from __future__ import annotations
 
@@ -46,23 +46,26 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Exports topics to files, each record once. docs/guides/spark.md says more.",
+    help="Export topics to files, each record once. Manual: docs/guides/spark.md.",
 )
 
-UrlOption = Annotated[str, typer.Option("--url", envvar="TOPICS_URL", metavar="URL", help="Where the broker is.")]
+UrlOption = Annotated[str, typer.Option("--url", envvar="TOPICS_URL", metavar="URL", help="URL of the broker.")]
 TokenOption = Annotated[
     str | None,
-    typer.Option("--token", envvar="TOPICS_TOKEN", metavar="KEY", help="Key, if the broker wants one (scope read)."),
+    typer.Option(
+        "--token", envvar="TOPICS_TOKEN", metavar="KEY", help="API key with the scope read, if the broker has keys."
+    ),
 ]
 PathOption = Annotated[
-    str, typer.Option("--path", metavar="DIR", help="Read a stopped broker's data directory, or a cold tier, instead.")
+    str,
+    typer.Option("--path", metavar="DIR", help="Read the data directory of a stopped broker, or a cold tier, instead."),
 ]
 ColdOption = Annotated[
-    str, typer.Option("--cold-path", metavar="DIR|URL", help="With --path: the cold tier of its older segments.")
+    str, typer.Option("--cold-path", metavar="DIR|URL", help="With --path: the cold tier with its older segments.")
 ]
-ToOption = Annotated[str, typer.Option("--to", metavar="DIR|URL", help="Where the files are: a folder, or s3://….")]
+ToOption = Annotated[str, typer.Option("--to", metavar="DIR|URL", help="Where the files are: a directory, or s3://….")]
 TopicsOption = Annotated[
-    str, typer.Option("--topics", metavar="NAMES", help="Comma-separated; * and ? stand for any characters.")
+    str, typer.Option("--topics", metavar="NAMES", help="Names, separated by commas; * and ? match any characters.")
 ]
 _FOLLOW_S = 5.0
 _FORMATS = ("parquet", "delta", "json")
@@ -78,24 +81,25 @@ def export(
     path: PathOption = "",
     cold_path: ColdOption = "",
     kind: Annotated[
-        str, typer.Option("--format", help="parquet, delta (a Delta table), or json (lines, gzipped).")
+        str, typer.Option("--format", help="parquet, delta (a Delta table), or json (gzipped lines).")
     ] = "parquet",
-    partition_by: Annotated[str, typer.Option("--partition-by", help="date, or date,hour.")] = "date",
+    partition_by: Annotated[str, typer.Option("--partition-by", help="Folders: date, or date,hour.")] = "date",
     since: Annotated[
-        str, typer.Option("--since", metavar="TIME", help="Of what was never exported: from then on (ISO, or 7d).")
+        str,
+        typer.Option("--since", metavar="TIME", help="First export of a partition: begin at this time (ISO, or 7d)."),
     ] = "",
     max_records: Annotated[
-        int | None, typer.Option("--max-records", min=1, help="At most so many seqs a topic.")
+        int | None, typer.Option("--max-records", min=1, help="At most this many seqs of each topic.")
     ] = None,
-    headers: Annotated[bool, typer.Option("--headers", help="With a column of headers.")] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="Add a column with headers.")] = False,
     fail_on_loss: Annotated[
-        bool, typer.Option("--fail-on-data-loss/--allow-data-loss", help="Refuse gaps, or record them and go on.")
+        bool, typer.Option("--fail-on-data-loss/--allow-data-loss", help="Refuse gaps, or record them and continue.")
     ] = True,
-    engine: Annotated[str, typer.Option("--engine", help="spark, or arrow: in this process, without Java.")] = "spark",
-    master: Annotated[str, typer.Option("--spark-master", help="Where Spark runs.")] = "local[2]",
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until interrupted.")] = False,
+    engine: Annotated[str, typer.Option("--engine", help="spark, or arrow (in this process, without Java).")] = "spark",
+    master: Annotated[str, typer.Option("--spark-master", help="Master URL of Spark.")] = "local[2]",
+    follow: Annotated[bool, typer.Option("--follow", help="Continue with new records, until interrupted.")] = False,
 ) -> None:
-    """Export what was not exported yet, up to what is durable now."""
+    """Export all new records, up to those that are durable now."""
     with _endings():
         parts = PartSettings(kind=_choice("--format", kind, _FORMATS), hourly=_hourly(partition_by))
         job = Job(
@@ -128,7 +132,7 @@ def export(
 def _export_all(
     origin: FullOrigin, store: Store, engine: Engine, job: Job, limits: Limits, names: list[str]
 ) -> tuple[list[Outcome], dict[str, PipelineError]]:
-    """Every topic, one after the other: one that fails does not keep the others from it."""
+    """Export topics one after the other. If one fails, the others are still exported."""
     outcomes: list[Outcome] = []
     failed: dict[str, PipelineError] = {}
     with Display() as display:
@@ -150,17 +154,17 @@ def _todo(exporter: Exporter, topic: str) -> int:
     try:
         return exporter.todo(topic)
     except PipelineError:
-        return 0  # exporting it will say why
+        return 0  # the export will report the error
 
 
 @app.command("files")
 def files(to: ToOption, topics: TopicsOption) -> None:
-    """Print the files that count, one a line: what to read."""
+    """Print the valid files, one on each line: read these."""
     with _endings():
         store = open_store(to)
         for name in _exported(store, topics):
             chain = chain_of(store, name)
-            with suppress(StoreRefused):  # a place that can only be read: they are named where they are
+            with suppress(StoreRefused):  # a read-only store: files are named where they are
                 publication.finish(chain)
             for entry in chain.files():
                 print(f"{to.rstrip('/')}/{publication.whereabouts(store, name, entry.file)}")
@@ -175,7 +179,7 @@ def show_status(
     path: PathOption = "",
     cold_path: ColdOption = "",
 ) -> None:
-    """Show how far each topic's export is behind."""
+    """Show the lag of each topic's export."""
     with _endings(), _origin(url, token, path, cold_path) as origin:
         store = open_store(to)
         table = grid("topic", ">lag", ">exported seqs", ">partitions", ">files", ">records", "state")
@@ -195,7 +199,7 @@ def verify(
     path: PathOption = "",
     cold_path: ColdOption = "",
 ) -> None:
-    """Count and hash all files again, against their manifests and, with --url or --path, against the records."""
+    """Check all files against their manifests and, with --url or --path, against the records."""
     with _endings():
         store = open_store(to)
         wrong = 0
@@ -219,15 +223,15 @@ def verify(
 def compact_command(
     to: ToOption,
     topics: TopicsOption,
-    folder: Annotated[str, typer.Option("--date", metavar="YYYY-MM-DD", help="Of this date only.")] = "",
+    folder: Annotated[str, typer.Option("--date", metavar="YYYY-MM-DD", help="Only this date.")] = "",
 ) -> None:
-    """Rewrite small files into large ones, date by date."""
+    """Rewrite small files into larger ones, for each date."""
     with _endings():
         store = open_store(to)
         prove(store)
         for name in _exported(store, topics):
             found = compact(store, name, version=_version(), folder=f"date={folder}" if folder else "")
-            print(f"{name}: {found.before:,} files are {found.after:,} now, {found.rows:,} records rewritten")
+            print(f"{name}: {found.before:,} files became {found.after:,}, {found.rows:,} records rewritten")
             collect(store, name, time.time())
 
 
@@ -242,14 +246,14 @@ def _endings() -> Generator[None]:
         Console(stderr=True, highlight=False).print(f"Error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(2 if isinstance(error, BadOption) else 1) from None
     except KeyboardInterrupt:
-        print("Interrupted. What was exported counts; the rest comes with the next run.", file=sys.stderr)
+        print("Interrupted. Completed files are valid; the next run exports the rest.", file=sys.stderr)
         raise typer.Exit(130) from None
 
 
 @contextmanager
 def _origin(url: str, token: str | None, path: str, cold_path: str) -> Generator[FullOrigin]:
     if bool(url) == bool(path):
-        raise BadOption("Say where to read: either --url or --path.")
+        raise BadOption("Give either --url or --path.")
     with open_origin(url=url, token=token, path=path, cold_path=cold_path) as origin:
         yield origin
 
@@ -260,7 +264,7 @@ def _engine(name: str, master: str) -> Engine:
     from pipeline.export.spark_engine import SparkEngine
     from pipeline.session import cache_folder, open_session
 
-    # A terminal is for people: what Java has to say is kept apart. Elsewhere somebody collects it.
+    # On a terminal, Java's messages would disturb, so they go to a file. Otherwise they stay on stderr.
     log = None
     if sys.stderr.isatty():
         log = cache_folder() / "spark.log"
@@ -271,7 +275,7 @@ def _engine(name: str, master: str) -> Engine:
 
 
 def _wanted(origin: FullOrigin, topics: str) -> list[str]:
-    """Names given, and what the patterns among them fit."""
+    """The given names, and those that match a given pattern."""
     patterns = [each.strip() for each in topics.split(",") if each.strip()]
     plain = {each for each in patterns if not re.search(r"[*?\[]", each)}
     found = plain | {
@@ -281,30 +285,30 @@ def _wanted(origin: FullOrigin, topics: str) -> list[str]:
         if fnmatchcase(name, each)
     }
     if not found:
-        raise BadOption(f"No topic is named {topics}.")
+        raise BadOption(f"No topic matches {topics}.")
     return sorted(found)
 
 
 def _exported(store: Store, topics: str) -> list[str]:
-    """Names of exported topics that fit."""
+    """The names of exported topics that match."""
     found = exported_topics(store)
     patterns = [each.strip() for each in topics.split(",")]
     chosen = [name for name in found if any(fnmatchcase(name, each) for each in patterns)]
     if not chosen:
-        raise BadOption(f"No exported topic is named {topics}.")
+        raise BadOption(f"No exported topic matches {topics}.")
     return chosen
 
 
 def _choice(option: str, given: str, known: tuple[str, ...]) -> str:
     if given not in known:
-        raise BadOption(f"{option} is {', '.join(known[:-1])} or {known[-1]}, not {given!r}.")
+        raise BadOption(f"{option} must be {', '.join(known[:-1])} or {known[-1]}, not {given!r}.")
     return given
 
 
 def _hourly(text: str) -> bool:
     parts = [each.strip() for each in text.split(",")]
     if parts not in (["date"], ["date", "hour"]):
-        raise BadOption("--partition-by is date or date,hour.")
+        raise BadOption("--partition-by must be date or date,hour.")
     return len(parts) == 2
 
 
@@ -316,7 +320,7 @@ def _moment_ms(text: str) -> int | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise BadOption(f"--since is a time like 2026-01-31T00:00:00Z, or 7d, not {text!r}.") from error
+        raise BadOption(f"--since must be a time like 2026-01-31T00:00:00Z, or 7d, not {text!r}.") from error
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -328,5 +332,5 @@ def _version() -> str:
 
 
 def main() -> None:
-    """Runs the program."""
+    """Run the program."""
     app(prog_name=f"python -m {__package__}")

@@ -1,16 +1,16 @@
-"""Every error of the pipeline. `str(error)` says what happened, where, and what to do.
+"""The errors of the pipeline. `str(error)` says what happened, where, and what to do.
 
 PipelineError
-  BadOption            an option that is none, or does not fit the others; nothing was done
-  SourceUnreadable     the broker, directory or store refused or cannot be reached; trying again may help
-  SegmentDamaged       bytes that fail their check: file and offset are named; nothing of them is passed on
-  DataLoss             records in the range are gone; failOnDataLoss=false goes on without them
-    Recreated          the topic is another one than that of the offsets
-  OtherRows            a task that was tried again has other rows than before, or nobody can tell
-  TopicChanged         what was planned is no longer there; nothing is lost: plan again
-  StoreRefused         the place that files are exported to cannot do what exactly-once needs
-  AnotherExporter      somebody else put the manifest first; nothing of ours counts
-  ManifestDamaged      a manifest that cannot be read, or contradicts the one before
+  BadOption            an invalid option, or options that contradict each other; nothing was done
+  SourceUnreadable     the broker, directory or store refuses or cannot be reached; a retry may help
+  SegmentDamaged       a checksum fails; file and offset are named, and none of the bytes are used
+  DataLoss             records in the range are gone; failOnDataLoss=false continues without them
+    Recreated          the topic is not the one of the offsets
+  OtherRows            a retried task has other rows than before, or that cannot be checked
+  TopicChanged         a planned segment no longer exists; nothing is lost: plan again
+  StoreRefused         the store of the export failed, or cannot provide what exactly-once needs
+  AnotherExporter      another run has put the manifest first; files of this run are not valid
+  ManifestDamaged      a manifest cannot be read, or contradicts the previous one
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 
 def log_name(topic: str, partition: int) -> str:
-    """How sentences call a partition of a topic."""
+    """The name of a partition in messages."""
     return f"{topic} (partition {partition})" if partition else topic
 
 
 class Gap(NamedTuple):
-    """Seqs first <= seq <= last of a partition are lost, at most: deleted ones may be among them."""
+    """The seqs first <= seq <= last of a partition are gone. Some of them may have been deleted on request."""
 
     topic: str
     partition: int
@@ -34,76 +34,76 @@ class Gap(NamedTuple):
 
     @property
     def missed_estimate(self) -> int:
-        """An upper bound of the records lost; 0 where nobody can know (the topic was made anew)."""
+        """The most records that may be lost; 0 if unknown, because the topic was created again."""
         return 0 if self.reason == "recreated" else self.last - self.first + 1
 
     def sentence(self) -> str:
-        """For people."""
+        """The loss as a sentence."""
         log = log_name(self.topic, self.partition)
         if self.reason == "recreated":
-            return f"{log}: it was deleted and made again; what it held before seq {self.first} is not there."
+            return f"{log}: the topic was deleted and created again; records before seq {self.first} are gone."
         return f"{log}: seqs {self.first} to {self.last} are lost (reason: {self.reason})."
 
 
 class PipelineError(Exception):
-    """Something went wrong in the pipeline."""
+    """An error of the pipeline."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Spark moves errors between processes; those below take more than a message.
+        # Spark moves errors between processes, and some subclasses take more arguments than a message.
         return PipelineError, (str(self),)
 
 
 class BadOption(PipelineError):
-    """An option cannot be understood."""
+    """An invalid option."""
 
 
 class SourceUnreadable(PipelineError):
-    """What is read cannot be reached, or refused."""
+    """The source cannot be reached, or refuses."""
 
 
 class SegmentDamaged(PipelineError):
-    """Bytes of a segment fail their check."""
+    """A checksum in a segment fails."""
 
     def __init__(self, file: str, offset: int, what: str, topic: str = "") -> None:
         self.file = file
         self.offset = offset
         of = f" of topic {topic}" if topic else ""
         super().__init__(
-            f"segment_corrupt: {file} at offset {offset}{of}: {what}. Nothing from there on was read. Check the data "
+            f"segment_corrupt: {file} at offset {offset}{of}: {what}. Nothing after that was read. Check the data "
             "directory with `python -m storage verify DIR`, and restore the file from a backup or the cold tier."
         )
 
 
 class DataLoss(PipelineError):
-    """Records that were to be read are gone."""
+    """Records that should be read are gone."""
 
     def __init__(self, gap: Gap) -> None:
         self.gap = gap
         super().__init__(
-            f"{gap.sentence()} Start behind it (startingOffsets), or go on without it: failOnDataLoss=false, and of an "
-            "export --allow-data-loss."
+            f"{gap.sentence()} Start after it (startingOffsets), or continue without it: failOnDataLoss=false, or "
+            "--allow-data-loss for an export."
         )
 
 
 class Recreated(DataLoss):
-    """The topic is not the one that the offsets are of."""
+    """The topic is not the one that the offsets belong to."""
 
 
 class OtherRows(PipelineError):
-    """Of the rows that a task is to append, some cannot be told from those that are stored."""
+    """A retried task has other rows than those that are stored, or that cannot be checked."""
 
 
 class TopicChanged(PipelineError):
-    """What was planned is no longer so; planning again helps."""
+    """A planned segment no longer exists. Planning again helps."""
 
 
 class StoreRefused(PipelineError):
-    """The place for the files lacks something that is needed."""
+    """The store failed, or lacks a needed property."""
 
 
 class AnotherExporter(PipelineError):
-    """Another run was first."""
+    """Another run has put the manifest first."""
 
 
 class ManifestDamaged(PipelineError):
-    """A manifest makes no sense."""
+    """A manifest is invalid."""

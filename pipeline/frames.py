@@ -1,4 +1,4 @@
-"""From the bytes of a segment's .data to columns: every frame verified by the kernel, deleted ones dropped. Pure."""
+"""Turns the bytes of a segment's .data into columns. The kernel verifies all frames; deleted ones are dropped. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROW = np.dtype(
 
 
 class FrameDamaged(ValueError):
-    """The frame at `offset` of the bytes given fails its check."""
+    """The frame at `offset` in the given bytes is damaged."""
 
     def __init__(self, offset: int, what: str) -> None:
         super().__init__(what)
@@ -35,7 +35,7 @@ class FrameDamaged(ValueError):
 
 
 class Frames(NamedTuple):
-    """Verified live frames in `data`, in seq order: where node, tag and body of each lie, and their numbers."""
+    """Verified live frames in `data`, in seq order: the offsets of node, tag and body, and the fields."""
 
     data: bytes | bytearray
     seqs: Array
@@ -50,18 +50,18 @@ class Frames(NamedTuple):
         return len(self.seqs)
 
     def take(self, chosen: Array) -> Frames:
-        """Those that `chosen` (a mask, or a slice's worth of indexes) says."""
+        """The frames that `chosen` (a mask, or indexes) selects."""
         return Frames(self.data, *(column[chosen] for column in self[1:]))
 
     def within(self, start: int, end: int) -> Frames:
-        """Those with start <= seq < end."""
+        """The frames with start <= seq < end."""
         seqs = self.seqs
         if not len(seqs) or (seqs[0] >= start and seqs[-1] < end):
             return self
         return self.take((seqs >= start) & (seqs < end))
 
     def without(self, dead: bytes, first_seq: int) -> Frames:
-        """Those whose bit, counted from first_seq on and little-endian, is not set in `dead`."""
+        """The frames whose bit in `dead` (little-endian, from first_seq on) is not set."""
         if not dead or not len(self.seqs):
             return self
         gone = np.unpackbits(np.frombuffer(dead, np.uint8), bitorder="little")
@@ -69,18 +69,19 @@ class Frames(NamedTuple):
 
 
 def decode(data: bytes, topic_id: int, after_seq: int, end_seq: int) -> tuple[Frames, int, int]:
-    """(live frames, bytes they took of `data`, seq of the last frame seen) of a log whose seqs go on behind
-    `after_seq` and end before `end_seq`. What the bytes end within is not taken.
+    """Decode the frames of a log with seqs after `after_seq` and before `end_seq`. An incomplete frame at the end is
+    left.
 
-    Raises FrameDamaged for the first frame that is not what was written, or not of this log and place.
+    Returns (live frames, consumed bytes of `data`, seq of the last frame). Raises FrameDamaged for the first frame that
+    is damaged, or of another log or position.
     """
     columns, used, reason = kernel.scan(data, kernel.Kind.SEGMENT, topic_id=topic_id)
     rows = np.frombuffer(columns.rows, _ROW)
     seqs = rows["seq"].astype(np.int64)
     before = np.concatenate((np.array([after_seq], np.int64), seqs))[:-1]
     if (wrong := (seqs <= before) | (seqs >= end_seq)).any():
-        raise FrameDamaged(int(rows["offset"][wrong.argmax()]), "the frame's seq does not belong there")
-    if reason not in ("", "short"):  # the rest of a frame may come with the next bytes
+        raise FrameDamaged(int(rows["offset"][wrong.argmax()]), "the seq of the frame is wrong here")
+    if reason not in ("", "short"):  # the next bytes may complete a frame
         raise FrameDamaged(used, segment_frame.WRONG[reason])
     nodes = rows["offset"].astype(np.int64) + rows["header_len"]
     tags = nodes + rows["node_len"]
@@ -93,12 +94,12 @@ def decode(data: bytes, topic_id: int, after_seq: int, end_seq: int) -> tuple[Fr
 
 
 def gathered(data: bytes | bytearray, offsets: Array, kind: np.dtype[Any]) -> Array:
-    """What stands at each of these places, all of them inside the data."""
-    # Seen as a value at every byte, so that one `take` copies those that are meant, each as a whole.
+    """The values at these offsets, which must be within the data."""
+    # A view with a value at each byte, so that one `take` copies the requested ones.
     everywhere = np.ndarray((len(data) - kind.itemsize + 1,), f"V{kind.itemsize}", data, strides=(1,))
     return everywhere[offsets].view(kind)
 
 
 def pieces(data: bytes | bytearray, starts: Array, ends: Array) -> Iterator[bytes]:
-    """data[start:end] for each."""
+    """data[start:end] for each pair."""
     return map(bytes(data).__getitem__, map(slice, starts.tolist(), ends.tolist()))

@@ -1,8 +1,8 @@
-"""Reading without a broker: the data directory of one that has stopped, or a cold tier.
+"""Reads without a broker: the data directory of a stopped one, or a cold tier.
 
-Of a data directory .lock is held (shared: any number of readers, and no broker) while it is planned and while a task
-reads, so that no broker opens it amid a read. A task also sees that nobody has had it open since the plan. A cold tier
-is read by its topic.json: objects never change, but for the .idx, where the deletions are.
+While a read is planned, and while a task reads, .lock of the data directory is held (shared: any number of readers, but
+no broker), so that no broker opens it. A task also checks that no broker has opened it since the plan. A cold tier is
+read by its topic.json files: its objects never change, except .idx, which contains deletions.
 
 Source: docs/guides/spark.md#reading.
 """
@@ -35,28 +35,28 @@ from storage.segments.tiering import TOPIC_FILE, ColdError, ColdMissing, ColdSto
 T = TypeVar("T")
 
 CHUNK_BYTES = 8 << 20
-#: So long a directory may still be held by what is left of a broker that was killed.
+#: How long a directory may still be locked by remaining processes of a killed broker.
 _LOCK_S = 3.0
 _SILENT = ("delete", "consumed")
 
 
 def is_data_directory(path: str) -> bool:
-    """Whether a path is a data directory, not a cold tier."""
+    """Whether a path is a data directory; otherwise it may be a cold tier."""
     return "://" not in path and Path(path, layout.FORMAT).exists()
 
 
 class _Local(ABC):
-    """What both have in common: records come from segments alone."""
+    """The common part of both origins: all records come from segments."""
 
     @abstractmethod
     def view(self, topic: str, partition: int = 0) -> LogView: ...
 
     def reason(self, topic: str, view: LogView, seq: int) -> str:
-        """Why `seq`, below evict_floor, is gone."""
+        """Why `seq`, which is below evict_floor, is gone."""
         return view.evicted_by or "unknown"
 
     def page(self, topic: str, view: LogView, after_seq: int, *, limit: int = 1, from_ts: int = 0) -> Page:
-        """The first record behind `after_seq` that is not older than `from_ts`, without its content."""
+        """The first record after `after_seq` that is not older than `from_ts`, without its content."""
         full = self.view(topic, view.partition)
         for split in splits_of(topic, full, after_seq + 1, full.end):
             for batch in SplitReader(self, split, Shape(), fail_on_gap).batches():  # pyright: ignore[reportArgumentType]
@@ -68,7 +68,7 @@ class _Local(ABC):
 
 
 class DirectoryOrigin(_Local):
-    """A data directory; `cold_path`: the cold tier that its older segments are in."""
+    """A data directory. `cold_path`: the cold tier with its older segments."""
 
     def __init__(self, path: str, cold_path: str = "") -> None:
         self._path = os.path.abspath(path)
@@ -78,24 +78,24 @@ class DirectoryOrigin(_Local):
         self._mark = _mark_of(self._path)
 
     def close(self) -> None:
-        """Lets a broker open the directory again."""
+        """Release the directory: a broker can open it again."""
         if self._stopped is not None:
             self._stopped.close()
         os.close(self._lock)
 
     def topics(self) -> list[str]:
-        """Raises SourceUnreadable, when a start would refuse the directory."""
+        """The names of all topics. Raises SourceUnreadable if a broker would refuse the directory."""
         return self._open().names()
 
     def partitions(self, topic: str) -> int:
-        """How many the topic has. Raises SourceUnreadable."""
+        """The number of partitions. Raises SourceUnreadable."""
         try:
             return self._open().partitions(topic)
         except KeyError:
-            raise TopicMissing(f"{topic}: there is no such topic in {self._path}.") from None
+            raise TopicMissing(f"{topic}: the topic does not exist in {self._path}.") from None
 
     def held(self, topic: str) -> list[Held]:
-        """What the engine counts in each partition. Raises SourceUnreadable."""
+        """The engine's counts of each partition. Raises SourceUnreadable."""
         logs = [self._log(topic, partition) for partition in range(self.partitions(topic))]
         return [Held(log.partition, log.epoch, log.head_seq, log.live) for log in logs]
 
@@ -103,7 +103,7 @@ class DirectoryOrigin(_Local):
         try:
             return self._open().log(topic, partition)
         except KeyError:
-            raise TopicMissing(f"{log_name(topic, partition)}: there is no such log in {self._path}.") from None
+            raise TopicMissing(f"{log_name(topic, partition)}: the log does not exist in {self._path}.") from None
 
     def view(self, topic: str, partition: int = 0) -> LogView:
         """Raises SourceUnreadable."""
@@ -141,13 +141,17 @@ class DirectoryOrigin(_Local):
     def data(
         self, topic: str, view: LogView, segment: SegmentInfo, start: int, end: int, ahead: int
     ) -> Iterator[tuple[int, bytes]]:
-        """(offset, bytes), always from the beginning. Raises TopicChanged when a broker has had the directory."""
+        """(offset, bytes), always from the start. Raises TopicChanged if a broker has opened the directory."""
         if view.mark and view.mark != self._mark:
-            raise SourceUnreadable(f"A broker has had {self._path} open since the read was planned: read again.")
+            raise SourceUnreadable(
+                f"A broker has opened {self._path} since the read was planned: start the read again."
+            )
         if segment.frames:
             yield 0, segment.frames
         elif segment.cold:
-            store = _cold_store(self._cold_path, f"Segments of {topic} are in a cold tier: say where (coldPath).")
+            store = _cold_store(
+                self._cold_path, f"Segments of {topic} are in a cold tier: set coldPath to its location."
+            )
             key = f"{view.cluster_id}/{names.TOPICS}/{view.topic_id:016x}/{Path(segment.file).name}"
             yield from _object(store, key, segment.size)
         else:
@@ -157,7 +161,9 @@ class DirectoryOrigin(_Local):
                     yield at, piece
                     at += len(piece)
                 if at < segment.size:
-                    raise SegmentDamaged(segment.file, at, f"the file ends here, not at {segment.size}", topic)
+                    raise SegmentDamaged(
+                        segment.file, at, f"the file ends here, but should have {segment.size} bytes", topic
+                    )
 
     def dead(self, topic: str, view: LogView, segment: SegmentInfo) -> bytes:
         return segment.dead
@@ -202,16 +208,16 @@ def _shared_lock(path: str) -> int:
             return descriptor
         except BlockingIOError:
             if time.monotonic() < patience:
-                time.sleep(0.05)  # a broker that has just ended may have a process that is about to
+                time.sleep(0.05)  # a process of a broker that has just ended may still hold it
                 continue
             os.close(descriptor)
             raise SourceUnreadable(
-                f"A broker has {path} open. Stop it first, or read through it: option url in place of path."
+                f"A broker has {path} open. Stop it, or read through it with the option url instead of path."
             ) from None
 
 
 def _mark_of(path: str) -> str:
-    """Changes whenever somebody has had the directory open: whoever does writes into .lock, and snapshots."""
+    """A text that changes when a broker opens the directory, which writes .lock and snapshots."""
     with open(os.path.join(path, layout.LOCK), "rb") as file:
         stat = os.fstat(file.fileno())
         meta = sorted(os.listdir(layout.meta_dir(path))) if os.path.isdir(layout.meta_dir(path)) else []
@@ -246,7 +252,7 @@ def _evicted_by(floors: dict[str, int]) -> str:
 class _TopicFile(msgspec.Struct, kw_only=True):
     cluster_id: str
     name: str
-    #: The topic_id of partition 0; 0 in files of before it was said.
+    #: The topic_id of partition 0; 0 in files of older versions.
     topic: int = 0
     partition: int
     partitions: int = 1
@@ -258,13 +264,13 @@ class _TopicFile(msgspec.Struct, kw_only=True):
 
 
 def _newest(logs: list[tuple[str, _TopicFile]]) -> dict[int, tuple[str, _TopicFile]]:
-    """Of the logs of one name, those of the topic that has it now, by partition: one of before may still be there.
+    """The logs of the current topic of a name, by partition. Logs of an earlier topic may still exist.
 
-    A topic's partition 0 has the lowest topic_id of its logs, and a higher one than any log of a topic of before.
+    Partition 0 has the lowest topic_id of a topic's logs, which is higher than those of all earlier topics.
     """
     root = max(max(file.topic, 0 if file.partition else _topic_id(folder)) for folder, file in logs)
     parts: dict[int, tuple[str, _TopicFile]] = {}
-    for folder, file in sorted(logs, key=lambda each: each[0]):  # of two logs of one partition the later one counts
+    for folder, file in sorted(logs, key=lambda each: each[0]):  # of two logs of a partition, the later one counts
         if file.topic == root or (not file.topic and _topic_id(folder) >= root):
             parts[file.partition] = folder, file
     return parts
@@ -275,7 +281,7 @@ def _topic_id(folder: str) -> int:
 
 
 class ColdOrigin(_Local):
-    """A cold tier: all of a COLD_DIR (if only one cluster is in it), or the folder of a cluster."""
+    """A cold tier: a whole COLD_DIR (with only one cluster), or the folder of a cluster."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -283,14 +289,14 @@ class ColdOrigin(_Local):
         self._topics: dict[str, dict[int, tuple[str, _TopicFile]]] | None = None
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
     def topics(self) -> list[str]:
         """Raises SourceUnreadable."""
         return sorted(self._listed())
 
     def _listed(self) -> dict[str, dict[int, tuple[str, _TopicFile]]]:
-        """By topic and partition: key of the log's folder, and topic.json."""
+        """The key of the log's folder and topic.json, by topic and partition."""
         if self._topics is None:
             found: dict[str, list[tuple[str, _TopicFile]]] = {}
             for key in _asking(lambda: self._store.list(""), self._path):
@@ -300,23 +306,25 @@ class ColdOrigin(_Local):
                 file = self._topic_file(key)
                 logs = found.setdefault(file.name, [])
                 if any(each.cluster_id != file.cluster_id for _, each in logs):
-                    raise BadOption(f"{self._path} holds topic {file.name} of two clusters: name the folder of one.")
+                    raise BadOption(
+                        f"{self._path} has topic {file.name} of two clusters: use the folder of one cluster."
+                    )
                 logs.append((folder, file))
             self._topics = {topic: _newest(logs) for topic, logs in found.items()}
         return self._topics
 
     def _parts(self, topic: str) -> dict[int, tuple[str, _TopicFile]]:
         if topic not in self._listed():
-            raise TopicMissing(f"{topic}: there is no such topic in {self._path}.")
+            raise TopicMissing(f"{topic}: the topic does not exist in {self._path}.")
         return self._listed()[topic]
 
     def partitions(self, topic: str) -> int:
-        """How many the topic has, as far as the tier tells. Raises SourceUnreadable."""
+        """The number of partitions, as far as the tier shows. Raises SourceUnreadable."""
         parts = self._parts(topic)
         return max(max(parts) + 1, *(file.partitions for _, file in parts.values()))
 
     def held(self, topic: str) -> list[Held]:
-        """What the indexes in the tier count in each partition. Raises SourceUnreadable."""
+        """The counts of each partition, from the indexes in the tier. Raises SourceUnreadable."""
         found: list[Held] = []
         for partition in range(self.partitions(topic)):
             view = self.view(topic, partition)
@@ -333,10 +341,10 @@ class ColdOrigin(_Local):
         try:
             return msgspec.json.decode(data, type=_TopicFile)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise SegmentDamaged(f"{self._path}/{key}", 0, f"it is no topic file: {error}") from error
+            raise SegmentDamaged(f"{self._path}/{key}", 0, f"not a valid topic file: {error}") from error
 
     def view(self, topic: str, partition: int = 0) -> LogView:
-        """Up to where the tier has all there is; of a partition that it has nothing of, nothing.
+        """The partition up to where the tier is complete; empty if the tier has nothing of it.
 
         Raises SourceUnreadable.
         """
@@ -350,7 +358,7 @@ class ColdOrigin(_Local):
         segments: list[SegmentInfo] = []
         for each in file.segments:
             if each["end_seq"] > file.end_seq:
-                continue  # what lies before it is not all here
+                continue  # segments before it are not all here
             key = f"{folder}/{names.file_name(each['first_seq'], each['gen'], names.DATA)}"
             segments.append(
                 SegmentInfo(
@@ -358,7 +366,7 @@ class ColdOrigin(_Local):
                     end_seq=each["end_seq"],
                     size=_asking(lambda key=key: self._store.size(key), self._path),
                     generation=each["gen"],
-                    last_ts=(1 << 62),  # topic.json does not say: a search by time looks into each
+                    last_ts=(1 << 62),  # topic.json does not contain it: a search by time reads each
                     file=key,
                     cold=True,
                 )
@@ -380,32 +388,32 @@ class ColdOrigin(_Local):
     def data(
         self, topic: str, view: LogView, segment: SegmentInfo, start: int, end: int, ahead: int
     ) -> Iterator[tuple[int, bytes]]:
-        """(offset, bytes), always from the beginning. Raises TopicChanged when the object went since the plan."""
+        """(offset, bytes), always from the start. Raises TopicChanged if the object was deleted since the plan."""
         yield from _object(self._store, segment.file, segment.size)
 
     def dead(self, topic: str, view: LogView, segment: SegmentInfo) -> bytes:
-        """From the .idx in the tier, every entry verified. Raises SegmentDamaged, TopicChanged."""
+        """The deleted records, from the verified .idx in the tier. Raises SegmentDamaged, TopicChanged."""
         key = segment.file.removesuffix(names.DATA) + names.IDX
         try:
             idx = _asking(lambda: self._store.get(key), self._path)
         except _Gone as error:
-            raise TopicChanged(f"{topic}: {key} went since the read was planned.") from error
+            raise TopicChanged(f"{topic}: {key} was deleted since the read was planned.") from error
         count = segment.end_seq - segment.first_seq
         if bad := idx_entry.damaged(idx):
             where = bad[0] * idx_entry.ENTRY_SIZE
-            raise SegmentDamaged(f"{self._path}/{key}", where, "the index entry fails its check", topic)
+            raise SegmentDamaged(f"{self._path}/{key}", where, "the checksum of the index entry fails", topic)
         if len(idx) != count * idx_entry.ENTRY_SIZE:
-            raise SegmentDamaged(f"{self._path}/{key}", len(idx), f"the index has not {count} entries", topic)
+            raise SegmentDamaged(f"{self._path}/{key}", len(idx), f"the index should have {count} entries", topic)
         bits = idx_entry.dead_bits(idx)
         return bits.to_bytes(-(-count // 8), "little") if bits else b""
 
     def data_name(self, topic: str, view: LogView, segment: SegmentInfo) -> str:
-        """Where the object is."""
+        """The location of the object."""
         return f"{self._path.rstrip('/')}/{segment.file}"
 
 
 def _nothing(cluster_id: str, partition: int) -> LogView:
-    """A partition of which nothing has moved to the tier yet."""
+    """The view of a partition that has nothing in the tier yet."""
     return LogView(
         cluster_id=cluster_id,
         topic_id=0,
@@ -419,14 +427,14 @@ def _nothing(cluster_id: str, partition: int) -> LogView:
 
 
 class _Gone(SourceUnreadable):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 def _cold_store(location: str, missing: str) -> ColdStore:
     if not location:
         raise BadOption(missing)
     if "://" not in location and not Path(location).is_dir():
-        raise SourceUnreadable(f"{location} is neither a data directory nor a cold tier: it is no folder.")
+        raise SourceUnreadable(f"{location} is neither a data directory nor a cold tier: it is not a directory.")
     try:
         return open_store(location, PosixFileSystem())
     except (ValueError, StorageError) as error:
@@ -447,6 +455,6 @@ def _object(store: ColdStore, key: str, size: int) -> Iterator[tuple[int, bytes]
         try:
             yield offset, store.get_range(key, offset, min(CHUNK_BYTES, size - offset))
         except ColdMissing as error:
-            raise TopicChanged(f"{key} went since the read was planned.") from error
+            raise TopicChanged(f"{key} was deleted since the read was planned.") from error
         except ColdError as error:
             raise SourceUnreadable(f"Cannot read {key}: {error}") from error

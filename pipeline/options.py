@@ -1,4 +1,4 @@
-"""What a read is told, from the strings that Spark hands on. Names are case-insensitive, as Spark's are. Pure."""
+"""Parses the options of a read from Spark's strings. Names are case-insensitive, as in Spark. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from pipeline.errors import BadOption
 
-#: As Kafka's source has them: offsets count from 0, seqs from 1.
+#: As in Kafka's source. Offsets count from 0, seqs from 1.
 EARLIEST, LATEST = -2, -1
 Bound = str | dict[str, dict[int, int]]
 
@@ -34,20 +34,20 @@ _KNOWN = {
     "includeheaders",
     "valueschema",
 }
-#: Options of Kafka's source that mean nothing here and change nothing of what is read.
+#: Options of Kafka's source that have no meaning here and do not affect the result.
 _IGNORED = re.compile(r"kafka\.|groupidprefix$|fetchoffset\.|kafkaconsumer\.|__")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Where to read, which topics, and from where to where. Either `url` or `path` is set."""
+    """The source, the topics and the range of a read. Either `url` or `path` is set."""
 
     url: str = ""
     token: str | None = None
     path: str = ""
     cold_path: str = ""
     topics: tuple[str, ...] = ()
-    #: Partitions to read, by topic; of a topic that is not there: all.
+    #: The partitions to read, by topic. Topics that are missing here: all partitions.
     assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     pattern: str | None = None
     starting: Bound | None = None
@@ -63,15 +63,15 @@ class ReadOptions:
 
 
 def parse(options: Mapping[str, str]) -> ReadOptions:
-    """Raises BadOption naming the option and what it may be."""
+    """Parse options. Raises BadOption, which names the option and its valid values."""
     given = {name.lower(): str(value) for name, value in options.items()}
     for name in given:
         if name not in _KNOWN and not _IGNORED.match(name):
-            raise BadOption(f"There is no option {name}. docs/guides/spark.md lists them.")
+            raise BadOption(f"Option {name} does not exist. docs/guides/spark.md lists all options.")
     url = _one_of(given, _URLS)
     path = given.get("path", "")
     if bool(url) == bool(path):
-        raise BadOption("Say where to read: either url (or kafka.bootstrap.servers), or path.")
+        raise BadOption("Set either url (or kafka.bootstrap.servers), or path.")
     topics, pattern = _wanted(given)
     assigned = _assigned(given["assign"]) if given.get("assign") else {}
     starting, ending = (_bound(given.get(name), name) for name in ("startingoffsets", "endingoffsets"))
@@ -104,22 +104,20 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
 def _one_of(given: Mapping[str, str], names: tuple[str, ...]) -> str:
     found = [given[name] for name in names if given.get(name)]
     if len(found) > 1:
-        raise BadOption(f"Only one of {', '.join(names)} can be given.")
+        raise BadOption(f"Only one of {', '.join(names)} can be set.")
     return found[0] if found else ""
 
 
 def _wanted(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
     found = [name for name in _NAMES if given.get(name)]
     if len(found) != 1:
-        raise BadOption(
-            "Say which topics: exactly one of topic, topics, topicsPattern, subscribe, subscribePattern, assign."
-        )
+        raise BadOption("Set exactly one of topic, topics, topicsPattern, subscribe, subscribePattern, assign.")
     text = given[found[0]]
     if found[0].endswith("pattern"):
         try:
             re.compile(text)
         except re.error as error:
-            raise BadOption(f"{found[0]} is no regular expression: {error}.") from error
+            raise BadOption(f"{found[0]} is not a regular expression: {error}.") from error
         return (), text
     if found[0] == "assign":
         return tuple(sorted(_assigned(text))), None
@@ -133,9 +131,9 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
     for topic, partitions in found.items():
         numbers = cast("list[Any]", partitions) if isinstance(partitions, list) else []
         if not numbers or any(type(each) is not int or each < 0 for each in numbers):
-            raise BadOption(f"assign is JSON like {example}: partitions of {topic} are numbers, 0 or more.")
+            raise BadOption(f"assign must be JSON like {example}: partitions of {topic} must be numbers, 0 or more.")
     if not found:
-        raise BadOption(f"assign names no topic; it is JSON like {example}.")
+        raise BadOption(f"assign names no topic; it must be JSON like {example}.")
     return {topic: tuple(sorted(set(cast("list[int]", each)))) for topic, each in found.items()}
 
 
@@ -146,33 +144,33 @@ def _bound(text: str | None, name: str) -> Bound | None:
     try:
         return {topic: {int(key): int(offset) for key, offset in each.items()} for topic, each in found.items()}
     except (AttributeError, TypeError, ValueError) as error:
-        raise BadOption(f'{name} is earliest, latest, or JSON like {{"orders": {{"0": 17}}}}.') from error
+        raise BadOption(f'{name} must be earliest, latest, or JSON like {{"orders": {{"0": 17}}}}.') from error
 
 
 def _json(text: str, name: str, example: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise BadOption(f"{name} is JSON like {example}: {error}.") from error
+        raise BadOption(f"{name} must be JSON like {example}: {error}.") from error
 
 
 def _whole(given: Mapping[str, str], name: str, least: int) -> int | None:
     if name not in given:
         return None
     if not given[name].strip().isdecimal() or int(given[name]) < least:
-        raise BadOption(f"{name} is a whole number, {least} or more, not {given[name]!r}.")
+        raise BadOption(f"{name} must be an integer, {least} or more, not {given[name]!r}.")
     return int(given[name])
 
 
 def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
     text = given.get(name, str(default)).lower()
     if text not in ("true", "false"):
-        raise BadOption(f"{name} is true or false, not {given[name]!r}.")
+        raise BadOption(f"{name} must be true or false, not {given[name]!r}.")
     return text == "true"
 
 
 def check_named(bound: Bound | None, name: str, topic: str, partitions: Sequence[int]) -> None:
-    """Raises BadOption where offsets given as JSON name others than these partitions of a topic that is read."""
+    """Raises BadOption if offsets in JSON do not name exactly these partitions of a topic."""
     if not isinstance(bound, dict):
         return
     named = bound.get(topic, {})
@@ -180,23 +178,23 @@ def check_named(bound: Bound | None, name: str, topic: str, partitions: Sequence
     if missing:
         raise BadOption(
             f"{name} does not name partition {', '.join(map(str, missing))} of topic {topic}: name all that are read, "
-            "with -1 for the latest and -2 for the earliest."
+            "with -1 for latest and -2 for earliest."
         )
     if strange := sorted(set(named) - set(partitions)):
-        raise BadOption(f"{name} names partition {strange[0]} of topic {topic}, which is not read or not there.")
+        raise BadOption(f"{name} names partition {strange[0]} of topic {topic}, which is not read or does not exist.")
 
 
 def first_seq(bound: Bound | None, topic: str, partition: int, default: str) -> int:
-    """The seq that a bound says for a partition: EARLIEST, LATEST, or one from 1 on (offset 0 is seq 1).
+    """The seq in a bound for a partition: EARLIEST, LATEST, or 1 and above (offset 0 is seq 1).
 
-    Raises BadOption for one that a bound given as JSON does not name.
+    Raises BadOption if a bound in JSON does not name the partition.
     """
     chosen = default if bound is None else bound
     if isinstance(chosen, str):
         return EARLIEST if chosen == "earliest" else LATEST
     if partition not in chosen.get(topic, {}):
-        raise BadOption(f"The offsets given name no partition {partition} of topic {topic}.")
+        raise BadOption(f"The offsets do not name partition {partition} of topic {topic}.")
     offset = chosen[topic][partition]
     if offset < EARLIEST:
-        raise BadOption(f"{offset} is no offset (topic {topic}): 0 or more, -1 for the latest, -2 for the earliest.")
+        raise BadOption(f"{offset} is not an offset (topic {topic}): use 0 or more, -1 for latest, -2 for earliest.")
     return offset if offset < 0 else offset + 1

@@ -1,4 +1,4 @@
-"""Opens what is read: a broker, the directory of a stopped one, or a cold tier."""
+"""Opens the source of a read: a broker, the directory of a stopped one, or a cold tier."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pipeline.reading import Origin
 
 
 class FullOrigin(Origin, Catalogue, Protocol):
-    """Both sides of an origin: planning, and reading in a task."""
+    """An origin for both planning and reading in a task."""
 
 
 @contextmanager
 def open_origin(
     *, url: str = "", token: str | None = None, path: str = "", cold_path: str = ""
 ) -> Generator[FullOrigin]:
-    """The origin at a URL or a path, closed behind the block. Raises PipelineError."""
+    """Open the origin at a URL or a path for the block. Raises PipelineError."""
     if url:
         with closing(Broker(url, token)) as broker:
             yield broker

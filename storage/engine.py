@@ -119,7 +119,7 @@ _log = structlog.get_logger("storage")
 
 
 class Engine:
-    """A new engine is not started: `start` opens the directory, and `open` does so for the length of a `with` block."""
+    """An engine. A new one is not started: call `start`, or use `open` in a `with` block."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Engine:
         threaded: bool = True,
         cold: ColdStore | None = None,
     ) -> None:
-        """`cold` is used instead of the store that `options.cold_dir` names."""
+        """`cold`: the cold tier to use instead of `options.cold_dir`."""
         self.options = options or Options()
         self.runtime = runtime = Runtime(path, self.options, fs=fs, clock=clock, threaded=threaded)
         self.path: str = runtime.path
@@ -181,9 +181,9 @@ class Engine:
         )
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
-        #: Gets the records that the engine moves from topic to topic; None: no tracing.
+        #: Is told of records that the engine copies or moves to other topics; None: no tracing.
         self.tracer: Tracer | None = None
-        #: By topic_id and consumer: reads whose losses no record has reported yet.
+        #: By topic_id and consumer: reads with losses that no record has reported yet.
         self._unreported: dict[tuple[int, str], RecordBatch] = {}
         self._adopt(Catalog(1))
 
@@ -202,7 +202,7 @@ class Engine:
     async def open(
         cls, path: str | os.PathLike[str], options: Options | None = None, **seams: Any
     ) -> AsyncGenerator[Engine]:
-        """Start an engine for the length of a `with` block and close it cleanly at its end."""
+        """Start an engine for a `with` block, and close it cleanly at the end."""
         engine = cls(path, options, **seams)
         await engine.start()
         try:
@@ -214,9 +214,9 @@ class Engine:
     def keyed(
         cls, name: str, *, root: str | os.PathLike[str], options: Options | None = None, **seams: Any
     ) -> AbstractAsyncContextManager[Engine]:
-        """`open` for the directory `name` below `root`: engines of one program that share nothing but that folder.
+        """`open` for the directory `name` below `root`, for several independent engines in one program.
 
-        A name is 1 to 64 characters from a-z 0-9 _ -; InvalidRequest for any other. The same one twice: AlreadyOpen.
+        A name is 1 to 64 characters from a-z 0-9 _ -. Raises InvalidRequest for other names, AlreadyOpen.
         """
         return cls.open(keyed_path(root, name), options, **seams)
 
@@ -232,7 +232,7 @@ class Engine:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Lock, recover, open the writers. Raises OpenError, DataError, OSError; then nothing is held."""
+        """Lock the directory, recover, open the writers. Raises OpenError, DataError, OSError; nothing is held then."""
         self._unreported = {}
         self.runtime.start()
         try:
@@ -245,7 +245,7 @@ class Engine:
             await end_leases_with_this_process(self.logs, recovered)
             await self.admin.align_all()
         except BaseException as error:
-            self._given_up = True  # a recovery still under way ends at its next step, and nobody waits long for it
+            self._given_up = True  # a running recovery ends at its next step
             await self._release()
             if isinstance(error, AlreadyLocked) and open_engines.is_open(self.path):
                 raise AlreadyOpen(self.path) from None
@@ -256,7 +256,7 @@ class Engine:
         self.report = recovered.report
         self.logs.ready = True
         if self.failed_shards or self.pending_losses:
-            self._distrust_page_cache()  # with unannounced losses: the next start has to find the same losses again
+            self._distrust_page_cache()  # losses are unannounced, so the next start must find them again
         self._start_workers()
         await self.queues.start()
         self.routers.start()
@@ -303,12 +303,12 @@ class Engine:
             clean_up(self.fs, self.path, loaded)
         self._directories = make_folders(self.fs, self.path, shards)
         if any(_has_packed(topic) for topic in recovered.catalog.by_id.values()):
-            self.allow_packing()  # it does, unless somebody has put an older FORMAT there
+            self.allow_packing()  # usually set already, unless an older FORMAT was restored
         recovered.report.seconds = (self.clock.monotonic_ns() - begin) / 1e9
         return recovered
 
     def allow_packing(self) -> None:
-        """Before a segment is packed: keep versions out that do not know what that is. Blocking; raises OSError."""
+        """Set the format version that older programs refuse, before a segment is packed. Blocking. Raises OSError."""
         assert self._format is not None
         if self._format.version < PACKED_FORMAT_VERSION:
             made = self._format._replace(version=PACKED_FORMAT_VERSION)
@@ -316,7 +316,7 @@ class Engine:
             self._format = made
 
     def _note(self, trust: ShardTrust) -> None:
-        """Tell the next start, should this one be killed, what it may believe of the page cache."""
+        """Record for the next start, in case this process is killed, whether it can trust the page cache."""
         assert self._lock is not None
         boot = "" if trust.ends is None else self.fs.boot_id()
         self._lock.write(LockText(pid=os.getpid(), boot=boot, ends=trust.ends or ()).encode())
@@ -346,15 +346,17 @@ class Engine:
             shard.start()
         seams = (self.logs, self.shared_segments.pins, self.wal_directory)
         found = (recovered.snapshots, recovered.next_snapshot, recovered.sections)
-        self.snapshotter: Snapshotter = await self.run_io(Snapshotter, *seams, *found)  # it looks at all topics
+        self.snapshotter: Snapshotter = await self.run_io(
+            Snapshotter, *seams, *found
+        )  # on a thread, because it visits all topics
 
     def begin_shutdown(self) -> None:
-        """Callers that wait for records or jobs get their error at once; everything else continues until `close`."""
+        """End the waits for records and jobs with an error. Everything else continues until `close`."""
         self.publisher.shut_down()
         self.queues.begin_shutdown()
 
     async def close(self) -> None:
-        """Finish work in flight, snapshot, release the directory. After a failed shard: not a clean stop."""
+        """Finish work in flight, take a snapshot, release the directory. Not a clean stop after a failed shard."""
         if self.closing:
             return
         self.logs.closing = True
@@ -375,7 +377,7 @@ class Engine:
         await self._release()
 
     def forked(self) -> None:
-        """This is a forked process: the engine is the parent's, and its directory must not be held here."""
+        """Called in a forked process: the engine belongs to the parent, so release its directory here."""
         self.logs.ready, self.logs.closing = False, True
         if self._lock is not None:
             self._lock.release()
@@ -412,12 +414,12 @@ class Engine:
             self.on_shard_failed(shard.index, number)
 
     def _distrust_page_cache(self) -> None:
-        """Tell the next start that reads may return other bytes than were written."""
+        """Record for the next start that the page cache may differ from the disk."""
         if self._lock is None:
             return
         try:
             self._lock.write(LockText(pid=os.getpid(), came_up=True).encode())
-        except OSError as error:  # the disk that has just failed: everybody else must hear of it all the same
+        except OSError as error:  # the disk has just failed; callers must still be told of that
             _log.error("lock_not_written", error=str(error))
 
     def _start_workers(self) -> None:
@@ -440,7 +442,7 @@ class Engine:
 
     @property
     def fs(self) -> FileSystem:
-        """The file system: from the start on the one that the options name."""
+        """The file system; after the start, the one of the options."""
         return self.runtime.fs
 
     @property
@@ -461,8 +463,8 @@ class Engine:
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def state_of(self, topic: Topic) -> TopicState:
-        """A topic's figures now, without expired records that are still to be evicted. A queue's figures count expired
-        jobs until `let_expire` or the worker's next round."""
+        """The current state of a topic, without expired records that are not evicted yet. In queues, expired jobs count
+        until `let_expire` or the worker's next round."""
         log = topic.log
         earliest, count, size = log.earliest_seq, log.count, log.bytes
         expired = self.expiry.due(topic, loaded=True)
@@ -487,51 +489,51 @@ class Engine:
         )
 
     def partitions(self, name: str) -> int:
-        """How many partitions the topic has. Methods that take a topic's name also take the address of partition p,
-        `storage.records.partitions.address(name, p)`; the name alone is partition 0. Raises TopicNotFound."""
+        """The number of partitions. Methods with a topic's name also accept the name of partition p,
+        `storage.records.partitions.address(name, p)`; the topic's name means partition 0. Raises TopicNotFound."""
         return 1 + len(self.topic(name).others)
 
     def state(self, name: str) -> TopicState:
-        """A topic's figures now. Raises TopicNotFound."""
+        """The current state of a topic. Raises TopicNotFound."""
         return self.state_of(self.topic(name))
 
     def topics(self, prefix: str = "", after: str = "", limit: int = 100) -> list[TopicState]:
-        """Topics by name, bytewise; names behind `after`. The figures are those of partition 0."""
+        """Topics with names after `after`, ordered by the bytes of the name. States are of partition 0."""
         shown = (topic for topic in self.catalog.named(prefix, after) if not topic.provisional)
         return [self.state_of(topic) for topic in islice(shown, limit)]
 
     async def let_expire(self, names: Iterable[str]) -> bool:
-        """Evict what has expired by now of these topics, all partitions, as far as log and segments let it: figures
-        that are taken next agree with what a read gives. False: there was nothing. Topics that are not there are passed
-        over; the address of a partition stands for its topic."""
+        """Evict expired records of all partitions of these topics, as far as log and segments allow, so that states
+        agree with reads. False: nothing had expired. Topics that do not exist are ignored; the name of a partition
+        means its topic."""
         found = (self.catalog.topics.get(split(name)[0]) for name in names)
         return await self.expiry.let_expire([topic for topic in found if topic is not None])
 
     async def put_topic(
         self, name: str, config: TopicConfig | None = None, *, keep_partitions: bool = False
     ) -> tuple[TopicState, bool]:
-        """Make the topic or replace its config. Durable on return. (state, whether it was made).
+        """Create the topic or replace its config. Durable on return. Returns (state, whether it was created).
 
-        `partitions` may grow, never shrink (TopicIncompatible); with `keep_partitions` that of a topic that is there
-        stays as it is.
+        `partitions` can grow, but not shrink (TopicIncompatible). With `keep_partitions`, an existing topic keeps its
+        partitions.
         """
         self.check_open()
         created = await self.admin.put(name, config or TopicConfig(), keep_partitions=keep_partitions)
         return self.state_of(self.topic(name)), created
 
     async def change_topic(self, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> TopicState:
-        """Replace a topic's config by the result of `changed`, which gets the current one; no other change comes in
+        """Replace a topic's config by the result of `changed`, which gets the current one. No other change happens in
         between. Durable on return. Raises TopicNotFound, and the errors of `changed` and `put_topic`."""
         self.check_open()
         await self.admin.alter(name, changed)
         return self.state_of(self.topic(name))
 
     async def delete_topic(self, name: str, if_empty: bool = False) -> bool:
-        """Delete the topic, all its records and routers; False when absent. Raises TopicNotEmpty."""
+        """Delete the topic, its records and routers. False: it did not exist. Raises TopicNotEmpty."""
         return await self.remove_topic(name, if_empty=if_empty) is not None
 
     async def remove_topic(self, name: str, *, if_empty: bool = False) -> list[str] | None:
-        """As `delete_topic`: the names of the routers that went with the topic, None when absent."""
+        """Like `delete_topic`. Returns the names of the deleted routers; None: the topic did not exist."""
         self.check_open()
         return await self.admin.delete(name, if_empty=if_empty)
 
@@ -551,15 +553,15 @@ class Engine:
         producer: ProducerBatch | None = None,
         hasten: bool = False,
     ) -> Appended:
-        """Append one record, or prepared records, atomically. On return they are as durable as the topic's class
-        says. Bytes are stored as they are, any other value as JSON; a list must contain `NewRecord`s.
+        """Append a record, or several, atomically. On return they are as durable as the topic's class defines. Bytes
+        are stored as they are, any other value as JSON; a list must contain `NewRecord`s.
 
-        `producer`: the batch is taken once, and only behind the one before it; one of that producer's last 5 batches
-        there answers what it answered, `deduped`. Raises OutOfOrderSequence, InvalidProducerEpoch. `hasten`: what is
-        acked before its sync is synced as soon as what else there is to write, not at the timer's turn.
+        `producer`: the batch is stored once, and only after the previous one. A repetition of one of that producer's
+        last 5 batches returns the first result, as `deduped`. Raises OutOfOrderSequence, InvalidProducerEpoch.
+        `hasten`: a class that acks before the sync is synced with the next write, without waiting for the timer.
 
-        A cancelled call may still take effect. Raises RequestError and Unavailable subclasses; only after
-        StorageFailed it is unknown whether the records are there.
+        A cancelled call may still take effect. Raises subclasses of RequestError and Unavailable. Only after
+        StorageFailed it is unknown whether the records exist.
         """
         self.check_open()
         return await Write(
@@ -587,10 +589,10 @@ class Engine:
         producer: ProducerBatch | None = None,
         hasten: bool = False,
     ) -> bool:
-        """`append` without a task: True when the write is on its way, and `on_result` will be called with its outcome.
+        """`append` without a task. True: the write is submitted, and `on_result` will be called with the result.
 
-        False: nothing was done, because something has to be waited for first (or the answer is known already): call
-        `append`. Raises what stands against the write, and then nothing was done either.
+        False: nothing was done, because the write must wait first, or its result is already known; call `append`
+        instead. If it raises the error of the write, nothing was done either.
         """
         self.check_open()
         write = Write(self.appender, name, records, node=node, key=idempotency_key, producer=producer, hasten=hasten)
@@ -615,46 +617,46 @@ class Engine:
         return self.appender.add(name, node, PendingAppend(data, on_result, fallback))
 
     async def read(self, name: str, query: ReadQuery) -> ReadResult:
-        """Records after a cursor, and the losses before them. Raises TopicNotFound, RecordCorrupt."""
+        """Read records after a seq, and the losses before them. Raises TopicNotFound, RecordCorrupt."""
         self.logs.check_started()
         return await self.reader.read(self.topic(name), query)
 
     async def read_one(self, name: str, seq: int) -> StoredRecord:
-        """One record. Raises RecordNotFound (detail.reason), TopicNotFound, RecordCorrupt."""
+        """Read one record. Raises RecordNotFound (detail.reason), TopicNotFound, RecordCorrupt."""
         self.logs.check_started()
         return await self.reader.read_one(self.topic(name), seq)
 
     def segments_of(self, name: str) -> SegmentsView:
-        """The topic's segments, and the records not in them yet, at one instant. Raises TopicNotFound.
+        """The topic's segments, and the seqs that are not in them yet, at one instant. Raises TopicNotFound.
 
-        `storage.segments.download` gives the files of those that are sealed.
+        `storage.segments.download` reads the files of sealed segments.
         """
         self.logs.check_started()
         topic = self.topic(name)
         return view_of(topic, self.cluster_id, self.shards[topic.log.shard].log)
 
     async def wait_beyond(self, name: str, seq: int, wait_ms: float) -> bool:
-        """True as soon as head_seq > seq, False after `wait_ms`. Raises TopicNotFound, ShuttingDown."""
+        """Wait until head_seq > seq. False: not within `wait_ms`. Raises TopicNotFound, ShuttingDown."""
         self.logs.check_started()
         return await self.publisher.wait(self.topic(name), seq, wait_ms)
 
     async def delete_records(
         self, name: str, before_seq: int | None = None, match: TagMatch | None = None
     ) -> DeletedRecords:
-        """Delete records below a seq, by tag, or by both; silent and permanent."""
+        """Delete records before a seq, by tag, or by both. Readers get no tombstone."""
         self.check_open()
         return await self.admin.delete_records(name, before_seq, match)
 
     def touch(self, name: str) -> None:
-        """Note that somebody has read the topic."""
+        """Record that the topic was read."""
         self.topic(name).last_read_ts = self.now_ms()
 
     async def backup(self, directory: str | os.PathLike[str], *, include_cold: bool = False) -> Summary:
-        """Copy all data, as of one instant, into a backup directory; durable on return. See `Backups.take`."""
+        """Copy all data, as of one instant, to a backup directory. Durable on return. See `Backups.take`."""
         return await self.backups.take(directory, include_cold=include_cold)
 
     def metrics(self) -> list[Family]:
-        """Everything the engine counts, as it is now."""
+        """The current metrics of the engine."""
         logs = self.logs
         snapshotter = self.snapshotter if self.shards else None
         return [
@@ -668,7 +670,7 @@ class Engine:
             *collect_backups(self.backups),
         ]
 
-    # -- by consumer, as programs that embed the engine read ---------------------------------------------------------
+    # -- reading with consumers, for programs that embed the engine --------------------------------------------------
 
     async def append_batch(
         self,
@@ -681,11 +683,11 @@ class Engine:
         config: TopicConfig | None = None,
         expected_seq: int | None = None,
     ) -> Appended:
-        """Append 1 to 10,000 entries (`Options.max_batch_records`): bytes, `BinaryRecord`s, or whatever is JSON.
+        """Append 1 to 10,000 entries (`Options.max_batch_records`): bytes, `BinaryRecord`s, or JSON values.
 
-        All or nothing, at every instant and over every crash; on return as durable as the topic's class says. What
-        was refused (RequestError, StorageFull, WalSaturated) has left no trace; after StorageFailed only the next
-        start can tell, and the same idempotency_key settles it.
+        Atomic, also over crashes. On return, the entries are as durable as the topic's class defines. After
+        RequestError, StorageFull or WalSaturated, nothing was stored. After StorageFailed it is unknown until the next
+        start; repeat the call with the same idempotency_key then.
         """
         return await self.append(
             topic,
@@ -700,12 +702,12 @@ class Engine:
     async def read_next(
         self, topic: str, consumer: str, *, checkpoint: bool = True, wait_ms: float = 0, skip_corrupt: bool = False
     ) -> Record | None:
-        """The next record of a consumer, None when there is none (after `wait_ms`).
+        """The next record of a consumer; None: there is none (within `wait_ms`).
 
-        A consumer that is not there is made, in front of the oldest record. `checkpoint`: the cursor passes the record;
-        False is `peek`. What a crash does to the cursor is the consumer's consistency. `skip_corrupt`: a record that
-        fails its check is passed over, logged, and named in `corrupt_seqs` of the next; else it is RecordCorrupt, and
-        the cursor stays in front of it. What was lost on the way is in `lost` of the record behind it.
+        A missing consumer is created before the oldest record. `checkpoint`: move the cursor after the record; False
+        is like `peek`. The consumer's consistency says what a crash does to the cursor. `skip_corrupt`: a damaged
+        record is skipped, logged, and listed in `corrupt_seqs` of the next one; otherwise it is RecordCorrupt, and the
+        cursor stays before it. Losses are in `lost` of the next record.
 
         Raises TopicNotFound, InvalidRequest, RecordCorrupt, Unavailable.
         """
@@ -716,7 +718,7 @@ class Engine:
         return first_record(self.telling(batch))
 
     def telling(self, batch: RecordBatch) -> RecordBatch:
-        """The batch, which also reports losses of earlier batches that had no record to report them."""
+        """Add losses of earlier batches, which had no record to report them, to a batch."""
         position = self._position_of(batch.topic, batch.consumer)
         batch.follow(self._unreported.pop(position, None))
         if not batch.records and (batch.tombstone is not None or batch.corrupt_seqs):
@@ -737,15 +739,15 @@ class Engine:
         wait_ms: float = 0,
         skip_corrupt: bool = False,
     ) -> RecordBatch:
-        """The next records of a consumer: at least one if there is any, `max_bytes` of bodies at most besides.
+        """The next records of a consumer: at most `max_bytes` of bodies, but at least one if there is any.
 
-        As `read_next`; an at_least_once consumer gets no more than its persist_every at a time.
+        Otherwise like `read_next`. An at_least_once consumer gets at most its persist_every records.
         """
         query = ReadQuery(limit=max_records, max_bytes=max_bytes, skip_corrupt=skip_corrupt)
         return await self.read_as(topic, consumer, query, checkpoint=checkpoint, wait_ms=wait_ms)
 
     async def peek(self, topic: str, consumer: str, *, skip_corrupt: bool = False) -> Record | None:
-        """The record that `read_next` would return. Moves no cursor, creates no consumer, and waits for nobody."""
+        """The record that `read_next` would return, without moving a cursor, creating a consumer, or waiting."""
         query = ReadQuery(limit=1, skip_corrupt=skip_corrupt)
         batch = await self.read_as(topic, consumer, query, checkpoint=False)
         return first_record(batch)
@@ -759,11 +761,11 @@ class Engine:
         max_bytes: int = MAX_BYTES,
         skip_corrupt: bool = False,
     ) -> AsyncGenerator[Record]:
-        """Records one by one, for a single reader; ends when none comes for `wait_ms` (None: never).
+        """Iterate over records, for a single reader. Ends if no record comes for `wait_ms` (None: never).
 
-        A record counts as read when the next one is asked for: the one in hand when the loop ends, by `break`, error
-        or crash, comes again (`commit` it for it not to). Of a strictly_at_once consumer it counts before it is
-        handed out. When the engine closes, the iterator raises ShuttingDown.
+        A record counts as read when the next one is requested: the last one is delivered again if the loop ends by
+        `break`, error or crash, unless it is committed (`commit`). For a strictly_at_once consumer, it counts before it
+        is delivered. When the engine closes, the iterator raises ShuttingDown.
         """
         following = self.following(topic, consumer, wait_ms=wait_ms, max_bytes=max_bytes, skip_corrupt=skip_corrupt)
         while (batch := await following.next()) is not None:
@@ -780,13 +782,13 @@ class Engine:
     def following(
         self, topic: str, consumer: str, *, wait_ms: float | None, max_bytes: int, skip_corrupt: bool
     ) -> Following:
-        """What `follow` works with, batch by batch."""
+        """The batches behind `follow`."""
         return Following(self, topic, consumer, wait_ms=wait_ms, max_bytes=max_bytes, skip_corrupt=skip_corrupt)
 
     async def read_as(
         self, topic: str, consumer: str, query: ReadQuery, *, checkpoint: bool, wait_ms: float = 0
     ) -> RecordBatch:
-        """The next records of a consumer that `query` wants; with `checkpoint`, one that is not there is made."""
+        """The next records of a consumer that match `query`. With `checkpoint`, a missing consumer is created."""
         try:
             read = await self.consumers.read(topic, consumer, query, checkpoint=checkpoint, wait_ms=wait_ms)
         except ConsumerNotFound:
@@ -817,28 +819,28 @@ class Engine:
         persist_every: int = 1000,
         start: Start = "earliest",
     ) -> ConsumerState:
-        """Make a consumer, or replace its settings (then `start` does not count). Durable on return.
+        """Create a consumer, or replace its settings (`start` is then ignored). Durable on return.
 
-        at_least_once: after a crash at most `persist_every` records come again. strictly_at_once: none does, because
-        the cursor is synced before a record is handed out. Raises TopicNotFound, InvalidRequest, Unavailable.
+        at_least_once: after a crash, at most `persist_every` records are delivered again. strictly_at_once: none,
+        because the cursor is synced before a record is delivered. Raises TopicNotFound, InvalidRequest, Unavailable.
         """
         config = ConsumerConfig(consistency=consistency, persist_every=persist_every)
         state, _ = await self.consumers.put(topic, consumer, config, start)
         return state
 
     async def ensure_consumer(self, topic: str, consumer: str) -> ConsumerState:
-        """The consumer as it is; if there is none, it is created before the oldest record."""
+        """The state of a consumer. A missing one is created before the oldest record."""
         try:
             return self.consumers.state(topic, consumer)
         except ConsumerNotFound:
             return (await self.consumers.put(topic, consumer))[0]
 
     def consumer_state(self, topic: str, consumer: str) -> ConsumerState:
-        """Raises TopicNotFound, ConsumerNotFound."""
+        """The state of a consumer. Raises TopicNotFound, ConsumerNotFound."""
         return self.consumers.state(topic, consumer)
 
     def list_consumers(self, topic: str, prefix: str = "", after: str = "", limit: int = 100) -> list[ConsumerState]:
-        """By name, bytewise; names behind `after`."""
+        """Consumers with names after `after`, ordered by the bytes of the name."""
         return self.consumers.list(topic, prefix, after, limit)
 
     async def delete_consumer(self, topic: str, consumer: str) -> bool:

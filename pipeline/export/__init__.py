@@ -1,4 +1,4 @@
-"""The export job: files in date partitions, and a chain of manifests that says which of them count."""
+"""The export job: files in date folders, and a chain of manifests that lists the valid ones."""
 
 from pipeline.export import publication
 from pipeline.export.arrow_engine import ArrowEngine

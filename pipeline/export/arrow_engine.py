@@ -1,4 +1,4 @@
-"""Runs the tasks of an export in this process, with pyarrow alone: small exports need no JVM."""
+"""Runs the tasks of an export in this process, only with pyarrow, so that small exports need no JVM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.splits import Split
 
 
 class ArrowEngine:
-    """Splits side by side on `threads` threads: while one waits for the broker or compresses, another decodes."""
+    """Runs splits on several threads: while one waits for the broker or compresses, another decodes."""
 
     def __init__(self, threads: int = 2) -> None:
         self._threads = threads

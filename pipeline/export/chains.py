@@ -1,4 +1,4 @@
-"""Which chain a topic's export has: manifests as objects, or a Delta table. One export has one of them for good."""
+"""Finds the chain of a topic's export: manifests as objects, or a Delta table. An export cannot change its kind."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ DELTA = "delta"
 
 
 class _Mark(msgspec.Struct):
-    """That an export is a Delta table."""
+    """Marks an export as a Delta table."""
 
     topic: str
     format: str = DELTA
 
 
 def chain_of(store: Store, topic: str) -> Chain:
-    """The chain there is, or an empty one."""
+    """The existing chain, or an empty one."""
     return DeltaChain(store, topic) if store.size(names.delta_mark(topic)) is not None else Chain(store, topic)
 
 
 def chain_for(store: Store, topic: str, job: Job) -> Chain:
-    """The chain that an export goes on with. Raises BadOption where there is one of another format."""
+    """The chain for an export. Raises BadOption if one of another format exists."""
     if job.parts.kind == DELTA:
         marked = store.size(names.delta_mark(topic)) is not None
         last = None if marked else Chain(store, topic).newest()
         if last is not None:
-            raise BadOption(f"{topic} is exported there as {last.format}: go on with that, or name another --to.")
+            raise BadOption(f"{topic} is exported there as {last.format}: use that format, or another --to.")
         chain = DeltaChain(store, topic, headers=job.headers, hourly=job.parts.hourly)
         chain.check()
         if not marked:
@@ -42,12 +42,12 @@ def chain_for(store: Store, topic: str, job: Job) -> Chain:
     last = chain.newest()
     known = DELTA if isinstance(chain, DeltaChain) else last.format if last is not None else job.parts.kind
     if known != job.parts.kind:
-        raise BadOption(f"{topic} is exported there as {known}: go on with that, or name another --to.")
+        raise BadOption(f"{topic} is exported there as {known}: use that format, or another --to.")
     return chain
 
 
 def exported_topics(store: Store) -> list[str]:
-    """Names of all topics that are exported there, sorted. Raises ManifestDamaged."""
+    """The names of all exported topics, sorted. Raises ManifestDamaged."""
     found: set[str] = set()
     for key, _ in store.list(META):
         if names.number_of_manifest(key) == 1:
@@ -56,5 +56,5 @@ def exported_topics(store: Store) -> list[str]:
             try:
                 found.add(msgspec.json.decode(store.read(key) or b"", type=_Mark).topic)
             except msgspec.DecodeError as error:
-                raise ManifestDamaged(f"{key} does not say of which topic it is: {error}. Restore it.") from error
+                raise ManifestDamaged(f"{key} does not name its topic: {error}. Restore it.") from error
     return sorted(found)

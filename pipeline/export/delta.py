@@ -1,14 +1,14 @@
-"""A Delta table a topic (`--format delta`): its log is the chain; no other manifest is there.
+"""A Delta table for each topic (`--format delta`). Its log is the chain; there are no other manifests.
 
-    <to>/<topic>/_delta_log/<version>.json    a commit: the files it adds; our manifest, in commitInfo; and, of
-                                              application `<cluster id>/<topic>` (and, of partitions above 0,
-                                              `/<partition>`), `end` as the version
-    _topics/<topic>/delta.json                says that this topic's export is a Delta table
+    <to>/<topic>/_delta_log/<version>.json    a commit: the added files; the manifest, in commitInfo; and a transaction
+                                              of the application `<cluster id>/<topic>` (partitions above 0:
+                                              `/<partition>` appended) with `end` as its version
+    _topics/<topic>/delta.json                marks this export as a Delta table
 
-The commit is the bookmark. Delta does not refuse a version of an application that was there already, and a writer that
-loses a race would try again by itself. So a commit is made for exactly the table's version that was looked at, never
-tried again blindly: where another one came between, the log says whose it was. Others may rewrite files (OPTIMIZE)
-and remove old ones (VACUUM): such commits have no manifest, and ours follow them.
+The commit is the bookmark. Delta accepts a repeated version of an application, and its writer would retry a lost race
+by itself. So a commit is made for exactly the version of the table that was read, and never retried blindly: if another
+commit came in between, the log shows whose it was. Other tools may rewrite files (OPTIMIZE) and remove old ones
+(VACUUM): their commits have no manifest, and commits of exports follow them.
 
 Source: docs/guides/spark.md#exporting.
 """
@@ -30,12 +30,12 @@ from pipeline.schema import arrow_schema
 
 MANIFEST = "topicsManifest"
 _TRIES = 20
-#: Commits stay: the newest of ours is looked for among them.
+#: Commits must stay: the newest one of an export is searched among them.
 _CONFIGURATION = {"delta.enableExpiredLogCleanup": "false"}
 
 
 class _Action(msgspec.Struct):
-    """A line of a commit, of which only this one matters here."""
+    """A line of a commit. Only commitInfo matters here."""
 
     info: dict[str, Any] | None = msgspec.field(name="commitInfo", default=None)
 
@@ -44,7 +44,7 @@ _commit = msgspec.json.Decoder(_Action)
 
 
 class DeltaChain(Chain):
-    """The manifests in a table's log. `headers` and `hourly` are for a table that is yet to be made."""
+    """The manifests in a table's log. `headers` and `hourly` are for a new table."""
 
     visible_first = True
 
@@ -67,7 +67,7 @@ class DeltaChain(Chain):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def numbers(self) -> list[int]:
-        """Of the manifests there are. Raises ManifestDamaged when one is missing in between."""
+        """The numbers of the manifests. Raises ManifestDamaged if one in between is missing."""
         found = [each.number for each in self.all()]
         if found != list(range(1, len(found) + 1)):
             raise ManifestDamaged(
@@ -76,7 +76,7 @@ class DeltaChain(Chain):
         return found
 
     def newest(self) -> Manifest | None:
-        """The last one; None when there is none. Raises ManifestDamaged where it contradicts the table."""
+        """The last manifest; None: there is none. Raises ManifestDamaged if it contradicts the table."""
         table = self._table()
         return None if table is None else self._newest_of(table)
 
@@ -88,7 +88,7 @@ class DeltaChain(Chain):
         raise ManifestDamaged(f"No commit of {self.topic} has manifest {number}. Restore it.")
 
     def all(self) -> Iterator[Manifest]:
-        """Every manifest in order."""
+        """All manifests in order."""
         table = self._table()
         for version in range(0 if table is None else table.version() + 1):
             found = self._manifest_at(version)
@@ -96,7 +96,7 @@ class DeltaChain(Chain):
                 yield found
 
     def files(self) -> list[FileEntry]:
-        """The files that count now. Raises BadOption once another tool has written some."""
+        """The valid files. Raises BadOption if another tool has written some."""
         table = self._table()
         if table is None:
             return []
@@ -109,33 +109,33 @@ class DeltaChain(Chain):
         return sorted(ours.values(), key=lambda entry: (entry.partition, entry.min_seq, entry.file))
 
     def counts(self) -> tuple[int, int]:
-        """Files and records that count now, whoever wrote them."""
+        """The numbers of valid files and records, whatever tool wrote them."""
         table = self._table()
         active = [] if table is None else self._active(table)
         return len(active), sum(rows for _, rows in active)
 
     def referenced(self) -> set[str]:
-        """Files that are not strays: whatever a commit has added is for VACUUM to remove."""
+        """Files that are not strays. VACUUM removes those that a commit has added."""
         return {entry.file for each in self.all() for entry in each.added}
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def put(self, manifest: Manifest) -> bool:
-        """Commit a manifest's files; False when another run was first. Durable on return."""
+        """Commit a manifest's files. False: another run was first. Durable on return."""
         for _ in range(_TRIES):
             table = self._table() or self._made()
             self._fits(table)
             last = self._newest_of(table)
             if last is not None and last.number >= manifest.number:
-                # Of a commit whose answer was lost, too: the log says whose it is.
+                # This also covers a commit whose answer was lost: the log shows whose it is.
                 return self.load(manifest.number).run == manifest.run
             failed = self._commit(table, manifest)
             if failed is None:
                 return True
-        raise StoreRefused(f"The Delta table {self._uri} takes no commit: others always come between.")
+        raise StoreRefused(f"The Delta table {self._uri} accepts no commit: other writers are always faster.")
 
     def check(self) -> None:
-        """Raises BadOption where the table there is of other columns."""
+        """Raises BadOption if the existing table has other columns."""
         if (table := self._table()) is not None:
             self._fits(table)
 
@@ -167,12 +167,12 @@ class DeltaChain(Chain):
                 commit_properties=properties,
                 post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
             )
-        except Exception as error:  # whatever it says, the log tells whether it is there
+        except Exception as error:  # whatever the error is, the log shows whether the commit exists
             return error
         return None
 
     def _made(self) -> Any:
-        with contextlib.suppress(self._error):  # another exporter may have made it
+        with contextlib.suppress(self._error):  # another exporter may have created it
             self._api.DeltaTable.create(
                 self._uri,
                 schema=self._api.Schema.from_arrow(self._schema()),
@@ -184,7 +184,7 @@ class DeltaChain(Chain):
             )
         table = self._table()
         if table is None:
-            raise StoreRefused(f"The Delta table {self._uri} cannot be made.")
+            raise StoreRefused(f"The Delta table {self._uri} cannot be created.")
         return table
 
     def _fits(self, table: Any) -> None:
@@ -193,7 +193,7 @@ class DeltaChain(Chain):
             raise BadOption(f"{self._uri} is partitioned by {','.join(given)}: export it with the same --partition-by.")
         names_there = {field.name for field in table.schema().fields}
         if names_there != set(self._schema().names):
-            raise BadOption(f"{self._uri} has other columns: export it with --headers as before, or not.")
+            raise BadOption(f"{self._uri} has other columns: use --headers as in earlier exports.")
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -220,19 +220,19 @@ class DeltaChain(Chain):
                     if at != end:
                         raise ManifestDamaged(
                             f"Manifest {found.number} in {self._uri} ends before seq {end} of partition {partition}, "
-                            f"and the table's transaction says {at}: somebody has changed the log, or restored an "
+                            f"but the table's transaction says {at}: the log was changed, or restored from an "
                             "older table."
                         )
                 return found
         return None
 
     def _manifest_at(self, version: int) -> Manifest | None:
-        """Of the commit of that version; None where another tool made it."""
-        # Read here: deltalake's own history stops every thread of the process while it waits for the store.
+        """The manifest in the commit of that version; None: another tool made it."""
+        # Not with deltalake's history: it blocks all threads of the process while it waits for the store.
         key = f"{self.folder}/_delta_log/{version:020d}.json"
         data = self.store.read(key)
         if data is None:
-            raise ManifestDamaged(f"{key} is gone: who removed it? Without it nobody knows what is exported.")
+            raise ManifestDamaged(f"{key} is missing. Restore it: without it, the exported seqs are unknown.")
         try:
             infos = [found.info for line in data.splitlines() if (found := _commit.decode(line)).info]
             manifests = [info[MANIFEST] for info in infos if MANIFEST in info]
@@ -265,7 +265,7 @@ def _application(manifest: Manifest, partition: str) -> str:
 
 
 def _partition_values(file: str) -> dict[str, str | None]:
-    """From the folders of a file's name; an hour is a number there."""
+    """The partition values in the folders of a file's name. An hour is a number."""
     pairs = (part.partition("=") for part in file.split("/")[1:-1])
     return {name: str(int(value)) if name == "hour" else value for name, _, value in pairs}
 

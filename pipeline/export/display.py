@@ -1,4 +1,4 @@
-"""What an export shows: a line that moves on a terminal, and a table at the end."""
+"""The output of an export: a progress line on a terminal, and a table at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.errors import PipelineError
 from pipeline.export import task
 from pipeline.export.exporter import Outcome
 
-#: Columns of a terminal that is none.
+#: The width of output that is not a terminal.
 _UNFOLDED = 1000
 
 
@@ -28,7 +28,7 @@ class _Rate(ProgressColumn):
 
 
 class Display:
-    """Progress of an export on stderr: records/s, bytes, topics left, ETA. Nothing moves where nobody looks."""
+    """Progress of an export on stderr: records/s, bytes, topics left, ETA. Only on a terminal."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
@@ -58,23 +58,23 @@ class Display:
         self._bar.stop()
 
     def plan(self, todo: Mapping[str, int]) -> None:
-        """How many records of each topic there may be to export."""
+        """Set the most records to export of each topic."""
         self._left = set(todo)
         self._bar.update(self._task, total=sum(todo.values()) or None)
         self._show()
 
     def progress(self, topic: str, step: task.Progress) -> None:
-        """More of a topic is written."""
+        """Add progress of a topic."""
         self._bytes += step.bytes
         self._bar.update(self._task, description=topic, advance=step.records, size=f"{size(self._bytes)} read")
 
     def done(self, topic: str) -> None:
-        """A topic is complete, or has failed."""
+        """A topic is complete or has failed."""
         self._left.discard(topic)
         self._show()
 
     def say(self, text: str) -> None:
-        """A sentence above the line."""
+        """Print a message above the line."""
         self._bar.console.print(text, style="dim", markup=False, soft_wrap=True)
 
     def _show(self) -> None:
@@ -83,7 +83,7 @@ class Display:
 
 
 def size(count: float) -> str:
-    """Bytes in the unit that leaves few digits."""
+    """Format bytes in a unit with few digits."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -92,7 +92,7 @@ def size(count: float) -> str:
 
 
 def grid(*headings: str) -> Table:
-    """A table without lines; headings that begin with > are of numbers. Nothing in it is cut: long names are folded."""
+    """A table without lines. Headings with > are of numbers. Long names are folded, not cut."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in headings:
         number = heading.startswith(">")
@@ -103,14 +103,14 @@ def grid(*headings: str) -> Table:
 
 
 def show(table: Table) -> None:
-    """A table on stdout: as wide as it needs to be where no terminal folds its lines."""
+    """Print a table on stdout; as wide as it needs to be if stdout is not a terminal."""
     Console(highlight=False, width=None if sys.stdout.isatty() else _UNFOLDED).print(table)
 
 
 def summary(outcomes: Sequence[Outcome], failed: Mapping[str, PipelineError]) -> None:
-    """What was exported, topic by topic, and what was not."""
+    """Print the result of each topic."""
     losses = [sum(gap.missed_estimate for gap in each.gaps) for each in outcomes]
-    # A column that nearly always says 0 hides the one time that it does not.
+    # The column is shown only if it is not 0 everywhere, so that losses are noticed.
     table = grid(
         "topic",
         ">records",

@@ -1,16 +1,16 @@
-"""Exports topics, each record once for readers of manifests, wherever it is killed.
+"""Exports topics, each record once for readers of manifests, even if a run is killed at any point.
 
-    step                                 killed before the next one
-    1  read the newest manifest          nothing happened
-    2  put the plan of the next          a later run sees that its process is gone, or that it has expired
-    3  write files, out of sight         they are named by no manifest: nobody reads them, the collection takes them
-    4  look that each is there           as 3
-    5  put the manifest if none is there the files count, and `end` is the bookmark: both by this one object
+    step                                 state if the run is killed after it
+    1  read the newest manifest          nothing has happened
+    2  put the plan of the next one      a later run sees that the process is gone, or that the plan has expired
+    3  write hidden files                no manifest names them: nobody reads them, and the collection removes them
+    4  check that each exists            as 3
+    5  put the manifest if none exists   the files are valid, and `end` is the bookmark: both by this one object
     6  make the files visible            the next run does it (`publication`)
-    7  drop the plan                     it is of a manifest that is there: it means nothing
+    7  delete the plan                   its manifest exists, so the plan has no meaning
 
-Of two at once one puts the manifest; the other removes its own files and goes on behind what was put. A partition that
-the manifests do not tell of, of a topic that they tell of, is exported from its first seq on.
+Of two concurrent runs, one puts the manifest. The other removes its files and continues after that manifest. A new
+partition of an exported topic is exported from its first seq on.
 
 Source: docs/guides/spark.md#exporting.
 """
@@ -50,17 +50,17 @@ from pipeline.reading import fail_on_gap
 from pipeline.splits import splits_of, target_for
 from pipeline.view import LogView
 
-#: How long a plan holds others off when nobody can tell whether its process lives.
+#: How long a plan keeps other runs waiting if they cannot see whether its process lives.
 PLAN_S = 900
 _POLL_S = 0.2
-#: Lost races in a row before an exporter gives up.
+#: The number of consecutive lost races after which an exporter gives up.
 _RACES = 20
 
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What an export of a topic did. `end` is the first seq that is not exported; where there are several partitions,
-    one more than the seqs of all of them that are."""
+    """The result of a topic's export. `end` is the first seq that is not exported; for several partitions, it is the
+    number of exported seqs of all, plus one."""
 
     topic: str
     records: int = 0
@@ -76,7 +76,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much is exported. `since_ms` counts where nothing was exported before; `max_records` a manifest."""
+    """How much to export. `since_ms`: for a first export; `max_records`: for each manifest."""
 
     since_ms: int | None = None
     max_records: int | None = None
@@ -85,7 +85,7 @@ class Limits:
 
 @dataclass(slots=True, kw_only=True)
 class _Next:
-    """What the next manifest is to cover. `carried`: ends of partitions that are not there any more."""
+    """The content of the next manifest. `carried`: ends of partitions that no longer exist."""
 
     topic: str
     ranges: list[Range] = field(default_factory=list[Range])
@@ -95,7 +95,7 @@ class _Next:
 
 
 class Exporter:
-    """Exports from one origin to one store. `say` gets sentences for people."""
+    """Exports from one origin to one store. `say` prints a message."""
 
     def __init__(
         self,
@@ -118,17 +118,17 @@ class Exporter:
         self._version = version
         self._say = say
         self._progress = progress
-        #: The process that others look at to see whether this run has ended.
+        #: The process that other runs check to see whether this run has ended.
         self._pid = os.getpid() if pid is None else pid
         self.run_id = uuid.uuid4().hex
 
     def todo(self, topic: str) -> int:
-        """Seqs that an export of the topic would look at now."""
+        """The number of seqs that an export of the topic would read now."""
         chain = chain_for(self._store, topic, self._job)
         return sum(each.end - each.start for each in self._next(chain, chain.newest(), announce=False).ranges)
 
     def export(self, topic: str) -> Outcome:
-        """Everything up to what is durable now (or `max_records`). Raises PipelineError; what counted before counts."""
+        """Export all that is durable now (or `max_records`). Raises PipelineError; earlier exports stay valid."""
         began = time.monotonic()
         outcome = Outcome(topic=topic)
         chain = chain_for(self._store, topic, self._job)
@@ -153,7 +153,7 @@ class Exporter:
                 break
             outcome.lost_races += 1
             if outcome.lost_races >= _RACES:
-                raise AnotherExporter(f"{topic}: other exporters were first {_RACES} times. Run one at a time.")
+                raise AnotherExporter(f"{topic}: other exporters were faster {_RACES} times. Run only one at a time.")
         outcome.seconds = time.monotonic() - began
         return outcome
 
@@ -168,7 +168,7 @@ class Exporter:
     # -- where to begin ----------------------------------------------------------------------------------------------
 
     def _next(self, chain: Chain, last: Manifest | None, *, announce: bool = True) -> _Next:
-        """What comes next, and what of it is lost already. Raises DataLoss where that is an error."""
+        """The content of the next manifest, and the losses in it. Raises DataLoss if these are errors."""
         topic = chain.topic
         count = self._origin.partitions(topic)
         known = chain.bookmarks(last, count)
@@ -190,11 +190,11 @@ class Exporter:
         return found
 
     def _start(self, found: _Next, known: Bookmark | None, is_new: bool, view: LogView) -> None:
-        """Where a partition goes on. `is_new`: nothing of its topic is exported yet."""
+        """Set where a partition continues. `is_new`: nothing of its topic is exported yet."""
         topic, mark = found.topic, known.mark if known is not None else None
         if known is None:
-            # Of a partition that was added, what has gone before it was exported is a loss; a new topic begins with
-            # what it has.
+            # In a partition that was added, records that are gone before their export are a loss. A new topic begins
+            # with its existing records.
             start = self._first(topic, view) if is_new else 1
         elif mark is not None and known.is_other(view.cluster_id, view.topic_id, view.epoch):
             last = max(known.end, view.evict_floor - 1)
@@ -202,8 +202,8 @@ class Exporter:
             start = _after_recreation(known, mark, view)
         elif known.end > view.head_seq + 1:
             raise PipelineError(
-                f"{log_name(topic, view.partition)}: it was exported up to seq {known.end - 1}, and its last seq is "
-                f"{view.head_seq}. That cannot be the same topic: look where --to and --url point."
+                f"{log_name(topic, view.partition)}: it is exported up to seq {known.end - 1}, but its last seq is "
+                f"{view.head_seq}. This cannot be the same topic: check --to and --url."
             )
         else:
             start = known.end
@@ -223,7 +223,7 @@ class Exporter:
     # -- one manifest ------------------------------------------------------------------------------------------------
 
     def _claim(self, chain: Chain, number: int, found: _Next) -> Plan | None:
-        """The plan of the next manifest; None when another one is, or was, at work on it: look again."""
+        """Put the plan of the next manifest. None: another run works on it, or did: read the chain again."""
         key = names.plan(found.topic, number)
         plan = Plan(
             number=number,
@@ -240,18 +240,18 @@ class Exporter:
         there = decode_plan(self._store.read(key) or b"")
         if there is None or is_over(there, _now_ms()):
             self._store.replace(key, encode(plan))
-            self._say(f"{found.topic}: taking over manifest {number} from a run that did not end.")
+            self._say(f"{found.topic}: taking over manifest {number} from a run that was killed.")
             return plan
-        self._say(f"{found.topic}: another exporter (run {there.run[:8]}) is at work on manifest {number}: waiting.")
+        self._say(f"{found.topic}: another exporter (run {there.run[:8]}) works on manifest {number}: waiting.")
         while not is_over(there, _now_ms()):
             if self._store.size(names.manifest(found.topic, number)) is not None:
-                self._say(f"{found.topic}: the other exporter was first with manifest {number}: going on behind it.")
+                self._say(f"{found.topic}: the other exporter has finished manifest {number}: continuing after it.")
                 break
             time.sleep(_POLL_S)
         return None
 
     def _release(self, plan: Plan) -> None:
-        """After an error nobody is at work on a plan any more, even where this process lives on."""
+        """Mark a plan as ended after an error, because this process may continue to live."""
         key = names.plan(plan.topic, plan.number)
         with contextlib.suppress(PipelineError):
             there = decode_plan(self._store.read(key) or b"")
@@ -259,7 +259,7 @@ class Exporter:
                 self._store.delete(key)
 
     def _step(self, chain: Chain, plan: Plan, found: _Next) -> Manifest | None:
-        """Files and manifest; None when another run's manifest came first."""
+        """Write files and manifest. None: another run put the manifest first."""
         dones = self._write(plan, found)
         files = [entry for done in dones for entry in done.files]
         for done in dones:
@@ -286,7 +286,7 @@ class Exporter:
         if publication.commit(chain, manifest):
             self._store.delete(names.plan(found.topic, plan.number))
             return manifest
-        self._say(f"{found.topic}: another exporter was first with manifest {plan.number}: going on behind it.")
+        self._say(f"{found.topic}: another exporter has put manifest {plan.number}: continuing after it.")
         return None
 
     def _write(self, plan: Plan, found: _Next) -> list[Done]:
@@ -309,7 +309,7 @@ class Exporter:
         for entry in files:
             size = self._store.size(names.staged(topic, entry.file))
             if size != entry.bytes:
-                raise StoreRefused(f"{entry.file} has {size} bytes, not the {entry.bytes} that were written.")
+                raise StoreRefused(f"{entry.file} has {size} bytes, but {entry.bytes} were written.")
 
 
 def _expiring(plan: Plan, expires_ms: int) -> Plan:
@@ -320,20 +320,20 @@ def _expiring(plan: Plan, expires_ms: int) -> Plan:
 
 def _after_recreation(known: Bookmark, mark: LogMark, view: LogView) -> int:
     if (known.cluster_id, mark.topic_id) == (view.cluster_id, view.topic_id):
-        # The same log, of which a recovery has lost something: what it still has of it is exported already.
+        # The same log, but recovery has lost its end. Its remaining records are exported already.
         return min(known.end, view.head_seq + 1)
     return planning.earliest(view)
 
 
 def _gone(found: _Next, partition: int, known: Bookmark, count: int) -> None:
-    """A partition that is exported and not there any more: of a topic that was made anew with fewer."""
+    """Handle an exported partition that no longer exists: the topic was created again with fewer partitions."""
     found.carried[str(partition)] = 1
     if known.mark is None:
-        return  # that was told before
+        return  # reported before
     if not any(gap.reason == "recreated" for gap in found.gaps):
         raise PipelineError(
-            f"{found.topic}: {partition + 1} partitions are exported, and there are {count}. That cannot be the same "
-            "topic: look where --to and --url point."
+            f"{found.topic}: {partition + 1} partitions are exported, but the topic has {count}. This cannot be the "
+            "same topic: check --to and --url."
         )
     found.gaps.append(Gap(found.topic, partition, known.end, known.end, "recreated"))
 
@@ -343,13 +343,13 @@ def _reached(ends: Iterable[int]) -> int:
 
 
 def this_host() -> str:
-    """Names this boot of this machine, so that a pid means something."""
+    """Identifies this boot of this machine, to which a pid belongs."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return f"{socket.gethostname()} {boot.read_text().strip() if boot.exists() else ''}"
 
 
 def is_over(plan: Plan, now_ms: int) -> bool:
-    """Whether nobody is at work on a plan any more: it has expired, or its process on this machine is gone."""
+    """Whether the run of a plan has ended: the plan has expired, or its process on this machine is gone."""
     if plan.expires_ms <= now_ms:
         return True
     return plan.host == this_host() and not _is_running(plan.pid)
@@ -374,7 +374,7 @@ def _now_ms() -> int:
 
 
 def options_of(job: Job) -> ReadOptions:
-    """The options of a read of the same origin."""
+    """The options for reading the same origin."""
     return replace(ReadOptions(), url=job.url, token=job.token, path=job.path, fail_on_loss=job.fail_on_loss)
 
 

@@ -1,4 +1,4 @@
-"""What is done with an export that is there: compaction, collection, verification, status.
+"""Maintenance of an export: compaction, collection of strays, status.
 
 Source: docs/guides/spark.md#exporting.
 """
@@ -24,7 +24,7 @@ from pipeline.export.store import TMP, Store
 from pipeline.origins import FullOrigin
 from pipeline.view import LogView
 
-#: What compaction makes: files below the first are rewritten, none is made larger than the second.
+#: Compaction rewrites files smaller than the first, and makes none larger than the second.
 SMALL_BYTES = 128 << 20
 LARGE_BYTES = 512 << 20
 DAY_S = 86_400.0
@@ -32,12 +32,12 @@ _READ_ROWS = 1 << 16
 
 
 def folder_of(entry: FileEntry) -> str:
-    """The date (and hour) folder of a file, with its topic's."""
+    """The folder of a file: topic, date, and maybe hour."""
     return entry.file.rsplit("/", 1)[0]
 
 
 def groups_to_compact(files: Sequence[FileEntry]) -> Iterator[list[FileEntry]]:
-    """Files of one folder and log that are to become one: small ones, next to each other in seq order. Pure."""
+    """Groups of files to merge: small ones of one folder and log, adjacent in seq order. Pure."""
 
     def log_of(entry: FileEntry) -> tuple[str, int, int]:
         return folder_of(entry), entry.partition, names.epoch_of(entry.file)
@@ -60,7 +60,7 @@ def groups_to_compact(files: Sequence[FileEntry]) -> Iterator[list[FileEntry]]:
 
 
 class Compacted(NamedTuple):
-    """What a compaction did."""
+    """The result of a compaction."""
 
     before: int
     after: int
@@ -69,19 +69,19 @@ class Compacted(NamedTuple):
 
 
 def compact(store: Store, topic: str, *, version: str, folder: str = "") -> Compacted:
-    """Rewrite small files of each date into large ones, as one manifest that carries the bookmark unchanged.
+    """Rewrite small files of each date into large ones, as one manifest with an unchanged bookmark.
 
-    `folder` ("date=2026-01-31") narrows it. Killed anywhere: as an export. Raises AnotherExporter when an export put
-    the next manifest meanwhile: nothing of it counts then, and running it again helps.
+    `folder` ("date=2026-01-31"): only this one. It can be killed at any point, like an export. Raises AnotherExporter
+    if an export has put the next manifest meanwhile: the compaction is then not valid; run it again.
     """
     chain = chain_of(store, topic)
     publication.finish(chain)
     last = chain.newest()
     if last is None:
-        raise BadOption(f"Nothing of {topic} is exported there.")
+        raise BadOption(f"{topic} is not exported there.")
     if last.format != "parquet":
         raise BadOption(
-            f"{topic} is exported as {last.format}: only parquet is compacted (a Delta table by its OPTIMIZE)."
+            f"{topic} is exported as {last.format}, but only parquet can be compacted (use OPTIMIZE for Delta tables)."
         )
     files = [entry for entry in chain.files() if not folder or f"/{folder}" in entry.file]
     groups = list(groups_to_compact(files))
@@ -90,7 +90,7 @@ def compact(store: Store, topic: str, *, version: str, folder: str = "") -> Comp
     added = [entry for group in groups for entry in _rewrite(store, topic, group)]
     removed = [entry.file for group in groups for entry in group]
     if sum(entry.rows for entry in added) != sum(entry.rows for group in groups for entry in group):
-        raise ManifestDamaged(f"{topic}: the files hold other numbers of rows than their manifests say: see verify.")
+        raise ManifestDamaged(f"{topic}: the numbers of rows in files and manifests differ: run verify.")
     manifest = Manifest(
         number=last.number + 1,
         prev=last.number,
@@ -124,15 +124,15 @@ def _rewrite(store: Store, topic: str, group: list[FileEntry]) -> list[FileEntry
 
 
 def read_file(store: Store, topic: str, entry: FileEntry) -> Iterator[pa.RecordBatch]:
-    """The records of an exported file of Parquet."""
+    """The records of an exported Parquet file."""
     with store.local(publication.whereabouts(store, topic, entry.file)) as path, pq.ParquetFile(path) as file:
         yield from file.iter_batches(_READ_ROWS)
 
 
 def collect(store: Store, topic: str, now_s: float) -> list[str]:
-    """Remove files that neither a manifest nor a live plan needs, and that are older than a day; their names.
+    """Remove files that no manifest and no live plan needs, if they are older than a day. Returns their names.
 
-    What a compaction has replaced goes at once, however old it is: a plain reader would read it twice.
+    Files that a compaction has replaced are removed at once: a plain reader would read their records twice.
     """
     chain = chain_of(store, topic)
     publication.finish(chain)
@@ -142,7 +142,7 @@ def collect(store: Store, topic: str, now_s: float) -> list[str]:
     counting = chain.referenced()
     strays = [(key, put_s) for key, put_s in keys if names.is_part(key) and key not in counting]
     gone = [key for key, _ in strays if key in replaced]
-    if not _live_plan(store, [key for key, _ in meta], now_s):  # what that writes is named by nothing yet
+    if not _live_plan(store, [key for key, _ in meta], now_s):  # nothing names its files yet
         staged = {names.staged(topic, key) for key in counting}
         waiting = [(key, put_s) for key, put_s in store.list(names.staging_folder(topic)) if key not in staged]
         gone += [key for key, put_s in [*strays, *waiting] if key not in replaced and put_s < now_s - DAY_S]
@@ -160,7 +160,7 @@ def _live_plan(store: Store, keys: Sequence[str], now_s: float) -> bool:
 
 
 class Status(NamedTuple):
-    """How far an export is: of all partitions together, `exported` seqs are, and `lag` are durable and not exported."""
+    """The progress of an export. `exported`: seqs of all partitions; `lag`: durable seqs that are not exported."""
 
     topic: str
     partitions: int
@@ -171,12 +171,12 @@ class Status(NamedTuple):
     state: str
 
 
-#: States of a partition, the worst first: the topic's is the worst of them.
+#: States of a partition, the worst first. A topic has the worst state of its partitions.
 _STATES = ("recreated", "gap", "behind", "up to date")
 
 
 def status(store: Store, topic: str, origin: FullOrigin) -> Status:
-    """Raises SourceUnreadable, ManifestDamaged."""
+    """The status of a topic's export. Raises SourceUnreadable, ManifestDamaged."""
     chain = chain_of(store, topic)
     last = chain.newest()
     count = origin.partitions(topic)

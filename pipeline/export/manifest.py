@@ -1,10 +1,10 @@
-"""The manifests of a topic's export: which files count, and how far it has come.
+"""The manifests of a topic's export: the valid files, and the progress.
 
-    _topics/<topic>/<n, 20 digits>.plan.json    who is at work on manifest n, and for how long at most
-    _topics/<topic>/<n>.json                    manifest n: put once, never changed; n rises by 1 from 1
+    _topics/<topic>/<n, 20 digits>.plan.json    the run that works on manifest n, and until when at most
+    _topics/<topic>/<n>.json                    manifest n: put once, never changed; n counts from 1
 
-`end` of the newest manifest is the bookmark; there is no second record of progress. A plan decides nothing: whoever
-puts the manifest first has won. Files that no manifest names are not there for readers.
+`end` of the newest manifest is the bookmark, the only record of progress. A plan decides nothing: the run that puts the
+manifest first wins. Readers must ignore files that no manifest names.
 
 Source: docs/guides/spark.md#exporting.
 """
@@ -23,7 +23,7 @@ APPEND, COMPACT = "append", "compact"
 
 
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of records min_seq to max_seq, both there; times are ms, sha256 is of the file's bytes, in hex."""
+    """A file with records min_seq to max_seq, both inclusive. Times are ms; sha256 is of the file's bytes, in hex."""
 
     file: str
     partition: int
@@ -37,7 +37,7 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GapEntry(msgspec.Struct, frozen=True, kw_only=True, rename={"first": "from", "last": "to"}):
-    """Seqs first to last were lost before they could be exported; `missed_estimate` is an upper bound of records."""
+    """Seqs first to last were lost before their export. `missed_estimate`: the most records in them."""
 
     partition: int
     first: int
@@ -47,7 +47,7 @@ class GapEntry(msgspec.Struct, frozen=True, kw_only=True, rename={"first": "from
 
 
 class LogMark(msgspec.Struct, frozen=True, kw_only=True):
-    """Which log a partition was when it was exported, and the seq that its export began with."""
+    """The log that was exported as a partition, and the first exported seq."""
 
     topic_id: int
     epoch: int
@@ -55,22 +55,22 @@ class LogMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a partition is exported: `end` is the first seq that is not. `mark` is None where nobody noted it."""
+    """The progress of a partition. `end`: the first seq that is not exported. `mark` None: not recorded."""
 
     cluster_id: str
     end: int
     mark: LogMark | None
 
     def is_other(self, cluster_id: str, topic_id: int, epoch: int) -> bool:
-        """Whether this is known to be another log than the one that was exported. `topic_id` 0: nobody can know."""
+        """Whether this is certainly another log than the exported one. `topic_id` 0: unknown."""
         known = self.mark is not None and topic_id != 0
         return known and (self.cluster_id, self.mark and self.mark.epoch) != (cluster_id, epoch)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of the export. `end`: partition (as text) to the first seq not yet exported; `logs`: the same to which
-    log that was. `topic_id` and `epoch` are those of partition 0: what was written before there was `logs` has no
-    other partition."""
+    """One step of the export. `end`: the first seq that is not exported, by partition (as text); `logs`: the exported
+    log, by partition. `topic_id` and `epoch` are of partition 0, for manifests that were written before `logs` existed:
+    they have no other partition."""
 
     number: int
     prev: int
@@ -91,7 +91,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Who writes the next manifest: until `expires_ms`, or until the process `pid` of `host` (a boot of it) ends."""
+    """The run that writes the next manifest: until `expires_ms`, or until the process `pid` of `host` (a boot) ends."""
 
     number: int
     topic: str
@@ -104,7 +104,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bookmark_in(manifest: Manifest, partition: int) -> Bookmark | None:
-    """How far a manifest says that a partition is exported; None where it does not tell of it."""
+    """The progress of a partition in a manifest; None: not in it."""
     key = str(partition)
     if key not in manifest.end:
         return None
@@ -125,22 +125,22 @@ def gap_entry(gap: Gap) -> GapEntry:
 
 
 def encode(value: Manifest | Plan) -> bytes:
-    """Readable JSON."""
+    """Encode as readable JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
 def decode(data: bytes, key: str) -> Manifest:
-    """Raises ManifestDamaged."""
+    """Decode a manifest. Raises ManifestDamaged."""
     try:
         return msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ManifestDamaged(
-            f"{key} is no manifest: {error}. Restore it; without it nobody knows what counts."
+            f"{key} is not a manifest: {error}. Restore it: without it, the valid files are unknown."
         ) from error
 
 
 def decode_plan(data: bytes) -> Plan | None:
-    """None for what is no plan: it binds nobody."""
+    """Decode a plan. None: it is not a plan, and has no effect."""
     try:
         return msgspec.json.decode(data, type=Plan)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -148,19 +148,19 @@ def decode_plan(data: bytes) -> Plan | None:
 
 
 class Chain:
-    """A topic's manifests in a store, as objects; `pipeline.export.delta` has those of Delta tables."""
+    """The manifests of a topic as objects in a store. For Delta tables, see `pipeline.export.delta`."""
 
-    #: Whether files must be there under their names before the manifest is.
+    #: Whether files must have their names before the manifest is put.
     visible_first = False
 
     def __init__(self, store: Store, topic: str) -> None:
         self.store = store
         self.topic = topic
-        #: What the keys of the topic's files begin with.
+        #: The beginning of the keys of the topic's files.
         self.folder = names.component(topic)
 
     def numbers(self) -> list[int]:
-        """Of the manifests there are, ascending. Raises ManifestDamaged when one is missing in between."""
+        """The numbers of the manifests, ascending. Raises ManifestDamaged if one in between is missing."""
         keys = (key for key, _ in self.store.list(names.chain_folder(self.topic)))
         found = sorted(number for key in keys if (number := names.number_of_manifest(key)) is not None)
         if found != list(range(1, len(found) + 1)):
@@ -170,15 +170,15 @@ class Chain:
         return found
 
     def newest(self) -> Manifest | None:
-        """The last one; None when there is none."""
+        """The last manifest; None: there is none."""
         numbers = self.numbers()
         return self.load(numbers[-1]) if numbers else None
 
     def bookmarks(self, last: Manifest | None, count: int) -> dict[int, Bookmark]:
-        """How far each partition is exported; of one that never was, nothing. `last` is the newest manifest, `count`
-        how many partitions there are.
+        """The progress of each partition that was ever exported. `last`: the newest manifest; `count`: the number of
+        partitions.
 
-        A manifest that tells of fewer partitions than one before it was put by an older program.
+        An older program may have put a manifest with fewer partitions than the one before.
         """
         if last is None:
             return {}
@@ -191,32 +191,32 @@ class Chain:
         key = names.manifest(self.topic, number)
         data = self.store.read(key)
         if data is None:
-            raise ManifestDamaged(f"{key} is gone. Restore it.")
+            raise ManifestDamaged(f"{key} is missing. Restore it.")
         found = decode(data, key)
         if (found.number, found.prev, found.topic) != (number, number - 1, self.topic):
-            raise ManifestDamaged(f"{key} says that it is manifest {found.number} of {found.topic}.")
+            raise ManifestDamaged(f"{key} contains manifest {found.number} of {found.topic}.")
         return found
 
     def all(self) -> Iterator[Manifest]:
-        """Every manifest in order. Raises ManifestDamaged."""
+        """All manifests in order. Raises ManifestDamaged."""
         for number in self.numbers():
             yield self.load(number)
 
     def files(self) -> list[FileEntry]:
-        """The files that count now, by partition and seq."""
+        """The valid files, ordered by partition and seq."""
         return files_of(self.all())
 
     def counts(self) -> tuple[int, int]:
-        """Files and records that count now."""
+        """The numbers of valid files and records."""
         files = self.files()
         return len(files), sum(entry.rows for entry in files)
 
     def referenced(self) -> set[str]:
-        """Files that the collection leaves alone however old they are."""
+        """Files that the collection never removes."""
         return {entry.file for entry in self.files()}
 
     def put(self, manifest: Manifest) -> bool:
-        """Put a manifest; False when another run was first. Durable on return."""
+        """Put a manifest. False: another run was first. Durable on return."""
         key = names.manifest(self.topic, manifest.number)
         if self.store.create(key, encode(manifest)):
             return True
@@ -225,12 +225,12 @@ class Chain:
 
 
 def files_of(manifests: Iterable[Manifest]) -> list[FileEntry]:
-    """What is added and not removed. Raises ManifestDamaged when a file is removed that is not there."""
+    """The files that are added and not removed. Raises ManifestDamaged if a file is removed that was not added."""
     found: dict[str, FileEntry] = {}
     for each in manifests:
         for name in each.removed:
             if found.pop(name, None) is None:
-                raise ManifestDamaged(f"Manifest {each.number} of {each.topic} removes {name}, which does not count.")
+                raise ManifestDamaged(f"Manifest {each.number} of {each.topic} removes {name}, which is not valid.")
         for entry in each.added:
             if entry.file in found:
                 raise ManifestDamaged(f"Manifest {each.number} of {each.topic} adds {entry.file} again.")

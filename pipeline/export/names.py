@@ -18,7 +18,7 @@ SUFFIXES = {"parquet": "parquet", "delta": "parquet", "json": "json.gz"}
 
 
 def component(name: str) -> str:
-    """A topic's name as one part of a path: all but [A-Za-z0-9.-] percent-encoded, and a leading . or _ too."""
+    """A topic's name as a path component: all but [A-Za-z0-9.-] percent-encoded, and a leading . or _ too."""
     out = b"".join(
         bytes((byte,)) if _SAFE.match(bytes((byte,))) and not (index == 0 and byte == ord(".")) else b"%%%02X" % byte
         for index, byte in enumerate(name.encode())
@@ -27,30 +27,30 @@ def component(name: str) -> str:
 
 
 def delta_component(name: str) -> str:
-    """The same for the folder of a Delta table, with = in place of %: Delta's readers decode the path of a table once
-    too often, and would look elsewhere."""
+    """The same for the folder of a Delta table, but with = instead of %: Delta's readers decode the path of a table
+    once too often."""
     return component(name).replace("%", "=")
 
 
 def partition_folder(ts_ms: int, hourly: bool) -> str:
-    """`date=YYYY-MM-DD`, with `/hour=HH` where asked for; UTC."""
+    """`date=YYYY-MM-DD`, and `/hour=HH` if `hourly`; UTC."""
     moment = datetime.fromtimestamp(ts_ms / 1000, UTC)
     return moment.strftime("date=%Y-%m-%d/hour=%H" if hourly else "date=%Y-%m-%d")
 
 
 def part(topic: str, folder: str, partition: int, start: int, end: int, epoch: int, attempt: str, kind: str) -> str:
-    """Key of a file of records start <= seq < end. `attempt` is random, so that no two are one."""
+    """The key of a file with records start <= seq < end. `attempt` is random, so that keys differ."""
     name = f"part-{partition}-{start:020d}-{end:020d}-{epoch}-{attempt}.{SUFFIXES[kind]}"
     return f"{delta_component(topic) if kind == 'delta' else component(topic)}/{folder}/{name}"
 
 
 def staging_folder(topic: str) -> str:
-    """Folder of files that are not visible yet."""
+    """The folder of files that are not visible yet."""
     return f"{chain_folder(topic)}/_staged"
 
 
 def staged(topic: str, key: str) -> str:
-    """Key of a file of records as long as it is not visible: no glob for its suffix finds it."""
+    """The key of a file that is not visible yet: no glob for its suffix finds it."""
     return f"{staging_folder(topic)}/{key.split('/', 1)[1]}.tmp"
 
 
@@ -60,7 +60,7 @@ def is_part(key: str) -> bool:
 
 
 def epoch_of(key: str) -> int:
-    """The epoch of the topic that a file of records is from."""
+    """The epoch of the topic in the key of a file."""
     match = _PART.fullmatch(key.rsplit("/", 1)[-1])
     return int(match[4]) if match else 0
 
@@ -79,17 +79,17 @@ def plan(topic: str, number: int) -> str:
 
 
 def delta_mark(topic: str) -> str:
-    """Key of the object that says: this topic's export is a Delta table."""
+    """The key of the object that marks an export as a Delta table."""
     return f"{chain_folder(topic)}/delta.json"
 
 
 def number_of_manifest(key: str) -> int | None:
-    """20 digits of a manifest's key; None for any other."""
+    """The number in a manifest's key; None for other keys."""
     match = _MANIFEST.fullmatch(key.rsplit("/", 1)[-1])
     return int(match[1]) if match else None
 
 
 def number_of_plan(key: str) -> int | None:
-    """The same of a plan's."""
+    """The number in a plan's key; None for other keys."""
     match = _PLAN.fullmatch(key.rsplit("/", 1)[-1])
     return int(match[1]) if match else None

@@ -1,4 +1,4 @@
-"""Writes batches of records into files, one a date (and hour), and says what is in each. Runs in a task."""
+"""Writes batches of records to files, one for each date (and hour), and describes each. Runs in a task."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from pipeline.export.manifest import FileEntry
 from pipeline.export.store import Store
 
 _DAY_MS, _HOUR_MS = 86_400_000, 3_600_000
-#: Columns whose values repeat. (pyarrow says that it takes a flag alone, and takes names, too.)
+#: Columns with repeated values. (pyarrow's types allow only a flag, but it accepts names, too.)
 _DICTIONARIES: Any = ["topic", "node", "key", "partition", "timestampType"]
-#: A row group: what is kept in memory before it is written.
+#: Rows of a row group, which is in memory until it is written.
 GROUP_ROWS = 1 << 18
 GROUP_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSettings:
-    """How files are made."""
+    """Settings of files."""
 
     kind: str = "parquet"
     hourly: bool = False
@@ -47,7 +47,7 @@ class _Sink(Protocol):
 
 
 class _Hashing(io.RawIOBase):
-    """Passes bytes on, and knows how many there were and their sha256."""
+    """Writes to a file, and computes the size and the sha256."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -70,7 +70,7 @@ class _Hashing(io.RawIOBase):
 
 class _Parquet:
     def __init__(self, file: _Hashing, schema: pa.Schema, compression: str) -> None:
-        # TIMESTAMP_MICROS is what us becomes; the zone in the schema says that it is UTC.
+        # us becomes TIMESTAMP_MICROS; the time zone in the schema makes it UTC.
         self._writer = pq.ParquetWriter(
             pa.PythonFile(file, mode="w"), schema, compression=compression, use_dictionary=_DICTIONARIES
         )
@@ -83,7 +83,7 @@ class _Parquet:
 
 
 class _Json:
-    """A JSON object a line, gzipped. What is no text (of keys, values, headers) is in Base64 behind a `$base64`."""
+    """JSON lines, gzipped. Keys, values and headers that are not text are {"$base64": …}."""
 
     def __init__(self, file: _Hashing) -> None:
         self._file = gzip.GzipFile(fileobj=cast("IO[bytes]", file), mode="wb", compresslevel=3, mtime=0)
@@ -106,7 +106,7 @@ def _as_text(value: Any) -> Any:
 
 
 class _Part:
-    """A file being written: records of one date, in seq order. Nothing of it counts before a manifest names it."""
+    """A file that is being written: records of one date, in seq order. It is valid when a manifest names it."""
 
     def __init__(self, writer: PartWriter, folder: str, schema: pa.Schema) -> None:
         self.folder = folder
@@ -117,7 +117,7 @@ class _Part:
         self._first: tuple[int, int] | None = None
         self._last = (0, 0)
         self._stack = contextlib.ExitStack()
-        # The name tells the range that was asked for: which records came of it is in the manifest.
+        # The name contains the requested range. The manifest lists the actual records.
         self._key = writer.key(folder)
         self._file = _Hashing(self._stack.enter_context(writer.store.writing(writer.staged(self._key))))
         settings = writer.settings
@@ -143,7 +143,7 @@ class _Part:
             self._held, self._held_rows, self._held_bytes = [], 0, 0
 
     def finish(self, partition: int) -> FileEntry:
-        """The file is durable on return, under its staged name."""
+        """Complete the file. It is durable on return, under its staged name."""
         self._flush()
         self._sink.close()
         self._stack.close()
@@ -161,7 +161,7 @@ class _Part:
         )
 
     def give_up(self, error: BaseException) -> None:
-        """Whatever is there of it is for the collection."""
+        """Abandon the file. The collection removes it."""
         self._stack.__exit__(type(error), error, error.__traceback__)
 
 
@@ -170,7 +170,7 @@ def _ms(stamps: pa.Array, index: int) -> int:
 
 
 class PartWriter:
-    """Files for one range of a topic's partition: seqs start <= seq < end of an epoch."""
+    """Writes the files of one range of a partition: seqs start <= seq < end of an epoch."""
 
     def __init__(
         self, store: Store, settings: PartSettings, topic: str, partition: int, start: int, end: int, epoch: int
@@ -183,17 +183,17 @@ class PartWriter:
         self._epoch = epoch
 
     def key(self, folder: str) -> str:
-        """A name that nobody has used."""
+        """A unique name."""
         start, end = self._range
         attempt = uuid.uuid4().hex[:8]
         return names.part(self._topic, folder, self._partition, start, end, self._epoch, attempt, self.settings.kind)
 
     def staged(self, key: str) -> str:
-        """Where a file is written: it gets its name when it counts."""
+        """Where a file is written before it is valid."""
         return names.staged(self._topic, key)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[FileEntry]:
-        """Files of the batches, each as soon as it is complete. Times must not go back."""
+        """Write the batches. Yields each file when it is complete. Times must not decrease."""
         part: _Part | None = None
         try:
             for batch in batches:
@@ -215,7 +215,7 @@ class PartWriter:
 
 
 def by_folder(batch: pa.RecordBatch, hourly: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The stretches of a batch that belong into one folder. Times never go back within a log."""
+    """Split a batch by folder. Times never decrease within a log."""
     stamps = pc.cast(batch.column("timestamp"), pa.int64()).to_numpy() // 1000
     slots = stamps // (_HOUR_MS if hourly else _DAY_MS)
     borders = [0, *(np.flatnonzero(np.diff(slots)) + 1).tolist(), len(batch)]

@@ -1,17 +1,17 @@
-"""Makes files visible once they count, so that a plain reader of a topic's folder sees every record once.
+"""Makes files visible when they are valid, so that a plain reader of a topic's folder sees every record once.
 
-Tasks write under names that nobody's glob finds (`_topics/<topic>/_staged/…`, with `.tmp` behind them).
+Tasks write under names that no glob finds (`_topics/<topic>/_staged/…`, with the suffix `.tmp`).
 
-    step                                       killed before the next one
-    1  put the manifest                        its files count under their staged names; nobody's glob sees them yet
-    2  remove what it replaces, a folder       a glob misses these records, and none is there twice
-       at a time
-    3  give that folder's files their names    as 1, for the rest of them
-    4  the staged names go with it             a name is left that counts: the next run does steps 2 to 4 again
+    step                                       state if the run is killed after it
+    1  put the manifest                        its files are valid under their staged names; globs do not find them yet
+    2  remove replaced files, folder by        a glob misses these records, but finds none twice
+       folder
+    3  give the folder's files their names     as 1, for the other folders
+    4  remove the staged names                 if one remains, the next run repeats steps 2 to 4
 
-Every run begins by finishing what is staged and counts. Whoever does these steps, and how often, the outcome is one: a
-file is moved once, since what was moved is no longer there under the staged name, and what is removed never counts
-again. A Delta table is read by its log, so its files get their names before the commit.
+Every run begins by publishing staged files that are valid. The steps can be repeated, by any run: a file is moved only
+once, because its staged name is then gone, and a removed file never becomes valid again. A Delta table is read by its
+log, so its files get their names before the commit.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pipeline.export.store import Store
 
 
 def commit(chain: Chain, manifest: Manifest) -> bool:
-    """Put a manifest and make visible what it says. False when another run was first: then nothing is visible.
+    """Put a manifest and make its files visible. False: another run was first, and nothing is visible.
 
-    When it raises, the manifest may be there; the next run makes its files visible then.
+    If it raises, the manifest may exist; the next run then makes its files visible.
     """
     if chain.visible_first:
         _show(chain, manifest)
@@ -48,7 +48,7 @@ def withdraw(chain: Chain, entries: Iterable[FileEntry]) -> None:
 
 
 def finish(chain: Chain) -> None:
-    """Make visible what a run that was killed has put in a manifest."""
+    """Make the files visible that are in the manifest of a run that was killed."""
     store = chain.store
     waiting = {key for key, _ in store.list(names.staging_folder(chain.topic))}
     if not waiting:
@@ -66,7 +66,7 @@ def finish(chain: Chain) -> None:
 
 
 def whereabouts(store: Store, topic: str, file: str) -> str:
-    """The key that a file which counts is found under now."""
+    """The current key of a valid file."""
     staged = names.staged(topic, file)
     return staged if store.size(file) is None and store.size(staged) is not None else file
 
@@ -83,7 +83,7 @@ def _show(chain: Chain, manifest: Manifest) -> None:
 
 
 def _withdraw_replaced(chain: Chain, manifest: Manifest) -> None:
-    # A bucket copies: a copy that took its time may have come after a compaction that another run made meanwhile.
+    # Buckets move by copying: a slow copy may have ended after another run's compaction.
     mine = {entry.file for entry in manifest.added}
     for number in chain.numbers()[manifest.number :]:
         for name in mine.intersection(chain.load(number).removed):

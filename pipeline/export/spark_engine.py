@@ -1,7 +1,7 @@
-"""Runs the tasks of an export on Spark: a split a task, in whatever cluster the session is of.
+"""Runs the tasks of an export on Spark: a task for each split, in the cluster of the session.
 
-Tasks write files themselves: their names, hashes and places are part of what exactly-once rests on. What they report
-is counted by `observe` in the same pass, and compared.
+Tasks write files themselves, because exactly-once depends on names, hashes and locations of files. The reports of tasks
+are compared with the counts of `observe` in the same pass.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SparkEngine:
         dones = [_done(bytes(row["done"])) for row in rows]
         written = sum(entry.rows for done in dones for entry in done.files)
         if sorted(row["split"] for row in rows) != list(range(len(splits))) or counted.get["rows"] != written:
-            raise SourceUnreadable("Spark did not run every split exactly once: nothing of this run counts.")
+            raise SourceUnreadable("Spark did not run every split exactly once: this run is not valid.")
         return dones
 
 
@@ -79,7 +79,7 @@ def _done(body: bytes) -> Done:
 
 
 def _plain(error: Any) -> PipelineError:
-    """The error of the task, which Spark hands on as the text of a traceback."""
+    """The error of the task, from the text of a traceback that Spark reports."""
     lines = [line for line in str(error).splitlines() if line.startswith("pipeline.")]
     if not lines:
         return SourceUnreadable(
@@ -99,7 +99,7 @@ def _all_errors(kind: type[PipelineError]) -> Iterator[type[PipelineError]]:
 
 
 class _ticking:
-    """Tells `progress` now and then how much has been done; Spark adds up a task's when the task ends."""
+    """Calls `progress` at intervals. Spark adds the progress of a task when the task ends."""
 
     def __init__(self, read: Callable[[], tuple[int, int]], progress: Callable[[Progress], None]) -> None:
         self._read = read

@@ -1,7 +1,8 @@
-"""Where exports go: a directory, or a bucket. Keys are relative paths with `/`.
+"""Stores for exports: a directory, or a bucket. Keys are relative paths with `/`.
 
-What exactly-once rests on is `create`: it puts an object whole if none is there, and says whether it did. A directory
-does it by link(2) of a synced file, a bucket by If-None-Match; `prove` shows at the start that the place refuses.
+Exactly-once depends on `create`, which puts an object atomically if none exists, and returns whether it did. A
+directory implements it by link(2) of a synced file, a bucket by If-None-Match. `prove` checks at the start that it
+works.
 
 Source: docs/guides/spark.md#exporting.
 """
@@ -19,51 +20,51 @@ from typing import IO, Any, Protocol, cast
 from pipeline.errors import BadOption, StoreRefused
 
 _SCHEMES = ("s3", "gs", "az")
-#: Folder of manifests, plans, and of what is not finished. Spark skips names that begin with _.
+#: The folder of manifests, plans and unfinished files. Spark skips names that begin with _.
 META = "_topics"
 TMP = f"{META}/_tmp"
 
 
 class Store(Protocol):
-    """Objects by key. Every call raises StoreRefused when the place fails."""
+    """Objects by key. All calls raise StoreRefused if the store fails."""
 
-    #: The place itself, as a path or a URL.
+    #: The location of the store, a path or a URL.
     url: str
 
     def create(self, key: str, data: bytes) -> bool:
-        """Put an object where none is; False when one is there. Durable on return, and whole at every instant."""
+        """Put an object if none exists; False: one exists. Durable on return. Readers never see a part of it."""
         ...
 
     def replace(self, key: str, data: bytes) -> None:
-        """Put an object, whatever is there. Only for plans, which decide nothing."""
+        """Put an object, or replace it. Only for plans, which decide nothing."""
         ...
 
     def read(self, key: str) -> bytes | None:
-        """The object; None when there is none."""
+        """The object; None: it does not exist."""
         ...
 
     def size(self, key: str) -> int | None:
-        """Its bytes; None when there is none."""
+        """The size in bytes; None: it does not exist."""
         ...
 
     def list(self, prefix: str) -> list[tuple[str, float]]:
-        """(key, seconds since the epoch when it was put) of all below the folder `prefix`, sorted."""
+        """(key, time of the put in seconds since the epoch) of all objects below the folder `prefix`, sorted."""
         ...
 
     def delete(self, key: str) -> None:
-        """Remove it; fine when it is not there."""
+        """Delete an object, if it exists."""
         ...
 
     def move(self, source: str, target: str) -> None:
-        """Give an object another name, durably and whole at every instant; fine when it was done before."""
+        """Rename an object, durably. Readers never see a part of it. A repetition does nothing."""
         ...
 
     def writing(self, key: str) -> contextlib.AbstractContextManager[IO[bytes]]:
-        """A file to write, which is the object `key` when the block ends well: durable, and never over another."""
+        """A file to write. If the block succeeds, it becomes the object `key`, durably, and never replaces another."""
         ...
 
     def local(self, key: str) -> contextlib.AbstractContextManager[str]:
-        """A path that the object can be read at while the block lasts."""
+        """A path where the object can be read within the block."""
         ...
 
 
@@ -75,18 +76,18 @@ def open_store(location: str) -> Store:
     if scheme == "file":
         return Directory(Path(location.removeprefix("file://")))
     if scheme not in _SCHEMES:
-        raise BadOption(f"--to is a directory or a URL of {', '.join(_SCHEMES)}; {scheme}:// is not known.")
+        raise BadOption(f"--to must be a directory or a URL of {', '.join(_SCHEMES)}, not {scheme}://.")
     return Bucket(location)
 
 
 def prove(store: Store) -> None:
-    """Show that the store refuses a second create. Raises StoreRefused when it does not."""
+    """Check that the store refuses a second create. Raises StoreRefused if it does not."""
     key = f"{TMP}/probe-{uuid.uuid4().hex}"
     try:
         if not store.create(key, b"first") or store.create(key, b"second") or store.read(key) != b"first":
             raise StoreRefused(
-                "The place for the files does not refuse to create an object that is there already. Two exporters at "
-                "once, or one that was killed, would write records twice: use another store."
+                "The store does not refuse to create an object that exists. Concurrent or killed exporters would write "
+                "records twice: use another store."
             )
     finally:
         store.delete(key)
@@ -101,7 +102,7 @@ class Directory:
         try:
             (root / TMP).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreRefused(f"{root} cannot be made: {error.strerror}.") from error
+            raise StoreRefused(f"{root} cannot be created: {error.strerror}.") from error
 
     def create(self, key: str, data: bytes) -> bool:
         target = self._folder_of(key)
@@ -233,7 +234,7 @@ class Bucket:
         try:
             self._api.put(self._remote, key, data, mode="create", use_multipart=False)
         except self._taken:
-            # It may be our own, put by a try whose answer was lost: the content says whose it is.
+            # It may be from an earlier try whose answer was lost: the content shows that.
             return self.read(key) == data
         except Exception as error:
             if self.read(key) == data:
@@ -270,7 +271,7 @@ class Bucket:
 
     def move(self, source: str, target: str) -> None:
         with self._asking(target), contextlib.suppress(FileNotFoundError):
-            self._api.copy(self._remote, source, target)  # in the store, and whole at once
+            self._api.copy(self._remote, source, target)  # within the store, and atomic
             self._api.delete(self._remote, source)
 
     @contextlib.contextmanager
@@ -286,7 +287,7 @@ class Bucket:
         with tempfile.NamedTemporaryFile() as file:
             data = self.read(key)
             if data is None:
-                raise StoreRefused(f"There is no object {key} in the bucket.")
+                raise StoreRefused(f"The bucket has no object {key}.")
             file.write(data)
             file.flush()
             yield file.name
@@ -301,5 +302,5 @@ class Bucket:
             raise self._refused(key, error) from error
 
     def _refused(self, key: str, error: Exception) -> StoreRefused:
-        # Not the text of the error: it may hold what the store was opened with.
+        # Not the text of the error: it may contain credentials.
         return StoreRefused(f"The bucket cannot be used for {key}: {type(error).__name__}.")

@@ -1,4 +1,4 @@
-"""What is done with one split, in whatever process an engine runs it: read, verify, write files, tell of them."""
+"""The task of one split, in the process where an engine runs it: read, verify, write files, and report them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.splits import Split
 
 
 class Progress(NamedTuple):
-    """What has been written since the last one."""
+    """The progress since the last report."""
 
     records: int
     bytes: int
@@ -27,7 +27,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """How a split becomes files: what every task of an export shares. Carries the key of the broker: not for logs."""
+    """The settings that all tasks of an export share. Contains the key of the broker: do not log it."""
 
     url: str
     token: str | None = field(default=None, repr=False)
@@ -41,7 +41,7 @@ class Job:
 
 
 class Done(NamedTuple):
-    """What came of a split."""
+    """The result of a split."""
 
     files: list[FileEntry]
     gaps: list[Gap]
@@ -51,12 +51,12 @@ class Engine(Protocol):
     """Runs the tasks."""
 
     def run(self, splits: list[Split], job: Job, progress: Callable[[Progress], None]) -> list[Done]:
-        """`export_split` of each, in any order; all of them are done on return. Raises PipelineError."""
+        """Run `export_split` for each, in any order. All are done on return. Raises PipelineError."""
         ...
 
 
 def export_split(split: Split, job: Job, progress: Callable[[Progress], None] | None = None) -> Done:
-    """The records of a split as files, durable on return, under their staged names. Raises PipelineError."""
+    """Write the records of a split to files. They are durable on return, under staged names. Raises PipelineError."""
     gaps: list[Gap] = []
     store = open_store(job.to)
     with open_origin(url=job.url, token=job.token, path=job.path, cold_path=job.cold_path) as origin:

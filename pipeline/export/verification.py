@@ -1,7 +1,7 @@
-"""Counts and hashes an export again, file by file, and compares it with what the origin still has.
+"""Counts and hashes the files of an export again, and compares them with the records that the origin still has.
 
-Both sides come in seq order, partition by partition, and are walked through side by side: memory does not grow with
-the topic. How many records there are to compare is asked of the origin's own books, not of the reader.
+Both sides are read in seq order, partition by partition, at the same time, so that memory does not grow with the topic.
+The expected number of records comes from the origin's counts, which are independent of the reader.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from pipeline.splits import splits_of
 from pipeline.view import Held, LogView
 
 Digest = tuple[int, int]
-"""Seq, and a hash of all else that a record has."""
+"""Seq, and a hash of everything else in a record."""
 
-#: How long what the broker counts may differ from what was read, while it does away with what has expired.
+#: How long the broker's counts may differ from the records that were read, while it removes expired ones.
 GRACE_S = 5.0
-#: Sentences about single records, before only their number is told.
+#: The most messages about individual records; further ones are only counted.
 _NAMED = 20
 
 
 class Verified(NamedTuple):
-    """What was seen: `problems` are sentences, and so are `notes` (of records deleted since, say)."""
+    """The result. `problems` and `notes` are messages; notes are, for example, about records deleted since."""
 
     files: int
     rows: int
@@ -47,7 +47,7 @@ class Verified(NamedTuple):
 
 
 class Verification:
-    """Of one topic's export. `progress` is told of rows."""
+    """The verification of one topic's export. `progress` is called with numbers of rows."""
 
     def __init__(self, store: Store, topic: str, progress: Callable[[int], None] = lambda _: None) -> None:
         self._store = store
@@ -58,7 +58,7 @@ class Verification:
         self._notes: list[str] = []
 
     def run(self, origin: FullOrigin | None) -> Verified:
-        """Raises ManifestDamaged, SourceUnreadable. Without an origin only the files are looked at."""
+        """Verify. Without an origin, only files are checked. Raises ManifestDamaged, SourceUnreadable."""
         chain = chain_of(self._store, self._topic)
         seen = [] if chain.visible_first else self._store.list(chain.folder)
         last, files = chain.newest(), chain.files()
@@ -72,7 +72,7 @@ class Verification:
             mark = known.get(partition)
             if mark is None and partition in held and held[partition].live:
                 self._problems.append(
-                    f"Partition {partition} is missing: the broker holds {held[partition].live} records in it, and it "
+                    f"Partition {partition} is missing: the broker has {held[partition].live} records in it, but it "
                     "was never exported. Run export."
                 )
             epochs = {names.epoch_of(entry.file) for entry in mine}
@@ -85,26 +85,26 @@ class Verification:
                     pass
         self._rows += sum(entry.rows for entry in good if entry not in parquet)
         if self._unnamed:
-            self._problems.append(f"{self._unnamed} more records are missing, or not what the broker has.")
+            self._problems.append(f"{self._unnamed} more records are missing, or differ from the broker's.")
         size = sum(entry.bytes for entry in files)
         return Verified(len(files), self._rows, size, self._compared, self._problems, self._notes)
 
     def _look_for_strays(self, seen: Sequence[str], files: Sequence[FileEntry]) -> None:
-        """Files that a plain reader of the folder would read, and that do not count."""
+        """Find files that a plain reader of the folder would read, but that are not valid."""
         counting = {entry.file for entry in files}
         strays = [key for key in seen if key not in counting and self._store.size(key) is not None]
         if strays:
             self._problems.append(
-                f"{len(strays)} files are there that do not count, {strays[0]} for one: who reads the folder reads "
-                "them, too. The next export or compact removes what was replaced, and after a day what a run of an "
-                "older program left."
+                f"{len(strays)} files are not valid, for example {strays[0]}, but a plain reader of the folder reads "
+                "them. The next export or compact removes replaced files at once, and files of killed runs after a "
+                "day."
             )
 
     def _is_whole(self, entry: FileEntry) -> bool:
         key = publication.whereabouts(self._store, self._topic, entry.file)
         size = self._store.size(key)
         if size is None:
-            self._problems.append(f"{entry.file} is gone.")
+            self._problems.append(f"{entry.file} is missing.")
             return False
         sha = hashlib.sha256()
         with self._store.local(key) as path, open(path, "rb") as file:
@@ -112,7 +112,7 @@ class Verification:
                 sha.update(piece)
         if size == entry.bytes and sha.hexdigest() == entry.sha256:
             return True
-        self._problems.append(f"{entry.file} is not what was written: {size} bytes, sha256 {sha.hexdigest()[:16]}….")
+        self._problems.append(f"{entry.file} has changed: {size} bytes, sha256 {sha.hexdigest()[:16]}….")
         return False
 
     def _exported(self, files: list[FileEntry]) -> Iterator[Digest]:
@@ -129,22 +129,22 @@ class Verification:
                 self._progress(len(batch))
             self._rows += rows
             if rows != entry.rows:
-                self._problems.append(f"{entry.file} holds {rows} records, and its manifest says {entry.rows}.")
+                self._problems.append(f"{entry.file} has {rows} records, but its manifest says {entry.rows}.")
 
     def _compare(
         self, records: Iterator[Digest], partition: int, known: Bookmark, held: Held | None, origin: FullOrigin
     ) -> None:
-        """Record by record, and the number of them with what the broker counts."""
+        """Compare all records, and their number with the broker's count."""
         mark = known.mark
         assert mark is not None
         view = origin.view(self._topic, partition) if held is not None else None
         if view is None or held is None or (view.cluster_id, view.epoch) != (known.cluster_id, mark.epoch):
             self._notes.append(
-                f"{log_name(self._topic, partition)} at the broker is another one by now: nothing is compared."
+                f"{log_name(self._topic, partition)} at the broker is another log now: nothing is compared."
             )
             return
         ours = next(records, None)
-        # What was there before the export began is not in it. Manifests of older programs do not say when that was.
+        # Records before the start of the export are not in it. Manifests of older programs do not say where it began.
         first = mark.first or (ours[0] if ours else known.end)
         start = max(planning.earliest(view), first)
         end = min(known.end, view.end)
@@ -158,33 +158,33 @@ class Verification:
                 ours = next(records, None)
             self._compared += 1
             if ours is None or ours[0] != theirs[0]:
-                self._say(f"Seq {theirs[0]}{_of(partition)} is at the broker, and not in the export.")
+                self._say(f"Seq {theirs[0]}{_of(partition)} is at the broker, but not in the export.")
                 continue
             if ours[1] != theirs[1]:
-                self._say(f"Seq {theirs[0]}{_of(partition)} is not what the broker has.")
+                self._say(f"Seq {theirs[0]}{_of(partition)} differs from the broker's record.")
             ours = next(records, None)
         if since:
-            self._notes.append(f"{since} exported records{_of(partition)} are not at the broker any more.")
+            self._notes.append(f"{since} exported records{_of(partition)} are no longer at the broker.")
         self._count(seen, held, origin)
 
     def _count(self, seen: int, before: Held, origin: FullOrigin) -> None:
-        """Whether what was read is as much as the broker counts by its books, which change meanwhile."""
+        """Compare the number of records that were read with the broker's count, which may change meanwhile."""
         patience = time.monotonic() + GRACE_S
         while True:
             after = next((each for each in origin.held(self._topic) if each.partition == before.partition), None)
             if after is None or after.epoch != before.epoch:
-                self._notes.append(f"{log_name(self._topic, before.partition)} was made anew meanwhile.")
+                self._notes.append(f"{log_name(self._topic, before.partition)} was created again meanwhile.")
                 return
             gone = (after.head_seq - before.head_seq) - (after.live - before.live)
             if before.live - gone <= seen <= before.live:
                 return
             if time.monotonic() > patience:
                 self._problems.append(
-                    f"The broker counts {before.live} records{_of(before.partition)} up to seq {before.head_seq}, and "
+                    f"The broker counts {before.live} records{_of(before.partition)} up to seq {before.head_seq}, but "
                     f"{seen} were read. Check the data directory with `python -m storage verify DIR`."
                 )
                 return
-            time.sleep(0.1)  # the books tell of what has expired a little later than reads do
+            time.sleep(0.1)  # counts reflect expired records a little later than reads
 
     def _there(self, origin: FullOrigin, view: LogView, end: int) -> Iterator[Digest]:
         ignored: list[Gap] = []
@@ -204,7 +204,7 @@ def _of(partition: int) -> str:
 
 
 def digests_of(batch: pa.RecordBatch) -> Iterator[Digest]:
-    """Of each record: time, key, value, node and meta."""
+    """The digests of the records: of time, key, value, node and meta."""
     columns = [batch.column(name).to_pylist() for name in ("key", "value", "node", "meta")]
     stamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
     for seq, *rest in zip(batch.column("seq").to_pylist(), stamps, *columns, strict=True):

@@ -1,20 +1,20 @@
-"""Appends the rows of a task to a topic, each once, however often the task is tried and in whatever order they come.
+"""Appends the rows of a task to a topic, each exactly once, for any number of tries and any order of the rows.
 
-A task's appends are numbered, and the number is in the idempotency key. Whoever appends under a number first has
-decided what it holds: the broker stores that, and tells everybody else that theirs differs. A try of the task uses a
-number only when it knows what all lower ones hold, and appends only rows that are in none of them. So whichever tries
-there are, one after the other or at once, what the numbers hold together is a part of the task's rows, and no row of it
-twice; a try that ends well has seen that it is all of them.
+The appends of a task are numbered, and the number is part of the idempotency key. The first append with a number
+decides its content: the broker stores it, and tells all others that their records differ. A try uses a number only when
+it knows the content of all lower numbers, and appends only rows that are not in them. So for any tries, consecutive or
+concurrent, all numbers together contain a subset of the task's rows, without repetition. A try that succeeds has
+checked that they contain all rows.
 
-    the broker says                    what is done
-    stored, or stored before           the chunk is in; the next number
-    stored before, and other records   an earlier try had the rows in another order: what it stored is read back, number
-                                       by number; the rows of this try are put aside (on disk) and compared; what is
-                                       missing is appended under the next free numbers
+    answer of the broker               action
+    stored, now or before              continue with the next chunk and number
+    stored before, with other records  an earlier try had another order: read back what it stored, number by number; put
+                                       the rows of this try aside (on disk) and compare; append what is missing with the
+                                       next free numbers
 
-Rows are told apart by their content. Equal rows are counted, so that they are stored as often as the task has them. An
-earlier try that stored rows which this one does not have was of other input: that is refused before anything is added,
-unless told otherwise. Memory holds a few chunks, whatever the number of rows.
+Rows are compared by content. Equal rows are counted, and stored as often as the task has them. If an earlier try has
+stored rows that this one does not have, its input was different: that is refused before anything is added, unless the
+options allow it. Memory holds a few chunks, for any number of rows.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from storage.records import partition_of
 from topics_client import Client, NewRecord, SeqConflict
 from topics_client.values import Appended, Record
 
-#: An append has so many rows at most, or is closed once it has so many bytes.
+#: The most rows of an append; it also ends when it has this many bytes.
 CHUNK_RECORDS = 1000
 CHUNK_BYTES = 4 << 20
-#: Of chunks for several partitions that are being filled at once.
+#: The most bytes in all incomplete chunks for several partitions.
 FILLING_BYTES = 4 * CHUNK_BYTES
-#: So many numbers in a row hold nothing, and none behind them does. (A crash may take one, and leave a later one: where
-#: they are in different partitions, and the topic's class lets it.)
+#: After this many consecutive unused numbers, all later ones are unused. (A crash may lose one and keep a later one, if
+#: they are in different partitions and the topic's class allows it.)
 HOLES = 16
-#: No topic's last seq: an append that expects it only tells whether its key is known.
+#: Never a last seq: an append that expects it only shows whether its key is known.
 _NEVER = (1 << 62) - 1
 _SPOOL_BYTES = 8 << 20
 _LENGTH = struct.Struct("<I")
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True):
-    """What is stored of a row: JSON text, and what stands beside it."""
+    """The stored parts of a row: JSON text, tag, node and meta."""
 
     data: bytes
     tag: str | None = None
@@ -72,7 +72,7 @@ _row = msgspec.msgpack.Decoder(Row)
 
 def _digest(data: bytes, tag: str | None, node: str | None, meta: bytes | None) -> bytes:
     found = blake2b(digest_size=16)
-    # Spaces around JSON text are not kept, and what is empty is not there.
+    # Spaces around JSON text are not stored, and an empty part equals a missing one.
     for part in (data.strip(), (tag or "").encode(), (node or "").encode(), (meta or b"").strip()):
         found.update(len(part).to_bytes(8, "little"))
         found.update(part)
@@ -80,7 +80,7 @@ def _digest(data: bytes, tag: str | None, node: str | None, meta: bytes | None) 
 
 
 class Filling:
-    """Chunks being filled, one a partition that keys belong to. What comes of them follows from the rows' order."""
+    """Incomplete chunks, one for each partition of keys. Chunks depend only on the order of rows."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
@@ -88,7 +88,7 @@ class Filling:
         self._sizes: dict[int | None, int] = {}
 
     def put(self, row: Row) -> Iterator[Chunk]:
-        """The chunks that are full with it."""
+        """Add a row. Yields the chunks that are full now."""
         at = None if row.tag is None or self._partitions == 1 else partition_of(row.tag.encode(), self._partitions)
         rows = self._rows.setdefault(at, [])
         rows.append(row)
@@ -99,7 +99,7 @@ class Filling:
             yield self._take(max(self._sizes, key=lambda each: self._sizes[each]))
 
     def rest(self) -> Iterator[Chunk]:
-        """The chunks that are not full."""
+        """The incomplete chunks."""
         while self._rows:
             yield self._take(next(iter(self._rows)))
 
@@ -109,7 +109,7 @@ class Filling:
 
 
 class TaskLog:
-    """What a task appends to one topic. Use it in a `with` block, and `finish` it."""
+    """The appends of a task to one topic. Use it in a `with` block, and call `finish`."""
 
     def __init__(self, client: Client, topic: str, key: str, *, append_others: bool = False) -> None:
         self._client = client
@@ -118,14 +118,14 @@ class TaskLog:
         self._append_others = append_others
         self._filling = Filling(max(1, len(client.state(topic, touch=False).partitions)))
         self._next = 0
-        #: Numbers above `_next` that are known to hold something, and have been read.
+        #: Used numbers above `_next` that have been read.
         self._read: set[int] = set()
         self._stack = ExitStack()
-        #: Both once an earlier try is found to have had the rows in another order.
+        #: Set when an earlier try is found that had the rows in another order.
         self._earlier: _Multiset | None = None
         self._aside: _Spool | None = None
         self.rows = 0
-        #: Whether anything was there before.
+        #: Whether an earlier try has stored anything.
         self.repeated = False
 
     def __enter__(self) -> Self:
@@ -135,7 +135,7 @@ class TaskLog:
         self._stack.close()
 
     def add(self, row: Row) -> None:
-        """One more row. Raises TopicsError, OtherRows."""
+        """Add a row. Raises TopicsError, OtherRows."""
         self.rows += 1
         if self._aside is not None:
             self._aside.put(row)
@@ -144,7 +144,7 @@ class TaskLog:
             self._append(chunk)
 
     def finish(self) -> None:
-        """All rows are stored on return, each once. Raises TopicsError, OtherRows."""
+        """On return, all rows are stored, each once. Raises TopicsError, OtherRows."""
         for chunk in self._filling.rest():
             self._append(chunk)
         if self._aside is not None and self._earlier is not None:
@@ -163,7 +163,7 @@ class TaskLog:
                 self._aside.put(row)
 
     def _send(self, chunk: Chunk) -> Appended:
-        """Append under the next free number. The number is used up, whoever's rows it holds."""
+        """Append with the next free number. The number is then used, by this try or another."""
         at, rows = chunk
         while self._next in self._read:
             self._next += 1
@@ -185,10 +185,10 @@ class TaskLog:
                     self._append_rest(chunk, earlier)
             for chunk in self._filling.rest():
                 self._append_rest(chunk, earlier)
-        self._refuse_others(earlier, "Another try of it is at work, with other rows.")
+        self._refuse_others(earlier, "Another try of it is running, with other rows.")
 
     def _append_rest(self, chunk: Chunk, earlier: _Multiset) -> None:
-        """Append what of a chunk is missing; a try that is at work at the same time may store some of it before."""
+        """Append the missing rows of a chunk. A concurrent try may store some of them before."""
         at, rows = chunk
         while rows := [row for row in rows if not earlier.take(row.digest)]:
             done = self._send((at, rows))
@@ -200,9 +200,9 @@ class TaskLog:
         if (left := earlier.left()) and not self._append_others:
             raise OtherRows(
                 f"{self._topic}: an earlier try of this task has stored {left} rows that this one does not have. "
-                f"{what} A task that is tried again must have the same rows, in whatever order: persist or checkpoint "
-                "what is random or may change. With differentRows=append those stay, and what is missing is added; a "
-                "row that has come to another task meanwhile is there twice then."
+                f"{what} A retried task must have the same rows, in any order: persist or checkpoint "
+                "random or changing input. With differentRows=append, those rows stay and missing ones are added; a "
+                "row that has moved to another task is then stored twice."
             )
 
     # -- what earlier tries have stored ------------------------------------------------------------------------------
@@ -238,14 +238,14 @@ class TaskLog:
         if there != done.count:
             raise OtherRows(
                 f"{self._topic}: an earlier try of this task stored its rows in another order, and of its records from "
-                f"seq {done.first_seq} to {last} {done.count - there} are deleted or evicted already. Nobody can tell "
-                "which rows are missing; nothing was added. Make the order of the rows the same in every try (sort "
-                "within partitions, persist), or keep what is written for longer."
+                f"seq {done.first_seq} to {last} {done.count - there} are deleted or evicted. So it is unknown "
+                "which rows are missing; nothing was added. Make the order of the rows the same in all tries (sort "
+                "within partitions, persist), or retain records for longer."
             )
 
 
 def probe(client: Client, topic: str, key: str) -> Appended | None:
-    """What is stored under a key; None: nothing. Nothing is stored by asking."""
+    """What is stored with a key; None: nothing. This stores nothing."""
     try:
         return client.append(topic, [b"null"], idempotency_key=key, expected_seq=_NEVER, create=False)
     except SeqConflict:
@@ -257,7 +257,7 @@ def _digest_of(record: Record) -> bytes:
 
 
 class _Multiset:
-    """Digests and how many there are of each, on disk where they are many."""
+    """Digests with counts; on disk if there are many."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("")
@@ -276,7 +276,7 @@ class _Multiset:
         )
 
     def take(self, digest: bytes) -> bool:
-        """One less of them; False when there was none."""
+        """Remove one of a digest. False: there was none."""
         done = self._database.execute("UPDATE rows SET there = there - 1 WHERE digest = ? AND there > 0", (digest,))
         with closing(done):
             return done.rowcount == 1
@@ -287,7 +287,7 @@ class _Multiset:
 
 
 class _Spool(tempfile.SpooledTemporaryFile[bytes]):
-    """Rows in their order, on disk where they are many."""
+    """Rows in order; on disk if there are many."""
 
     def __init__(self) -> None:
         super().__init__(_SPOOL_BYTES)
@@ -298,7 +298,7 @@ class _Spool(tempfile.SpooledTemporaryFile[bytes]):
         self.write(body)
 
     def rows(self) -> Iterator[Row]:
-        """All of them. Nothing may be put any more."""
+        """All rows. After that, no more can be put."""
         self.seek(0)
         while head := self.read(_LENGTH.size):
             yield _row.decode(self.read(_LENGTH.unpack(head)[0]))

@@ -25,7 +25,7 @@ _log = logging.getLogger("pipeline")
 
 
 class SplitPartition(InputPartition):
-    """A split as Spark carries it to a task."""
+    """A split in the form that Spark sends to a task."""
 
     def __init__(self, split: Split) -> None:
         super().__init__(None)
@@ -33,7 +33,7 @@ class SplitPartition(InputPartition):
 
 
 def on_gap_of(options: ReadOptions) -> OnGap:
-    """Fails, or says so in the log of the process, as the options want it."""
+    """The reaction to a gap: fail, or log a warning, as the options say."""
     return fail_on_gap if options.fail_on_loss else _report
 
 
@@ -42,7 +42,7 @@ def _report(gap: Gap) -> None:
 
 
 def read_partition(options: ReadOptions, typed: Typed | None, partition: Any) -> Iterator[pa.RecordBatch]:
-    """The records of a split. Spark makes a task without a partition where there is nothing to read."""
+    """The records of a split. If there is nothing to read, Spark runs a task without a partition."""
     if not isinstance(partition, SplitPartition):
         return
     with open_origin(url=options.url, token=options.token, path=options.path, cold_path=options.cold_path) as origin:
@@ -54,14 +54,14 @@ def read_partition(options: ReadOptions, typed: Typed | None, partition: Any) ->
 
 
 class BatchReader(DataSourceReader):
-    """Reads everything from the first to the last offset asked for, as it is when the query is planned."""
+    """Reads everything from the first to the last requested offset, as of the planning of the query."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._typed = Typed.of(schema, options)
 
     def narrowed(self, origin: FullOrigin, found: Range) -> Range:
-        """What of a range can have records that the query wants."""
+        """The part of a range that can contain records for the query."""
         return found
 
     def partitions(self) -> list[InputPartition]:

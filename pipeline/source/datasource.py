@@ -1,4 +1,4 @@
-"""The data source `topics`: what Spark calls, and which class does it.
+"""The data source `topics`: the entry points for Spark, and the classes behind them.
 
 Source: docs/guides/spark.md#reading.
 """

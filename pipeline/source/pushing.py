@@ -1,8 +1,8 @@
 """Bounds of offset, seq and timestamp in a query's filters narrow what is fetched.
 
-Spark fails a query over a reader that has `pushFilters` while `spark.sql.python.filterPushdown.enabled` is off, so that
-this class is used only where Spark is about to push. Every filter is given back: Spark applies them all the same, and
-what is narrowed here need only be no narrower than they are.
+Spark fails a query with a reader that has `pushFilters` while `spark.sql.python.filterPushdown.enabled` is off, so this
+class is used only if Spark is about to push filters. All filters are returned to Spark, which still applies them: the
+range here may be wider than the filters, but not narrower.
 
 Source: docs/guides/spark.md#reading.
 """
@@ -29,12 +29,12 @@ from pipeline.planning import Range, seq_at
 from pipeline.source.batch import BatchReader
 
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
-#: What is added to a column's value to have a seq.
+#: The number to add to a column's value for a seq.
 _TO_SEQ = {"seq": 0, "offset": 1}
 
 
 def is_pushing() -> bool:
-    """Whether the caller is Spark on its way to push filters: nothing else tells a source that it may."""
+    """Whether Spark is about to push filters, from the caller's stack: Spark gives no other sign."""
     frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         spec = frame.f_globals.get("__spec__")
@@ -45,7 +45,7 @@ def is_pushing() -> bool:
 
 
 class PushingReader(BatchReader):
-    """A batch reader that looks at the filters."""
+    """A batch reader that uses filters."""
 
     _first_seq = 1
     _end_seq: int | None = None

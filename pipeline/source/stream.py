@@ -1,9 +1,8 @@
 """Streaming reads: offsets are {topic: {partition: {epoch, seq}}}, seq the first one not yet read.
 
-Which records a batch has follows from its two offsets alone, and so does which task reads which of them: a batch that
-is run again has the same ones, in the same tasks. A topic that appears (by a pattern) is read from its beginning, a
-partition that is added from its first seq, and one that goes is a loss. What `commit` is told is never a bookmark: it
-runs a batch late, and never hears of the last one.
+The records of a batch, and their tasks, depend only on its two offsets: a repeated batch has the same records in the
+same tasks. A new topic (that matches a pattern) is read from its beginning, an added partition from its first seq, and
+a removed one is a loss. `commit` is not a bookmark: it is called one batch late, and never for the last one.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ if TYPE_CHECKING:
 
 Offset = dict[str, int]
 Offsets = dict[str, dict[str, Offset]]
-#: Seqs that a task of a stream reads at most.
+#: The most seqs that a task of a stream reads.
 TASK_SEQS = 100_000
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One stream's reader, alive in the driver as long as the query is."""
+    """The reader of one stream. It lives in the driver while the query runs."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         if options.path:
-            raise BadOption("A stream reads from a broker (url); a path does not grow.")
+            raise BadOption("A stream needs a broker (url): a path does not get new records.")
         if options.ending is not None or options.ending_ts is not None:
             raise BadOption("A stream has no end: endingOffsets and endingTimestamp are for batch reads.")
         self._options = options
         self._typed = Typed.of(schema, options)
-        #: Where Trigger.AvailableNow stops.
+        #: The offsets where Trigger.AvailableNow stops.
         self._target: Offsets | None = None
 
     def initialOffset(self) -> Offsets:
@@ -82,7 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 }
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         moved = advance(begins, ends, most)
-        # What is not there any more stays where it was.
+        # Offsets of topics that no longer exist stay.
         return {topic: start.get(topic, {}) | moved.get(topic, {}) for topic in [*start, *moved]}
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
@@ -109,10 +108,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(self._options, self._typed, partition)
 
     def commit(self, end: Any) -> None:
-        """Nothing: see above."""
+        """Does nothing: see the module."""
 
     def stop(self) -> None:
-        """Nothing is kept open."""
+        """Does nothing: no resources are open."""
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -125,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _at(view.epoch, min(seq, view.end) if self._options.starting is None else seq)
 
     def _start_of_new(self, origin: FullOrigin, topic: str, at: str, known: dict[str, Offset] | None) -> Offset:
-        """Where to begin with what was not there when the stream began: all of it is new."""
+        """The start offset of a topic or partition that did not exist when the stream began."""
         view = origin.view(topic, int(at))
         return _at(view.epoch, _beginning(view, known is not None))
 
@@ -138,7 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ends
 
     def _there(self, origin: FullOrigin, topic: str) -> list[int]:
-        # startingOffsets name what was there at the start of the stream, not what was added since.
+        # startingOffsets apply to the start of the stream, not to partitions that were added since.
         return wanted_partitions(origin, topic, replace(self._options, starting=None))
 
     def _range(
@@ -154,7 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         first = start if start is not None else _at(last["epoch"], 1)
         if view.epoch != last["epoch"]:
-            # A batch that is run again after the topic was made anew: its records are nowhere.
+            # A repeated batch after the topic was created again: its records no longer exist.
             if first != last:
                 self._lost(Gap(topic, partition, first["seq"], last["seq"] - 1, "recreated"))
             return None
@@ -166,8 +165,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = _beginning(view, known is not None)
         if last["seq"] > view.end:
             raise SourceUnreadable(
-                f"{log_name(topic, partition)}: the stream was at seq {last['seq']}, and the last durable seq is "
-                f"{view.durable_seq}. Records that were durable are not there: look whether this is the same broker "
+                f"{log_name(topic, partition)}: the stream was at seq {last['seq']}, but the last durable seq is "
+                f"{view.durable_seq}. Durable records are missing: check whether this is the same broker "
                 "and data."
             )
         return Range(topic=topic, view=view, start=begin, end=max(begin, last["seq"]))
@@ -179,8 +178,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _beginning(view: LogView, added: bool) -> int:
-    """The first seq of what is new to a stream. Of a partition that was `added` to a topic that is being read, what
-    has gone before it was read is a loss, and is told as one; a new topic begins with what it has."""
+    """The first seq of a topic or partition that is new to a stream. In a partition that was `added` to a topic,
+    records that are gone are reported as a loss; a new topic begins with its existing records."""
     return 1 if added else earliest(view)
 
 
@@ -189,9 +188,9 @@ def _at(epoch: int, seq: int) -> Offset:
 
 
 def advance(begins: Offsets, ends: Offsets, most: int | None) -> Offsets:
-    """Where a batch of at most `most` seqs ends: each partition gets its share of what waits, at least one seq.
+    """The end of a batch of at most `most` seqs. Each partition gets its share of what waits, at least one seq.
 
-    Offsets never go back: one that begins behind its end (startingOffsets may say so) waits there. Pure.
+    Offsets never decrease: one that is after the end (startingOffsets may say so) stays. Pure.
     """
     keys = [(topic, at) for topic, partitions in ends.items() for at in partitions]
     waiting = {(topic, at): _waiting(begins[topic][at], ends[topic][at]) for topic, at in keys}

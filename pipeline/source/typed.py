@@ -1,7 +1,7 @@
-"""Typed columns of JSON values (option valueSchema), parsed in the pass that reads them; what does not fit is kept.
+"""Typed columns of JSON values (option valueSchema), which are parsed in the pass that reads them.
 
-A value that is no JSON object, or of which a member does not fit its column, gives nulls in all typed columns and its
-text in `_corrupt`. A member that is missing or null is null, and members without a column are passed over.
+A value that is not a JSON object, or has a member that does not fit its column, gives nulls in all typed columns, and
+its text in `_corrupt`. A missing member is null, and members without a column are ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Typed:
 
     @classmethod
     def of(cls, schema: StructType, options: ReadOptions) -> Typed | None:
-        """None when no typed columns are asked for."""
+        """None: no typed columns are requested."""
         if not options.value_schema:
             return None
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -43,7 +43,7 @@ class Typed:
         return cls([field for field in to_arrow_schema(schema, timezone="UTC") if field.name not in known])
 
     def widen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the typed columns and `_corrupt` behind its own."""
+        """The batch, followed by the typed columns and `_corrupt`."""
         values = cast("list[bytes | None]", batch.column("value").to_pylist())
         rows = [self._row(value) for value in values]
         columns: list[pa.Array] = [

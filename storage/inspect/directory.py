@@ -1,7 +1,7 @@
-"""A data directory as a stranger may read it: its files and frames. Read-only, takes no lock, works on a live one.
+"""Reads the files and frames of a data directory, also of a running broker. Read-only, without a lock.
 
-Files are streamed through `storage.log.reader`, never read whole. What changes underneath (a live broker appends,
-rotates and trims) is met by looking again, not by locking.
+Files are streamed through `storage.log.reader`, never read whole. If a running broker changes them meanwhile (it
+appends, rotates and trims), they are read again.
 
 Source: docs/reference/format.md#directory, docs/reference/format.md#frames.
 """
@@ -29,7 +29,7 @@ _FORMAT_MAX = 4096
 
 
 class NotADataDirectory(Exception):
-    """There is no data directory at this path."""
+    """The path is not a data directory."""
 
 
 class FormatFile(NamedTuple):
@@ -84,7 +84,7 @@ class Entry(NamedTuple):
 
 
 def type_name(type_: int) -> str:
-    """'TopicCreate' for 2; 'type 99' for one this version does not know."""
+    """'TopicCreate' for 2; 'type 99' for an unknown type."""
     try:
         return FrameType(type_).name.title().replace("_", "")
     except ValueError:
@@ -100,13 +100,13 @@ def chunk_entries(chunk: Chunk) -> Iterator[Entry]:
 
 
 def entries(stream: FrameStream) -> Iterator[Entry]:
-    """The stream's frames. Afterwards `stream.end` and `stream.reason` tell where and why they end."""
+    """The frames of a stream. Afterwards, `stream.end` and `stream.reason` say where and why they end."""
     for chunk in stream.chunks():
         yield from chunk_entries(chunk)
 
 
 def control_map(data: bytes) -> dict[str, Any] | None:
-    """The map in a control frame with every key there is, known or not; None when it is none."""
+    """The map in a control frame, with all keys, known or not; None: not a map."""
     try:
         decoded = msgspec.msgpack.decode(data)
     except msgspec.DecodeError:
@@ -115,7 +115,7 @@ def control_map(data: bytes) -> dict[str, Any] | None:
 
 
 class DataDirectory:
-    """The files of one data directory. Raises NotADataDirectory when there is none, OSError as the disk does."""
+    """The files of one data directory. Raises NotADataDirectory, and OSError for errors of the disk."""
 
     def __init__(self, fs: FileSystem, root: str) -> None:
         self.fs = fs
@@ -123,7 +123,7 @@ class DataDirectory:
         if not fs.is_dir(root):
             raise NotADataDirectory(f"{root} is not a directory.")
         if not fs.exists(layout.join(root, layout.FORMAT)):
-            raise NotADataDirectory(f"{root} is not a data directory: it holds no file named {layout.FORMAT}.")
+            raise NotADataDirectory(f"{root} is not a data directory: it has no file {layout.FORMAT}.")
 
     def open(self, path: str) -> closing[File]:
         """A file of the directory, for reading. `path` is relative."""
@@ -136,18 +136,18 @@ class DataDirectory:
         """
         id = segment_names.id_of_path(path)
         if id is None:
-            raise FileNotFoundError(f"{path} is no segment's file")
+            raise FileNotFoundError(f"{path} is not a file of a segment")
         return read_as_data(self.fs.open(layout.join(self.root, path), write=False), path, id)
 
     def size(self, path: str) -> int:
-        """Bytes of a file; 0 when it has gone since it was listed."""
+        """The size of a file; 0: it was deleted since it was listed."""
         try:
             return self.fs.file_size(layout.join(self.root, path))
         except FileNotFoundError:
             return 0
 
     def names(self, folder: str = "") -> list[str]:
-        """Names in a folder, sorted; none when the folder is missing."""
+        """The names in a folder, sorted; empty if the folder is missing."""
         path = layout.join(self.root, folder) if folder else self.root
         return self.fs.listdir(path) if self.fs.is_dir(path) else []
 
@@ -157,7 +157,7 @@ class DataDirectory:
             return file.pread(_FORMAT_MAX, 0)
 
     def format(self) -> FormatFile:
-        """FORMAT. Raises ValueError when it is not three lines of version, cluster id and shard count."""
+        """FORMAT. Raises ValueError unless it has three lines: version, cluster id and shard count."""
         version, cluster_id, shards, rest = self.read_small(layout.FORMAT).decode("ascii").split("\n")
         if rest or not cluster_id or int(shards) < 1:
             raise ValueError("FORMAT is not three lines of version, cluster id and shard count")
@@ -186,7 +186,7 @@ class DataDirectory:
         return [(topic_id, segment_names.folder("", topic_id).lstrip("/")) for topic_id in topic_ids]
 
     def segment_data_files(self) -> list[str]:
-        """Paths of the .data and .zdata files of all segments, named by the log or not, log by log in seq order."""
+        """Paths of the .data and .zdata files of all segments, also of those not in the log, in seq order."""
         return [
             layout.join(folder, name)
             for _, folder in self.segment_folders()

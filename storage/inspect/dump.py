@@ -1,4 +1,4 @@
-"""Shows the frames of a data directory, as lines for people or as NDJSON for programs."""
+"""Prints the frames of a data directory, as text or as NDJSON."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _NAMED = (FrameType.TOPIC_CREATE, FrameType.CONFIG_UPDATE)
 
 END_REASONS = {
     "": "the file ends with its last frame",
-    "zero": "zeros follow: space prepared for frames to come",
-    "length": "what follows is no frame: its lengths do not fit each other",
-    "checksum": "what follows is no frame: its checksum does not match its bytes",
-    "overrun": "what follows is no whole frame: it would pass the end of the file",
+    "zero": "zeros follow: space for later frames",
+    "length": "the next bytes are not a frame: their lengths contradict each other",
+    "checksum": "the next bytes are not a frame: the checksum does not match",
+    "overrun": "the next frame is incomplete: it would exceed the file",
 }
 
 
@@ -50,7 +50,7 @@ class DumpOptions(NamedTuple):
 
 
 class NoSuchFile(Exception):
-    """No file of the directory fits --file."""
+    """No file of the directory matches --file."""
 
 
 def dump(directory: DataDirectory, options: DumpOptions, write: Callable[[str], None]) -> None:
@@ -59,7 +59,7 @@ def dump(directory: DataDirectory, options: DumpOptions, write: Callable[[str], 
     snapshots = [path for path in directory.snapshots().values() if _chosen(path, options.file)]
     segments = [path for path in directory.segment_data_files() if _chosen(path, options.file)]
     if options.file is not None and not wal_files and not snapshots and not segments:
-        raise NoSuchFile(f"No log file, snapshot or segment (.data) in {directory.root} fits {options.file!r}.")
+        raise NoSuchFile(f"No log file, snapshot or segment (.data) in {directory.root} matches {options.file!r}.")
     names = _Names(directory)
     show: _Json | _Text = _Json(write, options, names) if options.json else _Text(write, options, names)
     if options.file is None and options.topic is None:
@@ -87,7 +87,7 @@ def _chosen(path: str, pattern: str | None) -> bool:
 
 
 def _snapshot(directory: DataDirectory, path: str) -> SnapshotView | str:
-    """The snapshot, or a sentence about what is wrong with it."""
+    """The snapshot, or a message about what is wrong with it."""
     try:
         return directory.snapshot(path)
     except (SnapshotDamaged, SnapshotUnsupported) as error:
@@ -133,12 +133,12 @@ def _dump_records(records: Readable, path: str, show: _Json | _Text, options: Du
                 show.record(path, entry, deleted=deleted)
             offset += frame.size
     except SegmentCorrupt as error:
-        reason = f"what follows is no frame: {error.what}"
+        reason = f"the next bytes are not a frame: {error.what}"
     show.end(path, None, offset, size, reason)
 
 
 class _Names:
-    """The topic of each topic_id, as far as snapshots and the frames seen so far tell."""
+    """The names of topics by topic_id, from snapshots and from the frames so far."""
 
     def __init__(self, directory: DataDirectory) -> None:
         self._names: dict[int, str] = {}
@@ -157,7 +157,7 @@ class _Names:
         return self._names.get(topic_id)
 
     def called(self, topic_id: int) -> str:
-        """The topic_id, and the name where it is known."""
+        """The topic_id, and the name if it is known."""
         name = self.of(topic_id)
         return f"{topic_id} {name}" if name else str(topic_id)
 
@@ -206,7 +206,7 @@ def _section(section: Section) -> dict[str, Any]:
 
 
 class _Text:
-    """Lines for people."""
+    """Prints text."""
 
     def __init__(self, write: Callable[[str], None], options: DumpOptions, names: _Names) -> None:
         self._write = write
@@ -279,7 +279,7 @@ class _Text:
 
 
 class _Json:
-    """One JSON object a line; `kind` tells what it is about."""
+    """Prints a JSON object on each line; `kind` is its kind."""
 
     def __init__(self, write: Callable[[str], None], options: DumpOptions, names: _Names) -> None:
         self._write = write

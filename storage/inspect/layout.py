@@ -1,4 +1,4 @@
-"""What a change of the shard count has left when it came to a sudden end, as far as it can be told from the files.
+"""Detects an interrupted change of the shard count from the files.
 
     newest snapshots          what the next start does           told by
     both of the old count     it never was: as any start         segments that reach behind their marks, as ever

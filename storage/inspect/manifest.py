@@ -1,6 +1,6 @@
-"""Which segments the logs of a directory have, by its newest snapshot and the frames behind it.
+"""Finds the segments of the logs in a directory, from the newest snapshot and the frames after it.
 
-Pure: frames go in, sentences about what contradicts come out.
+Pure: it takes frames and returns messages about contradictions.
 
 Source: docs/reference/format.md#checkpointmark, docs/reference/format.md#segments, docs/reference/format.md#snapshots.
 """
@@ -22,7 +22,7 @@ Lsn: TypeAlias = tuple[int, int]
 
 
 class LogSegments:
-    """What is known of one log: its segments in order, by first_seq, and what makes records in them dead."""
+    """One log: its segments by first_seq, in order, and the deletions of records in them."""
 
     __slots__ = ("as_of", "deletes", "floor", "flushed", "segments")
 
@@ -31,7 +31,7 @@ class LogSegments:
         self.flushed = section.absorbed if section else 0
         self.segments = {each.first_seq: each for each in section.segments} if section else {}
         self.floor = max([1, *(section.floors.values() if section else ())])
-        #: Delete frames by tag or seq: what they remove may not be flagged in the files yet.
+        #: Delete frames by tag or seq, whose records may not be flagged in the files yet.
         self.deletes: list[control.Delete] = []
 
     @property
@@ -40,7 +40,7 @@ class LogSegments:
         return None if last is None or last.sealed else last
 
     def gone(self, seq: int, tag: bytes) -> bool:
-        """Whether the log says that a record is dead, whatever its segment says."""
+        """Whether the log has deleted a record, whatever its segment says."""
         return seq < self.floor or any(_removes(each, seq, tag) for each in self.deletes)
 
 
@@ -53,7 +53,7 @@ def _removes(delete: control.Delete, seq: int, tag: bytes) -> bool:
 
 
 class NamedSegments:
-    """All logs' segments. `deleted` are ids of logs that are gone; `stale`: files went while they were read."""
+    """The segments of all logs. `deleted`: ids of deleted logs; `stale`: files were deleted while they were read."""
 
     def __init__(self, newest: SnapshotView | None = None) -> None:
         self.logs = {each.topic_id: LogSegments(each) for each in newest.sections} if newest else {}
@@ -61,7 +61,7 @@ class NamedSegments:
         self.stale = False
 
     def apply(self, lsn: Lsn, topic_id: int, value: Any) -> Iterator[str]:
-        """Take in a whole, verified control frame; sentences about what does not fit."""
+        """Apply a verified control frame. Yields messages about contradictions."""
         if isinstance(value, control.CheckpointMark):
             for each, seq in value.absorbed.items():
                 yield from self._mark(each, seq)

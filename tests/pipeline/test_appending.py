@@ -73,7 +73,7 @@ def shuffled(given: Sequence[Row], seed: int) -> list[Row]:
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_a_task_whose_rows_come_in_another_order_each_time_it_is_tried(broker: SmallSegments, partitions: int) -> None:
+def test_retries_with_another_row_order_store_each_row_once(broker: SmallSegments, partitions: int) -> None:
     given = rows(400, keys=9 if partitions > 1 else 0)
     for seed in range(5):
         topic = f"retried-{partitions}-{seed}"
@@ -94,7 +94,7 @@ def test_a_task_whose_rows_come_in_another_order_each_time_it_is_tried(broker: S
         assert stored(broker.client, topic) == counted(given)
 
 
-def test_a_task_whose_rows_come_in_the_same_order_keeps_it(broker: SmallSegments) -> None:
+def test_retries_with_the_same_row_order_keep_the_order(broker: SmallSegments) -> None:
     given = rows(95)
     broker.client.put_topic("ordered", **WINDOW)
     with pytest.raises(Died):
@@ -104,7 +104,7 @@ def test_a_task_whose_rows_come_in_the_same_order_keeps_it(broker: SmallSegments
     assert [each.data_raw for each in page.records] == [row.data.strip() for row in given]
 
 
-def test_chunks_of_another_size_are_another_order(broker: SmallSegments, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_chunk_size_counts_as_another_order(broker: SmallSegments, monkeypatch: pytest.MonkeyPatch) -> None:
     given = rows(200)
     broker.client.put_topic("chunks", **WINDOW)
     with pytest.raises(Died):
@@ -115,7 +115,7 @@ def test_chunks_of_another_size_are_another_order(broker: SmallSegments, monkeyp
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
-def test_tries_that_run_at_once(broker: SmallSegments, partitions: int) -> None:
+def test_concurrent_tries_store_each_row_once(broker: SmallSegments, partitions: int) -> None:
     """As speculative tasks, and those that Spark takes for dead: all of them write to their end."""
     given = rows(600, keys=11 if partitions > 1 else 0)
     for seed in range(4):
@@ -139,7 +139,7 @@ def test_tries_that_run_at_once(broker: SmallSegments, partitions: int) -> None:
         assert stored(broker.client, topic) == counted(given)
 
 
-def test_a_number_that_a_crash_took_is_used_again(broker: SmallSegments) -> None:
+def test_number_lost_in_a_crash_is_used_again(broker: SmallSegments) -> None:
     """Of what a task has stored the broker has lost something in the middle, and kept what came later."""
     given = rows(60)
     broker.client.put_topic("hole", **WINDOW)
@@ -150,7 +150,7 @@ def test_a_number_that_a_crash_took_is_used_again(broker: SmallSegments) -> None
     assert stored(broker.client, "hole") == counted(given)
 
 
-def test_other_rows_are_refused_before_anything_is_added(broker: SmallSegments) -> None:
+def test_different_rows_are_refused_before_anything_is_added(broker: SmallSegments) -> None:
     given = rows(100)
     other = [Row(b'{"random":%d}' % n) for n in range(100)]
     broker.client.put_topic("random", **WINDOW)
@@ -163,19 +163,19 @@ def test_other_rows_are_refused_before_anything_is_added(broker: SmallSegments) 
     assert stored(broker.client, "random") == counted([*given[:30], *other])
 
 
-def test_rows_that_are_gone_from_the_topic_cannot_be_told_from_missing_ones(broker: SmallSegments) -> None:
+def test_deleted_rows_of_an_earlier_try_are_an_error(broker: SmallSegments) -> None:
     given = rows(100)
     broker.client.put_topic("gone", **WINDOW)
     with pytest.raises(Died):
         attempt(broker.client, "gone", given, dies_after=35)
     broker.client.delete_records("gone", before_seq=6)
-    with pytest.raises(OtherRows, match="from seq 1 to 10 5 are deleted or evicted already"):
+    with pytest.raises(OtherRows, match="from seq 1 to 10 5 are deleted or evicted"):
         attempt(broker.client, "gone", shuffled(given, 1))
     attempt(broker.client, "gone", given)  # in the same order nothing has to be read
     assert broker.client.state("gone").count == 95
 
 
-def test_what_is_filled_at_once_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_chunks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appending, "FILLING_BYTES", 1000)
     filling = Filling(64)
     given = [Row(b'"' + b"x" * 48 + b'"', tag=f"key-{n}") for n in range(300)]
@@ -198,7 +198,7 @@ class _Columns:
     names = ("value",)
 
 
-def test_a_batch_that_had_more_tasks_before_is_told_of(broker: SmallSegments) -> None:
+def test_batch_with_fewer_tasks_than_before_is_an_error(broker: SmallSegments) -> None:
     import pyarrow as pa
 
     broker.client.put_topic("fewer", **WINDOW)

@@ -22,7 +22,7 @@ def test_an_export_to_a_bucket(broker: SmallSegments, bucket: str) -> None:
         assert [key for key, _ in store.list("_topics/t")] == [f"_topics/t/{n:020d}.json" for n in (1, 2)]
 
 
-def test_only_one_create_of_a_key_wins(bucket: str) -> None:
+def test_only_one_create_of_a_key_succeeds(bucket: str) -> None:
     store = open_store(bucket)
     assert store.create("a/b", b"mine")
     assert not store.create("a/b", b"theirs")
@@ -31,7 +31,7 @@ def test_only_one_create_of_a_key_wins(bucket: str) -> None:
     assert store.create("a/b", b"mine")
 
 
-def test_a_store_that_does_not_refuse_is_refused(bucket: str) -> None:
+def test_store_without_exclusive_create_is_refused(bucket: str) -> None:
     store = open_store(bucket)
 
     def create(key: str, data: bytes) -> bool:

@@ -35,11 +35,11 @@ def test_an_export_from_the_command_line(broker: SmallSegments, tmp_path: Path) 
     assert "PROBLEM: cli.a" in run("verify", "--topics", "cli.a", *to, status=1)
 
 
-def test_a_topic_that_fails_does_not_keep_the_others_from_it(broker: SmallSegments, tmp_path: Path) -> None:
+def test_failing_topic_does_not_stop_the_other_topics(broker: SmallSegments, tmp_path: Path) -> None:
     to, url = ("--to", str(tmp_path / "out")), ("--url", broker.url)
     broker.append("good", 5)
     said = run("export", *url, "--topics", "absent,good", *to, "--engine", "arrow", status=1)
-    assert "Error: absent: there is no such topic" in said
+    assert "Error: absent: the topic does not exist" in said
     assert "good" in run("files", "--topics", "good", *to)
 
 
@@ -47,16 +47,16 @@ def test_a_topic_that_fails_does_not_keep_the_others_from_it(broker: SmallSegmen
     ("arguments", "what"),
     [
         (("--topics", "x"), "either --url or --path"),
-        (("--topics", "x", "--url", "u", "--format", "xml"), "--format is parquet, delta or json"),
-        (("--topics", "x", "--url", "u", "--partition-by", "hour"), "--partition-by is date"),
-        (("--topics", "x", "--url", "u", "--since", "soon"), "--since is a time"),
+        (("--topics", "x", "--url", "u", "--format", "xml"), "--format must be parquet, delta or json"),
+        (("--topics", "x", "--url", "u", "--partition-by", "hour"), "--partition-by must be date"),
+        (("--topics", "x", "--url", "u", "--since", "soon"), "--since must be a time"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, arguments: tuple[str, ...], what: str) -> None:
     assert what in run("export", *arguments, "--to", str(tmp_path), status=2)
 
 
-def test_headers_are_a_column_where_asked_for(broker: SmallSegments, tmp_path: Path) -> None:
+def test_headers_column_on_request(broker: SmallSegments, tmp_path: Path) -> None:
     broker.append("headed", 2)
     where = ("--url", broker.url, "--topics", "headed", "--to", str(tmp_path / "out"), "--engine", "arrow")
     run("export", *where, "--headers")
@@ -67,7 +67,7 @@ def test_headers_are_a_column_where_asked_for(broker: SmallSegments, tmp_path: P
     ]
 
 
-def test_an_export_that_follows_goes_on_until_it_is_interrupted(broker: SmallSegments, tmp_path: Path) -> None:
+def test_export_with_follow_runs_until_interrupted(broker: SmallSegments, tmp_path: Path) -> None:
     out, log = tmp_path / "out", tmp_path / "log"
     broker.append("followed", 5)
     command = [sys.executable, "-m", "pipeline", "export", "--url", broker.url, "--topics", "followed*", "--follow"]
@@ -92,7 +92,7 @@ def test_an_export_that_follows_goes_on_until_it_is_interrupted(broker: SmallSeg
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE_S) == 130
     said = log.read_text()
-    assert "Interrupted. What was exported counts" in said
+    assert "Interrupted. Completed files are valid" in said
     # A round in which nothing comes says nothing.
     assert [line.split()[:2] for line in said.splitlines() if line.startswith("followed")] == [
         ["followed", "5"],
@@ -102,10 +102,10 @@ def test_an_export_that_follows_goes_on_until_it_is_interrupted(broker: SmallSeg
 
 
 @pytest.mark.parametrize("missing", ["pyarrow", "numpy"])
-def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
+def test_missing_extra_is_named_in_the_error(missing: str) -> None:
     program = f"import runpy, sys; sys.modules[{missing!r}] = None; runpy.run_module('pipeline', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr == (
-        f"Without {missing}: the pipeline needs the extra `pipeline`: pip install 'topics-broker[pipeline]'\n"
+        f"{missing} is missing. Install the extra `pipeline`: pip install 'topics-broker[pipeline]'\n"
     )

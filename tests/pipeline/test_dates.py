@@ -43,7 +43,7 @@ def folders(stamps: list[int], hourly: bool) -> list[tuple[str, int]]:
 
 
 @pytest.mark.usefixtures("zone")
-def test_the_last_millisecond_of_a_day_is_of_that_day() -> None:
+def test_last_millisecond_of_a_day_belongs_to_that_day() -> None:
     stamps = [MIDNIGHT - 3_600_000, MIDNIGHT - 1, MIDNIGHT, MIDNIGHT, MIDNIGHT + 86_400_000 - 1, MIDNIGHT + 86_400_000]
     assert folders(stamps, hourly=False) == [("date=2024-02-28", 2), ("date=2024-02-29", 3), ("date=2024-03-01", 1)]
     assert folders(stamps, hourly=True) == [
@@ -77,7 +77,7 @@ def test_an_export_over_midnight(tmp_path: Path, hourly: bool) -> None:
 
 
 @pytest.mark.usefixtures("zone")
-def test_since_is_a_time_of_utc(tmp_path: Path) -> None:
+def test_since_is_in_utc(tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     write_dated(data, "t", [(MIDNIGHT - 60_000, [b"1"]), (MIDNIGHT, [b"2"]), (MIDNIGHT + 60_000, [b"3"])])
     where = ("--path", str(data), "--topics", "t", "--to", str(out), "--engine", "arrow")

@@ -53,7 +53,7 @@ def test_every_record_once_over_several_runs(broker: SmallSegments, exports: Exp
     assert (shown.lag, shown.rows, shown.state) == (0, 1370, "up to date")
 
 
-def test_hours_and_headers_are_columns_and_stay_as_they_are(broker: SmallSegments, exports: Exports) -> None:
+def test_hour_and_header_columns_cannot_change(broker: SmallSegments, exports: Exports) -> None:
     broker.append("odd:name", 3)
     hourly = PartSettings(kind="delta", hourly=True)
     exports.export("odd:name", parts=hourly, headers=True)
@@ -92,7 +92,7 @@ def test_killed_at_the_commit(
     assert [row["value"] for row in read(table(exports, topic))] == values(40)
 
 
-def test_a_commit_whose_answer_is_lost_counts_once(
+def test_commit_with_a_lost_answer_is_not_repeated(
     broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.append("unanswered", 10)
@@ -106,7 +106,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(
     assert [row["value"] for row in read(table(exports, "unanswered"))] == values(10)
 
 
-def test_of_two_at_once_one_commits(broker: SmallSegments, exports: Exports) -> None:
+def test_only_one_of_two_concurrent_exports_commits(broker: SmallSegments, exports: Exports) -> None:
     broker.append("overtaken", 30)
 
     def overtake() -> None:
@@ -138,7 +138,7 @@ def test_commits_that_race_for_a_version(
     assert [row["value"] for row in read(table(exports, "raced"))] == values(30)
 
 
-def test_another_tool_may_rewrite_and_the_export_goes_on(broker: SmallSegments, exports: Exports) -> None:
+def test_export_continues_after_another_tool_has_rewritten_files(broker: SmallSegments, exports: Exports) -> None:
     broker.append("tidied", 20)
     for _ in range(2):
         exports.export("tidied", parts=DELTA, limits=Limits(max_records=10))
@@ -186,7 +186,7 @@ def test_gaps_and_a_recreated_topic_are_in_the_commit(broker: SmallSegments, exp
     )
 
 
-def test_a_log_that_contradicts_itself_is_an_error(broker: SmallSegments, exports: Exports) -> None:
+def test_contradictory_log_is_an_error(broker: SmallSegments, exports: Exports) -> None:
     broker.append("changed", 5)
     exports.export("changed", parts=DELTA)
     log = exports.path("changed/_delta_log/00000000000000000001.json")

@@ -50,7 +50,7 @@ def test_files_and_manifest_are_as_specified(broker: SmallSegments, exports: Exp
     assert (manifest.kind, manifest.prev, manifest.end, manifest.gaps) == ("append", 0, {"0": 11}, [])
 
 
-def test_an_export_of_at_most_so_many_goes_on_from_there(broker: SmallSegments, exports: Exports) -> None:
+def test_export_with_max_records_continues_in_the_next_run(broker: SmallSegments, exports: Exports) -> None:
     broker.append("limited", 25)
     limits = Limits(max_records=10)
     assert [exports.export("limited", limits=limits).records for _ in range(4)] == [10, 10, 5, 0]
@@ -66,7 +66,7 @@ def test_json_lines_by_hour(broker: SmallSegments, exports: Exports) -> None:
     assert [row["value"] for row in rows] == ['{"n":0}', '{"n":1}', '{"n":2}']
 
 
-def test_two_at_once_share_the_work_and_write_nothing_twice(broker: SmallSegments, exports: Exports) -> None:
+def test_concurrent_exports_write_no_record_twice(broker: SmallSegments, exports: Exports) -> None:
     broker.append("both", 1200)
     runs = [exports.exporter() for _ in range(2)]
     threads = [threading.Thread(target=run.export, args=("both",)) for run in runs]
@@ -92,7 +92,7 @@ def test_evicted_records_are_refused_or_recorded(broker: SmallSegments, exports:
     assert exports.seqs("capped") == [*range(1, 81), *range(181, 281)]
 
 
-def test_a_run_that_fails_leaves_no_plan_that_others_wait_for(
+def test_failed_run_leaves_no_plan_that_blocks_others(
     broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.append("failing", 5)
@@ -132,14 +132,14 @@ def test_a_recreated_topic_is_refused_or_recorded(broker: SmallSegments, exports
     exports.export("again")
     broker.client.delete_topic("again")
     broker.append("again", 4)
-    with pytest.raises(Recreated, match="deleted and made again"):
+    with pytest.raises(Recreated, match="deleted and created again"):
         exports.export("again")
     outcome = exports.export("again", fail_on_loss=False)
     assert [gap.reason for gap in outcome.gaps] == ["recreated"]
     assert sorted(exports.seqs("again")) == sorted([*range(1, 11), *range(1, 5)])
 
 
-def test_a_bookmark_behind_the_head_is_an_error(broker: SmallSegments, exports: Exports) -> None:
+def test_bookmark_beyond_the_head_is_an_error(broker: SmallSegments, exports: Exports) -> None:
     import msgspec
 
     broker.append("short", 5)
@@ -147,5 +147,5 @@ def test_a_bookmark_behind_the_head_is_an_error(broker: SmallSegments, exports: 
     path = exports.path("_topics/short/00000000000000000001.json")
     manifest = msgspec.json.decode(path.read_bytes())
     path.write_bytes(msgspec.json.encode({**manifest, "end": {"0": 99}}))
-    with pytest.raises(PipelineError, match="exported up to seq 98, and its last seq is 5"):
+    with pytest.raises(PipelineError, match="exported up to seq 98, but its last seq is 5"):
         exports.export("short")

@@ -88,7 +88,7 @@ def test_killed_at_every_change(
     assert kills >= 4
 
 
-def test_the_second_manifest_of_a_number_counts_for_nothing(broker: SmallSegments, exports: Exports) -> None:
+def test_second_manifest_with_the_same_number_is_refused(broker: SmallSegments, exports: Exports) -> None:
     broker.append("overtaken", 30)
 
     def overtake() -> None:
@@ -100,4 +100,4 @@ def test_the_second_manifest_of_a_number_counts_for_nothing(broker: SmallSegment
     assert (outcome.lost_races, outcome.records, outcome.manifests) == (1, 5, [2])
     assert exports.seqs("overtaken") == list(range(1, 36))
     assert len(exports.parts("overtaken")) == 2
-    assert any("was first with manifest 1" in each for each in exports.said)
+    assert any("has put manifest 1" in each for each in exports.said)

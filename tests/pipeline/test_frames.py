@@ -33,7 +33,7 @@ sizes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 
 
 
 @given(sizes, st.integers(0, 60))
-def test_frames_of_any_sizes_are_found_as_they_were_written(wanted: list[tuple[int, int, int, bool]], cut: int) -> None:
+def test_frames_of_any_size_are_decoded(wanted: list[tuple[int, int, int, bool]], cut: int) -> None:
     written = [
         frame(seq, b"n" * node, b"t" * tag, b"d" * data, deleted=deleted)
         for seq, (node, tag, data, deleted) in enumerate(wanted, 1)
@@ -52,7 +52,7 @@ def test_frames_of_any_sizes_are_found_as_they_were_written(wanted: list[tuple[i
     ]
 
 
-def test_every_flipped_bit_is_noticed() -> None:
+def test_every_flipped_bit_is_detected() -> None:
     data = frame(1, b"no", b"ta") + frame(2)
     for at in range(len(data)):
         for bit in range(8):
@@ -71,18 +71,20 @@ def test_every_flipped_bit_is_noticed() -> None:
     ("data", "topic", "after", "end", "what"),
     [
         (frame(1), 8, 0, 9, "another log"),
-        (frame(1), TOPIC, 1, 9, "does not belong"),
-        (frame(9), TOPIC, 0, 9, "does not belong"),
-        (frame(2) + frame(1), TOPIC, 0, 9, "does not belong"),
+        (frame(1), TOPIC, 1, 9, "is wrong here"),
+        (frame(9), TOPIC, 0, 9, "is wrong here"),
+        (frame(2) + frame(1), TOPIC, 0, 9, "is wrong here"),
         (b"\0" * 64, TOPIC, 0, 9, "frame_len is 0"),
     ],
 )
-def test_what_is_not_of_this_place_is_refused(data: bytes, topic: int, after: int, end: int, what: str) -> None:
+def test_frames_of_another_log_or_position_are_refused(
+    data: bytes, topic: int, after: int, end: int, what: str
+) -> None:
     with pytest.raises(FrameDamaged, match=what):
         decode(data, topic, after, end)
 
 
-def test_of_a_dead_letter_of_raw_bytes_there_is_the_meta_too() -> None:
+def test_dead_letter_of_raw_bytes_has_its_meta() -> None:
     bodies = [binary_body(b"\xff"), with_meta(binary_body(b"\xfe"), b'{"a":"b"}')]
     data = b"".join(frame(seq, data=body, flags=BINARY) for seq, body in enumerate(bodies, 1))
     frames, _, _ = decode(data, TOPIC, 0, 3)
@@ -118,7 +120,7 @@ _kinds = st.lists(st.tuples(st.sampled_from(_BODIES), st.sampled_from([b"", b"t"
 
 
 @given(_kinds)
-def test_columns_of_frames_are_what_each_of_them_says(chosen: list[tuple[tuple[bytes, int], bytes, bool]]) -> None:
+def test_columns_match_the_individual_frames(chosen: list[tuple[tuple[bytes, int], bytes, bool]]) -> None:
     written = [
         frame(seq, "nö".encode() * node, tag, body, flags=flags)
         for seq, ((body, flags), tag, node) in enumerate(chosen, 1)
@@ -136,7 +138,7 @@ def test_columns_of_frames_are_what_each_of_them_says(chosen: list[tuple[tuple[b
         assert batch.to_pylist() == from_rows(rows, "t", 3, shape).to_pylist()
 
 
-def test_frames_of_few_sizes_are_checked_as_those_of_many() -> None:
+def test_frames_of_equal_size_are_verified_like_others() -> None:
     few = [frame(seq, data=b'{"data":"%s"}' % (b"x" * (seq % 3))) for seq in range(1, 700)]
     many = [frame(seq, data=b'{"data":"%s"}' % (b"x" * seq)) for seq in range(1, 700)]
     for written in (few, many):
@@ -155,7 +157,7 @@ def test_frames_of_few_sizes_are_checked_as_those_of_many() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[7] * 40, [7, 9, 300, 1] * 10])
-def test_a_wrong_length_is_told_of_the_frame_that_has_it(sizes: list[int]) -> None:
+def test_wrong_length_is_reported_for_its_frame(sizes: list[int]) -> None:
     written = [frame(seq, data=b'{"data":"%s"}' % (b"x" * size)) for seq, size in enumerate(sizes, 1)]
     data = b"".join(written)
     for number in (0, 1, 17, 30):
@@ -170,7 +172,7 @@ def test_a_wrong_length_is_told_of_the_frame_that_has_it(sizes: list[int]) -> No
             assert used == at  # refused, or the rest, which is refused where the file ends
 
 
-def test_what_is_too_short_for_a_record_is_no_record() -> None:
+def test_too_short_body_is_an_error() -> None:
     found, _, _ = decode(frame(1) + frame(2, data=b'{"dat'), TOPIC, 0, 3)
     with pytest.raises(ValueError, match="truncated"):
         from_frames(found, "t", 0, Shape())

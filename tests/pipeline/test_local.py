@@ -85,7 +85,7 @@ def test_a_cold_tier_reads_as_the_broker_did_up_to_its_end(rig: SmallSegments) -
     rig.until(agrees)
 
 
-def test_a_frame_that_fails_its_check_is_named_and_not_passed_on(rig: SmallSegments) -> None:
+def test_damaged_frame_is_reported_and_not_returned(rig: SmallSegments) -> None:
     data, cold = folders(rig)
     # Stopped, not killed: what a recovery has to look at would be found damaged before anything is read.
     rig.stop()
@@ -103,7 +103,7 @@ def test_a_frame_that_fails_its_check_is_named_and_not_passed_on(rig: SmallSegme
         read(origin, "t")
 
 
-def test_what_a_cap_took_is_a_gap_there_too(tmp_path: Path) -> None:
+def test_evicted_records_are_a_gap_without_a_broker_too(tmp_path: Path) -> None:
     with SmallSegments(tmp_path / "broker") as broker:
         broker.client.put_topic("capped", cap_records=50)
         broker.append("capped", 120)
@@ -114,7 +114,7 @@ def test_what_a_cap_took_is_a_gap_there_too(tmp_path: Path) -> None:
                 read(origin, "capped", starting={"capped": {0: 0}})
 
 
-def test_a_directory_that_was_used_since_the_plan_is_not_read_on(tmp_path: Path) -> None:
+def test_directory_opened_since_the_plan_is_not_read(tmp_path: Path) -> None:
     with SmallSegments(tmp_path / "broker") as broker:
         broker.append("t", 5)
         broker.kill()

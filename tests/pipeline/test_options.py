@@ -28,19 +28,19 @@ def test_defaults() -> None:
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"topic": "x"}, "where to read"),
-        ({**PLACE, "path": "/data", "topic": "x"}, "where to read"),
-        (PLACE, "which topics"),
-        ({**PLACE, "topic": "x", "subscribe": "y"}, "which topics"),
-        ({**PLACE, "topic": "x", "topik": "y"}, "no option topik"),
-        ({**PLACE, "topicsPattern": "("}, "no regular expression"),
-        ({**PLACE, "assign": '{"x":[-1]}'}, "partitions of x are numbers, 0 or more"),
-        ({**PLACE, "assign": '{"x":[]}'}, "partitions of x are numbers, 0 or more"),
-        ({**PLACE, "assign": '{"x":[true]}'}, "partitions of x are numbers, 0 or more"),
+        ({"topic": "x"}, "either url"),
+        ({**PLACE, "path": "/data", "topic": "x"}, "either url"),
+        (PLACE, "exactly one of topic"),
+        ({**PLACE, "topic": "x", "subscribe": "y"}, "exactly one of topic"),
+        ({**PLACE, "topic": "x", "topik": "y"}, "Option topik does not exist"),
+        ({**PLACE, "topicsPattern": "("}, "not a regular expression"),
+        ({**PLACE, "assign": '{"x":[-1]}'}, "partitions of x must be numbers, 0 or more"),
+        ({**PLACE, "assign": '{"x":[]}'}, "partitions of x must be numbers, 0 or more"),
+        ({**PLACE, "assign": '{"x":[true]}'}, "partitions of x must be numbers, 0 or more"),
         ({**PLACE, "assign": "{}"}, "assign names no topic"),
-        ({**PLACE, "topic": "x", "startingOffsets": "soon"}, "startingoffsets is JSON"),
+        ({**PLACE, "topic": "x", "startingOffsets": "soon"}, "startingoffsets must be JSON"),
         ({**PLACE, "topic": "x", "startingOffsets": '{"x":7}'}, "earliest, latest, or JSON"),
-        ({**PLACE, "topic": "x", "minPartitions": "-1"}, "whole number"),
+        ({**PLACE, "topic": "x", "minPartitions": "-1"}, "must be an integer"),
         ({**PLACE, "topic": "x", "failOnDataLoss": "maybe"}, "true or false"),
         ({**PLACE, "topic": "x", "startingOffsets": "earliest", "startingTimestamp": "1"}, "exclude each other"),
     ],
@@ -54,5 +54,5 @@ def test_offsets_count_from_0_and_seqs_from_1() -> None:
     bound = parse({**PLACE, "topic": "x", "startingOffsets": '{"x":{"0":0},"y":{"0":-2},"z":{"0":-1}}'}).starting
     assert [first_seq(bound, topic, 0, "latest") for topic in "xyz"] == [1, EARLIEST, LATEST]
     assert first_seq(None, "x", 0, "earliest") == EARLIEST
-    with pytest.raises(BadOption, match="name no partition 0 of topic w"):
+    with pytest.raises(BadOption, match="do not name partition 0 of topic w"):
         first_seq(bound, "w", 0, "latest")

@@ -101,7 +101,7 @@ def test_a_batch_reads_all_partitions_of_a_broker_its_directory_and_its_cold_tie
             ]
 
 
-def test_partitions_are_assigned_and_offsets_given_as_kafka_has_it(broker: SmallSegments, exports: Exports) -> None:
+def test_assigned_partitions_and_offsets_as_in_kafka(broker: SmallSegments, exports: Exports) -> None:
     everything = spread(broker, "assigned", 40, 30, 20)
     origin = exports.origin
     assert batch(origin, "assigned", assign='{"assigned":[2,0]}') == [each for each in everything if each[0] != 1]
@@ -113,7 +113,7 @@ def test_partitions_are_assigned_and_offsets_given_as_kafka_has_it(broker: Small
     )
     assert found == [(0, seq) for seq in range(24, 41)] + [(1, seq) for seq in range(1, 11)] + [(2, 6)]
     for options, what in (
-        ({"assign": '{"assigned":[3]}'}, "partition 3 of assigned: there are 3"),
+        ({"assign": '{"assigned":[3]}'}, "partition 3 of assigned, which has 3"),
         ({"startingOffsets": '{"assigned":{"0":1}}'}, "startingOffsets does not name partition 1, 2 of topic assigned"),
         ({"endingOffsets": '{"assigned":{"0":1,"1":1,"2":1,"3":1}}'}, "endingOffsets names partition 3"),
         ({"assign": '{"assigned":[1]}', "startingOffsets": '{"assigned":{"0":1,"1":1}}'}, "names partition 0"),
@@ -164,9 +164,7 @@ def test_a_limit_is_shared_by_the_partitions(broker: SmallSegments, exports: Exp
     assert exported(exports, "limited") == everything
 
 
-def test_a_chain_of_an_older_program_knows_partition_0_alone_and_is_gone_on_with(
-    broker: SmallSegments, exports: Exports
-) -> None:
+def test_chain_of_an_older_program_continues_with_all_partitions(broker: SmallSegments, exports: Exports) -> None:
     broker.append("older", 20)
     for _ in range(2):
         exports.export("older", limits=Limits(max_records=10))
@@ -178,7 +176,7 @@ def test_a_chain_of_an_older_program_knows_partition_0_alone_and_is_gone_on_with
     spread(broker, "older", 0, 30, 0)
     broker.append("older", 5, first=20, partition=0)
     [missing] = problems(exports, "older")
-    assert "Partition 1 is missing: the broker holds 30 records in it" in missing
+    assert "Partition 1 is missing: the broker has 30 records in it" in missing
     assert "PROBLEM: older: Partition 1" in command(
         "verify", "--url", broker.url, "--to", exports.job.to, "--topics", "older", status=1
     )
@@ -199,7 +197,7 @@ def test_a_chain_of_an_older_program_knows_partition_0_alone_and_is_gone_on_with
     assert exported(exports, "older") == pairs(26, 32)
 
 
-def test_partitions_that_are_added_are_exported_from_their_beginning(broker: SmallSegments, exports: Exports) -> None:
+def test_added_partitions_are_exported_from_their_first_seq(broker: SmallSegments, exports: Exports) -> None:
     broker.append("grown", 10)
     exports.export("grown")
     spread(broker, "grown", 0, 3)
@@ -214,7 +212,7 @@ def test_partitions_that_are_added_are_exported_from_their_beginning(broker: Sma
     assert exported(exports, "grown") == [*pairs(10, 3), *((3, seq) for seq in range(16, 26))]
 
 
-def test_a_topic_made_anew_with_fewer_partitions_is_told_of_once(broker: SmallSegments, exports: Exports) -> None:
+def test_recreated_topic_with_fewer_partitions_is_reported_once(broker: SmallSegments, exports: Exports) -> None:
     spread(broker, "again", 5, 6, 7)
     exports.export("again")
     broker.client.delete_topic("again")
@@ -239,11 +237,11 @@ def test_fewer_partitions_of_the_same_topic_are_an_error(broker: SmallSegments, 
     for name in ("end", "logs"):
         manifest[name]["2"] = manifest[name]["1"]
     path.write_bytes(msgspec.json.encode(manifest))
-    with pytest.raises(PipelineError, match="3 partitions are exported, and there are 2"):
+    with pytest.raises(PipelineError, match="3 partitions are exported, but the topic has 2"):
         exports.export("fewer")
 
 
-def test_verification_counts_what_the_broker_holds(
+def test_verification_compares_the_brokers_counts(
     broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spread(broker, "counted", 20, 1100)
@@ -259,7 +257,7 @@ def test_verification_counts_what_the_broker_holds(
 
     monkeypatch.setattr(verification, "splits_of", blind)
     told = problems(exports, "counted")
-    assert any(each.startswith("The broker counts 1107 records of partition 1 up to seq 1107, and") for each in told)
+    assert any(each.startswith("The broker counts 1107 records of partition 1 up to seq 1107, but") for each in told)
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------
@@ -281,7 +279,7 @@ def seqs_of(offsets: Any, topic: str) -> dict[str, int]:
     return {at: each["seq"] for at, each in offsets[topic].items()}
 
 
-def test_a_stream_reads_all_partitions_and_those_that_are_added(broker: SmallSegments, exports: Exports) -> None:
+def test_stream_reads_all_partitions_and_added_ones(broker: SmallSegments, exports: Exports) -> None:
     spread(broker, "streamed", 10, 20)
     reader = stream(broker, "streamed")
     start = reader.initialOffset()
@@ -304,9 +302,7 @@ def test_a_stream_reads_all_partitions_and_those_that_are_added(broker: SmallSeg
     assert seqs_of(limited, "streamed") == {"0": 7, "1": 11, "2": 16}
 
 
-def test_a_stream_that_begins_at_the_latest_misses_nothing_of_a_partition_that_is_added(
-    broker: SmallSegments, exports: Exports
-) -> None:
+def test_stream_from_latest_reads_added_partitions_completely(broker: SmallSegments, exports: Exports) -> None:
     spread(broker, "late", 10, 20)
     reader = stream(broker, "late", startingOffsets="latest")
     start = reader.initialOffset()
@@ -321,9 +317,7 @@ def test_a_stream_that_begins_at_the_latest_misses_nothing_of_a_partition_that_i
     assert seqs_of(stream(broker, "late", assign='{"late":[1]}').initialOffset(), "late") == {"1": 16}
 
 
-def test_a_batch_that_is_run_again_has_the_same_tasks_however_the_log_is_stored_by_then(
-    broker: SmallSegments, exports: Exports
-) -> None:
+def test_repeated_batch_has_the_same_tasks_after_the_log_has_changed(broker: SmallSegments, exports: Exports) -> None:
     def ranges(reader: StreamReader) -> list[tuple[int, int, int]]:
         splits = [each.split for each in reader.partitions(start, end) if isinstance(each, SplitPartition)]
         return [(split.partition, split.start, split.end) for split in splits]
@@ -341,7 +335,7 @@ def test_a_batch_that_is_run_again_has_the_same_tasks_however_the_log_is_stored_
     assert read_stream(exports, reader, start, end) == [*((0, seq) for seq in range(200, 601)), *pairs(0, 5)]
 
 
-def test_a_plain_reader_finds_the_partitions_too(broker: SmallSegments, exports: Exports) -> None:
+def test_plain_reader_finds_all_partitions(broker: SmallSegments, exports: Exports) -> None:
     everything = spread(broker, "plain", 30, 40)
     exports.export("plain")
     table = pq.read_table(exports.path("plain"))

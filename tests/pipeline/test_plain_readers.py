@@ -99,9 +99,7 @@ def test_a_compaction_killed_at_any_change(broker: SmallSegments, exports: Expor
     assert kills >= 6
 
 
-def test_what_counts_and_is_not_visible_yet_is_found_by_readers_of_manifests(
-    broker: SmallSegments, exports: Exports
-) -> None:
+def test_valid_hidden_files_are_found_by_readers_of_manifests(broker: SmallSegments, exports: Exports) -> None:
     broker.append("between", 20)
     store = KillingStore(exports.store, 2, after=True)  # the plan, the manifest
     with pytest.raises(Killed):
@@ -117,7 +115,7 @@ def test_what_counts_and_is_not_visible_yet_is_found_by_readers_of_manifests(
     assert exports.seen("between") == pairs(20)
 
 
-def test_a_reader_sees_nothing_twice_while_compactions_run(broker: SmallSegments, exports: Exports) -> None:
+def test_reader_sees_no_record_twice_during_compactions(broker: SmallSegments, exports: Exports) -> None:
     count = 0
     ended = threading.Event()
     twice: list[tuple[int, int]] = []
@@ -150,19 +148,17 @@ def test_a_reader_sees_nothing_twice_while_compactions_run(broker: SmallSegments
     assert exports.seen("watched") == pairs(count)
 
 
-def test_verification_tells_of_files_that_a_plain_reader_would_read_and_that_do_not_count(
-    broker: SmallSegments, exports: Exports
-) -> None:
+def test_verification_reports_visible_files_that_are_not_valid(broker: SmallSegments, exports: Exports) -> None:
     broker.append("strays", 5)
     exports.export("strays")
     [entry] = exports.chain("strays").files()
     stray = exports.path(entry.file[:-16] + "00000000.parquet")
     stray.write_bytes(b"")  # as a killed run of an older program has left it
     [problem] = Verification(exports.store, "strays").run(exports.origin).problems
-    assert "1 files are there that do not count" in problem
+    assert "1 files are not valid" in problem
 
 
-def test_a_late_run_does_not_bring_back_what_was_replaced(
+def test_late_run_does_not_restore_replaced_files(
     broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run puts its manifest and stands still; others make its files visible, and replace them; then it goes on."""

@@ -58,7 +58,7 @@ def test_splits_cover_every_seq_once_and_in_order(
     assert seqs == list(range(max(start, earliest), end))
 
 
-def test_there_are_about_as_many_splits_as_are_asked_for() -> None:
+def test_number_of_splits_is_about_the_requested_one() -> None:
     found = view(1001, 2001, sealed=2, head=2000)
     target = target_for([(found, 1, 2001)], 8)
     assert 8 <= len(list(splits_of("t", found, 1, 2001, target_bytes=target))) <= 10
@@ -75,9 +75,7 @@ def test_there_are_about_as_many_splits_as_are_asked_for() -> None:
         (12, 21, [(20, 20, "crash")]),
     ],
 )
-def test_gaps_are_what_was_evicted_and_what_is_lost_inside(
-    start: int, end: int, gaps: list[tuple[int, int, str]]
-) -> None:
+def test_gaps_are_evicted_and_lost_ranges(start: int, end: int, gaps: list[tuple[int, int, str]]) -> None:
     import msgspec
 
     found = view(sealed=0, head=200, earliest=10, floor=10, loss=(Loss(first=20, last=24, cause="crash"),))

@@ -21,15 +21,15 @@ def fake_java(path: Path, version: str) -> Path:
 
 
 @pytest.mark.parametrize(("said", "number"), [("17.0.15", 17), ("1.8.0_292", 8), ("25", 25)])
-def test_versions_are_read(tmp_path: Path, said: str, number: int) -> None:
+def test_java_version_is_parsed(tmp_path: Path, said: str, number: int) -> None:
     assert java_version(str(fake_java(tmp_path / "bin" / "java", said))) == number
 
 
-def test_what_is_no_java_has_version_0(tmp_path: Path) -> None:
+def test_program_that_is_not_java_has_version_0(tmp_path: Path) -> None:
     assert java_version(str(tmp_path / "absent")) == 0
 
 
-def test_the_wrapper_leaves_out_the_module_and_nothing_else(tmp_path: Path) -> None:
+def test_wrapper_removes_only_the_missing_module(tmp_path: Path) -> None:
     java = fake_java(tmp_path / "jdk" / "bin" / "java", "25")
     home = wrap_java(str(java), tmp_path / "home")
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "-cp", ""]
@@ -37,7 +37,7 @@ def test_the_wrapper_leaves_out_the_module_and_nothing_else(tmp_path: Path) -> N
     assert said.splitlines() == ["-Xmx1g", "a b", "-cp", ""]
 
 
-def test_the_systems_java_comes_first_if_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_java_is_preferred_if_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path / "new" / "bin" / "java", "21")
     fake_java(tmp_path / "old" / "bin" / "java", "11")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -48,7 +48,7 @@ def test_the_systems_java_comes_first_if_it_is_new_enough(tmp_path: Path, monkey
     assert provide_java(tmp_path / "made") == str(tmp_path / "new")
 
 
-def test_where_there_is_none_the_package_brings_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_of_the_package_is_used_if_the_system_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.setattr("shutil.which", lambda _name: None)
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -57,6 +57,6 @@ def test_where_there_is_none_the_package_brings_one(tmp_path: Path, monkeypatch:
     assert java_version(f"{home}/bin/java") >= 17
 
 
-def test_a_local_session_listens_on_the_loopback_alone() -> None:
+def test_local_session_listens_only_on_loopback() -> None:
     assert settings("local[2]")["spark.driver.bindAddress"] == "127.0.0.1"
     assert "spark.driver.host" not in settings("spark://cluster:7077")

@@ -35,7 +35,7 @@ def test_compaction_keeps_every_record_and_the_bookmark(broker: SmallSegments, e
     assert exports.seqs("small") == list(range(1, 66))
 
 
-def test_a_compaction_that_comes_second_counts_for_nothing(
+def test_compaction_that_loses_the_race_is_discarded(
     broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.append("raced", 30)
@@ -55,7 +55,7 @@ def test_a_compaction_that_comes_second_counts_for_nothing(
     assert len(exports.parts("raced")) == 3
 
 
-def test_the_collection_takes_what_nothing_names_once_it_is_a_day_old(broker: SmallSegments, exports: Exports) -> None:
+def test_collection_removes_unnamed_files_after_a_day(broker: SmallSegments, exports: Exports) -> None:
     broker.append("collected", 20)
     in_pieces(exports, "collected", 20, 10)
     [one, two] = [exports.path(entry.file) for entry in exports.chain("collected").files()]
@@ -73,7 +73,7 @@ def test_the_collection_takes_what_nothing_names_once_it_is_a_day_old(broker: Sm
     assert exports.seqs("collected") == list(range(1, 21))
 
 
-def test_a_plan_that_is_alive_keeps_the_collection_away(broker: SmallSegments, exports: Exports) -> None:
+def test_live_plan_stops_the_collection(broker: SmallSegments, exports: Exports) -> None:
     broker.append("planned", 5)
     exports.export("planned")
     stray = (
@@ -91,9 +91,7 @@ def test_a_plan_that_is_alive_keeps_the_collection_away(broker: SmallSegments, e
     assert stray.exists()
 
 
-def test_verification_is_content_with_what_is_right_and_names_what_is_not(
-    broker: SmallSegments, exports: Exports
-) -> None:
+def test_verification_reports_all_differences(broker: SmallSegments, exports: Exports) -> None:
     broker.append("verified", 1200)
     in_pieces(exports, "verified", 1200, 400)
     found = Verification(exports.store, "verified").run(exports.origin)
@@ -102,19 +100,19 @@ def test_verification_is_content_with_what_is_right_and_names_what_is_not(
     broker.client.delete_records("verified", match="third")
     found = Verification(exports.store, "verified").run(exports.origin)
     assert found.problems == []
-    assert found.notes == ["406 exported records are not at the broker any more."]
+    assert found.notes == ["406 exported records are no longer at the broker."]
     path = exports.path(exports.chain("verified").files()[1].file)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     [damaged, *missing] = Verification(exports.store, "verified").run(exports.origin).problems
-    assert "is not what was written" in damaged
-    assert missing[0] == "Seq 401 is at the broker, and not in the export."
+    assert "has changed: " in damaged
+    assert missing[0] == "Seq 401 is at the broker, but not in the export."
     path.unlink()
-    assert "is gone" in Verification(exports.store, "verified").run(None).problems[0]
+    assert "is missing" in Verification(exports.store, "verified").run(None).problems[0]
 
 
-def test_status_tells_the_lag(broker: SmallSegments, exports: Exports) -> None:
+def test_status_shows_the_lag(broker: SmallSegments, exports: Exports) -> None:
     broker.append("behind", 50)
     assert status(exports.store, "behind", exports.origin).state == "never exported"
     exports.export("behind", limits=Limits(max_records=20))

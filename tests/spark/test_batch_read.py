@@ -112,7 +112,7 @@ def test_a_loss_in_the_range_fails_with_gap_and_reason(spark: SparkSession, brok
 
 
 def test_a_topic_that_is_not_there_is_said(spark: SparkSession, broker: SmallSegments) -> None:
-    with pytest.raises(PySparkException, match="there is no such topic"):
+    with pytest.raises(PySparkException, match="the topic does not exist"):
         read(spark, broker, "absent").count()
 
 

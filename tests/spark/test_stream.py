@@ -63,7 +63,7 @@ def test_a_recreated_topic_fails_the_stream(spark: SparkSession, broker: SmallSe
     run(spark, broker, tmp_path, "again")
     broker.client.delete_topic("again")
     broker.append("again", 4)
-    with pytest.raises(PySparkException, match="it was deleted and made again"):
+    with pytest.raises(PySparkException, match="the topic was deleted and created again"):
         run(spark, broker, tmp_path, "again")
     run(spark, broker, tmp_path, "again", failOnDataLoss=False)
     assert seqs(spark, tmp_path) == sorted([*range(1, 11), *range(1, 5)])

@@ -63,7 +63,7 @@ def test_damage_gives_1(run: Run, root: Path) -> None:
 def test_a_folder_that_is_no_data_directory_gives_2_and_a_sentence(run: Run, tmp_path: Path, command: str) -> None:
     result = run(command, tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == f"{tmp_path} is not a data directory: it holds no file named FORMAT.\n"
+    assert result.stderr == f"{tmp_path} is not a data directory: it has no file FORMAT.\n"
 
 
 def test_a_path_that_is_no_folder_gives_2_and_a_sentence(run: Run, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_file_that_is_not_there_gives_2_and_a_sentence(run: Run, root: Path) -
     result = run("dump", root, "--file", "wal-9.log")
     assert (result.returncode, result.stderr) == (
         2,
-        f"No log file, snapshot or segment (.data) in {root} fits 'wal-9.log'.\n",
+        f"No log file, snapshot or segment (.data) in {root} matches 'wal-9.log'.\n",
     )
 
 

@@ -105,7 +105,7 @@ def test_each_file_says_how_it_ends(dump: Dump, root: Path) -> None:
 
 def test_a_torn_end_is_said_to_be_no_frame(dump: Dump, root: Path) -> None:
     wal_file(root, 2).write_bytes(append(4)[:-1])
-    assert "0 end: what follows is no whole frame: it would pass the end of the file" in dump(root)
+    assert "0 end: the next frame is incomplete: it would exceed the file" in dump(root)
 
 
 def test_json_lines_stand_for_themselves(dump: Dump, root: Path) -> None:

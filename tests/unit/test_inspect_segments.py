@@ -339,7 +339,7 @@ def test_dump_shows_the_records_of_segments(root: Path, capsys: pytest.CaptureFi
 def test_dump_tells_where_a_segment_is_damaged(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(segment_path(root, SEALED), len(FRAMES[1]) + 40, 1)
     main(["dump", str(root), "--file", "seg-00000000000000000001.data"])
-    assert f"{len(FRAMES[1])} end: what follows is no frame: checksum mismatch" in capsys.readouterr().out
+    assert f"{len(FRAMES[1])} end: the next bytes are not a frame: checksum mismatch" in capsys.readouterr().out
 
 
 def test_dump_as_json_has_records_and_marks(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
