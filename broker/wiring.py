@@ -40,6 +40,7 @@ class Broker:
         "http_metrics",
         "kafka_codecs",
         "kafka_groups",
+        "kafka_lists",
         "kafka_metrics",
         "kafka_offsets",
         "kafka_packed",
@@ -81,6 +82,8 @@ class Broker:
         self.scraping = asyncio.Lock()
         self.kafka_offsets = Offsets(engine)
         self.kafka_groups = _groups(engine, self.kafka_offsets, settings)
+        #: One large list is made at a time.
+        self.kafka_lists = asyncio.Lock()
         self.kafka_shares = Shares(engine, max_members=settings.kafka_max_group_members)
         self.kafka_codecs = Codecs(engine)
         self.kafka_packed = Packed(Heavy())

@@ -45,7 +45,7 @@ from broker.content.errors import (
 )
 from broker.content.render import Shape, quoted
 from broker.content.sites import changes_something, sites_of
-from broker.content.slices import LARGE_BYTES, SLICE_BYTES, Slices, yield_to_loop
+from broker.content.slices import LARGE_BYTES, SLICE_BYTES, Slices, in_slices, yield_to_loop
 from broker.content.strict_json import check_flat, check_utf8
 
 __all__ = [
@@ -89,6 +89,7 @@ __all__ = [
     "drop",
     "errors",
     "headers_of",
+    "in_slices",
     "prefers_json",
     "quoted",
     "render",

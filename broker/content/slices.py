@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 #: Work on a body up to this size is done at once: a few milliseconds.
@@ -22,6 +22,8 @@ EACH_BYTES: Final = 2 * 1024
 #: Iterations of the loop between two slices. In this many, a new request is accepted, read and answered, so that it
 #: waits for one slice, and not for one slice at each of these steps.
 ROUNDS: Final = 8
+
+T = TypeVar("T")
 
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 _paces: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pace] = WeakKeyDictionary()
@@ -90,6 +92,14 @@ class Slices:
         if self._done >= SLICE_BYTES:
             self._done = 0
             await yield_to_loop()
+
+
+async def in_slices(items: Iterable[T], *, each: int = EACH_BYTES) -> AsyncIterator[T]:
+    """The items; others run whenever a slice of them is done. `each` is what an item counts, in bytes."""
+    work = Slices()
+    for item in items:
+        await work.done(0, each=each)
+        yield item
 
 
 @asynccontextmanager

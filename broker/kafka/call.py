@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from broker.auth import UNCOUNTED, Flight
 from broker.kafka.codec import Buffer, Message, decode, encode, padded
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from broker.kafka.node import Node
     from broker.memory import Hold
     from storage.state import Topic
+
+#: Larger requests are decoded on a thread: more than a millisecond or two.
+LARGE_REQUEST_BYTES: Final = 16 * 1024
+#: So many topics or partitions in a request make a large list.
+LIST_ITEMS: Final = 100
 
 #: The bytes of a body, in one piece or several.
 Body: TypeAlias = Buffer | Sequence[Buffer]
@@ -121,20 +126,30 @@ def decoded(
     kind: type[Q],
     handle: Callable[[Call, Q], Awaitable[R]],
     *,
-    large: Callable[[R], bool] | None = None,
+    lists: Callable[[Q], bool] | None = None,
     room: Callable[[R, int], int] | None = None,
 ) -> Handler:
     """Make a handler of raw bodies from a handler of messages. It raises Malformed for an invalid body.
 
-    `large`: answers are encoded on a thread, so that they do not block the loop. `room`: returns the bytes of padding
-    for an answer in a version.
+    `lists`: whether a request asks for a large list. One of those is handled at a time, since it takes memory until it
+    is encoded, which is done on a thread; its handler must not wait for other clients. Large requests are decoded on a
+    thread, also one at a time: two would leave the loop a third of a processor. `room`: the bytes by which an answer in
+    that version is padded.
     """
 
     async def handler(call: Call, body: memoryview) -> Answer:
-        answer = await handle(call, decode(kind, call.version, body))
-        if large is not None and large(answer):
-            written = await asyncio.to_thread(encode, answer, call.version, call.errors)
+        one_at_a_time = call.broker.kafka_lists
+        if len(body) > LARGE_REQUEST_BYTES:
+            async with one_at_a_time:
+                request = await asyncio.to_thread(decode, kind, call.version, body)
         else:
+            request = decode(kind, call.version, body)
+        if lists is not None and lists(request):
+            async with one_at_a_time:
+                answer = await handle(call, request)
+                written = await asyncio.to_thread(encode, answer, call.version, call.errors)
+        else:
+            answer = await handle(call, request)
             written = encode(answer, call.version, call.errors)
         size = 0 if room is None else room(answer, call.version)
         return padded(written, size) if size else written

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import asyncio
+
     from broker.auth import Gate
     from broker.heavy import Heavy
     from broker.kafka.codecs import Codecs
@@ -62,6 +64,8 @@ class Node(Protocol):
     def kafka_codecs(self) -> Codecs: ...
     @property
     def kafka_groups(self) -> Coordinator: ...
+    @property
+    def kafka_lists(self) -> asyncio.Lock: ...
     @property
     def kafka_metrics(self) -> KafkaMetrics: ...
     @property

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from broker.auth import narrowed
+from broker.content import in_slices
 from broker.kafka import GROUP_PREFIX, consumer_name, group_of
 from broker.proxy.group_view import MemberView, group_view
 from broker.proxy.v3 import Lag
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from storage import Engine
     from storage.state import Topic
 
-#: Topics that are checked before other tasks run.
-_SLICE: Final = 1000
 _NOBODY: Final = MemberView("", "", None, [])
 
 
@@ -26,12 +24,10 @@ async def groups(broker: ProxyNode, prefixes: tuple[str, ...]) -> list[str]:
     """All groups with members, or with committed offsets in topics that the caller may see, sorted."""
     engine = broker.engine
     found = {*broker.proxy.groups(), *broker.kafka_groups.known()}
-    for count, topic in enumerate(_topics(engine, prefixes)):
+    async for topic in in_slices(_topics(engine, prefixes)):
         for number in range(topic.config.partitions):
             for consumer in engine.catalog.topics[address(topic.name, number)].log.consumers.named(GROUP_PREFIX, ""):
                 found.add(group_of(consumer.name) or "")
-        if count % _SLICE == _SLICE - 1:
-            await asyncio.sleep(0)
     return sorted(found - {""})
 
 
@@ -41,7 +37,7 @@ async def lags(broker: ProxyNode, group: str, prefixes: tuple[str, ...]) -> list
     view = group_view(broker, group)
     owners = {} if view is None else view.owners()
     found: list[Lag] = []
-    for count, topic in enumerate(_topics(engine, prefixes)):
+    async for topic in in_slices(_topics(engine, prefixes)):
         for number in range(topic.config.partitions):
             log = engine.catalog.topics[address(topic.name, number)].log
             consumer = log.consumers.by_name.get(name or "")
@@ -49,8 +45,6 @@ async def lags(broker: ProxyNode, group: str, prefixes: tuple[str, ...]) -> list
                 owner = owners.get((topic.name, number), _NOBODY)
                 offset = engine.consumers.committed(address(topic.name, number), consumer.name).seq
                 found.append(Lag(topic.name, number, offset, log.head, owner.id, owner.instance_id, owner.client_id))
-        if count % _SLICE == _SLICE - 1:
-            await asyncio.sleep(0)
     return found
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from broker.api.request import Request
 from broker.auth import ADMIN
-from broker.content import CREATED, JSON, NO_CONTENT, Answer, strict_json
+from broker.content import CREATED, JSON, NO_CONTENT, Answer, in_slices, strict_json, yield_to_loop
 from broker.kafka import (
     BROKER_ID,
     InvalidConfig,
@@ -92,6 +92,13 @@ def _answer(value: Any, status: int = 200) -> Answer:
     return Answer(msgspec.json.encode(value), status=status)
 
 
+async def _list(empty: dict[str, Any], found: list[bytes]) -> Answer:
+    """The answer `empty` with the encoded items `found` in its `data`, of which there may be many."""
+    head, data, tail = msgspec.json.encode(empty).rpartition(b'"data":[')
+    await yield_to_loop()
+    return Answer(b"".join((head, data, b",".join(found), tail)))
+
+
 def _done() -> Answer:
     return Answer(b"", status=NO_CONTENT, content_type=JSON)
 
@@ -148,11 +155,11 @@ async def list_broker_replicas(request: Request) -> Answer:
     _check_broker(request)
     engine = request.broker.engine
     found = [
-        cluster.replica(name, number)
-        for name in topics.names(engine, request.access.prefixes)
-        for number in range(count_of(engine, name))
+        msgspec.json.encode(cluster.replica(name, number))
+        async for name in in_slices(topics.names(engine, request.access.prefixes))
+        async for number in in_slices(range(count_of(engine, name)))
     ]
-    return _answer(cluster.listed("Replica", f"/brokers/{BROKER_ID}/partition-replicas", found))
+    return await _list(cluster.listed("Replica", f"/brokers/{BROKER_ID}/partition-replicas", []), found)
 
 
 def _check_broker(request: Request) -> None:
@@ -178,8 +185,9 @@ def _address(request: Request) -> tuple[str, int]:
 
 async def list_topics(request: Request) -> Answer:
     cluster, engine = cluster_of(request), request.broker.engine
-    found = topics.names(engine, request.access.prefixes)
-    return _answer(cluster.listed("Topic", "/topics", [cluster.topic(name, count_of(engine, name)) for name in found]))
+    names = in_slices(topics.names(engine, request.access.prefixes))
+    found = [msgspec.json.encode(cluster.topic(name, count_of(engine, name))) async for name in names]
+    return await _list(cluster.listed("Topic", "/topics", []), found)
 
 
 async def create_topic(request: Request) -> Answer:

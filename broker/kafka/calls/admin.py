@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from broker.auth import ADMIN, DELETE, READ
+from broker.content import in_slices
 from broker.kafka import cluster, settings
 from broker.kafka.apis import ApiKey
-from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.call import LIST_ITEMS, Call, Handler, decoded
 from broker.kafka.changes import change, check
 from broker.kafka.cluster import BROKER_ID, NO_UUID
 from broker.kafka.errors import ErrorCode
@@ -215,10 +216,9 @@ async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> Desc
     found: list[DescribeLogDirsTopic] = []
     if request.topics is None:
         for page in cluster.pages(call.broker.engine, call.access):
-            found += [_sizes(call, topic, None) for topic in page]
-            await asyncio.sleep(0)
+            found += [_sizes(call, topic, None) async for topic in in_slices(page)]
     else:
-        for wanted in request.topics:
+        async for wanted in in_slices(request.topics):
             topic = call.broker.engine.catalog.topics.get(wanted.topic) if is_topic_name(wanted.topic) else None
             if topic is not None and not topic.provisional and cluster.may(call.access, READ, topic.name):
                 found.append(_sizes(call, topic, wanted.partitions))
@@ -249,6 +249,6 @@ HANDLERS: Final[dict[int, Handler]] = {
     ApiKey.DESCRIBE_LOG_DIRS: decoded(
         DescribeLogDirsRequest,
         describe_log_dirs,
-        large=lambda answer: any(len(each.topics) > cluster.PAGE for each in answer.results),
+        lists=lambda request: request.topics is None or len(request.topics) > LIST_ITEMS,
     ),
 }

@@ -5,10 +5,10 @@ Source: docs/guides/kafka.md#protocol-versions.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from broker.auth import READ
+from broker.content import in_slices
 from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
@@ -39,9 +39,8 @@ async def resources(call: Call, request: ListConfigResourcesRequest) -> ListConf
         for page in cluster.pages(call.broker.engine, call.access):
             found += [
                 ListConfigResourcesConfigResource(resource_name=topic.name, resource_type=Resource.TOPIC)
-                for topic in page
+                async for topic in in_slices(page)
             ]
-            await asyncio.sleep(0)
     if Resource.BROKER in wanted:
         found.append(
             ListConfigResourcesConfigResource(resource_name=str(cluster.BROKER_ID), resource_type=Resource.BROKER)
@@ -58,7 +57,5 @@ async def resources(call: Call, request: ListConfigResourcesRequest) -> ListConf
 
 
 HANDLERS: Final[dict[int, Handler]] = {
-    ApiKey.LIST_CONFIG_RESOURCES: decoded(
-        ListConfigResourcesRequest, resources, large=lambda answer: len(answer.config_resources) > cluster.PAGE
-    )
+    ApiKey.LIST_CONFIG_RESOURCES: decoded(ListConfigResourcesRequest, resources, lists=lambda _: True)
 }

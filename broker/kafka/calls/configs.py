@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.auth import ADMIN, READ, Scopes
+from broker.content import in_slices
 from broker.kafka import cluster, group_settings, settings
 from broker.kafka.apis import ApiKey
 from broker.kafka.broker_settings import broker_settings
@@ -47,6 +48,9 @@ class Resource(enum.IntEnum):
 
 #: Sources of a value.
 _OF_TOPIC, _OF_BROKER, _DEFAULT, _OF_GROUP = 1, 4, 5, 8
+#: A resource has some thirty settings: what it counts in a slice, and how many make a large list.
+_RESOURCE_BYTES: Final = 16 * 1024
+_FEW_RESOURCES: Final = 8
 _FORBIDDEN: Final = {
     Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     Resource.BROKER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -57,7 +61,7 @@ _FORBIDDEN: Final = {
 async def describe(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe all settings, including those with default values."""
     results: list[DescribeConfigsResult] = []
-    for resource in request.resources:
+    async for resource in in_slices(request.resources, each=_RESOURCE_BYTES):
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             result.configs = _described(call, resource, request)
@@ -243,7 +247,9 @@ def _check_broker(name: str) -> None:
 
 
 HANDLERS: Final[dict[int, Handler]] = {
-    ApiKey.DESCRIBE_CONFIGS: decoded(DescribeConfigsRequest, describe),
+    ApiKey.DESCRIBE_CONFIGS: decoded(
+        DescribeConfigsRequest, describe, lists=lambda request: len(request.resources) > _FEW_RESOURCES
+    ),
     ApiKey.ALTER_CONFIGS: decoded(AlterConfigsRequest, alter),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: decoded(IncrementalAlterConfigsRequest, incremental),
 }

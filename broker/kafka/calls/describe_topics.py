@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
 from broker.auth import READ
+from broker.content import in_slices
 from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
-from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.call import LIST_ITEMS, Call, Handler, decoded
 from broker.kafka.cluster import BROKER_ID, LEADER_EPOCH
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.messages.metadata import (
@@ -56,13 +56,12 @@ async def describe(call: Call, request: DescribeTopicPartitionsRequest) -> Descr
 async def _wanted(call: Call, request: DescribeTopicPartitionsRequest) -> AsyncIterator[tuple[str, Topic | ErrorCode]]:
     """The names in order, each with its topic or its error."""
     if request.topics:
-        for name in sorted({topic.name for topic in request.topics}):
+        async for name in in_slices(sorted({topic.name for topic in request.topics})):
             yield name, _found(call, name)
     elif cluster.may(call.access, READ):
         for page in cluster.pages(call.broker.engine, call.access):
-            for topic in page:
+            async for topic in in_slices(page):
                 yield topic.name, topic
-            await asyncio.sleep(0)
 
 
 def _found(call: Call, name: str) -> Topic | ErrorCode:
@@ -95,5 +94,9 @@ def _described(call: Call, topic: Topic, numbers: range) -> DescribeTopicPartiti
 
 
 HANDLERS: Final[dict[int, Handler]] = {
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: decoded(DescribeTopicPartitionsRequest, describe)
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: decoded(
+        DescribeTopicPartitionsRequest,
+        describe,
+        lists=lambda request: not request.topics or len(request.topics) > LIST_ITEMS,
+    )
 }

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker.auth import DELETE, READ
+from broker.content import in_slices
 from broker.kafka.apis import NEVER, ApiKey
-from broker.kafka.call import Call, Handler, decoded, located, log_start_offset
+from broker.kafka.call import LIST_ITEMS, Call, Handler, decoded, located, log_start_offset
 from broker.kafka.cluster import LEADER_EPOCH
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.fetching import offset_of_max_timestamp, offset_since, stale_epoch
@@ -59,11 +60,16 @@ async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsRe
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
-                name=topic.name, partitions=[await _listed(call, topic.name, each) for each in topic.partitions]
+                name=topic.name,
+                partitions=[await _listed(call, topic.name, each) async for each in in_slices(topic.partitions)],
             )
-            for topic in request.topics
+            async for topic in in_slices(request.topics)
         ]
     )
+
+
+def _is_list(request: ListOffsetsRequest | OffsetForLeaderEpochRequest) -> bool:
+    return sum(len(topic.partitions) for topic in request.topics) > LIST_ITEMS
 
 
 async def _listed(call: Call, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
@@ -119,9 +125,10 @@ async def offset_for_leader_epoch(call: Call, request: OffsetForLeaderEpochReque
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochOffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_epoch_end(call, topic.topic, each) for each in topic.partitions]
+                topic=topic.topic,
+                partitions=[_epoch_end(call, topic.topic, each) async for each in in_slices(topic.partitions)],
             )
-            for topic in request.topics
+            async for topic in in_slices(request.topics)
         ]
     )
 
@@ -171,7 +178,7 @@ async def _deleted(call: Call, name: str, asked: DeleteRecordsPartition) -> Dele
 
 
 HANDLERS: Final[dict[int, Handler]] = {
-    ApiKey.LIST_OFFSETS: decoded(ListOffsetsRequest, list_offsets),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: decoded(OffsetForLeaderEpochRequest, offset_for_leader_epoch),
+    ApiKey.LIST_OFFSETS: decoded(ListOffsetsRequest, list_offsets, lists=_is_list),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: decoded(OffsetForLeaderEpochRequest, offset_for_leader_epoch, lists=_is_list),
     ApiKey.DELETE_RECORDS: decoded(DeleteRecordsRequest, delete_records),
 }

@@ -7,13 +7,13 @@ Source: docs/guides/kafka.md#protocol-versions.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from broker.auth import READ, WRITE
+from broker.content import in_slices
 from broker.kafka import cluster, no_transactions
 from broker.kafka.apis import ApiKey
-from broker.kafka.call import Call, Handler, decoded
+from broker.kafka.call import LIST_ITEMS, Call, Handler, decoded
 from broker.kafka.cluster import BROKER_ID, LEADER_EPOCH
 from broker.kafka.codec import PADDED_VERSION, TOPIC_PADDING
 from broker.kafka.errors import ErrorCode, code_of
@@ -56,7 +56,7 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
         topics = await _all(call, request)
     else:
         makes = call.version < _ASKS_SINCE or request.allow_auto_topic_creation
-        topics = [await _asked_for(call, topic, request, makes=makes) for topic in request.topics]
+        topics = [await _asked_for(call, topic, request, makes=makes) async for topic in in_slices(request.topics)]
     operations = MetadataResponse().cluster_authorized_operations
     if request.include_cluster_authorized_operations:
         operations = cluster.cluster_operations(call.access)
@@ -73,8 +73,7 @@ async def _all(call: Call, request: MetadataRequest) -> list[MetadataResponseTop
     found: list[MetadataResponseTopic] = []
     if cluster.may(call.access, READ):
         for page in cluster.pages(call.broker.engine, call.access):
-            found += [_described(call, topic, request) for topic in page]
-            await asyncio.sleep(0)
+            found += [_described(call, topic, request) async for topic in in_slices(page)]
     return found
 
 
@@ -188,7 +187,10 @@ def _coordinator(call: Call, key: str, key_type: int) -> FindCoordinatorCoordina
 
 HANDLERS: Final[dict[int, Handler]] = {
     ApiKey.METADATA: decoded(
-        MetadataRequest, metadata, large=lambda answer: len(answer.topics) > cluster.PAGE, room=_room
+        MetadataRequest,
+        metadata,
+        lists=lambda request: not request.topics or len(request.topics) > LIST_ITEMS,
+        room=_room,
     ),
     ApiKey.DESCRIBE_CLUSTER: decoded(DescribeClusterRequest, describe_cluster),
     ApiKey.FIND_COORDINATOR: decoded(FindCoordinatorRequest, find_coordinator),

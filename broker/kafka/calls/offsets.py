@@ -9,6 +9,7 @@ import asyncio
 from typing import Final
 
 from broker.auth import DELETE, READ, READ_WRITE
+from broker.content import in_slices
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import may
@@ -117,7 +118,7 @@ async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if call.version >= _GROUPS_SINCE:
         return OffsetFetchResponse(
             groups=[
-                _of_group(
+                await _of_group(
                     call,
                     each.group_id,
                     None if each.topics is None else [(topic.name, topic.partition_indexes) for topic in each.topics],
@@ -126,7 +127,7 @@ async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
             ]
         )
     wanted = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
-    found = _of_group(call, request.group_id, wanted)
+    found = await _of_group(call, request.group_id, wanted)
     in_each = found.error_code if call.version < _WHOLE_ERROR_SINCE else 0
     if in_each:
         found.topics = [_topic(name, [(p, None, ErrorCode(in_each)) for p in each]) for name, each in wanted or ()]
@@ -151,7 +152,7 @@ async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     )
 
 
-def _of_group(call: Call, group_id: str, wanted: list[tuple[str, list[int]]] | None) -> OffsetFetchResponseGroup:
+async def _of_group(call: Call, group_id: str, wanted: list[tuple[str, list[int]]] | None) -> OffsetFetchResponseGroup:
     """`wanted` None: all committed offsets, in topics that the key covers."""
     error = call.broker.kafka_groups.refusal(group_id)
     if not may_use(call, group_id):
@@ -160,11 +161,14 @@ def _of_group(call: Call, group_id: str, wanted: list[tuple[str, list[int]]] | N
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
     if wanted is None:
         topics: dict[str, list[_Found]] = {}
-        for each in call.broker.kafka_offsets.all(group_id):
+        async for each in in_slices(call.broker.kafka_offsets.all(group_id)):
             if may(call.access, READ, each.topic):
                 topics.setdefault(each.topic, []).append((each.partition, each, ErrorCode.NONE))
     else:
-        topics = {name: [_fetch_one(call, group_id, name, each) for each in partitions] for name, partitions in wanted}
+        topics = {
+            name: [_fetch_one(call, group_id, name, each) async for each in in_slices(partitions)]
+            async for name, partitions in in_slices(wanted)
+        }
     return OffsetFetchResponseGroup(group_id=group_id, topics=[_topic(name, found) for name, found in topics.items()])
 
 
