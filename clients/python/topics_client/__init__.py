@@ -16,6 +16,7 @@ from topics_client.consumers import AsyncConsumers, Consumers
 from topics_client.errors import (
     ApiError,
     BrokerFault,
+    BufferFull,
     Conflict,
     ConnectionFailed,
     ConsumerNotFound,
@@ -26,6 +27,7 @@ from topics_client.errors import (
     NotAQueue,
     NotFound,
     NotReady,
+    ProducerClosed,
     RouterCycle,
     RouterNotFound,
     SeqConflict,
@@ -38,6 +40,8 @@ from topics_client.errors import (
     Unavailable,
     UnexpectedAnswer,
 )
+from topics_client.outcomes import Sent, Stored
+from topics_client.producer import Producer
 from topics_client.retry import Pause, RetryPolicy
 from topics_client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
 from topics_client.values import (
@@ -76,6 +80,7 @@ __all__ = [
     "AsyncConsumers",
     "Backoff",
     "BrokerFault",
+    "BufferFull",
     "Claimed",
     "Client",
     "Conflict",
@@ -104,6 +109,8 @@ __all__ = [
     "PartitionState",
     "Pause",
     "Paused",
+    "Producer",
+    "ProducerClosed",
     "Purged",
     "Ready",
     "Record",
@@ -116,9 +123,11 @@ __all__ = [
     "RouterNotFound",
     "RouterOptions",
     "RouterPut",
+    "Sent",
     "SeqConflict",
     "Settled",
     "StorageFull",
+    "Stored",
     "Throttled",
     "Tombstone",
     "TopicDeleted",

@@ -111,14 +111,27 @@ def delete_topic(topic: str, *, if_empty: bool = False) -> Call[TopicDeleted]:
 
 def append(topic: str, records: Iterable[Any], options: AppendOptions) -> Call[Appended]:
     """Every append carries a key, a random one unless given: this makes a retry safe."""
-    fields = {name: value for name, value in options.items() if value is not None and name != "partition"}
-    fields.setdefault("idempotency_key", uuid.uuid4().hex)
+    fields = {name: value for name, value in options.items() if name != "partition"}
+    if fields.get("idempotency_key") is None:
+        fields["idempotency_key"] = uuid.uuid4().hex
+    return _appending(topic, encode_records(records), fields, options.get("partition"))
+
+
+def append_encoded(
+    topic: str, records: Iterable[bytes], fields: Mapping[str, Any], partition: int | None
+) -> Call[Appended]:
+    """An append of records that `encoding.encode_record` made. `fields` have its idempotency key."""
+    return _appending(topic, b"[%b]" % b",".join(records), fields, partition)
+
+
+def _appending(topic: str, records: bytes, fields: Mapping[str, Any], partition: int | None) -> Call[Appended]:
+    given = {name: value for name, value in fields.items() if value is not None}
     try:
-        rest = msgspec.json.encode(fields)
+        rest = msgspec.json.encode(given)
     except (TypeError, ValueError) as error:
         raise InvalidRequest(f"The options of the append cannot be written as JSON: {error}.") from error
-    body = b'{"records":' + encode_records(records) + b"," + rest[1:]
-    target = at_partition(topic_path(topic) + "?return_seqs=false", options.get("partition"))
+    body = b'{"records":' + records + b"," + rest[1:]
+    target = at_partition(topic_path(topic) + "?return_seqs=false", partition)
     request = Request(method="POST", target=target, body=body, headers=_JSON)
     return Call(request=request, parse=answers.json_value(Appended))
 

@@ -12,18 +12,21 @@ from topics_client.errors import InvalidRequest
 from topics_client.values import NewRecord, Record
 
 _VALUE = msgspec.json.Decoder(msgspec.Raw)
+#: The standard library's encoder on purpose: msgspec writes null for NaN and infinity. One for all: `json.dumps` makes
+#: one for each value.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=msgspec.to_builtins)
 
 
 def encode_records(items: Iterable[Any]) -> bytes:
     """The JSON array of an append's `records`; raises InvalidRequest naming the item that cannot be sent."""
-    return b"[" + b",".join([_record(item, index) for index, item in enumerate(items)]) + b"]"
+    return b"[" + b",".join([encode_record(item, f"records[{index}]") for index, item in enumerate(items)]) + b"]"
 
 
-def _record(item: Any, index: int) -> bytes:
+def encode_record(item: Any, field: str) -> bytes:
+    """One of them; `field` is its name in an InvalidRequest."""
     if type(item) is bytes and why_not_json(item) is None:
         # The fast path of bulk loads, without anything that only errors need.
         return b'{"data":' + item + b"}"
-    field = f"records[{index}]"
     if isinstance(item, NewRecord):
         extra = {"tag": item.tag, "node": item.node, "delay_ms": item.delay_ms, "deliver_at": item.deliver_at}
         return _object(item.data, item.meta, extra, field)
@@ -53,11 +56,7 @@ def json_text(value: Any, field: str) -> bytes:
             return raw
         raise InvalidRequest(f"{field} is not valid JSON: {reason}.", detail={"field": field})
     try:
-        # The standard library's encoder on purpose: msgspec writes null for NaN and infinity.
-        text = json.dumps(
-            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=msgspec.to_builtins
-        )
-        return text.encode("utf-8")
+        return _ENCODER.encode(value).encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"{field} cannot be written as JSON: {error}.", detail={"field": field}) from error
 

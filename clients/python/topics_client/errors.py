@@ -2,6 +2,8 @@
 
 TopicsError                  `outcome` says whether anything may have happened at the broker
   ConnectionFailed           no answer came back: nobody listens there, the line broke, or time ran out
+  BufferFull                 a producer took no record: its buffer stayed full
+  ProducerClosed             a producer took no record: it is closed
   UnexpectedAnswer           something answered, but not the way a topics broker does
   ApiError                   the broker said no: code, message, detail, status
     InvalidRequest           400, 405, 406, 413, 415   also raised here, before anything is sent (status None)
@@ -72,6 +74,21 @@ class ConnectionFailed(TopicsError):
     def transient(self) -> bool:
         """True: the broker may be back in a moment."""
         return True
+
+
+class BufferFull(TopicsError):
+    """The producer's buffer had no room within its time, and did not take the record."""
+
+    advice = "Send more slowly, or give the producer a larger buffer_bytes or max_block_s."
+
+    @property
+    def transient(self) -> bool:
+        """True: room comes with every batch that is stored."""
+        return True
+
+
+class ProducerClosed(TopicsError):
+    """The producer takes no more records."""
 
 
 class UnexpectedAnswer(TopicsError):

@@ -1,0 +1,175 @@
+"""Which record goes into which batch, when a batch is due, and what is sent next. No I/O, clock or threads of its own.
+
+A lane is a topic and a partition (None: the broker chooses one for each batch). The batches of a lane are sent one
+after the other, so its records are stored in the order in which they were added. Lanes do not wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from topics_client.outcomes import Outcome
+
+#: Topic and partition.
+Lane: TypeAlias = tuple[str, "int | None"]
+
+#: What a record takes in memory beside its JSON text: its object, its list entry, and its handle.
+RECORD_OVERHEAD = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """`linger_s`: so long a batch waits for more records. Bytes are those of the records, with an overhead for each."""
+
+    linger_s: float
+    batch_records: int
+    batch_bytes: int
+    buffer_bytes: int
+
+
+class Batch:
+    """Records that are sent by one request. `key`: its idempotency key, the same for every try."""
+
+    __slots__ = ("bytes", "due", "key", "lane", "outcome", "records")
+
+    def __init__(self, lane: Lane, key: str, due: float) -> None:
+        self.lane = lane
+        self.key = key
+        self.due = due
+        self.records: list[bytes] = []
+        self.bytes = 0
+        self.outcome = Outcome()
+
+
+class _Queue:
+    """The batches of a lane: one that is being sent, full ones, and one that takes records."""
+
+    __slots__ = ("full", "is_ready", "open", "sent")
+
+    def __init__(self) -> None:
+        self.sent: Batch | None = None
+        self.full: deque[Batch] = deque()
+        self.open: Batch | None = None
+        #: It is among those that `take` takes from.
+        self.is_ready = False
+
+
+class Batching:
+    """Not thread-safe: its user holds a lock.
+
+    add(lane, record)   the batch that took it
+    take()              the next batch to send, if one is due; its user calls finish(batch) in the end
+    wait_s()            seconds until another is due, after a take() that found none
+    """
+
+    def __init__(self, limits: Limits, producer: str, now: Callable[[], float]) -> None:
+        self._limits = limits
+        self._producer = producer
+        self._now = now
+        self._made = 0
+        self._queues: dict[Lane, _Queue] = {}
+        self._ready: deque[_Queue] = deque()
+        #: Batches that take records and are not due, in the order in which they will be. Not a dict: looking for its
+        #: first entry takes the longer the more were removed in front.
+        self._opened: OrderedDict[Batch, _Queue] = OrderedDict()
+        #: Bytes of all records that are not finished.
+        self.buffered = 0
+        #: Whether `take` may find something that it did not find before.
+        self.woken = False
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether there is a batch to send at this moment, without a look at the clock."""
+        return bool(self._ready)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is left to do."""
+        return not self._queues
+
+    def has_room(self, size: int) -> bool:
+        """Whether a record of so many bytes may be added. An empty buffer takes any record."""
+        return self.buffered == 0 or self.buffered + size + RECORD_OVERHEAD <= self._limits.buffer_bytes
+
+    def add(self, lane: Lane, record: bytes) -> Batch:
+        """Takes a record, as JSON text; it is the last one of the returned batch. `woken` is set where needed."""
+        size = len(record) + RECORD_OVERHEAD
+        queue = self._queues.get(lane)
+        if queue is None:
+            queue = self._queues[lane] = _Queue()
+        batch = queue.open
+        if batch is not None and batch.bytes + size > self._limits.batch_bytes:
+            self._close(queue)
+            batch = None
+        if batch is None:
+            self._made += 1
+            batch = Batch(lane, f"{self._producer}-{self._made}", self._now() + self._limits.linger_s)
+            queue.open = batch
+            self._opened[batch] = queue
+            self.woken = True
+        batch.records.append(record)
+        batch.bytes += size
+        self.buffered += size
+        if len(batch.records) >= self._limits.batch_records or batch.bytes >= self._limits.batch_bytes:
+            self._close(queue)
+        return batch
+
+    def take(self) -> Batch | None:
+        """The next batch to send. A batch that is due while another one of its lane is being sent takes more records
+        until that one is finished."""
+        now = self._now()
+        while self._opened and (batch := next(iter(self._opened))).due <= now:
+            self._make_ready(self._opened.pop(batch))
+        if not self._ready:
+            return None
+        queue = self._ready.popleft()
+        queue.is_ready = False
+        batch = queue.full.popleft() if queue.full else queue.open
+        assert batch is not None
+        if batch is queue.open:
+            self._opened.pop(batch, None)
+            queue.open = None
+        queue.sent = batch
+        return batch
+
+    def wait_s(self) -> float | None:
+        """Seconds until a batch is due; None: not before something is added or finished."""
+        return max(0.0, next(iter(self._opened)).due - self._now()) if self._opened else None
+
+    def finish(self, batch: Batch) -> None:
+        """It was stored, or given up: its memory is free, and the next one of its lane may be sent."""
+        queue = self._queues[batch.lane]
+        assert queue.sent is batch
+        queue.sent = None
+        self.buffered -= batch.bytes
+        batch.records = []
+        if queue.full or (queue.open is not None and queue.open.due <= self._now()):
+            self._make_ready(queue)
+        elif queue.open is None:
+            del self._queues[batch.lane]
+
+    def flush(self) -> list[Batch]:
+        """Everything that was added is due. Returns the batches that are not finished."""
+        unfinished: list[Batch] = []
+        for queue in self._queues.values():
+            if queue.open is not None:
+                self._close(queue)
+            unfinished += [batch for batch in (queue.sent, *queue.full) if batch is not None]
+        return unfinished
+
+    def _close(self, queue: _Queue) -> None:
+        """Its open batch takes no more records."""
+        assert queue.open is not None
+        self._opened.pop(queue.open, None)
+        queue.full.append(queue.open)
+        queue.open = None
+        self._make_ready(queue)
+
+    def _make_ready(self, queue: _Queue) -> None:
+        if queue.sent is None and not queue.is_ready:
+            queue.is_ready = True
+            self._ready.append(queue)
+            self.woken = True

@@ -1,0 +1,298 @@
+"""The producer against a fake broker: handles, errors, flush, back-pressure, retries, partitions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import wait
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.client.fake_broker import FakeBroker, error
+from topics_client import (
+    BufferFull,
+    Client,
+    ConnectionFailed,
+    InvalidRequest,
+    NewRecord,
+    Producer,
+    ProducerClosed,
+    RetryPolicy,
+    TopicFull,
+)
+from topics_client.partitioning import partition_of
+
+ROOT = Path(__file__).parents[2]
+QUICK = RetryPolicy(base_s=0.001, cap_s=0.01)
+
+
+@pytest.fixture
+def client(fake: FakeBroker) -> Generator[Client]:
+    with Client(http=httpx.MockTransport(fake), retry=QUICK) as client:
+        client.put_topic("t")
+        yield client
+
+
+def data_of(fake: FakeBroker, topic: str = "t") -> list[object]:
+    return [json.loads(record)["data"] for record in fake.topics[topic].records if record is not None]
+
+
+def batches(fake: FakeBroker) -> list[list[object]]:
+    sent = [json.loads(each.content) for each in fake.requests if each.method == "POST"]
+    return [[record["data"] for record in body["records"]] for body in sent]
+
+
+def refused(request: httpx.Request, answer: Callable[[], httpx.Response]) -> httpx.Response:
+    return error(422, "topic_full", "The topic is full.")
+
+
+def lost(request: httpx.Request, answer: Callable[[], httpx.Response]) -> httpx.Response:
+    answer()
+    raise httpx.ReadError("broken", request=request)
+
+
+def unreachable(request: httpx.Request, answer: Callable[[], httpx.Response]) -> httpx.Response:
+    raise httpx.ConnectError("nobody", request=request)
+
+
+def test_handles_say_where_records_are_stored(client: Client, fake: FakeBroker) -> None:
+    with Producer(client, batch_records=2) as producer:
+        sent = [producer.send("t", number) for number in range(5)]
+        assert [each.result(10).seq for each in sent] == [1, 2, 3, 4, 5]
+    assert all(each.done() for each in sent)
+    assert data_of(fake) == [0, 1, 2, 3, 4]
+    assert max(len(batch) for batch in batches(fake)) == 2
+
+
+def test_a_batch_waits_for_more_records_and_a_flush_does_not(client: Client, fake: FakeBroker) -> None:
+    with Producer(client, linger_ms=3_600_000) as producer:
+        sent = [producer.send("t", number) for number in range(3)]
+        assert not any(each.done() for each in sent)
+        producer.flush()
+        assert all(each.done() for each in sent)
+    assert batches(fake) == [[0, 1, 2]]
+
+
+def test_a_batch_is_sent_when_it_has_lingered(client: Client, fake: FakeBroker) -> None:
+    with Producer(client, linger_ms=20) as producer:
+        first, second = producer.send("t", 1), producer.send("t", 2)
+        assert (first.result(10).seq, second.result(10).seq) == (1, 2)
+        assert batches(fake) == [[1, 2]]
+
+
+def test_records_are_what_an_append_takes(client: Client, fake: FakeBroker) -> None:
+    with Producer(client, node="till") as producer:
+        producer.send("t", {"a": 1}, tag="x", meta={"m": 2})
+        producer.send("t", NewRecord(data=3, tag="y"))
+        producer.send("t", b"1.10")
+        with pytest.raises(InvalidRequest, match=r"record\.data"):
+            producer.send("t", object())
+    records = [json.loads(record) for record in fake.topics["t"].records if record is not None]
+    assert [(record["data"], record.get("$tag"), record.get("meta")) for record in records] == [
+        ({"a": 1}, "x", {"m": 2}),
+        (3, "y", None),
+        (1.1, None, None),
+    ]
+    assert json.loads(fake.requests[-1].content)["node"] == "till"
+
+
+def test_an_error_reaches_every_record_of_its_batch_and_no_other(client: Client, fake: FakeBroker) -> None:
+    with Producer(client, linger_ms=3_600_000) as producer:
+        fake.troubles.extend([None, refused])  # the first request asks for the partitions
+        failed = [producer.send("t", number) for number in range(3)]
+        with pytest.raises(TopicFull):
+            producer.flush(10)
+        assert [type(each.exception(10)) for each in failed] == [TopicFull] * 3
+        with pytest.raises(TopicFull):
+            failed[1].result(10)
+        good = producer.send("t", 9)
+        producer.flush(10)
+        assert good.result(10).seq == 1
+
+
+def test_an_error_that_a_handle_told_of_is_not_raised_again(client: Client, fake: FakeBroker) -> None:
+    with Producer(client) as producer:
+        fake.troubles.extend([None, refused])
+        failed = producer.send("t", 1)
+        assert isinstance(failed.exception(10), TopicFull)
+
+
+def test_close_raises_what_nobody_asked_about(client: Client, fake: FakeBroker) -> None:
+    producer = Producer(client)
+    fake.troubles.extend([None, refused])
+    producer.send("t", 1)
+    with pytest.raises(TopicFull):
+        producer.close()
+    with pytest.raises(ProducerClosed):
+        producer.send("t", 2)
+
+
+def test_a_lost_answer_is_asked_for_again_with_the_same_key(client: Client, fake: FakeBroker) -> None:
+    with Producer(client) as producer:
+        fake.troubles.extend([None, lost, unreachable])
+        assert producer.send("t", 1).result(10).seq == 1
+        assert producer.send("t", 2).result(10).seq == 2
+    assert data_of(fake) == [1, 2]
+    keys = [json.loads(each.content)["idempotency_key"] for each in fake.requests if each.method == "POST"]
+    first, second, third, other = keys
+    assert first == second == third != other
+
+
+def test_an_outcome_that_stays_unknown_says_so(fake: FakeBroker) -> None:
+    once = RetryPolicy(total_s=0)
+    with Client(http=httpx.MockTransport(fake), retry=once) as client, Producer(client) as producer:
+        client.put_topic("t")
+        fake.troubles.extend([None, lost])
+        found = producer.send("t", 1).exception(10)
+        assert isinstance(found, ConnectionFailed)
+        assert found.outcome == "unknown"
+
+
+def test_one_request_at_a_time_for_a_partition_and_several_for_several(client: Client, fake: FakeBroker) -> None:
+    """A topic whose request is held does not hold another one's, and sends nothing else meanwhile."""
+    held, go = threading.Event(), threading.Event()
+
+    def hold(request: httpx.Request, answer: Callable[[], httpx.Response]) -> httpx.Response:
+        held.set()
+        assert go.wait(30)
+        return answer()
+
+    client.put_topic("u")
+    with Producer(client, linger_ms=0, batch_records=1) as producer:
+        fake.troubles.extend([None, hold])
+        waiting = [producer.send("t", number) for number in range(3)]
+        assert held.wait(30)
+        assert producer.send("u", 1).result(30).seq == 1
+        assert not any(each.done() for each in waiting)
+        go.set()
+    assert data_of(fake) == [0, 1, 2]
+
+
+def test_a_full_buffer_holds_the_caller_and_gives_up_in_the_end(client: Client, fake: FakeBroker) -> None:
+    go = threading.Event()
+
+    def hold(request: httpx.Request, answer: Callable[[], httpx.Response]) -> httpx.Response:
+        assert go.wait(30)
+        return answer()
+
+    producer = Producer(client, linger_ms=0, batch_records=1, buffer_bytes=1000, max_block_s=0.05)
+    fake.troubles.extend([None, hold])
+    taken = 0
+    full: BufferFull | None = None
+    while full is None and taken < 100:
+        try:
+            producer.send("t", "x" * 100)
+            taken += 1
+        except BufferFull as error:
+            full = error
+    assert full is not None
+    assert full.transient
+    assert 1 <= taken <= 1000 // 100
+    go.set()
+    producer.flush(30)
+    producer.send("t", "y" * 5000)  # larger than the buffer, which is empty
+    producer.close()
+    assert len(data_of(fake)) == taken + 1
+
+
+def test_a_caller_that_waits_for_room_goes_on_when_there_is_some(client: Client, fake: FakeBroker) -> None:
+    """Though its batches would linger for an hour."""
+    with Producer(client, linger_ms=3_600_000, buffer_bytes=2000) as producer:
+        for number in range(200):
+            producer.send("t", number)
+    assert data_of(fake) == [*range(200)]
+
+
+def test_flush_gives_up_waiting_and_loses_nothing(client: Client, fake: FakeBroker) -> None:
+    go = threading.Event()
+
+    def hold(request: httpx.Request, answer: Callable[[], httpx.Response]) -> httpx.Response:
+        assert go.wait(30)
+        return answer()
+
+    with Producer(client) as producer:
+        fake.troubles.extend([None, hold])
+        sent = producer.send("t", 1)
+        with pytest.raises(TimeoutError):
+            producer.flush(0.01)
+        with pytest.raises(TimeoutError):
+            sent.result(0.01)
+        go.set()
+    assert data_of(fake) == [1]
+
+
+def test_many_threads_share_a_producer(client: Client, fake: FakeBroker) -> None:
+    with Producer(client, batch_records=7, linger_ms=1) as producer:
+
+        def work(name: int) -> None:
+            for number in range(100):
+                producer.send("t", [name, number])
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    stored = data_of(fake)
+    for name in range(4):
+        assert [number for by, number in stored if by == name] == [*range(100)]  # type: ignore[misc]
+
+
+def test_futures_and_awaiting(client: Client) -> None:
+    async def send(producer: Producer) -> int:
+        first, second = producer.send("t", 1), producer.send("t", 2)
+        return (await first).seq + (await second).seq
+
+    with Producer(client) as producer:
+        assert asyncio.run(send(producer)) == 3
+        futures = [producer.send("t", number).future() for number in range(3)]
+        assert not wait(futures, 10).not_done
+        assert [future.result().seq for future in futures] == [3, 4, 5]
+
+
+def test_a_future_has_the_error(client: Client, fake: FakeBroker) -> None:
+    with Producer(client) as producer:
+        fake.troubles.extend([None, refused])
+        future = producer.send("t", 1).future()
+        assert isinstance(future.exception(10), TopicFull)
+
+
+def test_a_client_that_was_closed_too_early_is_an_error_of_the_records(fake: FakeBroker) -> None:
+    client = Client(http=httpx.MockTransport(fake), retry=QUICK)
+    producer = Producer(client, linger_ms=3_600_000)
+    sent = producer.send("t", 1)
+    client.close()
+    with pytest.raises(RuntimeError):
+        producer.close()
+    assert sent.exception(0) is not None
+
+
+def test_limits_that_cannot_be(client: Client) -> None:
+    for records in (0, 10_001):
+        with pytest.raises(InvalidRequest):
+            Producer(client, batch_records=records)
+    with pytest.raises(InvalidRequest):
+        Producer(client, senders=0)
+
+
+def test_a_program_that_ends_without_a_close_loses_nothing(fake: FakeBroker, fake_url: str) -> None:
+    program = (
+        "import sys; from topics_client import Client, Producer\n"
+        "producer = Producer(Client(sys.argv[1]), linger_ms=3_600_000)\n"
+        "for number in range(10): producer.send('t', number)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, fake_url], cwd=ROOT, check=True, timeout=60)
+    assert data_of(fake) == [*range(10)]
+
+
+def test_tags_map_to_the_partitions_that_kafka_maps_them_to() -> None:
+    # Of org.apache.kafka.common.utils.Utils.murmur2, as in tests of Kafka's clients.
+    assert partition_of("21", 1 << 31) == (-973932308) & 0x7FFFFFFF
+    assert partition_of("foobar", 1 << 31) == (-790332482) & 0x7FFFFFFF
+    assert partition_of("a-little-bit-long-string", 1 << 31) == (-985981536) & 0x7FFFFFFF

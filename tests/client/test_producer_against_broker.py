@@ -1,0 +1,125 @@
+"""The producer against a real broker: order in partitions, a broker that is killed, bounded memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from tests.client.real_broker import PATIENCE_S, RealBroker
+from topics_client import Client, InvalidRequest, Producer, Record, Sent, TopicFull
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Generator[RealBroker]:
+    """A broker of the test's own, to be killed."""
+    broker = RealBroker(tmp_path)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.close()
+
+
+def stored(client: Client, topic: str, partition: int | None = None) -> list[Record]:
+    records: list[Record] = []
+    while True:
+        page = client.read(topic, records[-1].seq if records else 0, include_tags=True, partition=partition)
+        records += page.records
+        if page.caught_up:
+            return records
+
+
+def test_a_topic_is_made_by_the_first_record(client: Client) -> None:
+    with Producer(client) as producer:
+        first = producer.send("new", {"a": 1}, tag="x")
+        second = producer.send("new", {"a": 2})
+        assert (first.result(30).seq, second.result(30).seq) == (1, 2)
+    assert [record.data for record in stored(client, "new")] == [{"a": 1}, {"a": 2}]
+
+
+def test_records_with_tags_are_in_order_in_their_partitions(client: Client) -> None:
+    client.put_topic("clicks", partitions=3)
+    tags = [f"user-{number}" for number in range(7)]
+    with Producer(client, batch_records=5, linger_ms=1) as producer:
+        handles = [producer.send("clicks", number, tag=tags[number % 7]) for number in range(200)]
+        untagged = producer.send("clicks", "any")
+        named = producer.send("clicks", "named", partition=2)
+    where = [handle.result(0) for handle in handles]
+    assert named.result(0).partition == 2
+    assert untagged.result(0).seq >= 1
+    found = {each: stored(client, "clicks", each) for each in range(3)}
+    assert sum(len(records) for records in found.values()) == 202
+    for tag in tags:
+        [partition] = {
+            each.partition for each, number in zip(where, range(200), strict=True) if tags[number % 7] == tag
+        }
+        mine = [record.data for record in found[partition or 0] if record.tag == tag]
+        assert mine == [number for number in range(200) if tags[number % 7] == tag]
+    # Each handle says where its record is.
+    for number, each in enumerate(where):
+        assert found[each.partition or 0][each.seq - 1].data == number
+
+
+def test_a_kill_in_the_middle_loses_and_repeats_nothing(own: RealBroker) -> None:
+    with Client(own.url) as client:
+        client.put_topic("t", durability="fsync")
+        with Producer(client, batch_records=50, linger_ms=1) as producer:
+            handles: list[Sent] = []
+            for number in range(6000):
+                handles.append(producer.send("t", number))
+                if number in (2000, 4000):
+                    # In the middle: some are acknowledged, a request is on its way, others wait.
+                    handles[number // 2].result(60)
+                    own.kill()
+                    own.start()
+                if number % 500 == 0:
+                    time.sleep(0.005)
+        assert [handle.result(0).seq for handle in handles] == [*range(1, 6001)]
+        assert [record.data for record in stored(client, "t")] == [*range(6000)]
+
+
+def test_a_full_buffer_holds_its_callers_while_the_broker_is_away(own: RealBroker) -> None:
+    with Client(own.url) as client, Producer(client, buffer_bytes=64 << 10, batch_bytes=8 << 10) as producer:
+        client.put_topic("t")
+        producer.send("t", "first").result(30)
+        own.kill()
+        taken: list[int] = []
+
+        def work() -> None:
+            for number in range(1000):
+                producer.send("t", "x" * 1000)
+                taken.append(number)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        until = time.monotonic() + PATIENCE_S
+        while len(taken) < 40 and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        # No more than the buffer has room for, until the broker is back.
+        assert 40 <= len(taken) <= 64
+        own.start()
+        thread.join()
+        producer.flush(60)
+        assert len(stored(client, "t")) == 1001
+
+
+def test_a_refusal_is_the_typed_error_of_its_records(client: Client) -> None:
+    client.put_topic("full", cap_records=4, discard="reject")
+    with Producer(client, linger_ms=3_600_000) as producer:
+        good = [producer.send("full", number) for number in range(3)]
+        producer.flush(30)
+        bad = [producer.send("full", number) for number in range(2)]
+        assert [handle.result(30).seq for handle in good] == [1, 2, 3]
+        with pytest.raises(TopicFull):
+            producer.flush(30)
+        assert [type(handle.exception(30)) for handle in bad] == [TopicFull] * 2
+        producer.send("full", 1, partition=7)
+        beside = producer.send("other", 1)
+        with pytest.raises(InvalidRequest):
+            producer.flush(30)
+        assert beside.result(0).seq == 1
