@@ -1,25 +1,35 @@
 """Mutated inputs for the compiled kernel, built with sanitizers, whose results are compared with its twin's.
 
-    python -m tests.kernel.fuzz LIBRARY SECONDS [SEED]
+    python -m tests.kernel.fuzz LIBRARY SECONDS [--seed N] [--keep FILE]
 
-Replays the inputs of tests/kernel/corpus, and then changes them for so long. An input is what a target takes; its file
-is named after the target. Frames get their lengths and checksums set right again half the time, so that what lies
-behind the checksum is reached too. Prints the inputs tried. A result that differs, or what a sanitizer finds, ends it;
-the input is then in the file `fuzz-failure.bin` of the current folder.
+Replays the inputs of tests/kernel/corpus, and then changes them for so long. The library counts what it runs through
+(`coverage.c`): an input that leads where none before it led is changed in turn. An input is what a target takes; its
+file is named after the target, and its other choices follow from its bytes. Frames get their lengths and checksums set
+right again half the time, so that what lies behind the checksum is reached too. Prints the inputs tried. A result that
+differs, or what a sanitizer finds, ends it; the input is then in the file `fuzz-failure.bin` of the current folder.
+
+`--keep` writes the smallest inputs that together lead wherever those that were tried have led: with
+`--keep tests/kernel/found.bin` an hour's finds are where every run begins.
 
 Started by `test_fuzz.py`, which preloads the sanitizer. Buffers are arrays: their memory ends exactly where they do.
 """
 
 from __future__ import annotations
 
+import argparse
+import ctypes
 import random
 import struct
+import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+from zlib import crc32
+
+import msgspec
 
 import kernel
 from kernel import Header, Kind, plain
@@ -28,10 +38,15 @@ from tests.kernel.build import load
 from tests.kernel.conftest import serve
 
 CORPUS: Final = Path(__file__).parent / "corpus"
+FOUND: Final = Path(__file__).parent / "found.bin"
+#: No larger input is kept.
+KEPT_BYTES: Final = 512
 MAX_BYTES: Final = 1 << 12
 _INTERESTING: Final = (0, 1, 0x7F, 0x80, 0xFF, 0xD5, 0xD9, 0xC6, 0x22, 0x5C, 0x7B, 0x7D, 0x5B, 0x5D, 0x2C)
 _WORDS: Final = (b"\xff\xff\xff\xff", b"\0\0\0\0", b"\xff\xff", b'"data":', b',"h":', b',"deliver_at":', b',"ct":')
 Buffer = Any
+#: A target, and the bytes that it takes.
+Input: TypeAlias = tuple[str, bytes]
 
 
 def _frames(kind: Kind) -> Callable[[Buffer, random.Random], Any]:
@@ -166,44 +181,106 @@ def repaired(content: bytes, kind: Kind) -> bytes:
     return bytes(changed)
 
 
-def inputs() -> list[tuple[str, bytes]]:
-    """(target, input) of the corpus."""
+def inputs() -> list[Input]:
+    """The inputs made by hand."""
     return [(path.name.partition("-")[0], path.read_bytes()) for path in sorted(CORPUS.glob("*.bin"))]
 
 
-def run_one(target: str, content: bytes, seed: int, compiled: Any) -> None:
-    """Both twins on one input. Raises AssertionError where they differ."""
+def run_one(target: str, content: bytes, codes: Sequence[Any]) -> None:
+    """These twins on one input. Raises AssertionError where they differ."""
     results: list[Any] = []
-    for code in (compiled, plain):
+    for code in codes:
         serve(code)
-        results.append(TARGETS[target](array("B", content), random.Random(seed)))
-    assert results[0] == results[1], f"{target}: the twins differ: {results}"
+        results.append(TARGETS[target](array("B", content), random.Random(crc32(content))))
+    assert results[:-1] == results[1:], f"{target}: the twins differ: {results}"
+
+
+class Fuzzer:
+    """Tries inputs, and keeps those that lead to something new."""
+
+    def __init__(self, library: Path, choice: random.Random) -> None:
+        self._compiled = load(library)
+        self._gained = ctypes.CDLL(str(library)).coverage_gained
+        self._choice = choice
+        self._kept: dict[str, list[bytes]] = {target: [] for target in TARGETS}
+        self._failure = Path("fuzz-failure.bin")
+        self.tried = 0
+
+    def kept(self) -> list[Input]:
+        """Smallest first."""
+        every = [(target, content) for target, contents in self._kept.items() for content in contents]
+        return sorted(every, key=lambda each: len(each[1]))
+
+    def add(self, target: str, content: bytes) -> bool:
+        """Try an input; whether it led to something new. Raises AssertionError where the twins differ."""
+        self._failure.write_bytes(content) if self.tried % 64 == 0 else None
+        self.tried += 1
+        try:
+            run_one(target, content, (self._compiled,))
+            new = bool(self._gained())
+            if new or self.tried % 8 == 0:  # the twin is far slower
+                run_one(target, content, (self._compiled, plain))
+        except BaseException:
+            self._failure.write_bytes(content)
+            raise
+        if new:
+            self._kept[target].append(content)
+        return new
+
+    def change_one(self) -> None:
+        """Try a changed input. Half the time it is one of those that were found last."""
+        choice = self._choice
+        target = choice.choice([*TARGETS])
+        kept = self._kept[target]
+        content = mutated(choice.choice(kept[-20:] if choice.random() < 0.5 else kept), kept, choice)
+        if target in ("log", "segment") and choice.random() < 0.5:
+            content = repaired(content, Kind.SEGMENT if target == "segment" else Kind.LOG)
+        self.add(target, content)
+
+    def close(self) -> None:
+        """Nothing was wrong."""
+        self._failure.unlink(missing_ok=True)
+
+
+def found() -> list[Input]:
+    """The inputs that earlier runs have found."""
+    return msgspec.msgpack.decode(FOUND.read_bytes(), type=list[Input])
+
+
+def reduced(library: Path, inputs_found: list[Input]) -> list[Input]:
+    """Those that lead to something new, the smallest first, after the inputs made by hand. In a process of its own."""
+    fuzzer = Fuzzer(library, random.Random(0))
+    for target, content in inputs():
+        fuzzer.add(target, content)
+    kept = [each for each in inputs_found if len(each[1]) <= KEPT_BYTES and fuzzer.add(*each)]
+    fuzzer.close()
+    return kept
 
 
 def main() -> None:
-    library, seconds, seed = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0
-    compiled, choice, corpus = load(library), random.Random(seed), inputs()
-    failure, tried = Path("fuzz-failure.bin"), 0
-    end = time.monotonic() + seconds
-    queue = [*corpus]
-    while queue or time.monotonic() < end:
-        if queue:
-            target, content = queue.pop()
-        else:
-            target, content = choice.choice(corpus)
-            others = [other for name, other in corpus if name == target]
-            content = mutated(content, others, choice)
-            if target in ("log", "segment") and choice.random() < 0.5:
-                content = repaired(content, Kind.SEGMENT if target == "segment" else Kind.LOG)
-        failure.write_bytes(content) if tried % 64 == 0 else None
-        try:
-            run_one(target, content, seed + tried, compiled)
-        except BaseException:
-            failure.write_bytes(content)
-            raise
-        tried += 1
-    failure.unlink(missing_ok=True)
-    print(tried)
+    parser = argparse.ArgumentParser(prog="python -m tests.kernel.fuzz")
+    parser.add_argument("library", type=Path)
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--reduce", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.reduce:
+        kept = msgspec.msgpack.decode(given.reduce.read_bytes(), type=list[Input])
+        given.reduce.write_bytes(msgspec.msgpack.encode(reduced(given.library, kept)))
+        return
+    fuzzer = Fuzzer(given.library, random.Random(given.seed))
+    end = time.monotonic() + given.seconds
+    for target, content in [*inputs(), *found()]:
+        fuzzer.add(target, content)
+    while time.monotonic() < end:
+        fuzzer.change_one()
+    fuzzer.close()
+    if given.keep:
+        given.keep.write_bytes(msgspec.msgpack.encode(fuzzer.kept()))
+        command = [sys.executable, "-m", "tests.kernel.fuzz", str(given.library), "0", "--reduce", str(given.keep)]
+        subprocess.run(command, check=True)
+    print(fuzzer.tried)
 
 
 if __name__ == "__main__":

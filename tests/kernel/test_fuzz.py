@@ -7,15 +7,23 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import kernel
 from tests.kernel.build import ROOT, SOURCES, build
-from tests.kernel.fuzz import TARGETS, inputs, repaired
+from tests.kernel.conftest import serve
+from tests.kernel.fuzz import TARGETS, found, inputs, repaired, run_one
 
+COVERAGE = Path(__file__).parent / "coverage.c"
 SANITIZERS = ("-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 #: An hour of them: TOPICS_TEST_FUZZ_S=3600.
 SECONDS = float(os.environ.get("TOPICS_TEST_FUZZ_S", "60"))
+#: The file for what was found: TOPICS_TEST_FUZZ_KEEP=$PWD/tests/kernel/found.bin renews it.
+KEEP = os.environ.get("TOPICS_TEST_FUZZ_KEEP", "")
+#: Of the corpus, at most.
+CORPUS_BYTES = 200_000
 
 
 def fuzz(library: Path, seconds: float, folder: Path) -> int:
@@ -28,6 +36,7 @@ def fuzz(library: Path, seconds: float, folder: Path) -> int:
         "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, "-m", "tests.kernel.fuzz", str(library), str(seconds)]
+    command += ["--keep", KEEP] if KEEP else []
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-8000:]
     return int(done.stdout)
@@ -38,8 +47,27 @@ def _runtime(name: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_the_corpus_has_inputs_for_every_target() -> None:
+def guided(folder: Path, sources_in: Path = SOURCES) -> Path:
+    """The library with sanitizers, which counts what it runs through."""
+    counting = folder / "coverage.o"
+    subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-fPIC", "-c", str(COVERAGE), "-o", str(counting)], check=True)
+    options = (*SANITIZERS, "-fsanitize-coverage=trace-pc", str(counting))
+    return build(folder, *options, sources_in=sources_in)
+
+
+def test_the_corpus_has_inputs_for_every_target_and_is_small() -> None:
     assert {target for target, _ in inputs()} == {*TARGETS}
+    assert {target for target, _ in found()} <= {*TARGETS}
+    assert sum(len(content) for _, content in (*inputs(), *found())) < CORPUS_BYTES
+
+
+def test_the_twins_agree_on_the_corpus(compiled: ModuleType) -> None:
+    before = kernel._code
+    try:
+        for target, content in (*inputs(), *found()):
+            run_one(target, content, (compiled, kernel.plain))
+    finally:
+        serve(before)
 
 
 def test_repairing_sound_frames_changes_nothing() -> None:
@@ -51,7 +79,7 @@ def test_repairing_sound_frames_changes_nothing() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 300)
 def test_mutated_inputs_stay_within_their_buffers(cc: str, tmp_path: Path) -> None:
-    assert fuzz(build(tmp_path, *SANITIZERS), SECONDS, tmp_path) > 10 * SECONDS
+    assert fuzz(guided(tmp_path), SECONDS, tmp_path) > 10 * SECONDS
 
 
 @pytest.mark.slow
@@ -69,6 +97,6 @@ def test_a_missing_check_of_a_length_is_noticed(cc: str, tmp_path: Path, file: s
     text = (sources / file).read_text()
     assert check in text
     (sources / file).write_text(text.replace(check, check.replace("if (", "if (0 && (").replace(") ", ")) ", 1)))
-    library = build(tmp_path, *SANITIZERS, sources_in=sources)
+    library = guided(tmp_path, sources)
     with pytest.raises(AssertionError, match=r"heap-buffer-overflow|the twins differ"):
         fuzz(library, 20, tmp_path)
