@@ -38,6 +38,7 @@ def test_every_setting_that_a_document_names_exists() -> None:
         "TOPICS_JOB_TAG",
         "TOPICS_JOB_DELIVERIES",
         "TOPICS_KERNEL",
+        "TOPICS_TEST_FUZZ_KEEP",
         "TOPICS_TEST_FUZZ_S",
         "TOPICS_TEST_SOAK",
         "TOPICS_TEST_BACKEND",
