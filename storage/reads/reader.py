@@ -43,7 +43,7 @@ class Expiring(Protocol):
         ...
 
 
-#: A router that skips records yields to the loop after this many.
+#: A router that skips records yields to the loop after this many, or after as many as it asked for.
 ROUTING_SCAN_RECORDS = 4096
 
 
@@ -82,7 +82,7 @@ class Reader:
         await self._expiry.expire_if_possible(topic)
         max_scan = self._logs.options.max_scan_records
         if query.routing:
-            max_scan = min(max_scan, ROUTING_SCAN_RECORDS)
+            max_scan = min(max_scan, max(ROUTING_SCAN_RECORDS, query.limit))
         else:
             topic.last_read_ts = self._logs.now_ms()
         log = topic.log

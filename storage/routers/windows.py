@@ -17,15 +17,19 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Final, overload
 
+import msgspec
+
 import kernel
 from kernel import Body
-from storage.format import is_binary
+from storage.format import is_binary, wal_frame
 from storage.log import Logs
 from storage.reads import ROUTING_SCAN_RECORDS, Reader
 from storage.records import FrameRecords, ReadQuery, ReadResult, Records, StoredRecord, TagMatch, parts_of
 from storage.state import Topic
 
-#: Bytes of one window, and most windows over all sources: routers that fell behind have their own.
+#: Records and bytes of one window, and most windows over all sources: routers that fell behind have their own. While
+#: writers keep the loop busy, a window takes several of its turns whatever is in it.
+WINDOW_RECORDS: Final = 4 * ROUTING_SCAN_RECORDS
 WINDOW_BYTES: Final = 2 << 20
 MAX_WINDOWS: Final = 8
 #: A window shows the source as it was when it was read. It is not used for longer, so that deletions soon show.
@@ -66,6 +70,7 @@ class Window:
         "_by_tag",
         "_matched",
         "_result",
+        "followed",
         "from_seq",
         "live",
         "parts",
@@ -81,6 +86,8 @@ class Window:
     ) -> None:
         """`payloads`: payload bytes of every seq, if they are known."""
         self.from_seq = from_seq
+        #: The window behind it was read ahead.
+        self.followed = False
         self.live = live
         self.read_ns = read_ns
         self._result = result
@@ -99,6 +106,11 @@ class Window:
                 self.payloads += frames.payloads()
         if payloads is not None and len(payloads) == len(result.records):
             self.payloads = payloads
+        if (merged := _merged(self.parts)) is not None:
+            self.parts = [merged]
+            if all(isinstance(part, FrameRecords) for part in parts_of(result.records)):
+                self.records = merged
+                self._result = msgspec.structs.replace(result, records=())  # their bytes are kept once
         by_tag: defaultdict[bytes, list[int]] = defaultdict(list)
         for number, tag in enumerate(self.tags):
             by_tag[tag].append(number)
@@ -175,7 +187,12 @@ class Windows:
         window = self._find(source, query.from_seq)
         if window is None:
             window = await self._read(source, query.from_seq)
-        return await self._reader.read(source, query) if window is None else window.result(query)
+        if window is None:
+            return await self._reader.read(source, query)
+        if not window.followed and source.log.head - window.next_from_seq >= WINDOW_RECORDS:
+            window.followed = True
+            self._begin(source, window.next_from_seq)  # it is read while this one is copied
+        return window.result(query)
 
     def _find(self, source: Topic, from_seq: int) -> Window | None:
         """The window that contains `from_seq`, if the source still has the same records."""
@@ -190,13 +207,18 @@ class Windows:
 
     async def _read(self, source: Topic, from_seq: int) -> Window | None:
         """Read a window. None: records are lost or damaged there, and each router has to report that to its dest."""
+        task = self._begin(source, from_seq)
+        await asyncio.wait([task])  # a cancelled caller does not end it for the others
+        return self._find(source, from_seq) if task.result().next_from_seq > from_seq else None
+
+    def _begin(self, source: Topic, from_seq: int) -> asyncio.Task[ReadResult]:
+        """The read of the window that begins there, in progress from now on at the latest."""
         key = (source.topic_id, from_seq)
         task = self._reading.get(key)
         if task is None:
             task = self._reading[key] = self._logs.runtime.loop.create_task(self._read_source(source, from_seq))
             task.add_done_callback(lambda task: self._ended(key, task))
-        await asyncio.wait([task])  # a cancelled caller does not end it for the others
-        return self._find(source, from_seq) if task.result().next_from_seq > from_seq else None
+        return task
 
     def _ended(self, key: tuple[int, int], task: asyncio.Task[ReadResult]) -> None:
         del self._reading[key]
@@ -207,7 +229,7 @@ class Windows:
         self.reads += 1
         query = ReadQuery(
             from_seq=from_seq,
-            limit=ROUTING_SCAN_RECORDS,
+            limit=WINDOW_RECORDS,
             max_bytes=WINDOW_BYTES,
             skip_corrupt=True,
             routing=True,
@@ -235,6 +257,25 @@ class Windows:
         for task in reading:
             task.cancel()
         await asyncio.gather(*reading, return_exceptions=True)
+
+
+def _merged(parts: Sequence[FrameRecords]) -> FrameRecords | None:
+    """The same records in one buffer: what a router picks from it costs the same however many batches they came in.
+    None: they have one already, or other bytes lie between the frames of a part."""
+    if len(parts) < 2:
+        return None
+    pieces: list[bytes] = []
+    count = 0
+    for part in parts:
+        columns = part.columns
+        (begin, *_, header), end = columns.row(0), columns.end
+        if header != wal_frame.HEADER_SIZE or end - begin != sum(columns.sizes):
+            return None
+        pieces.append(part.buffer if end - begin == len(part.buffer) else part.buffer[begin:end])
+        count += len(part)
+    buffer = b"".join(pieces)
+    columns = kernel.scan(buffer, verify=False).columns
+    return FrameRecords(buffer, columns) if len(columns) == count else None
 
 
 def _framed(records: Sequence[StoredRecord]) -> FrameRecords:

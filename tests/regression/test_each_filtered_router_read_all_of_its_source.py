@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from storage import Durability, Engine, ReadQuery, TopicConfig
 from storage.routers import routers as module
+from storage.routers import windows as windows_module
+from storage.routers.copies import FrameCopies, copies_of
 from storage.routers.forwarder import Forwarder
 from storage.state.routers.router import Definition
 from tests.unit.storage.machine import Machine, record
@@ -53,6 +56,45 @@ async def test_they_share_what_is_read(machine: Machine) -> None:
     for number in range(ROUTERS):
         wanted = [(f"t{number}".encode(), value) for value in range(100) if value % ROUTERS == number] * 10
         assert await tags_at(engine, f"d{number}") == wanted
+
+
+async def test_what_a_router_picks_is_one_piece_however_many_batches_it_came_in(machine: Machine) -> None:
+    """It was a piece a batch for each router: most of what a copy cost."""
+    engine = await routed(machine)
+    for _ in range(5):
+        await write(engine, 100)
+    await caught_up(engine)
+    engine.routers.windows.forget()
+    definition = Definition(source="s", dest="d1", filter=["tag", "Eq", "t1"])
+    query = ReadQuery(from_seq=0, tag=definition.match, routing=True)
+    found = (await engine.routers.windows.read(engine.topic("s"), query)).records
+    assert [each.value for each in found] == [1, 21, 41, 61, 81] * 5
+    copies = copies_of(found, {}, definition, delays=False, keep_delays=False)
+    assert isinstance(copies, FrameCopies)
+    assert len(copies._frames) == 1
+    assert [each.seq for each in found] == [*copies.seqs]
+
+
+async def test_the_next_window_is_read_while_one_is_copied(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows_module, "WINDOW_RECORDS", 100)
+    engine = await routed(machine)
+    windows, source = engine.routers.windows, engine.topic("s")
+    for _ in range(3):
+        await write(engine, 100)
+    await caught_up(engine)
+    windows.forget()
+    before = windows.reads
+    query = ReadQuery(
+        from_seq=0, tag=Definition(source="s", dest="d", filter=["tag", "Glob", "t*"]).match, routing=True
+    )
+    assert (await windows.read(source, query)).next_from_seq == 100
+    await turns()
+    assert windows.reads - before == 2
+    for from_seq in (0, 100, 200):  # behind the last one there is nothing
+        query = msgspec.structs.replace(query, from_seq=from_seq)
+        assert (await windows.read(source, query)).next_from_seq == from_seq + 100
+        await turns()
+    assert windows.reads - before == 3
 
 
 async def test_what_is_deleted_behind_the_read_is_not_copied(machine: Machine) -> None:
