@@ -32,7 +32,7 @@ from broker.api.routes.watch import SLOW_READER, TOO_SLOW
 from broker.auth import ANYBODY, NOTHING, Access, Rule
 from broker.content import OK, Answer, Receive, Scope, Send, errors, with_protection
 from broker.live import Watcher, frames
-from broker.memory import SMALL
+from broker.memory import SMALL, Memory
 from schemas import SocketCommand, SocketMessage
 from storage import InvalidRequest, NotReady, ShuttingDown, StorageError
 
@@ -123,7 +123,7 @@ async def _converse(commands: Commands, watcher: Watcher[str], receive: Receive,
         return fits and try_send(send, _message(text))
 
     watcher.attach(push)
-    listening = asyncio.create_task(_listen(commands, receive))
+    listening = asyncio.create_task(_listen(commands, receive, memory))
     sending = asyncio.create_task(_send(watcher, commands.wording, send))
     try:
         await asyncio.wait((listening, sending), return_when=asyncio.FIRST_COMPLETED)
@@ -137,8 +137,10 @@ async def _converse(commands: Commands, watcher: Watcher[str], receive: Receive,
         await asyncio.wait((listening, sending))
 
 
-async def _listen(commands: Commands, receive: Receive) -> None:
+async def _listen(commands: Commands, receive: Receive, memory: Memory) -> None:
     while (message := await receive())["type"] != "websocket.disconnect":
+        # Many messages may have come at once, and none of them needs to wait for anything.
+        await memory.begin()
         await commands.take(message.get("text"))
 
 
