@@ -72,7 +72,7 @@ async def codes(wire: Wire, *names: str, makes: bool = True) -> list[int]:
     return [topic.error_code for topic in (await wire.ask(ApiKey.METADATA, 9, request, MetadataResponse)).topics]
 
 
-async def test_a_stranger_is_told_versions_and_nothing_else(guarded: KafkaServer) -> None:
+async def test_unauthenticated_client_gets_only_the_versions(guarded: KafkaServer) -> None:
     wire = await guarded.connect()
     assert (await wire.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(), ApiVersionsResponse)).error_code == 0
     wire.send(ApiKey.METADATA, 9, encode(MetadataRequest(topics=None), 9))
@@ -116,14 +116,14 @@ async def test_the_first_handshake_is_followed_by_a_bare_token(guarded: KafkaSer
             await wire.ended()
 
 
-async def test_what_a_stranger_sends_is_bounded(guarded: KafkaServer) -> None:
+async def test_frames_of_unauthenticated_clients_are_bounded(guarded: KafkaServer) -> None:
     wire = await guarded.connect()
     wire.raw(struct.pack(">ihh", 1 << 20, ApiKey.PRODUCE, 9))
     await wire.ended()
     assert refused(guarded) == {"malformed": 1}
 
 
-async def test_keys_reach_what_they_are_for(guarded: KafkaServer) -> None:
+async def test_keys_cover_topics_by_prefix(guarded: KafkaServer) -> None:
     reader, writer, own = [await known(guarded, key) for key in ("reader", "writer", "own")]
     assert await codes(reader, "t") == [29]  # it would have to be made
     assert await codes(reader, "t", makes=False) == [3]

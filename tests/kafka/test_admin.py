@@ -73,7 +73,7 @@ async def ask(function: Any, *arguments: Any, **more: Any) -> dict[str, Any]:
     return await asyncio.to_thread(lambda: outcomes(function(*arguments, **more)))
 
 
-async def test_confluent_makes_topics_and_is_told_what_is_wrong_with_others(server: KafkaServer) -> None:
+async def test_confluent_creates_topics_and_gets_error_messages(server: KafkaServer) -> None:
     admin = await confluent(server)
     wanted = [
         NewTopic("one", 1, 1, config={"retention.ms": "3600000"}),
@@ -156,7 +156,7 @@ async def test_confluent_describes_cluster_and_topics(server: KafkaServer) -> No
     assert [partition.id for partition in described["t"].partitions] == [0, 1]
 
 
-async def test_what_a_client_may_do_is_told_as_kafka_tells_it(server: KafkaServer) -> None:
+async def test_authorized_operations_are_reported_as_in_kafka(server: KafkaServer) -> None:
     admin = await confluent(server)
     await ask(admin.create_topics, [NewTopic("t", 1, 1)])
     await server.broker.kafka_groups.admit_commit("g", "", -1, None)
@@ -288,7 +288,7 @@ async def test_partitions_are_described_so_many_at_a_time(server: KafkaServer) -
     assert found == [("a", [0, 1]), ("a", [2]), ("b", [0]), ("c", [0, 1])]
 
 
-async def test_the_advertised_address_is_told_as_set(tmp_path: Path) -> None:
+async def test_advertised_address_is_the_configured_one(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, kafka_advertised="broker.example:9093") as server:
         wire = await server.connect()
         answer = await wire.ask(ApiKey.METADATA, 9, MetadataRequest(topics=None), MetadataResponse)

@@ -37,7 +37,7 @@ def a_bomb(codec: Codec, records: bytes) -> bytes:
     return sealed(batch)
 
 
-async def test_every_bomb_is_refused_and_the_connection_goes_on(server: KafkaServer) -> None:
+async def test_every_compression_bomb_is_refused_and_the_connection_stays(server: KafkaServer) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
     for name, (codec, records) in batches().items():

@@ -64,7 +64,7 @@ async def test_holes_are_stepped_over(server: KafkaServer, client: str) -> None:
     assert (await CLIENTS[client].read(server.address, "t", 1, offset=950))[0][0] == 1000
 
 
-async def test_what_other_doors_wrote(server: KafkaServer) -> None:
+async def test_records_of_other_apis_are_fetched(server: KafkaServer) -> None:
     await server.engine.put_topic("t")
     raw = msgspec.Raw
     await server.engine.append(
@@ -80,7 +80,7 @@ async def test_what_other_doors_wrote(server: KafkaServer) -> None:
         ]
 
 
-async def test_what_other_doors_read(server: KafkaServer) -> None:
+async def test_records_of_kafka_clients_are_read_by_other_apis(server: KafkaServer) -> None:
     await server.engine.put_topic("t")
     await CLIENTS["confluent"].produce(server.address, "t", ODD, "zstd")
     found = (await server.engine.read("t", ReadQuery(limit=100))).records
@@ -124,7 +124,7 @@ async def test_positions(server: KafkaServer) -> None:
 
 
 @pytest.mark.parametrize("client", ["confluent", "aiokafka"])
-async def test_an_idempotent_producer_goes_on(server: KafkaServer, client: str) -> None:
+async def test_idempotent_producer_continues(server: KafkaServer, client: str) -> None:
     await server.engine.put_topic("t")
     settings = {"enable.idempotence": True} if client == "confluent" else {"enable_idempotence": True}
     many: list[Sent] = [(None, b"%d" % number, [], NOW) for number in range(2000)]

@@ -35,7 +35,7 @@ async def fetched_by(wire: Wire, topic: str = "t", **more: Any) -> tuple[int, li
 
 
 @pytest.mark.parametrize("codec", CODECS)
-async def test_what_was_sent_compressed_is_fetched_compressed(server: KafkaServer, codec: Codec) -> None:
+async def test_compressed_batches_are_fetched_compressed(server: KafkaServer, codec: Codec) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
     sent = a_batch(*VALUES, codec=codec)
@@ -46,7 +46,7 @@ async def test_what_was_sent_compressed_is_fetched_compressed(server: KafkaServe
     assert len(part.records) < 2 * len(sent)
 
 
-async def test_what_was_sent_bare_is_fetched_bare(server: KafkaServer) -> None:
+async def test_uncompressed_batches_are_fetched_uncompressed(server: KafkaServer) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
     await produce(wire, ("t", 0, a_batch(*VALUES)))
@@ -63,7 +63,7 @@ async def test_a_bare_batch_changes_nothing(server: KafkaServer) -> None:
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-async def test_a_client_that_is_older_than_zstd_gets_what_it_knows(server: KafkaServer, version: int) -> None:
+async def test_client_without_zstd_gets_gzip(server: KafkaServer, version: int) -> None:
     await server.engine.put_topic("t", TopicConfig(compression_type=CompressionType.ZSTD))
     wire = await server.connect()
     await produce(wire, ("t", 0, a_batch(*VALUES)))
@@ -97,7 +97,7 @@ async def test_small_answers_are_not_compressed(server: KafkaServer) -> None:
     assert await fetched_by(wire) == (Codec.NONE, [b"1"])
 
 
-async def test_deleted_records_are_not_in_what_is_kept_compressed(server: KafkaServer) -> None:
+async def test_deleted_records_are_not_in_cached_batches(server: KafkaServer) -> None:
     await server.engine.put_topic("t", TopicConfig(compression_type=CompressionType.ZSTD))
     wire = await server.connect()
     await produce(wire, ("t", 0, a_batch(*VALUES)))
@@ -110,7 +110,7 @@ async def test_deleted_records_are_not_in_what_is_kept_compressed(server: KafkaS
     assert (header.codec, header.base_offset, header.records_count) == (Codec.ZSTD, 2, 398)
 
 
-async def test_min_bytes_counts_what_is_not_compressed(server: KafkaServer) -> None:
+async def test_min_bytes_counts_uncompressed_bytes(server: KafkaServer) -> None:
     """What is read at once is bounded uncompressed: compressed it might never be enough, and each fetch would wait."""
     await server.engine.put_topic("t", TopicConfig(compression_type=CompressionType.ZSTD))
     wire = await server.connect()
@@ -119,7 +119,7 @@ async def test_min_bytes_counts_what_is_not_compressed(server: KafkaServer) -> N
     assert 0 < len(part.records) < 100_000
 
 
-async def test_http_readers_see_what_they_saw(server: KafkaServer) -> None:
+async def test_compression_does_not_change_http_answers(server: KafkaServer) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
     await produce(wire, ("t", 0, a_batch(*VALUES, codec=Codec.ZSTD)))
@@ -182,7 +182,7 @@ async def test_nothing_is_written_while_it_stays_the_same(server: KafkaServer) -
     assert not server.broker.kafka_codecs._writing  # pyright: ignore[reportPrivateUsage]
 
 
-async def test_a_codec_that_cannot_be_kept_holds_up_nobody(server: KafkaServer) -> None:
+async def test_codec_that_cannot_be_stored_delays_no_request(server: KafkaServer) -> None:
     await server.engine.put_topic("t")
     topic = server.engine.topic("t")
     codecs = Codecs(server.engine)
@@ -197,7 +197,7 @@ async def test_a_codec_that_cannot_be_kept_holds_up_nobody(server: KafkaServer) 
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_stock_clients_read_what_is_compressed(server: KafkaServer, client: str, codec: Codec) -> None:
+async def test_stock_clients_read_compressed_batches(server: KafkaServer, client: str, codec: Codec) -> None:
     name = codec.name.lower()
     await server.engine.put_topic("t", TopicConfig(compression_type=CompressionType(name)))
     sent: list[Sent] = [(b"k%d" % n, b'{"item":"tea","n":%d}' % n, [("h", b"x")], NOW + n) for n in range(300)]

@@ -52,39 +52,39 @@ async def with_records(server: KafkaServer, count: int, topic: str = "t", **conf
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-async def test_what_is_there_is_given(server: KafkaServer, version: int) -> None:
+async def test_existing_records_are_returned(server: KafkaServer, version: int) -> None:
     wire = await with_records(server, 30)
     (one,) = await fetch(wire, ("t", 0, 10), version=version)
     assert (one.error_code, one.high_watermark, one.last_stable_offset) == (0, 30, 30)
     assert records_of(one.records) == [(number, b"%d" % number) for number in range(10, 30)]
 
 
-async def test_at_the_head_there_is_nothing(server: KafkaServer) -> None:
+async def test_fetch_at_the_head_is_empty(server: KafkaServer) -> None:
     wire = await with_records(server, 3)
     (one,) = await fetch(wire, ("t", 0, 3))
     assert (one.error_code, one.records) == (0, b"")
 
 
 @pytest.mark.parametrize("offset", [-1, 4, 1 << 40])
-async def test_where_there_is_nothing_yet(server: KafkaServer, offset: int) -> None:
+async def test_fetch_of_an_empty_partition(server: KafkaServer, offset: int) -> None:
     wire = await with_records(server, 3)
     assert (await fetch(wire, ("t", 0, offset)))[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("none", 0), ("t", 1), ("t", -1)])
-async def test_where_there_is_no_partition(server: KafkaServer, topic: str, partition: int) -> None:
+async def test_unknown_partition_is_an_error(server: KafkaServer, topic: str, partition: int) -> None:
     wire = await with_records(server, 3)
     assert (await fetch(wire, (topic, partition, 0)))[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_one_batch_is_given_whatever_its_size(server: KafkaServer) -> None:
+async def test_first_batch_is_returned_whatever_its_size(server: KafkaServer) -> None:
     wire = await with_records(server, 0)
     await server.engine.append("t", PlainBinary([b"x" * 50_000, b"y" * 50_000]))  # pyright: ignore
     (one,) = await fetch(wire, ("t", 0, 0), max_bytes=1, partition_bytes=1)
     assert records_of(one.records) == [(0, b"x" * 50_000)]
 
 
-async def test_what_one_partition_takes_is_not_there_for_the_next(server: KafkaServer) -> None:
+async def test_partitions_share_the_byte_limit(server: KafkaServer) -> None:
     wire = await with_records(server, 100, "a")
     await with_records(server, 100, "b")
     first, second = await fetch(wire, ("a", 0, 0), ("b", 0, 0), max_bytes=300)
@@ -125,7 +125,7 @@ async def test_a_fetch_that_wants_more_than_it_may_have_does_not_wait(server: Ka
     assert 0 < len(one.records) <= 300
 
 
-async def test_waiting_ends_with_what_is_written(server: KafkaServer) -> None:
+async def test_wait_ends_with_an_append(server: KafkaServer) -> None:
     wire = await with_records(server, 3)
     await with_records(server, 0, "other")
     for names in (["t"], ["other", "t"]):
@@ -172,7 +172,7 @@ async def test_waiting_ends_with_the_topic_and_with_the_broker(server: KafkaServ
     assert (await fetched(wire))[0].error_code == 0
 
 
-async def test_what_is_deleted_is_stepped_over(server: KafkaServer) -> None:
+async def test_deleted_offsets_are_skipped(server: KafkaServer) -> None:
     wire = await with_records(server, 0)
     records = [NewRecord(b"%d" % number, tag=f"tag{number // 10}") for number in range(50)]  # pyright: ignore
     await server.engine.append("t", records)
@@ -187,7 +187,7 @@ async def test_what_is_deleted_is_stepped_over(server: KafkaServer) -> None:
     assert ranges(one.records) == [(45, 49, 0)]
 
 
-async def test_what_was_evicted_is_out_of_range(server: KafkaServer) -> None:
+async def test_evicted_offsets_are_out_of_range(server: KafkaServer) -> None:
     wire = await with_records(server, 100, cap_records=10)
     (one,) = await fetch(wire, ("t", 0, 0))
     assert (one.error_code, one.high_watermark, one.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 100, 90)
@@ -233,7 +233,7 @@ async def test_the_first_record_of_a_time_is_found_by_create_time(server: KafkaS
 
 
 @pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)])
-async def test_places_are_told_in_versions_that_have_them(server: KafkaServer, timestamp: int, since: int) -> None:
+async def test_special_timestamps_need_their_versions(server: KafkaServer, timestamp: int, since: int) -> None:
     wire = await with_records(server, 3)
     for version in range(1, APIS[ApiKey.LIST_OFFSETS].last + 1):
         error = (await listed(wire, timestamp, version))[0]
@@ -290,7 +290,7 @@ async def test_without_a_cold_tier_all_is_here(server: KafkaServer) -> None:
     assert await listed(wire, -6, 11) == (0, -1, -1)
 
 
-async def test_what_is_in_the_cold_tier_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_offsets_of_local_and_cold_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with KafkaServer(tmp_path, cold_dir=str(tmp_path / "cold")) as server:
         wire = await with_records(server, 10)
         assert await listed(wire, -6, 11) == (0, 0, -1)
@@ -356,7 +356,7 @@ async def test_every_partition_has_offsets_of_its_own(server: KafkaServer) -> No
     assert [records_of(one.records) for one in await answer] == [[], [(1, b"5")], []]
 
 
-async def test_what_fails_its_checksum_is_never_given(tmp_path: Path) -> None:
+async def test_damaged_records_are_never_returned(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, tail_cache_bytes=0) as server:
         wire = await with_records(server, 0)
         await server.engine.append("t", PlainBinary([b"good-%d" % number for number in range(50)]))  # pyright: ignore

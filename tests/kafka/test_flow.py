@@ -74,7 +74,7 @@ async def settled(stub: Stub) -> int:
     return count
 
 
-async def test_a_write_on_its_way_holds_up_nobody_and_answers_keep_their_order(tmp_path: Path) -> None:
+async def test_pending_write_delays_no_request_and_answers_keep_their_order(tmp_path: Path) -> None:
     async with stubbed(tmp_path) as (server, stub):
         wire = await server.connect()
         first, second, silent = [wire.send(ApiKey.PRODUCE, 9, bytes(number)) for number in range(3)]
@@ -90,7 +90,7 @@ async def test_a_write_on_its_way_holds_up_nobody_and_answers_keep_their_order(t
         assert (await wire.answer())[0] == asked != silent
 
 
-async def test_a_wait_for_records_holds_up_what_follows_on_its_connection_alone(tmp_path: Path) -> None:
+async def test_waiting_fetch_delays_only_later_requests_of_its_connection(tmp_path: Path) -> None:
     async with stubbed(tmp_path) as (server, stub):
         wire, other = await server.connect(), await server.connect()
         sent = [wire.send(ApiKey.FETCH, 11, b""), wire.send(ApiKey.API_VERSIONS, 0, b"")]
@@ -110,7 +110,7 @@ async def test_a_wait_ends_with_its_client(tmp_path: Path) -> None:
         await until(lambda: stub.cancelled)
 
 
-async def test_a_client_that_has_gone_takes_nothing_of_its_write_along(tmp_path: Path) -> None:
+async def test_write_of_a_disconnected_client_is_stored(tmp_path: Path) -> None:
     async with stubbed(tmp_path) as (server, stub):
         wire = await server.connect()
         wire.send(ApiKey.PRODUCE, 9, b"")
@@ -121,7 +121,7 @@ async def test_a_client_that_has_gone_takes_nothing_of_its_write_along(tmp_path:
         stub.futures[0].set_result(b"done")
 
 
-async def test_who_does_not_read_is_held_and_then_cut_off(tmp_path: Path) -> None:
+async def test_client_that_does_not_read_is_paused_and_then_disconnected(tmp_path: Path) -> None:
     async with stubbed(tmp_path, send_timeout_s=1, min_bytes_per_s=1024) as (server, stub):
         wire = await deaf(server)
         for _ in range(200):
@@ -147,7 +147,7 @@ async def deaf(server: KafkaServer) -> Wire:
     return wire
 
 
-async def test_who_sends_more_than_may_be_under_way_is_not_read_further(tmp_path: Path) -> None:
+async def test_too_many_bytes_in_flight_pause_reading(tmp_path: Path) -> None:
     limit = 64 << 10
     async with stubbed(tmp_path, kafka_max_request_bytes=limit) as (server, stub):
         wire = await server.connect()
@@ -198,7 +198,7 @@ async def test_connections_are_counted_and_one_too_many_is_turned_away(tmp_path:
         await again.answer()
 
 
-async def test_who_says_nothing_is_cut_off_sooner_than_who_has_said_something(tmp_path: Path) -> None:
+async def test_silent_connection_is_closed_earlier_than_an_idle_one(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, header_timeout_s=0.4, kafka_idle_s=2) as server:
         silent, idle = await server.connect(), await server.connect()
         idle.send(ApiKey.API_VERSIONS, 0, b"")
@@ -209,7 +209,7 @@ async def test_who_says_nothing_is_cut_off_sooner_than_who_has_said_something(tm
         await idle.ended()
 
 
-async def test_what_is_begun_has_to_come(tmp_path: Path) -> None:
+async def test_incomplete_frame_times_out(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, body_timeout_s=0.5, min_bytes_per_s=1000) as server:
         wire = await server.connect()
         wire.send(ApiKey.API_VERSIONS, 0, b"")
@@ -241,7 +241,7 @@ async def test_a_call_that_raises_ends_its_connection_alone(tmp_path: Path) -> N
         await wire.answer()
 
 
-async def test_closing_answers_what_is_on_its_way_and_takes_no_more(tmp_path: Path) -> None:
+async def test_closing_answers_requests_in_flight_and_accepts_no_more(tmp_path: Path) -> None:
     async with stubbed(tmp_path) as (server, stub):
         writing, waiting, idle = [await server.connect() for _ in range(3)]
         sent = writing.send(ApiKey.PRODUCE, 9, b"")

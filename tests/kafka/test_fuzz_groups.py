@@ -171,7 +171,7 @@ async def a_group_forms(server: KafkaServer) -> None:
 
 
 @pytest.mark.parametrize("key", KINDS)
-def test_what_is_only_announced_takes_no_memory(key: ApiKey) -> None:
+def test_announced_length_allocates_no_memory(key: ApiKey) -> None:
     """Each byte in turn says that there is as much as there can be: no more is set aside than bytes are there for."""
     dice = random.Random(random.getrandbits(32))
     kind, _ = KINDS[key]

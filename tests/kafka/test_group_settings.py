@@ -62,9 +62,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize(("name", "value"), [*SETTINGS.items(), ("share.auto.offset.reset", "by_duration:P1DT2H3.5S")])
-async def test_what_is_set_is_so_over_a_restart_until_it_is_set_otherwise(
-    tmp_path: Path, name: str, value: str
-) -> None:
+async def test_group_settings_survive_a_restart(tmp_path: Path, name: str, value: str) -> None:
     async with KafkaServer(tmp_path) as server:
         wire = await server.connect()
         assert await altered(wire, "g", name, value) == (0, None)
@@ -128,7 +126,7 @@ async def test_groups_that_have_settings_are_listed(server: KafkaServer) -> None
         ("colour", None, 1),
     ],
 )
-async def test_what_cannot_be_is_refused_with_a_sentence(
+async def test_invalid_settings_are_refused_with_a_message(
     server: KafkaServer, name: str, value: str | None, operation: int
 ) -> None:
     wire = await server.connect()
@@ -150,7 +148,7 @@ async def test_settings_of_a_group_are_for_keys_that_it_is_for(tmp_path: Path) -
         assert (await altered(await known(server, "mine"), "free", "share.auto.offset.reset", "earliest"))[0] == 0
 
 
-async def test_what_a_key_with_prefixes_sets_is_of_its_topics_alone(tmp_path: Path) -> None:
+async def test_config_of_a_key_with_prefixes_applies_only_to_its_topics(tmp_path: Path) -> None:
     reset, lock = "share.auto.offset.reset", "share.record.lock.duration.ms"
     async with KafkaServer(tmp_path, api_keys="all,mine::mine.,theirs::theirs.") as server:
         for name in ("mine.q", "theirs.q"):
@@ -174,7 +172,7 @@ async def test_what_a_key_with_prefixes_sets_is_of_its_topics_alone(tmp_path: Pa
         assert my_answer.responses[0].partitions[0].acquired_records
 
 
-async def test_what_was_set_for_all_topics_stays_for_them(tmp_path: Path) -> None:
+async def test_config_for_all_topics_cannot_be_changed_by_a_key_with_prefixes(tmp_path: Path) -> None:
     reset = "share.auto.offset.reset"
     async with KafkaServer(tmp_path, api_keys="all,mine::mine.") as server:
         everybody, mine = [await known(server, key) for key in ("all", "mine")]

@@ -118,7 +118,7 @@ async def test_requests_of_a_key_over_all_its_connections_wait_for_their_turn(tm
         await until(lambda: access(server).inflight == 0)
 
 
-async def test_another_key_and_what_comes_over_http_are_on_their_own_and_together(tmp_path: Path) -> None:
+async def test_kafka_and_http_requests_of_a_key_count_together(tmp_path: Path) -> None:
     async with held(tmp_path, most=1) as (server, writes):
         one, two = await known(server, "one"), await known(server, "two")
         over_http = access(server).enter()
@@ -136,7 +136,7 @@ async def test_another_key_and_what_comes_over_http_are_on_their_own_and_togethe
         access(server).enter().end()
 
 
-async def test_who_goes_while_it_waits_takes_no_place_along(tmp_path: Path) -> None:
+async def test_disconnected_waiting_request_does_not_count(tmp_path: Path) -> None:
     async with held(tmp_path, most=1) as (server, writes):
         first, gone, last = [await known(server, "one") for _ in range(3)]
         writes.send(first)
@@ -156,7 +156,7 @@ async def test_who_goes_while_it_waits_takes_no_place_along(tmp_path: Path) -> N
         assert access(server).inflight == 0
 
 
-async def test_one_whose_going_is_not_noticed_does_its_work_and_gives_its_place_back(tmp_path: Path) -> None:
+async def test_unnoticed_disconnection_releases_its_slot_after_the_work(tmp_path: Path) -> None:
     async with held(tmp_path, most=1) as (server, writes):
         first, gone = await one_waits(server, writes)
         await gone.close()  # which is read with its turn
@@ -219,7 +219,7 @@ async def test_a_fetch_that_waits_for_records_takes_no_place(narrow: KafkaServer
     assert access(narrow).inflight == 0
 
 
-async def test_a_join_that_waits_for_others_takes_no_place_nor_does_what_stands_behind_it(narrow: KafkaServer) -> None:
+async def test_waiting_join_does_not_count_as_in_flight(narrow: KafkaServer) -> None:
     member, other = await known(narrow, "one"), await known(narrow, "one")
     join = JoinGroupRequest(
         group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=LONG_MS, protocol_type="consumer",
@@ -232,7 +232,7 @@ async def test_a_join_that_waits_for_others_takes_no_place_nor_does_what_stands_
     assert access(narrow).inflight == 0
 
 
-async def test_a_session_is_kept_whatever_else_is_under_way(narrow: KafkaServer) -> None:
+async def test_heartbeats_are_served_at_the_in_flight_limit(narrow: KafkaServer) -> None:
     wire = await known(narrow, "one")
     flight = access(narrow).enter()
     request = HeartbeatRequest(group_id="g", member_id="m")

@@ -49,14 +49,14 @@ def creating(*names: str, dry: bool = False) -> CreateTopicsRequest:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
-async def test_who_makes_a_topic_is_told_its_id(server: KafkaServer, version: int) -> None:
+async def test_created_topic_has_an_id_in_the_answer(server: KafkaServer, version: int) -> None:
     wire = await server.connect()
     answer = await wire.ask(ApiKey.CREATE_TOPICS, version, creating("t"), CreateTopicsResponse)
     wanted = cluster.uuid_of(server.engine.topic("t")) if version >= 7 else cluster.NO_UUID
     assert [(each.error_code, each.topic_id) for each in answer.topics] == [(0, wanted)]
 
 
-async def test_what_was_not_made_has_no_id(server: KafkaServer) -> None:
+async def test_refused_topic_has_no_id(server: KafkaServer) -> None:
     wire = await server.connect()
     await server.engine.put_topic("there")
     for request in (creating("there"), creating("new", dry=True)):
@@ -99,7 +99,7 @@ async def test_topics_are_deleted_by_id(server: KafkaServer) -> None:
     assert {*server.engine.catalog.topics} == {"a", "b"}
 
 
-async def test_an_id_tells_nobody_of_topics_that_are_not_for_the_key(tmp_path: Path) -> None:
+async def test_ids_do_not_reveal_topics_outside_the_prefixes(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, api_keys="all,mine:rw+d:mine.,reads:r") as server:
         await server.engine.put_topic("other")
         topic_id = cluster.uuid_of(server.engine.topic("other"))
@@ -125,7 +125,7 @@ async def test_a_coordinator_is_found_for_one_key_or_for_several(server: KafkaSe
 
 
 @pytest.mark.parametrize("version", [3, 4, 6])
-async def test_there_are_no_coordinators_of_other_things(server: KafkaServer, version: int) -> None:
+async def test_unknown_coordinator_type_is_an_error(server: KafkaServer, version: int) -> None:
     wire = await server.connect()
     request = FindCoordinatorRequest(key="g", key_type=9, coordinator_keys=["g"])
     answer = await wire.ask(ApiKey.FIND_COORDINATOR, version, request, FindCoordinatorResponse)
@@ -134,7 +134,7 @@ async def test_there_are_no_coordinators_of_other_things(server: KafkaServer, ve
     assert "9" in (one.error_message or "")
 
 
-async def test_what_there_are_settings_of_is_listed(tmp_path: Path) -> None:
+async def test_resources_with_configs_are_listed(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, api_keys=KEYS) as server:
         for name in ("mine.a", "other"):
             await server.engine.put_topic(name)
@@ -191,7 +191,7 @@ async def test_records_are_fetched_by_the_ids_of_their_topics(server: KafkaServe
     ]
 
 
-async def test_who_waits_for_a_topic_is_not_given_a_later_one_of_its_name(server: KafkaServer) -> None:
+async def test_waiting_fetch_does_not_read_a_recreated_topic(server: KafkaServer) -> None:
     await server.engine.put_topic("t")
     first = cluster.uuid_of(server.engine.topic("t"))
     wire = await server.connect()
@@ -265,7 +265,7 @@ async def test_a_share_group_is_described_with_its_members(server: KafkaServer) 
     assert (group.error_code, group.group_state, group.members) == (0, "Empty", [])
 
 
-async def test_how_far_a_share_group_is_with_its_queues_is_told(server: KafkaServer) -> None:
+async def test_offsets_of_a_share_group_are_described(server: KafkaServer) -> None:
     await put(server, "q")
     await put(server, "r")
     await add(server, 5)

@@ -62,7 +62,7 @@ def of_magic(magic: int) -> bytes:
         (a_batch(bytes(2 << 20), codec=1), ErrorCode.MESSAGE_TOO_LARGE),
     ],
 )
-async def test_what_is_wrong_with_a_batch_is_said(server: KafkaServer, batch: bytes | None, code: ErrorCode) -> None:
+async def test_error_of_a_batch_has_a_message(server: KafkaServer, batch: bytes | None, code: ErrorCode) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
     (error, offset, _), (good, _, _) = await produce(wire, ("t", 0, batch), ("t", 0, ONE))
@@ -72,7 +72,7 @@ async def test_what_is_wrong_with_a_batch_is_said(server: KafkaServer, batch: by
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("none", 0), ("t", 1), ("t", -1), ("t/0", 0), ("", 0)])
-async def test_where_there_is_no_partition(server: KafkaServer, topic: str, partition: int) -> None:
+async def test_unknown_partition_is_an_error(server: KafkaServer, topic: str, partition: int) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
     assert (await produce(wire, (topic, partition, ONE)))[0][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -116,7 +116,7 @@ async def test_a_compacted_topic_takes_no_record_without_a_key(server: KafkaServ
     assert await stored(server) == []
 
 
-async def test_who_wants_no_answer_gets_none(server: KafkaServer) -> None:
+async def test_acks_0_gets_no_answer(server: KafkaServer) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
     for number in range(5):
@@ -153,7 +153,7 @@ async def test_a_batch_is_not_stored_twice(server: KafkaServer) -> None:
     assert await stored(server) == [b"%d" % number for number in range(17)]
 
 
-async def test_all_partitions_of_a_request_are_told_of(server: KafkaServer) -> None:
+async def test_answer_contains_all_partitions_of_the_request(server: KafkaServer) -> None:
     for name in ("a", "b"):
         await server.engine.put_topic(name)
     wire = await server.connect()

@@ -32,7 +32,7 @@ async def test_all_that_is_handled_is_advertised(server: KafkaServer, version: i
     assert shown == {key: (APIS[key].first, APIS[key].last) for key in server.port.handlers}
 
 
-async def test_who_asks_in_a_later_version_is_told_what_there_is_in_version_0(server: KafkaServer) -> None:
+async def test_unsupported_api_versions_is_answered_in_version_0(server: KafkaServer) -> None:
     wire = await server.connect()
     wire.send(VERSIONS, 5, b"\0whatever the future has")
     _, body = await wire.answer()
@@ -48,7 +48,7 @@ async def test_answers_come_in_the_order_of_requests(server: KafkaServer) -> Non
     assert [(await wire.answer())[0] for _ in sent] == sent
 
 
-async def test_bytes_behind_a_request_and_tagged_fields_are_left_alone(server: KafkaServer) -> None:
+async def test_trailing_bytes_and_tagged_fields_are_ignored(server: KafkaServer) -> None:
     wire = await server.connect()
     wire.send(ApiKey.METADATA, 9, encode(MetadataRequest(topics=None), 9) + b"abc")
     assert decode(MetadataResponse, 9, (await wire.answer())[1], 1).brokers
@@ -58,7 +58,7 @@ async def test_bytes_behind_a_request_and_tagged_fields_are_left_alone(server: K
 
 
 @pytest.mark.parametrize(("key", "version"), [(4, 0), (999, 0), (-1, 3), (ApiKey.METADATA, 99), (ApiKey.METADATA, -1)])
-async def test_what_is_not_served_ends_the_connection(server: KafkaServer, key: int, version: int) -> None:
+async def test_unsupported_request_closes_the_connection(server: KafkaServer, key: int, version: int) -> None:
     wire = await server.connect()
     wire.send(key, version, b"")
     await wire.ended()
@@ -80,7 +80,7 @@ async def test_what_is_not_served_ends_the_connection(server: KafkaServer, key: 
     ],
     ids=repr,
 )
-async def test_what_is_no_request_ends_the_connection_and_nothing_else(server: KafkaServer, data: bytes) -> None:
+async def test_malformed_request_closes_only_its_connection(server: KafkaServer, data: bytes) -> None:
     wire = await server.connect()
     wire.raw(data)
     await wire.ended()
@@ -91,7 +91,7 @@ async def test_what_is_no_request_ends_the_connection_and_nothing_else(server: K
     )  # fmt: skip
 
 
-async def test_a_request_may_come_byte_by_byte(server: KafkaServer) -> None:
+async def test_request_may_arrive_byte_by_byte(server: KafkaServer) -> None:
     wire = await server.connect()
     frame = struct.pack(">hhih", VERSIONS, 0, 77, -1)
     for byte in struct.pack(">i", len(frame)) + frame:

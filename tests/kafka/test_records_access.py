@@ -56,7 +56,7 @@ async def deleted(wire: Wire, name: str) -> int:
 
 
 @pytest.mark.parametrize("key", ALLOWED)
-async def test_what_a_key_is_for_decides_by_topic(guarded: KafkaServer, key: str) -> None:
+async def test_produce_is_authorized_by_topic(guarded: KafkaServer, key: str) -> None:
     wire = await known(guarded, key)
     writes, reads, deletes = ALLOWED[key]
     written = await produce(wire, ("t", 0, a_batch(b"1")), ("own.t", 0, a_batch(b"1")))

@@ -98,7 +98,7 @@ def working(address: str, count: int, verdict: Callable[[Any], AcknowledgeType] 
     return found
 
 
-async def test_what_is_accepted_is_done_whoever_wrote_it(server: KafkaServer) -> None:
+async def test_accepted_records_of_all_writers_are_acked(server: KafkaServer) -> None:
     await add(server, 2)
     await asyncio.to_thread(produce, server.address, [b"\0binary", b'{"n":2}'])
     found = await asyncio.to_thread(working, server.address, 4)
@@ -131,7 +131,7 @@ async def test_without_a_word_the_next_poll_accepts(server: KafkaServer) -> None
     assert server.engine.queues.figures("q").ready == server.engine.queues.figures("q").in_flight == 0
 
 
-async def test_what_is_released_comes_again(server: KafkaServer) -> None:
+async def test_released_records_are_delivered_again(server: KafkaServer) -> None:
     await add(server, 3)
 
     def run() -> list[tuple[int, int]]:
@@ -145,7 +145,9 @@ async def test_what_is_released_comes_again(server: KafkaServer) -> None:
 
 
 @pytest.mark.parametrize("dead_letter", ["dead", None])
-async def test_what_is_rejected_is_a_dead_letter_or_gone(server: KafkaServer, dead_letter: str | None) -> None:
+async def test_rejected_records_become_dead_letters_or_are_deleted(
+    server: KafkaServer, dead_letter: str | None
+) -> None:
     await server.engine.put_topic("q", queue(dead_letter=dead_letter, max_deliveries=5))
     await add(server, 3)
     await asyncio.to_thread(working, server.address, 3, lambda m: REJECT if m.offset() == 1 else ACCEPT)
@@ -161,7 +163,7 @@ async def test_what_is_rejected_is_a_dead_letter_or_gone(server: KafkaServer, de
         assert b"rejected by its share group" in found[0].body
 
 
-async def test_a_dead_letter_and_what_is_redriven_are_what_was_produced(server: KafkaServer) -> None:
+async def test_dead_letters_and_redriven_jobs_keep_their_bytes(server: KafkaServer) -> None:
     await server.engine.put_topic("q", queue(dead_letter="dead"))
     assert len(await Confluent.produce(server.address, "q", PRODUCED, "none")) == len(PRODUCED)
     await asyncio.to_thread(working, server.address, len(PRODUCED), lambda _: REJECT)
@@ -210,7 +212,7 @@ async def test_two_consumers_share_without_doubles(server: KafkaServer) -> None:
     assert server.engine.queues.stats.redelivered == 0
 
 
-async def test_a_consumer_that_waits_is_given_what_comes(server: KafkaServer) -> None:
+async def test_waiting_consumer_gets_new_records(server: KafkaServer) -> None:
     worker = Worker(server.address)
     coming = asyncio.create_task(asyncio.to_thread(worker.work, 1))
     await asyncio.sleep(0.5)
@@ -219,7 +221,7 @@ async def test_a_consumer_that_waits_is_given_what_comes(server: KafkaServer) ->
     await asyncio.to_thread(worker.close)
 
 
-async def test_who_closes_gives_back_what_it_has_not_settled(server: KafkaServer) -> None:
+async def test_closing_consumer_releases_unacknowledged_records(server: KafkaServer) -> None:
     await server.engine.put_topic("q", queue(dead_letter="dead", max_deliveries=1))
     await add(server, 2)
 

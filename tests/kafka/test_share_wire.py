@@ -154,7 +154,7 @@ async def test_a_session_takes_and_settles(server: KafkaServer, version: int) ->
     assert server.engine.queues.figures("q").ready == server.engine.queues.figures("q").in_flight == 0
 
 
-async def test_requests_come_one_after_the_other(server: KafkaServer) -> None:
+async def test_requests_of_a_session_must_be_in_order(server: KafkaServer) -> None:
     one = await member(server)
     assert (await one.fetch("q", epoch=3)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     assert await one.say((0, 0, ACCEPT), epoch=1) == (ErrorCode.SHARE_SESSION_NOT_FOUND, 0)
@@ -167,7 +167,7 @@ async def test_requests_come_one_after_the_other(server: KafkaServer) -> None:
     assert (await one.fetch(epoch=2)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-async def test_the_queues_of_a_session_are_kept_until_forgotten(server: KafkaServer) -> None:
+async def test_session_keeps_its_queues_until_they_are_forgotten(server: KafkaServer) -> None:
     await put(server, "r")
     for name in ("q", "r"):
         await add(server, 1, name)
@@ -192,7 +192,7 @@ async def test_waiting_ends_with_the_first_job_of_any_queue(server: KafkaServer)
     assert server.engine.queues.figures("q").waiting_claims == 0
 
 
-async def test_who_goes_while_waiting_takes_nothing(server: KafkaServer) -> None:
+async def test_waiting_fetch_of_a_disconnected_client_claims_nothing(server: KafkaServer) -> None:
     one = await member(server)
     one.wire.send(ApiKey.SHARE_FETCH, 2, encode(one.request("q", wait_ms=WAIT_MS), 2))
     async with asyncio.timeout(PATIENCE_S):
@@ -206,7 +206,7 @@ async def test_who_goes_while_waiting_takes_nothing(server: KafkaServer) -> None
     assert await (await member(server, "other")).take("q") == [(0, 0, 1)]
 
 
-async def test_jobs_of_a_lost_connection_come_again_and_it_counts(server: KafkaServer) -> None:
+async def test_jobs_of_a_lost_connection_are_nacked(server: KafkaServer) -> None:
     await put(server, "q", max_deliveries=2, dead_letter="dead")
     await add(server, 1)
     for _ in range(2):
@@ -221,7 +221,7 @@ async def test_jobs_of_a_lost_connection_come_again_and_it_counts(server: KafkaS
             await asyncio.sleep(0.005)
 
 
-async def test_jobs_of_a_session_that_is_ended_come_again_as_if_nothing_had_been(server: KafkaServer) -> None:
+async def test_jobs_of_a_closed_session_are_released_without_a_delivery(server: KafkaServer) -> None:
     await put(server, "q", max_deliveries=1, dead_letter="dead")
     await add(server, 2)
     one = await member(server)
@@ -231,7 +231,7 @@ async def test_jobs_of_a_session_that_is_ended_come_again_as_if_nothing_had_been
     assert await (await member(server, "other")).take("q") == [(1, 1, 2)]
 
 
-async def test_a_member_that_leaves_gives_back_what_it_does_not_settle(
+async def test_leaving_member_releases_unacknowledged_jobs(
     server: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shares, "LEAVE_GRACE_S", 0.05)
@@ -275,7 +275,7 @@ async def test_a_lease_that_is_renewed_lasts(server: KafkaServer) -> None:
     assert await one.say((0, 0, RENEW), version=1) == (NONE, ErrorCode.INVALID_REQUEST)
 
 
-async def test_a_session_begun_anew_keeps_what_its_member_holds(server: KafkaServer) -> None:
+async def test_new_session_keeps_the_leases_of_its_member(server: KafkaServer) -> None:
     await add(server, 1)
     one = await member(server)
     await one.take("q")
@@ -290,7 +290,7 @@ async def test_an_answer_has_no_more_than_was_asked_for(server: KafkaServer) -> 
     assert server.engine.queues.figures("q").in_flight == 4
 
 
-async def test_what_does_not_fit_into_an_answer_goes_back(server: KafkaServer) -> None:
+async def test_jobs_beyond_the_answer_limit_are_released(server: KafkaServer) -> None:
     await put(server, "q", max_deliveries=1, dead_letter="dead")
     await add(server, 2, size=50_000)
     await add(server, 100)  # so that many would fit by their mean
@@ -301,7 +301,7 @@ async def test_what_does_not_fit_into_an_answer_goes_back(server: KafkaServer) -
     assert await one.take(max_bytes=40_000) == [(1, 1, 2)]
 
 
-async def test_another_group_is_told_whose_queue_it_is_over_restarts(tmp_path: Path) -> None:
+async def test_other_group_is_refused_with_the_owner_also_after_a_restart(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path) as server:
         await put(server, "q")
         await (await member(server)).take("q")
@@ -322,7 +322,7 @@ async def test_two_groups_at_once_get_one_owner(server: KafkaServer) -> None:
     assert errors == [ErrorCode.INVALID_GROUP_ID]
 
 
-async def test_who_may_take_jobs(tmp_path: Path) -> None:
+async def test_scopes_for_fetching_jobs(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, api_keys=KEYS, header_timeout_s=600) as server:
         for name in ("q", "own.q"):
             await put(server, name)
@@ -339,7 +339,7 @@ async def test_who_may_take_jobs(tmp_path: Path) -> None:
         }  # fmt: skip
 
 
-async def test_what_is_not_there(server: KafkaServer) -> None:
+async def test_logs_unknown_topics_and_invalid_ids_are_errors(server: KafkaServer) -> None:
     await server.engine.append("log", b"1")
     one = await member(server)
     answer = await one.fetch("q", "log", wait_ms=WAIT_MS)
@@ -370,7 +370,7 @@ async def test_metadata_knows_topics_by_their_ids(server: KafkaServer, version: 
         assert [(each.error_code, each.name or "") for each in answer.topics] == [(0, "q"), (none, ""), (100, "")]
 
 
-async def test_share_fetch_takes_no_more_jobs_than_there_is_memory_for(tmp_path: Path) -> None:
+async def test_share_fetch_claims_only_jobs_that_fit_the_memory(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, max_answer_memory_bytes=16 << 20) as server:
         await put(server, "q")
         await add(server, 10, size=900_000)
@@ -381,7 +381,7 @@ async def test_share_fetch_takes_no_more_jobs_than_there_is_memory_for(tmp_path:
         assert await one.take("q", max_bytes=32 << 20, wait_ms=0) == [(1, 9, 1)]
 
 
-async def test_share_fetch_claims_nothing_when_there_is_no_memory_for_one_job(tmp_path: Path) -> None:
+async def test_share_fetch_claims_nothing_without_memory_for_one_job(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, max_answer_memory_bytes=16 << 20) as server:
         await put(server, "q")
         await add(server, 2, size=900_000)

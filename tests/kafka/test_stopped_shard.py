@@ -76,7 +76,7 @@ def read_all(server_address: str, wanted: set[str]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("stopped", [0, 1])
-async def test_the_other_shard_goes_on(server: KafkaServer, disk: SimDisk, stopped: int) -> None:
+async def test_other_shard_continues(server: KafkaServer, disk: SimDisk, stopped: int) -> None:
     places = by_shard(server)
     assert all(places)
     settings = {"bootstrap.servers": server.address, "enable.idempotence": True, "message.timeout.ms": 4000, **SOON}

@@ -113,7 +113,7 @@ def make_anew(admin: AdminClient, topic: str, partitions: int) -> None:
                 raise
 
 
-def test_a_topic_is_made_anew_under_a_group_and_an_idempotent_producer(server: Server) -> None:
+def test_topic_is_recreated_under_a_group_and_an_idempotent_producer(server: Server) -> None:
     admin = AdminClient({"bootstrap.servers": server.address, **SOON})
     producer = Producer({"bootstrap.servers": server.address, "enable.idempotence": True, **SOON})
     assert produce(producer, "t", *(b"old %d" % number for number in range(20))) == []
@@ -132,7 +132,7 @@ def test_a_topic_is_made_anew_under_a_group_and_an_idempotent_producer(server: S
     group.close()
 
 
-def test_a_group_that_lags_goes_on_at_what_was_not_evicted(server: Server) -> None:
+def test_lagging_group_continues_at_the_first_existing_record(server: Server) -> None:
     server.run(lambda: server.engine.put_topic("t", TopicConfig(cap_records=100)))
     producer = Producer({"bootstrap.servers": server.address, **SOON})
     group = Group(server, "t")
@@ -211,7 +211,7 @@ def test_a_pattern_finds_its_topics_among_many(server: Server) -> None:
     group.close()
 
 
-def test_a_group_waits_for_topics_that_are_not_there(server: Server) -> None:
+def test_group_waits_for_topics_that_do_not_exist(server: Server) -> None:
     names = [f"t{number}" for number in range(20)]
     group = Group(server, *names, allow_auto_create_topics=False)
     group.until(lambda: len({error.code() for error in group.errors}) > 0)

@@ -96,9 +96,7 @@ async def test_every_version_of_sync(wired: KafkaServer, version: int) -> None:
 
 
 @pytest.mark.parametrize(("type_", "name"), [("connect", "range"), ("consumer", "sticky"), (None, "sticky")])
-async def test_who_syncs_by_another_protocol_is_refused(
-    wired: KafkaServer, type_: str | None, name: str | None
-) -> None:
+async def test_sync_with_another_protocol_is_refused(wired: KafkaServer, type_: str | None, name: str | None) -> None:
     wire = await wired.connect()
     answer = await joined(wire, "g")
     request = m.SyncGroupRequest(
@@ -291,7 +289,7 @@ async def test_offsets_of_another_generation_or_a_stranger_are_refused(wired: Ka
     assert wired.broker.kafka_offsets.all("g") == []
 
 
-async def test_more_metadata_than_is_kept_is_refused(wired: KafkaServer) -> None:
+async def test_too_much_offset_metadata_is_refused(wired: KafkaServer) -> None:
     wire = await wired.connect()
     for size, error in ((4096, 0), (4097, ErrorCode.OFFSET_METADATA_TOO_LARGE)):
         assert codes(await commit(wire, committing(("a", 0, 1), metadata="m" * size))) == [("a", 0, error)]
@@ -305,7 +303,7 @@ async def test_topics_that_have_no_consumers_have_no_offsets(wired: KafkaServer)
     assert codes(told) == [("memory", 0, refused), ("queue", 0, refused)]
 
 
-async def test_a_join_that_waits_does_not_hold_up_what_is_behind_it(wired: KafkaServer) -> None:
+async def test_waiting_join_does_not_delay_later_requests(wired: KafkaServer) -> None:
     first, second = await wired.connect(), await wired.connect()
     answer = await stable(first, "g")
     joining = asyncio.create_task(joined(second, "g"))
@@ -321,7 +319,7 @@ async def test_a_join_that_waits_does_not_hold_up_what_is_behind_it(wired: Kafka
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-async def test_keys_do_what_they_are_for(tmp_path: Path) -> None:
+async def test_keys_allow_operations_by_scope(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, api_keys="reader:r,writer:w,mine:rw:a,all,mydelete:rw+d:a", **SMALL) as server:
         for topic in ("a", "b"):
             await server.engine.put_topic(topic)

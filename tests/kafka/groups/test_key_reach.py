@@ -48,7 +48,7 @@ async def listed(wire: Wire) -> list[str]:
     return [each.group_id for each in told.groups]
 
 
-async def test_a_key_lists_and_describes_groups_all_of_whose_topics_are_its_own(guarded: KafkaServer) -> None:
+async def test_key_lists_and_describes_only_groups_whose_topics_it_covers(guarded: KafkaServer) -> None:
     everything, mine = await known(guarded, "all"), await known(guarded, "mine")
     await stable(everything, "new")
     await stable(mine, "own")
@@ -73,7 +73,7 @@ def wanting(*topics: str) -> list[m.JoinGroupRequestProtocol]:
     return [m.JoinGroupRequestProtocol(name="range", metadata=consumer_protocol.subscription(topics))]
 
 
-async def test_what_members_are_subscribed_to_counts_before_the_first_commit(guarded: KafkaServer) -> None:
+async def test_subscriptions_count_as_group_topics_before_the_first_commit(guarded: KafkaServer) -> None:
     their, mine = await known(guarded, "their"), await known(guarded, "mine")
     answer = await joined(their, "billing", protocols=wanting("their.a"))
     assert answer.error_code == 0
@@ -95,7 +95,7 @@ async def test_what_members_are_subscribed_to_counts_before_the_first_commit(gua
     assert (await their.ask(ApiKey.HEARTBEAT, 3, m.HeartbeatRequest(**named), m.HeartbeatResponse)).error_code == 0
 
 
-async def test_what_a_leader_assigned_counts(guarded: KafkaServer) -> None:
+async def test_assigned_topics_count_as_group_topics(guarded: KafkaServer) -> None:
     everything, mine = await known(guarded, "all"), await known(guarded, "mine")
     answer = await joined(everything, "billing", protocols=wanting("mine.a"))
     sync = m.SyncGroupRequest(
@@ -113,7 +113,7 @@ async def test_what_a_leader_assigned_counts(guarded: KafkaServer) -> None:
     assert "billing" not in await listed(mine)
 
 
-async def test_nobody_joins_for_topics_that_its_key_is_not_for(guarded: KafkaServer) -> None:
+async def test_join_for_topics_outside_the_prefixes_is_refused(guarded: KafkaServer) -> None:
     mine = await known(guarded, "mine")
     assert (await joined(mine, "billing", protocols=wanting("mine.a", "their.a"))).error_code == REFUSED
     assert guarded.broker.kafka_groups.describe("billing").state == "Dead"
@@ -132,7 +132,7 @@ async def test_a_group_without_topics_is_its_first_members(guarded: KafkaServer)
     assert (await joined(others[1], "connect", protocol_type="connect")).error_code == 0
 
 
-async def test_whose_a_group_is_outlives_a_restart(tmp_path: Path) -> None:
+async def test_owner_of_a_group_survives_a_restart(tmp_path: Path) -> None:
     more = {"api_keys": "mine:rw:mine.,their:rw:their.", "kafka_rebalance_delay_ms": 0}
     async with KafkaServer(tmp_path, **more) as server:
         assert (await joined(await known(server, "mine"), "connect", protocol_type="connect")).error_code == 0
@@ -143,7 +143,7 @@ async def test_whose_a_group_is_outlives_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 4])
-async def test_a_key_sends_nobody_away_from_a_group_of_others(guarded: KafkaServer, version: int) -> None:
+async def test_key_cannot_remove_members_of_other_groups(guarded: KafkaServer, version: int) -> None:
     everything, mine = await known(guarded, "all"), await known(guarded, "mine")
     answer = await joined(everything, "theirs", 5, group_instance_id="one")
     assert answer.error_code == 0
@@ -165,7 +165,7 @@ async def test_a_key_commits_for_its_topics_only_and_not_by_the_id_of_others(gua
     assert await listed(mine) == ["mine", "new"]
 
 
-async def test_a_member_is_refused_once_its_group_has_come_to_topics_of_others(guarded: KafkaServer) -> None:
+async def test_member_is_refused_after_its_group_gets_topics_outside_the_prefixes(guarded: KafkaServer) -> None:
     everything, mine = await known(guarded, "all"), await known(guarded, "mine")
     answer = await stable(mine, "new")
     assert codes(await commits(everything, "new", "their.a")) == [("their.a", 0, STRANGER)]
@@ -177,7 +177,7 @@ async def test_a_member_is_refused_once_its_group_has_come_to_topics_of_others(g
     assert codes(await commits(mine, "new", "mine.a", **member)) == [("mine.a", 0, 0)]
 
 
-async def test_a_key_deletes_a_group_all_of_whose_topics_are_its_own(guarded: KafkaServer) -> None:
+async def test_key_deletes_only_groups_whose_topics_it_covers(guarded: KafkaServer) -> None:
     mine = await known(guarded, "mine")
     await guarded.broker.kafka_groups.admit_commit("old", "", -1, None, ("mine.",))
     await guarded.broker.kafka_groups.admit_commit("new", "", -1, None, ("their.",))

@@ -53,7 +53,7 @@ def test_partitions_of_one_topic_are_shared_and_committed_each_for_itself(
     }
 
 
-def test_what_one_leaves_goes_to_the_others_who_read_on_behind_what_it_committed(
+def test_other_members_continue_after_the_commits_of_a_leaving_member(
     member: Callable[..., Consumer], produce: Callable[..., None]
 ) -> None:
     fill(produce, "1")
@@ -68,7 +68,7 @@ def test_what_one_leaves_goes_to_the_others_who_read_on_behind_what_it_committed
     assert values(poll(members, lambda more: len(more) >= 3)) == wanted
 
 
-def test_what_was_not_committed_comes_again_to_the_next_one(
+def test_uncommitted_records_are_delivered_to_the_next_member(
     member: Callable[..., Consumer], produce: Callable[..., None]
 ) -> None:
     produce("a", "1", "2", "3")
@@ -130,7 +130,7 @@ def test_an_offset_of_nothing_is_refused(
     assert client.committed([TopicPartition("a", 0)])[0].offset < 0
 
 
-def test_a_static_member_that_comes_back_costs_the_others_nothing(
+def test_returning_static_member_causes_no_rebalance(
     server: Server, member: Callable[..., Consumer], produce: Callable[..., None]
 ) -> None:
     fill(produce, "1")
@@ -156,7 +156,7 @@ def test_two_processes_with_one_instance_id_are_not_both_served(
         poll([first], lambda _: False)
 
 
-def test_a_group_goes_on_behind_a_restart_of_the_broker(
+def test_group_continues_after_a_restart_of_the_broker(
     server: Server, member: Callable[..., Consumer], produce: Callable[..., None]
 ) -> None:
     fill(produce, "1")

@@ -79,7 +79,7 @@ async def test_the_first_to_notice_is_told_to_come_again(server: KafkaServer, di
 
 
 @pytest.mark.parametrize("how", [FULL, STOPPED])
-async def test_a_group_that_is_there_goes_on_and_no_other_forms(server: KafkaServer, disk: SimDisk, how: str) -> None:
+async def test_existing_group_continues_and_no_new_one_forms(server: KafkaServer, disk: SimDisk, how: str) -> None:
     wire = await server.connect()
     assert (await produce(wire, ("a", 0, a_batch(b"1"))))[0][0] == 0
     member = await stable(wire, "g")
@@ -96,7 +96,7 @@ async def test_a_group_that_is_there_goes_on_and_no_other_forms(server: KafkaSer
         assert codes(await commit(wire, committed)) == [("a", 0, 0)]
 
 
-async def test_groups_form_by_themselves_when_there_is_room_again(server: KafkaServer, disk: SimDisk) -> None:
+async def test_groups_form_again_when_the_shard_has_room(server: KafkaServer, disk: SimDisk) -> None:
     wire = await server.connect()
     member = await stable(wire, "g")
     await fail(server, disk, FULL)
@@ -117,7 +117,7 @@ async def test_groups_form_by_themselves_when_there_is_room_again(server: KafkaS
     assert (again.error_code, again.generation_id, (await joining).generation_id) == (0, 2, 2)
 
 
-async def test_a_rebalance_that_cannot_end_tells_all_who_wait_for_it(server: KafkaServer, disk: SimDisk) -> None:
+async def test_failed_rebalance_answers_all_waiting_members(server: KafkaServer, disk: SimDisk) -> None:
     wire, other = await server.connect(), await server.connect()
     member = await stable(wire, "g")
     joining = asyncio.create_task(joined(other, "g"))

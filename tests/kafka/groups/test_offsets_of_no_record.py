@@ -13,7 +13,7 @@ OFFSET = 1 << 40
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_what_is_read_behind_the_head_follows_the_reset(
+def test_offset_beyond_the_head_follows_the_reset_policy(
     server: Server, member: Callable[..., Consumer], reset: str
 ) -> None:
     producer = Producer({"bootstrap.servers": server.address})

@@ -61,7 +61,7 @@ async def test_members_of_aiokafka_share_read_commit_and_go_on(
     assert await first.committed(TopicPartition("b", 0)) == 2
 
 
-async def test_a_static_member_of_aiokafka_comes_back_into_its_generation(
+async def test_static_member_of_aiokafka_returns_to_its_generation(
     server: Server, aio: Callable[..., Any], produce: Callable[..., None]
 ) -> None:
     await asyncio.to_thread(produce, "a", "1")
@@ -110,7 +110,7 @@ def member2(server: Server) -> Iterator[Callable[..., KafkaConsumer]]:
         consumer.close(autocommit=False)
 
 
-def test_a_member_of_kafka_python_reads_commits_and_goes_on(
+def test_member_of_kafka_python_reads_commits_and_continues(
     member2: Callable[..., KafkaConsumer], produce: Callable[..., None]
 ) -> None:
     produce("a", "1", "2", "3")

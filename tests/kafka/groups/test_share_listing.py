@@ -64,7 +64,7 @@ async def test_they_are_asked_for_by_type(server: KafkaServer) -> None:
     assert [each.group_type for each in told.groups] == ["classic", "classic", "share", "share"]
 
 
-async def test_one_that_is_deleted_or_whose_queue_is_gone_is_not_listed(server: KafkaServer) -> None:
+async def test_deleted_share_groups_are_not_listed(server: KafkaServer) -> None:
     wire = await server.connect()
     delete = m.DeleteGroupsRequest(groups_names=["free"])
     told = await wire.ask(ApiKey.DELETE_GROUPS, 2, delete, m.DeleteGroupsResponse)
@@ -77,7 +77,7 @@ async def test_one_that_is_deleted_or_whose_queue_is_gone_is_not_listed(server: 
 
 
 @pytest.mark.parametrize("version", range(APIS[ApiKey.DESCRIBE_GROUPS].last + 1))
-async def test_to_the_description_of_consumers_they_are_not_there(server: KafkaServer, version: int) -> None:
+async def test_describe_groups_does_not_find_share_groups(server: KafkaServer, version: int) -> None:
     wire = await server.connect()
     request = m.DescribeGroupsRequest(groups=["held", "free", "none"])
     told = await wire.ask(ApiKey.DESCRIBE_GROUPS, version, request, m.DescribeGroupsResponse)

@@ -63,7 +63,7 @@ def test_topics_are_made_described_grown_and_deleted(programs: Programs) -> None
     assert programs.tool("TopicCommand", "--list").split() == []
 
 
-def test_what_is_produced_is_consumed_and_groups_are_reset(programs: Programs) -> None:
+def test_produced_records_are_consumed_and_groups_can_be_reset(programs: Programs) -> None:
     assert "500 records sent" in produce(programs, "t", 500, compression_type="zstd", acks="all")
     assert consume(programs, "t", 500, "readers") == 500
     group = ("--group", "readers")

@@ -84,7 +84,7 @@ def test_a_key_is_found_again_and_nothing_else_is() -> None:
             assert ring.find(wrong) is None
 
 
-def test_all_keys_are_compared_whatever_was_presented(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_keys_are_compared_for_a_wrong_key(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[bytes] = []
 
     def compare(one: bytes, other: bytes) -> bool:
@@ -99,7 +99,7 @@ def test_all_keys_are_compared_whatever_was_presented(monkeypatch: pytest.Monkey
         assert compared == everything
 
 
-def test_what_was_wrong_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_keys_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = Keyring(parse("one"))
     for guess in range(1000):
         assert ring.find(b"%d" % guess) is None
@@ -109,7 +109,7 @@ def test_what_was_wrong_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> No
     assert next(calls) == 1
 
 
-def test_a_key_is_nowhere_in_what_is_kept_of_it() -> None:
+def test_key_text_is_not_kept() -> None:
     [key] = parse("sEcReT:r:orders")
     assert "sEcReT" not in "".join(repr(getattr(key, name)) for name in key.__slots__)
 
@@ -126,7 +126,7 @@ def test_any_key_opens_and_nothing_else_does(texts: list[str], other: bytes) -> 
 
 
 @given(st.text())
-def test_whatever_is_configured_is_read_or_refused(text: str) -> None:
+def test_any_configuration_is_parsed_or_refused(text: str) -> None:
     for read in (parse, parse_file):
         try:
             found = read(text)

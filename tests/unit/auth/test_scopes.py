@@ -73,7 +73,7 @@ def test_a_scope_does_not_stand_for_another() -> None:
     assert Grant(READ_WRITE).allows(READ)
 
 
-def test_a_prefix_reaches_what_begins_with_it() -> None:
+def test_prefix_covers_names_that_begin_with_it() -> None:
     grant = Grant(READ, ("orders", "x"))
     assert grant.allows(READ, "orders")
     assert grant.allows(READ, "orders.eu")

@@ -33,7 +33,7 @@ def a_batch(count: int = 500, value: bytes = b'{"item":"tea","n":1}') -> bytes:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("data", [b"", b"x", bytes(32 << 10), b"tea" * 50_000, NOISE[:40_000], NOISE])
-def test_what_is_compressed_comes_back(codec: Codec, data: bytes) -> None:
+def test_compressed_batch_can_be_decompressed(codec: Codec, data: bytes) -> None:
     assert uncompress(codec, compress(codec, data), len(data)) == data
 
 
@@ -60,7 +60,7 @@ def test_blocks_of_lz4_lean_on_no_others() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_gets_no_smaller_stays_as_it_is(codec: Codec) -> None:
+def test_batch_that_gets_no_smaller_stays_uncompressed(codec: Codec) -> None:
     batch = a_batch(1, NOISE[:2000])
     assert compressed(batch, codec) is batch
 
@@ -99,7 +99,7 @@ async def test_a_batch_is_compressed_once_for_all(compressing: _Compressing) -> 
     assert (compressing.calls, packed.made, packed.found) == (1, 1, 3)
 
 
-async def test_those_who_ask_at_once_wait_for_one(compressing: _Compressing) -> None:
+async def test_concurrent_lookups_compress_once(compressing: _Compressing) -> None:
     packed = Packed(Heavy())
     compressing.go.clear()
     asking = [asyncio.ensure_future(packed.get(1, Codec.GZIP, LARGE, compressing)) for _ in range(5)]
@@ -129,7 +129,7 @@ async def test_another_log_codec_or_content_is_another_batch(
     assert compressing.calls == 2
 
 
-async def test_no_more_is_kept_than_the_bound(compressing: _Compressing) -> None:
+async def test_cache_keeps_its_bound(compressing: _Compressing) -> None:
     size = len(compressed(LARGE, Codec.GZIP))
     packed = Packed(Heavy(), max_bytes=3 * size)
     for topic_id in (1, 2, 3, 1, 4):
@@ -142,7 +142,7 @@ async def test_no_more_is_kept_than_the_bound(compressing: _Compressing) -> None
     assert compressing.calls == 5
 
 
-async def test_what_is_larger_than_the_bound_is_not_kept(compressing: _Compressing) -> None:
+async def test_batch_larger_than_the_bound_is_not_cached(compressing: _Compressing) -> None:
     packed = Packed(Heavy(), max_bytes=10)
     assert await packed.get(1, Codec.GZIP, LARGE, compressing) == compressed(LARGE, Codec.GZIP)
     assert packed.bytes == 0

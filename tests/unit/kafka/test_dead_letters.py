@@ -73,7 +73,7 @@ def test_a_dead_letter_is_the_record_and_says_where_it_came_from(sent: Any) -> N
 
 
 @given(st.sampled_from(["1", "null", '{"meta":{"ct":1}}', '{"a":"x","h":[]}', '[",\\"meta\\":"]', ' "a" ']), st.text())
-def test_what_is_data_alone_becomes_the_same_dead_letter(data: str, reason: str) -> None:
+def test_data_only_record_becomes_the_same_dead_letter(data: str, reason: str) -> None:
     first = StoredRecord(7, 99, b"", b"", b'{"data":%b}' % data.encode())
     [body] = (copies := copies_of([first], "q", [Move(1, 3, reason)])).bodies
     assert body == dead_lettered(first, "q", 3, reason)
@@ -89,7 +89,7 @@ DATAS = st.sampled_from(
 
 
 @given(st.lists(DATAS, min_size=1, max_size=4), st.sampled_from([None, "", "why", 'a"b', "\u00fc", "\n"]))
-def test_many_become_what_each_would_become_and_come_back_as_they_were(datas: list[bytes], reason: str | None) -> None:
+def test_batch_conversion_equals_single_conversion_and_round_trips(datas: list[bytes], reason: str | None) -> None:
     first = [StoredRecord(seq, 99, b"", b"", b'{"data":%b}' % data) for seq, data in enumerate(datas, 1)]
     assert [came_from(each.body) for each in first] == [None] * len(first)
     dead = copies_of(first, "q", [Move(1, 3, reason)] * len(first))
@@ -103,7 +103,7 @@ def test_many_become_what_each_would_become_and_come_back_as_they_were(datas: li
         assert not any(copies.binary or b"")
 
 
-def test_who_dies_twice_says_so_once() -> None:
+def test_second_dead_letter_has_only_its_own_origin() -> None:
     first = record(stored_of(ODD[1]))
     once = first._replace(body=dead_lettered(first, "q", 3, "why"))
     twice = once._replace(body=dead_lettered(once, "dead", 1, None))

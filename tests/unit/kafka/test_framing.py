@@ -47,7 +47,7 @@ def test_a_frame_may_be_as_long_as_its_kind_allows() -> None:
             Frames(limits.__getitem__).feed(framed(body))
 
 
-def test_nothing_is_set_aside_for_what_is_announced() -> None:
+def test_announced_length_allocates_no_memory() -> None:
     tracemalloc.start()
     try:
         frames = Frames(lambda _: 1 << 30)

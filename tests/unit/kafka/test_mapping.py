@@ -65,7 +65,7 @@ def check_whole(stored: StoredBodies) -> None:
 
 
 @given(st.lists(a_record, min_size=1, max_size=12))
-def test_what_was_produced_is_given_back(records: list[Any]) -> None:
+def test_produced_records_round_trip(records: list[Any]) -> None:
     stored = stored_of(*records)
     check_whole(stored)
     assert back(stored) == records
@@ -93,7 +93,7 @@ def test_json_is_data_and_its_key_the_tag() -> None:
     assert (stored.bodies, stored.tags, stored.binary) == ([b'{"data":{"id":1},"ct":1700}'], [b"eu"], None)
 
 
-def test_headers_in_text_are_meta_for_those_who_read_json() -> None:
+def test_text_headers_are_meta_for_http_readers() -> None:
     stored = stored_of((None, b"1", [("a", b"x"), ("raw", b"\xff"), ("none", None), ("a", b"y")], 5))
     body = split_body(stored.bodies[0])
     assert msgspec.json.decode(body.meta) == {"a": "y"}
@@ -109,7 +109,7 @@ def test_headers_too_large_for_a_meta_are_headers_only() -> None:
 @pytest.mark.parametrize(
     "value", [None, b"", b"\xff\x00", b"hello", b"{", b"1 2", b"NaN", b'"\xff"', b"[" * 300 + b"]" * 300]
 )
-def test_what_is_not_json_is_raw_bytes(value: bytes | None) -> None:
+def test_other_values_are_stored_as_raw_bytes(value: bytes | None) -> None:
     stored = stored_of((b"key", value, [], 5))
     assert stored.binary == b"\1"
     assert stored.tags == [b"key"]
@@ -128,7 +128,7 @@ def test_no_create_time_is_the_time_of_the_commit() -> None:
         assert back(stored_of((None, value, [], NO_TIME)), ts=99) == [(None, value, [], 99)]
 
 
-def test_what_another_door_wrote() -> None:
+def test_records_of_other_apis() -> None:
     assert to_kafka(b'{"data":{"a":1}}', b"", b"", 9) == (None, b'{"a":1}', (), 9)
     assert to_kafka(b'{"data":1,"deliver_at":5}', b"t", b"", 9) == (b"t", b"1", [], 9)
     meta = b'{"data":1,"meta":{"a":"x","n":1,"node":"from meta"}}'
@@ -158,11 +158,11 @@ def test_all_together_says_no_more_than_one_by_one(values: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("text", [b'"\\ud800"', b"01", b"[1,]", b'{"a":1,}', b"\xef\xbb\xbf1", b"1\x00", b"", b" "])
-def test_what_is_no_json_text(text: bytes) -> None:
+def test_invalid_json_text(text: bytes) -> None:
     assert not is_json(text)
 
 
-def test_further_keys_are_not_for_those_who_read_json() -> None:
+def test_kafka_fields_are_hidden_from_http_readers() -> None:
     assert shown(stored_of((None, b'{"a":1}', [], 5)).bodies[0]) == b'{"data":{"a":1}}'
     with_headers = stored_of((None, b'{"a":1}', [("x", b"y")], 5)).bodies[0]
     assert shown(with_headers) == b'{"data":{"a":1},"meta":{"x":"y"}}'

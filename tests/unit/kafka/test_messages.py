@@ -69,7 +69,7 @@ def test_every_kind_but_produce_and_fetch_is_declared_both_ways() -> None:
 
 
 @pytest.mark.parametrize(("name", "version"), CASES)
-def test_what_is_written_another_implementation_reads_and_writes_the_same(name: str, version: int) -> None:
+def test_encoding_equals_another_implementation(name: str, version: int) -> None:
     kind, other = MESSAGES[name], theirs(name)
     for seed in range(5):
         message: Any = filled(kind, version, seed)
@@ -165,7 +165,7 @@ def test_a_string_that_is_no_text_is_malformed() -> None:
         Reader(b"\0\2\xff\xfe").string()
 
 
-def test_what_may_not_be_null_is_malformed_when_it_is() -> None:
+def test_unexpected_null_is_malformed() -> None:
     kind = MESSAGES["FindCoordinatorRequest"]
     with pytest.raises(Malformed, match=r"FindCoordinatorRequest\.key is null"):
         decode(kind, 0, b"\xff\xff")

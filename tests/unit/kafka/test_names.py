@@ -17,7 +17,7 @@ def test_a_group_is_found_again_by_its_consumer(group_id: str) -> None:
     assert group_of(name) == group_id
 
 
-def test_what_has_no_consumer() -> None:
+def test_group_ids_without_a_consumer_name() -> None:
     assert consumer_name("") is None
     assert consumer_name("x" * 507) is None
     assert consumer_name("x" * 506) is not None

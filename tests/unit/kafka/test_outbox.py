@@ -35,7 +35,7 @@ def test_whatever_becomes_ready_when(case: tuple[list[bool], list[int]]) -> None
     assert asyncio.run(run()) == [b"%d" % number for number in range(len(kinds))]
 
 
-async def test_an_answer_that_fails_is_told_and_holds_back_the_rest() -> None:
+async def test_failed_answer_is_reported_and_stops_later_ones() -> None:
     sent: list[object] = []
     failures: list[BaseException] = []
     outbox = Outbox(failures.append)

@@ -76,7 +76,7 @@ def compressed_by_hand(records: bytes, codec: Codec, like: bytes) -> bytes:
 
 
 @given(records=st.lists(a_record, min_size=1, max_size=20), codec=st.sampled_from(Codec))
-def test_what_a_client_writes_is_read(records: list[Any], codec: Codec) -> None:
+def test_batches_of_clients_are_read(records: list[Any], codec: Codec) -> None:
     found = read_batch(produced(records, codec))
     headers = found.headers or [()] * len(records)
     columns = zip(found.keys, found.values, map(list, headers), found.stamps, strict=True)
@@ -113,7 +113,7 @@ def test_one_that_is_not_like_the_others_is_seen(base: list[bytes], odd: list[An
 
 
 @given(records=st.lists(a_record, min_size=1, max_size=20), base=st.integers(0, 1 << 60), epoch=st.integers(0, 1 << 30))
-def test_what_is_written_a_client_reads(records: list[Any], base: int, epoch: int) -> None:
+def test_written_batches_are_read_by_clients(records: list[Any], base: int, epoch: int) -> None:
     batch = write_batch(base, range(len(records)), columns_of(records), epoch)
     found = [*DefaultRecordBatch(batch)]
     assert [(each.key, each.value, each.headers, each.timestamp) for each in found] == records
@@ -134,7 +134,7 @@ def test_by_columns_is_as_compiled_code_has_it() -> None:
     assert ours == produced(records)
 
 
-def test_an_empty_batch_stands_for_its_offsets() -> None:
+def test_empty_batch_covers_its_offsets() -> None:
     header = read_header(empty_batch(10, 19, 3))
     assert (header.base_offset, header.last_offset_delta, header.records_count, header.leader_epoch) == (10, 9, 0, 3)
     assert DefaultRecordBatch(empty_batch(10, 19, 3)).next_offset == 20
@@ -175,7 +175,7 @@ def test_old_message_sets_are_refused_by_name(magic: int) -> None:
         (7, UnsupportedCodec),
     ],
 )
-def test_what_a_producer_must_not_say_is_refused(attributes: int, error: type[BatchError]) -> None:
+def test_invalid_attributes_of_producers_are_refused(attributes: int, error: type[BatchError]) -> None:
     with pytest.raises(error):
         read_batch(with_attributes(produced(SOME), attributes))
 
@@ -229,7 +229,7 @@ def test_all_that_fits_is_uncompressed(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", BOMBS)
-def test_what_ends_too_early_is_corrupt(codec: Codec) -> None:
+def test_truncated_batch_is_corrupt(codec: Codec) -> None:
     with pytest.raises(CorruptBatch):
         uncompress(codec, BOMBS[codec][: len(BOMBS[codec]) // 2], len(ZEROS))
 

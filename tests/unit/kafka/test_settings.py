@@ -15,7 +15,7 @@ def shown(config: TopicConfig) -> dict[str, str]:
     return {name: settings.value_of(setting, config, 1 << 20) for name, setting in SETTINGS.items()}
 
 
-def test_a_topic_that_nobody_has_set_has_all_defaults() -> None:
+def test_new_topic_has_all_defaults() -> None:
     assert all(settings.is_default(setting, PLAIN) for setting in SETTINGS.values())
     assert settings.with_values([(name, setting.default) for name, setting in SETTINGS.items()], PLAIN) == PLAIN
 
@@ -34,7 +34,7 @@ def test_a_topic_that_nobody_has_set_has_all_defaults() -> None:
         ("topics.durability", "fsync", "durability", Durability.FSYNC),
     ],
 )
-def test_what_is_set_is_ours_and_shown_again(name: str, value: str, field: str, ours: object) -> None:
+def test_kafka_settings_map_to_topic_settings_and_back(name: str, value: str, field: str, ours: object) -> None:
     made = settings.with_values([(name, value)], PLAIN)
     assert getattr(made, field) == ours
     assert sorted(shown(made)[name].split(",")) == sorted(value.split(","))
@@ -52,7 +52,7 @@ def test_what_is_set_is_ours_and_shown_again(name: str, value: str, field: str, 
         ("preallocate", "1"), ("min.cleanable.dirty.ratio", "half"), ("compression.type", "brotli"), ("colour", "red"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(name: str, value: str) -> None:
+def test_invalid_values_are_refused(name: str, value: str) -> None:
     with pytest.raises(InvalidConfig, match=name):
         settings.with_values([(name, value)], PLAIN)
 

@@ -20,7 +20,7 @@ def encoded(value: object) -> bytes:
 
 
 @given(st.dictionaries(st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._:#-]{0,40}", fullmatch=True), st.tuples(U64, U64)))
-def test_what_is_encoded_is_found_again(positions: dict[str, tuple[int, int]]) -> None:
+def test_cursor_round_trips(positions: dict[str, tuple[int, int]]) -> None:
     expected = {name: Position(*each) for name, each in positions.items()}
     entries = [cursor.entry(json.dumps(name).encode(), each) for name, each in expected.items()]
     id = cursor.encode(entries)
@@ -41,7 +41,7 @@ def test_padding_is_taken_too() -> None:
 @pytest.mark.parametrize(
     "id", [b"", b"!", b"e30", b"abc", encoded([1]), encoded("x"), encoded(None), b"\xff", b"eyJ", b"e" * 300_000]
 )
-def test_what_is_no_cursor_says_nothing(id: bytes) -> None:
+def test_invalid_cursor_is_ignored(id: bytes) -> None:
     assert cursor.decode(id) == {}
 
 

@@ -51,7 +51,7 @@ def test_the_bands(priority: int, band: int) -> None:
     assert band_of(priority) == band
 
 
-def test_within_a_band_the_first_comes_first() -> None:
+def test_within_a_band_order_is_first_in_first_out() -> None:
     bands: Bands[int] = Bands()
     for number in range(5):
         bands.add(number, 0, NOW)
@@ -78,7 +78,7 @@ def test_turns_are_as_the_weights_are() -> None:
     )
 
 
-def test_nobody_waits_for_more_turns_than_all_weights_together() -> None:
+def test_wait_is_bounded_by_the_sum_of_weights() -> None:
     bands: Bands[str] = Bands()
     bands.add("low", -1000, NOW)
     for turn in range(sum(WEIGHTS)):
@@ -89,7 +89,7 @@ def test_nobody_waits_for_more_turns_than_all_weights_together() -> None:
         assert turn < sum(WEIGHTS) - 1
 
 
-def test_what_waits_long_counts_as_of_a_higher_band() -> None:
+def test_long_wait_raises_the_band() -> None:
     def turns_until_low(waited_ms: float) -> int:
         bands: Bands[str] = Bands()
         bands.add("low", -1, NOW - waited_ms)
@@ -104,7 +104,7 @@ def test_what_waits_long_counts_as_of_a_higher_band() -> None:
     assert waits[3] < waits[0]
 
 
-def test_who_had_nothing_to_do_has_saved_nothing_up() -> None:
+def test_idle_band_accumulates_no_credit() -> None:
     bands: Bands[str] = Bands()
     for _ in range(50):
         bands.add("low", -1, NOW)

@@ -49,7 +49,7 @@ def test_with_a_stream_it_lives_on_and_the_time_begins_when_the_last_one_ends() 
         sessions.find(session.wid, None, 21 * TTL_MS)
 
 
-def test_those_whose_time_is_over_make_room() -> None:
+def test_expired_sessions_make_room() -> None:
     sessions = Sessions(2)
     make(sessions, 0)
     kept = make(sessions, 1000)
@@ -61,7 +61,7 @@ def test_those_whose_time_is_over_make_room() -> None:
     assert sessions.find(kept.wid, None, TTL_MS) is kept
 
 
-def test_somebody_elses_session_is_forbidden() -> None:
+def test_session_of_another_key_is_forbidden() -> None:
     sessions = Sessions(0)
     session = make(sessions, owner="a")
     assert sessions.find(session.wid, "a", 0) is session

@@ -8,7 +8,7 @@ import contextlib
 from broker.scheduler import ROUND, DeliveryScheduler
 
 
-async def test_while_there_is_time_nobody_waits() -> None:
+async def test_no_delivery_waits_while_the_round_has_capacity() -> None:
     turns = DeliveryScheduler()
     taking = turns.take(ROUND, lambda: 0)
     with contextlib.suppress(StopIteration):
@@ -70,7 +70,7 @@ async def test_a_topic_of_the_lowest_priority_does_not_starve() -> None:
         await asyncio.gather(*(busy() for _ in range(5)), low())
 
 
-async def test_who_has_gone_takes_no_turn() -> None:
+async def test_cancelled_waiter_takes_no_turn() -> None:
     turns = DeliveryScheduler()
     await turns.take(ROUND, lambda: 0)
     gone = asyncio.create_task(turns.take(ROUND, lambda: 1000))

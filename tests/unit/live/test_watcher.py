@@ -65,7 +65,7 @@ async def test_while_its_task_has_nothing_to_do_others_send(watcher: Watcher[byt
     waiting.cancel()
 
 
-async def test_while_its_task_sends_nobody_else_does(watcher: Watcher[bytes], line: Line) -> None:
+async def test_feed_does_not_send_while_the_task_sends(watcher: Watcher[bytes], line: Line) -> None:
     pieces = watcher.pieces()
     watcher.say(b"first")
     assert await anext(pieces) == b"first"
@@ -75,7 +75,7 @@ async def test_while_its_task_sends_nobody_else_does(watcher: Watcher[bytes], li
     assert await anext(pieces) == b"second"
 
 
-async def test_nothing_overtakes_what_waits(watcher: Watcher[bytes], line: Line) -> None:
+async def test_events_do_not_overtake_waiting_notices(watcher: Watcher[bytes], line: Line) -> None:
     waiting = await parked(watcher)
     line.full = True
     watcher.say(b"notice")
@@ -86,7 +86,7 @@ async def test_nothing_overtakes_what_waits(watcher: Watcher[bytes], line: Line)
     assert await waiting == b"notice"
 
 
-async def test_what_a_full_line_did_not_take_was_not_handed_out(watcher: Watcher[bytes], line: Line) -> None:
+async def test_refused_event_does_not_count_as_delivered(watcher: Watcher[bytes], line: Line) -> None:
     waiting = await parked(watcher)
     line.full = True
     assert not watcher.offer("t", event(5))
@@ -95,19 +95,19 @@ async def test_what_a_full_line_did_not_take_was_not_handed_out(watcher: Watcher
     waiting.cancel()
 
 
-async def test_it_ends_behind_what_waits_with_the_reason(watcher: Watcher[bytes]) -> None:
+async def test_watcher_ends_with_the_reason_after_waiting_notices(watcher: Watcher[bytes]) -> None:
     watcher.say(b"notice")
     watcher.fail(ShuttingDown())
     assert [piece async for piece in watcher.pieces()] == [b"notice", b"shutting_down"]
 
 
-async def test_a_heartbeat_comes_when_nothing_else_does(watcher: Watcher[bytes]) -> None:
+async def test_heartbeat_is_sent_when_nothing_else_is(watcher: Watcher[bytes]) -> None:
     pieces = watcher.pieces(Heartbeat(0.01, lambda: b"beat"))
     async with asyncio.timeout(5):
         assert [await anext(pieces) for _ in range(3)] == [b"beat"] * 3
 
 
-async def test_whoever_makes_notices_waits_when_too_many_are_there(watcher: Watcher[bytes]) -> None:
+async def test_sender_of_notices_waits_above_the_limit(watcher: Watcher[bytes]) -> None:
     for _ in range(MAX_NOTICES):
         watcher.say(b"")
     waiting: asyncio.Task[Any] = asyncio.create_task(watcher.room())

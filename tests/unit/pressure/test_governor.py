@@ -77,7 +77,7 @@ def test_at_the_border_it_stays() -> None:
         assert fed.governor.step is Step.REFUSE
 
 
-def test_pressure_that_comes_back_begins_the_calm_anew() -> None:
+def test_returning_pressure_restarts_the_recovery_time() -> None:
     fed = Fed()
     fed.feed(Signals(queue=0.8))
     for _ in range(5):

@@ -25,7 +25,7 @@ MEMBERS = st.dictionaries(
 
 
 @given(MEMBERS, st.dictionaries(st.sampled_from(["t", "u"]), st.integers(1, 9)))
-def test_every_partition_somebody_wants_has_one_owner(
+def test_every_subscribed_partition_has_one_owner(
     wishes: dict[str, frozenset[str]], partitions: dict[str, int]
 ) -> None:
     owned = by_range(wishes, {topic: range(count) for topic, count in partitions.items()})
@@ -72,7 +72,7 @@ def test_an_object_has_a_longest_length() -> None:
 
 
 @given(st.binary() | st.text().map(str.encode), st.sampled_from(list(Format)))
-def test_whatever_is_stored_can_be_shown(value: bytes, format: Format) -> None:
+def test_all_stored_bytes_can_be_shown(value: bytes, format: Format) -> None:
     shown = to_json(format, value)
     json.loads(shown)
     if format is Format.BINARY:
@@ -80,7 +80,7 @@ def test_whatever_is_stored_can_be_shown(value: bytes, format: Format) -> None:
 
 
 @given(st.text())
-def test_text_comes_back(text: str) -> None:
+def test_text_round_trips(text: str) -> None:
     assert to_bytes(Format.TEXT, to_json(Format.TEXT, text.encode()), "value") == text.encode()
 
 
@@ -116,7 +116,7 @@ def test_formats_that_cannot_be_had(accept: bytes, own: Format | None, error: ty
         read_as(accept, own)
 
 
-def test_an_instance_is_kept_whole() -> None:
+def test_instance_round_trips() -> None:
     instance = Instance(
         group="g",
         name="i",
@@ -134,7 +134,7 @@ def test_an_instance_is_kept_whole() -> None:
 
 
 @given(st.from_regex(r"[a-z.]{0,6}[*+?]?(\([a-z]\|[a-z]\))?[a-z.*]{0,4}", fullmatch=True), st.text("abc.-", max_size=9))
-def test_a_pattern_that_is_taken_means_what_it_says(pattern: str, name: str) -> None:
+def test_accepted_pattern_matches_like_the_original(pattern: str, name: str) -> None:
     try:
         found = compiled(pattern)
     except Unprocessable:

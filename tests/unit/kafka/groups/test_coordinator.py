@@ -65,7 +65,9 @@ async def until(condition: Any) -> None:
 # -- what is durable ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_generation_is_durable_before_it_is_told(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_generation_is_durable_before_members_learn_of_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     groups, held, put = coordinator(engine), asyncio.Event(), engine.states.put
     asked: list[str] = []
 
@@ -85,7 +87,7 @@ async def test_a_generation_is_durable_before_it_is_told(engine: Engine, monkeyp
     await groups.close()
 
 
-async def test_a_generation_that_cannot_be_written_is_told_to_nobody(
+async def test_generation_that_cannot_be_stored_is_not_announced(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = coordinator(engine)
@@ -156,7 +158,7 @@ async def test_a_defect_in_one_group_does_not_stop_the_time_of_others(
     await groups.close()
 
 
-async def test_one_that_goes_when_it_has_been_answered_disturbs_nobody(engine: Engine) -> None:
+async def test_event_of_a_forgotten_group_object_has_no_effect(engine: Engine) -> None:
     groups = coordinator(engine)
     old = groups._host("g")  # as one that waits has it in hand
     assert groups.heartbeat("g", "who", 1, None) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -183,7 +185,7 @@ async def test_a_stop_tells_all_that_wait_to_look_for_a_coordinator(engine: Engi
     assert await groups.delete("g") is ErrorCode.NOT_COORDINATOR
 
 
-async def test_before_recovery_clients_are_told_to_wait(tmp_path: Path) -> None:
+async def test_before_recovery_clients_get_a_retriable_error(tmp_path: Path) -> None:
     groups = coordinator(Engine(tmp_path / "data", SMALL))
     assert groups.refusal("g") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert (await join(groups)).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -212,7 +214,7 @@ async def test_an_id_that_no_consumer_can_be_named_after_is_refused(engine: Engi
     await groups.close()
 
 
-async def test_what_nobody_is_in_is_not_kept_in_memory(engine: Engine) -> None:
+async def test_groups_without_members_are_not_in_memory(engine: Engine) -> None:
     groups = coordinator(engine)
     answer = await stable(groups)
     assert len(groups) == 1
@@ -250,7 +252,7 @@ async def test_a_consumer_that_v0_made_is_a_group_too(engine: Engine) -> None:
     assert [each.consumer for each in engine.consumers.list("a")] == ["group:%zz"]
 
 
-async def test_deletion_takes_the_offsets_and_leaves_those_of_others(engine: Engine) -> None:
+async def test_deletion_removes_only_the_offsets_of_the_group(engine: Engine) -> None:
     groups, offsets = coordinator(engine), Offsets(engine)
     for group_id in ("g", "h"):
         await groups.admit_commit(group_id, "", -1, None)
@@ -262,7 +264,7 @@ async def test_deletion_takes_the_offsets_and_leaves_those_of_others(engine: Eng
     assert [each.group_id for each in groups.all_groups()] == ["h"]
 
 
-async def test_nobody_joins_a_group_while_it_is_deleted(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_join_during_a_deletion_is_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     groups, delete = coordinator(engine), engine.states.delete
     seen: list[ErrorCode] = []
 
@@ -301,7 +303,7 @@ async def test_an_empty_group_expires_with_its_offsets(tmp_path: Path) -> None:
         await groups.close()
 
 
-async def test_a_group_whose_members_never_came_back_expires_too(tmp_path: Path) -> None:
+async def test_group_whose_members_never_returned_expires(tmp_path: Path) -> None:
     clock = FakeClock()
     async with Engine.open(tmp_path / "data", SMALL, clock=clock) as engine:
         value = GroupRecord(generation=7, protocol_type="consumer", empty_ms=0)

@@ -53,7 +53,7 @@ def test_followers_do_not_see_the_members() -> None:
     assert bench.joined[second].members == ()
 
 
-def test_a_sync_waits_for_the_leader_and_gets_what_it_assigned() -> None:
+def test_sync_waits_for_the_leader_and_gets_its_assignment() -> None:
     bench = Bench()
     bench.join()
     bench.join()
@@ -73,14 +73,14 @@ def test_the_leaders_second_sync_changes_nothing() -> None:
     assert bench.synced[bench.sync("m2")].assignment == b"a2"
 
 
-def test_who_is_not_assigned_anything_gets_nothing() -> None:
+def test_member_without_an_assignment_gets_empty_bytes() -> None:
     bench = Bench()
     bench.join()
     bench.pass_ms(100)
     assert bench.synced[bench.sync("m1")].assignment == b""
 
 
-def test_a_member_that_comes_makes_all_join_again() -> None:
+def test_new_member_makes_all_join_again() -> None:
     bench = Bench()
     bench.stable(2)
     third = bench.join()
@@ -94,7 +94,7 @@ def test_a_member_that_comes_makes_all_join_again() -> None:
     assert bench.joined[first].leader == "m1"
 
 
-def test_who_does_not_join_in_time_is_left_out() -> None:
+def test_member_that_joins_too_late_is_removed() -> None:
     bench = Bench()
     bench.stable(2)
     third = bench.join()
@@ -276,7 +276,7 @@ def test_the_barrier_waits_for_an_id_that_was_given_out() -> None:
     assert len(bench.joined[first].members) == 2
 
 
-def test_an_id_that_nobody_uses_is_forgotten() -> None:
+def test_unused_member_id_expires() -> None:
     bench = Bench()
     bench.stable(1)
     bench.join(fresh_id="new", round_trip=True)
@@ -323,7 +323,7 @@ def test_members_that_say_too_much_of_themselves_are_refused() -> None:
     "changes",
     [{"protocol_type": ""}, {"protocols": ()}, {"protocol_type": "connect"}, {"protocols": (("other", b""),)}],
 )
-def test_who_has_nothing_in_common_with_the_others_is_refused(changes: dict[str, object]) -> None:
+def test_member_without_a_common_protocol_is_refused(changes: dict[str, object]) -> None:
     bench = Bench()
     bench.stable(2)
     assert bench.joined[bench.join(**changes)].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -357,7 +357,7 @@ def test_an_empty_group_takes_another_protocol_type() -> None:
         (["abc", "c"], "c"),
     ],
 )
-def test_the_protocol_is_what_most_like_best_of_what_all_have(likes: list[str], chosen: str) -> None:
+def test_protocol_is_the_common_one_with_most_votes(likes: list[str], chosen: str) -> None:
     bench = Bench()
     tokens = [bench.join(protocols=tuple((name, b"") for name in each)) for each in likes]
     bench.pass_ms(100)
@@ -495,7 +495,7 @@ def test_a_commit_keeps_a_member_alive() -> None:
         assert bench.group.commit("m1", 1, None, bench.now) is ErrorCode.NONE
 
 
-def test_only_an_empty_group_can_be_deleted_and_then_nothing_comes() -> None:
+def test_only_an_empty_group_can_be_deleted_and_accepts_no_more_members() -> None:
     bench = Bench()
     bench.stable(1)
     assert bench.group.delete() is ErrorCode.NON_EMPTY_GROUP
@@ -507,7 +507,7 @@ def test_only_an_empty_group_can_be_deleted_and_then_nothing_comes() -> None:
     assert bench.group.deadline() is None
 
 
-def test_a_group_that_is_disbanded_tells_all_that_wait_and_goes_on_behind_its_generation() -> None:
+def test_disbanded_group_answers_all_waits_and_continues_with_later_generations() -> None:
     bench = Bench()
     bench.stable(2)
     token = bench.join("m1")

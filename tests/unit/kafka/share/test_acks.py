@@ -36,7 +36,7 @@ def batch(first: int, last: int, *types: int) -> AcknowledgementBatch:
         ([batch(0, 1, N)], 2, {N: [1, 2]}, False),
     ],
 )
-def test_what_is_to_be_done(
+def test_plan_groups_offsets_by_type(
     batches: list[AcknowledgementBatch], version: int, done: dict[AckType, list[int]], unknown: bool
 ) -> None:
     assert plan(batches, HELD, version) == (done, unknown)
@@ -56,12 +56,12 @@ def test_what_is_to_be_done(
         ([batch(2, 3, A), batch(0, 1, A)], 1),
     ],
 )
-def test_what_are_no_batches(batches: list[AcknowledgementBatch], version: int) -> None:
+def test_invalid_acknowledgement_batches_are_refused(batches: list[AcknowledgementBatch], version: int) -> None:
     with pytest.raises(InvalidBatches):
         plan(batches, HELD, version)
 
 
-def test_a_range_costs_what_is_held_and_not_what_it_spans() -> None:
+def test_cost_of_a_range_depends_on_held_leases() -> None:
     began = perf_counter()
     for _ in range(100):
         plan([batch(0, (1 << 63) - 2, A)], HELD, 1)

@@ -79,7 +79,7 @@ def joined(members: Members, member_id: str = "m", *names: str) -> Member:
     ("epoch", "outcome"),
     [(4, ErrorCode.FENCED_MEMBER_EPOCH), (1, ErrorCode.FENCED_MEMBER_EPOCH), (3, None), (2, None), (0, None)],
 )
-def test_a_member_goes_on_with_its_epoch_or_the_one_before(epoch: int, outcome: ErrorCode | None) -> None:
+def test_member_continues_with_its_epoch_or_the_previous_one(epoch: int, outcome: ErrorCode | None) -> None:
     members = Members(10)
     member = joined(members)
     for ids in ([b"1"], [b"1", b"2"], [b"2"]):
@@ -89,7 +89,7 @@ def test_a_member_goes_on_with_its_epoch_or_the_one_before(epoch: int, outcome: 
     assert found is outcome if outcome is not None else isinstance(found, Member)
 
 
-def test_it_is_told_of_its_topics_when_they_change_and_when_an_answer_was_lost() -> None:
+def test_topics_are_sent_after_a_change_or_a_lost_answer() -> None:
     members = Members(10)
     member = joined(members)
     assert member.announce([])
@@ -103,7 +103,7 @@ def test_it_is_told_of_its_topics_when_they_change_and_when_an_answer_was_lost()
     assert member.epoch == 2
 
 
-def test_who_is_not_known_joins_again() -> None:
+def test_unknown_member_must_join_again() -> None:
     members = Members(10)
     assert members.heartbeat("g", "m", 1, None, 0) is ErrorCode.UNKNOWN_MEMBER_ID
     joined(members)
@@ -125,7 +125,7 @@ def test_a_group_has_so_many_members() -> None:
     joined(members, "c")
 
 
-def test_who_is_silent_for_too_long_is_overdue() -> None:
+def test_member_without_heartbeats_is_overdue() -> None:
     members = Members(10)
     joined(members)
     assert [*members.overdue(SESSION_TIMEOUT_MS)] == []

@@ -31,7 +31,7 @@ async def taken(shares: Shares, session: Session, engine: Engine, wait_ms: int =
 
 
 @DURABLE
-async def test_the_jobs_of_a_silent_member_come_again_and_it_counts(machine: Machine, leases_durable: bool) -> None:
+async def test_jobs_of_a_silent_member_are_nacked(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(
         machine, 1, leases_durable=leases_durable, max_deliveries=1, dead_letter="dead", lease_ms=3_600_000
     )
@@ -49,7 +49,7 @@ async def test_the_jobs_of_a_silent_member_come_again_and_it_counts(machine: Mac
 
 
 @DURABLE
-async def test_what_a_session_is_given_after_its_end_goes_back(machine: Machine, leases_durable: bool) -> None:
+async def test_jobs_claimed_for_a_closed_session_are_released(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(machine, 1, leases_durable=leases_durable, max_deliveries=1, dead_letter="dead")
     shares = Shares(engine, max_members=10)
     session = opened(shares)
@@ -82,7 +82,7 @@ async def test_a_session_is_that_of_the_connection_it_was_last_used_on(machine: 
     assert not second.when_gone
 
 
-async def test_there_are_so_many_sessions(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_sessions_is_limited(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SESSIONS", 2)
     shares = Shares(await with_jobs(machine), max_members=10)
     opened(shares, "a")
