@@ -31,6 +31,8 @@ ROW = struct.Struct("=QQQQIIHHBBBB")
 ROW_SIZE = ROW.size  # 48
 #: Where in a row the flags are.
 FLAGS_AT = 45
+#: Flags of a frame that has a tag or a node.
+_LABELS = bytes(flags for flags in range(256) if flags & 0b11)
 
 
 class Columns:
@@ -131,6 +133,20 @@ class Columns:
     def delete_bytes(self) -> bytes:
         """0x00 live, 0xD5 deleted, a byte each; of frames of the log always 0."""
         return self.rows[46::ROW_SIZE]
+
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of all bodies."""
+        rows, count = self.rows, self.count
+        if not count:
+            return 0
+        begin, _, first_seq, _, size, data_len, _, _, _, _, _, _ = ROW.unpack_from(rows)
+        if count == 1:
+            return data_len
+        last, _, last_seq, _, last_size, *_ = ROW.unpack_from(rows, len(rows) - ROW_SIZE)
+        if last_seq - first_seq == count - 1 and len(rows[FLAGS_AT::ROW_SIZE].translate(None, _LABELS)) == count:
+            return last + last_size - begin - count * (size - data_len)  # adjacent frames without nodes and tags
+        return sum(self.data_lens)
 
     @property
     def data_offsets(self) -> array[int]:

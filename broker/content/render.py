@@ -52,6 +52,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 def records(found: Sequence[StoredRecord], shape: Shape) -> bytes:
     """The records as JSON objects, separated by commas."""
     row = shape.row
+    if isinstance(found, FrameRecords):
+        return kernel.render_rows(found.buffer, found.columns, row)
     return b",".join(
         [
             kernel.render_rows(part.buffer, part.columns, row)

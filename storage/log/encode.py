@@ -11,6 +11,7 @@ from typing import NamedTuple
 from storage.format import MORE, TYPE_OF, Batch, Control, FrameFlag, FrameType, encode, encode_control
 from storage.log.submission import AppendStep, ControlStep, Step, Unit
 from storage.records import AppendedRecords
+from storage.state import LookedUp
 
 DURABLE, BINARY = int(FrameFlag.DURABLE), int(FrameFlag.BINARY)
 TAG, NODE = int(FrameFlag.HAS_TAG), int(FrameFlag.HAS_NODE)
@@ -67,7 +68,7 @@ def assemble(
 
 
 def encode_controls(
-    values: Sequence[Control], topic_id: int, ts: int, *, durable: bool = True, nodes: Sequence[str] = ()
+    values: Sequence[Control | LookedUp], topic_id: int, ts: int, *, durable: bool = True, nodes: Sequence[str] = ()
 ) -> EncodedUnit:
     """Control frames alone: one stands by itself, several are an atomic batch. `nodes`: of each, for Leases."""
     if len(values) == 1:
@@ -98,11 +99,12 @@ _ALWAYS_DURABLE = frozenset(
 )
 
 
-def _control(value: Control, head: WriteHeader, *, more: bool) -> tuple[bytes, ControlStep]:
-    """The frame of a value, and what applies it."""
-    type_ = TYPE_OF[type(value)]
+def _control(value: Control | LookedUp, head: WriteHeader, *, more: bool) -> tuple[bytes, ControlStep]:
+    """The frame of a value, and what applies it: of a Delete with all that was looked up for it."""
+    written = value.delete if isinstance(value, LookedUp) else value
+    type_ = TYPE_OF[type(written)]
     durable = head.durable or type_ in _ALWAYS_DURABLE
     flags = (MORE if more else 0) | (DURABLE if durable else 0)
     node = head.node if type_ == FrameType.LEASE else b""
-    frame = encode(type_, flags, head.topic_id, 0, head.ts, node, data=encode_control(value))
+    frame = encode(type_, flags, head.topic_id, 0, head.ts, node, data=encode_control(written))
     return frame, ControlStep(type_, head.topic_id, head.ts, value, node.decode())

@@ -756,10 +756,11 @@ class LeaseQueue:
         batch = self.table.held_batch(seqs, lease_ids, node, arrived_ms)
         if batch is None or self.log.in_memory_only:
             return False
-        request, known = self._deletion(batch)
+        _, known = self._deletion(batch)
         if known is None:
             return False
-        encoded, needs_sync = self._shared.topics.deletion(self.topic, request, known, arrived_ms)
+        needs_sync = self.topic.config.durability is Durability.FSYNC
+        encoded = encode_controls([known], self.topic.topic_id, arrived_ms, durable=needs_sync)
         acked = partial(self._acked, batch, on_result)
         if not self._submit(encoded, arrived_ms, self.pending_commits, acked, needs_sync=needs_sync):
             return False
@@ -905,6 +906,5 @@ class LeaseQueue:
             frees=True,
             internal=True,
         )
-        schedule: Callable[..., object] = loop.call_soon
-        shard.enqueue(submission, partial(schedule, on_result, ended))
+        shard.enqueue(submission, partial(loop.call_soon, on_result, ended))  # pyright: ignore[reportArgumentType]
         return True

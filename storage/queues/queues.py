@@ -331,12 +331,12 @@ class Queues:
     ) -> bool:
         """`ack` without a task: True, and `on_result` is called with Settled or an exception.
 
-        False: nothing was done, because the jobs need individual checks, or it would have to wait: call `ack`.
+        False: nothing was done, because the jobs need individual checks, it would have to wait, or this is no queue:
+        call `ack`.
         """
         arrived = self._arrived(node, seqs, lease_ids)
         topic = self._logs.topic(name)
-        table_of(topic)
-        if topic.topic_id in self._logs.changing:
+        if topic.log.queue is None or topic.topic_id in self._logs.changing:
             return False
         return self.queue_of(topic).try_ack(node, seqs, lease_ids or (), arrived, on_result)
 

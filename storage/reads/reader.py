@@ -79,19 +79,22 @@ class Reader:
                 (missing if gone.file in wanted else wanted).add(gone.file)
 
     async def _read(self, topic: Topic, query: ReadQuery, missing: Container[int]) -> ReadResult:
-        await self._expiry.expire_if_possible(topic)
-        max_scan = self._logs.options.max_scan_records
+        if topic.config.ttl_ms:
+            await self._expiry.expire_if_possible(topic)
+        now, max_scan = self._logs.now_ms(), self._logs.options.max_scan_records
         if query.routing:
             max_scan = min(max_scan, max(ROUTING_SCAN_RECORDS, query.limit))
         else:
-            topic.last_read_ts = self._logs.now_ms()
+            topic.last_read_ts = now
         log = topic.log
         since = None if query.from_ts is None else await self._not_before(log, query.from_ts)
         from_seq, tombstone = self._begin(log, query, since)
         head = log.head
         last = head if query.to_seq is None else min(head, query.to_seq)
-        end = min(log.marks.next_loss(from_seq) or last + 1, last + 1)
-        scan = Scan(topic, query, self._logs.now_ms(), max_scan, missing)
+        end = last + 1
+        if log.marks.loss:
+            end = min(log.marks.next_loss(from_seq) or end, end)
+        scan = Scan(topic, query, now, max_scan, missing)
         begin = cursor = min(max(from_seq, log.marks.live_floor - 1), end - 1)
         # An eviction during a wait ends the read: the next read gets the tombstone.
         while log.marks.evict_floor <= cursor + 1 < end and not scan.done:
@@ -184,16 +187,22 @@ class Reader:
 
     def _begin(self, log: Log, query: ReadQuery, since: int | None) -> tuple[int, Tombstone | None]:
         """The seq to continue from, and the tombstone to return first."""
-        earliest, head = log.earliest_seq, log.head
-        from_seq = query.from_seq
+        marks, head, from_seq = log.marks, log.head, query.from_seq
         if from_seq > head or (query.epoch is not None and query.epoch != log.epoch):
-            gap_to = max(0, log.marks.evict_floor - 1)
+            gap_to = max(0, marks.evict_floor - 1)
             return gap_to, Tombstone(
-                gap_from=1, gap_to=gap_to, reason="recreated", missed_estimate=0, earliest_seq=earliest, head_seq=head
+                gap_from=1,
+                gap_to=gap_to,
+                reason="recreated",
+                missed_estimate=0,
+                earliest_seq=log.earliest_seq,
+                head_seq=head,
             )
         if query.from_ts is not None:
             from_seq = max(from_seq, head if since is None else min(since - 1, head))
-        tombstone = log.marks.tombstone(from_seq, earliest_seq=earliest, head_seq=head)
+        if from_seq + 1 >= marks.evict_floor and not marks.loss:
+            return from_seq, None  # most reads: nothing behind the cursor was lost
+        tombstone = marks.tombstone(from_seq, earliest_seq=log.earliest_seq, head_seq=head)
         return (from_seq, None) if tombstone is None else (tombstone.gap_to, tombstone)
 
     async def _fetch(
@@ -201,33 +210,39 @@ class Reader:
     ) -> tuple[list[Piece], int]:
         """The next pieces for a scan, and the last seq they examine. Raises WalFileGone, LogUnreadable."""
         log = topic.log
-        wanted: list[BatchSlice] = []
+        tail = log.tail
+        # Each slice with its bytes in the cache, and with what is deleted of it, as it is before the wait: records that
+        # go during the wait were live when the read began.
+        wanted: list[tuple[BatchSlice, tuple[bytes, int] | None, bytes | None]] = []
         stored: list[BatchSlice] = []
         records, size = 0, 0
         max_records, max_bytes = scan.appetite()
-        # The bytes of deleted records before the first live record may be gone already, with their file.
-        first_live = log.tail.first_live(first_seq, end_seq)
-        for slice_ in log.tail.slices(end_seq if first_live is None else first_live, end_seq):
-            there = len(slice_.sizes)
-            slice_ = limit_slice(slice_, max_records - records, max_bytes - size)
-            wanted.append(slice_)
-            if slice_.batch_seq not in log.cached and split(slice_.lsn)[0] not in missing:
+        if tail.dead is not None:
+            # The bytes of deleted records before the first live record may be gone already, with their file.
+            first_live = tail.first_live(first_seq, end_seq)
+            first_seq = end_seq if first_live is None else first_live
+        for slice_ in tail.slices(first_seq, end_seq):
+            there, slice_bytes = len(slice_.sizes), total(slice_.sizes)
+            if there > max_records - records or slice_bytes > max_bytes - size:
+                slice_ = limit_slice(slice_, max_records - records, max_bytes - size)
+                slice_bytes = total(slice_.sizes)
+            in_cache = log.cached.get(slice_.batch_seq)
+            dead = None if tail.dead is None else tail.dead_between(slice_.first_seq, len(slice_.sizes))
+            wanted.append((slice_, in_cache, dead))
+            if in_cache is None and split(slice_.lsn)[0] not in missing:
                 stored.append(slice_)
             records += len(slice_.sizes)
-            size += total(slice_.sizes)
+            size += slice_bytes
             # A slice cut short by the limits ends the plan, even if some room is left, too little for its next record.
             if len(slice_.sizes) < there or records >= max_records or size >= max_bytes:
                 break
         if not wanted:
             return [], end_seq - 1
-        # Taken before the wait: records evicted during it were live when the read began.
-        cached = {slice_.first_seq: log.cached[slice_.batch_seq] for slice_ in wanted if slice_.batch_seq in log.cached}
-        gone = [log.tail.dead_between(slice_.first_seq, len(slice_.sizes)) for slice_ in wanted]
-        read, unread = await self._from_log(topic, stored)
+        read, unread = (await self._from_log(topic, stored)) if stored else ({}, None)
         pieces: list[Piece] = []
-        for slice_, dead in zip(wanted, gone, strict=True):
-            if slice_.first_seq in cached:
-                payload, offset = cached[slice_.first_seq]
+        for slice_, in_cache, dead in wanted:
+            if in_cache is not None:
+                payload, offset = in_cache
                 pieces.append(Piece(slice_, payload, offset + slice_.offset, True, dead))
                 continue
             if unread is not None and slice_.first_seq not in read:
@@ -243,8 +258,6 @@ class Reader:
         self, topic: Topic, slices: list[BatchSlice]
     ) -> tuple[dict[int, tuple[bytes, int]], LogUnreadable | None]:
         """As `_fetch`. If the disk fails, it returns the pieces before the failure, and the error."""
-        if not slices:
-            return {}, None
         fetch, shard = self._logs.wal_files.fetch, topic.log.shard
         with suppress(OSError):
             return await fetch(shard, slices), None

@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Container, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -25,7 +26,6 @@ from storage.records import (
     FrameRecords,
     ReadQuery,
     StoredRecord,
-    body_bytes,
     chain_records,
     consecutive_ranges,
 )
@@ -89,9 +89,9 @@ class Scan:
         # An empty node excludes nothing: records without a node have it.
         self._exclude = query.exclude_nodes - {b""} if topic.config.dedupe_node else frozenset[bytes]()
         self._oldest_ts = now_ms - topic.config.ttl_ms if topic.config.ttl_ms else 0
-        #: The records found so far: `_parts` with `_before` records, then the records examined one by one.
+        #: The records found so far: `_parts`, then the records examined one by one; and their number.
         self._parts: list[Sequence[StoredRecord]] = []
-        self._before = 0
+        self.count = 0
         self._separate: list[StoredRecord] = []
         self.corrupt: list[int] = []
         self.hops: dict[int, int] = {}
@@ -102,28 +102,24 @@ class Scan:
         self.done = False
 
     @property
-    def count(self) -> int:
-        """The number of records found so far."""
-        return self._before + len(self._separate)
-
-    @property
     def records(self) -> Sequence[StoredRecord]:
         """The records found so far."""
         if not self._parts:
             return self._separate
+        if len(self._parts) == 1 and not self._separate:
+            return self._parts[0]
         return chain_records([*self._parts, self._separate] if self._separate else self._parts)
 
     def _add(self, part: FrameRecords) -> None:
         count = part.columns.count
+        self.count += count
         if count < _FEW and (self._parts or self._separate):
             self._separate += part
             return
         if self._separate:
             self._parts.append(self._separate)
-            self._before += len(self._separate)
             self._separate = []
         self._parts.append(part.own())
-        self._before += count
 
     def appetite(self) -> tuple[int, int]:
         """How many records and bytes to fetch next: the rest of the limit, or more if many records were skipped."""
@@ -138,7 +134,7 @@ class Scan:
         """
         at = last = 0
         while at < len(pieces) and not self.done:
-            end = self._mergeable(pieces, at)
+            end = self._mergeable(pieces, at) if at + 1 < len(pieces) else at + 1
             last = self.take(pieces[at]) if end == at + 1 else self._take_merged(pieces[at:end])
             at = end
         return last
@@ -183,8 +179,12 @@ class Scan:
         slice_ = piece.slice
         if slice_.ts < self._oldest_ts:
             return slice_.first_seq + len(slice_.sizes) - 1
-        given = _Given(piece.data, Kind.LOG, slice_.sizes, slice_.first_seq, piece.verified, piece.dead, None)
-        return self._examine(given, piece.start, lambda seq, at: self._damaged(piece, seq, at))
+        data, start = piece.data, piece.start
+        if len(data) > SMALL_BUFFER and 2 * (size := sum(slice_.sizes)) < len(data):
+            # Its bytes alone, so that the others do not stay in memory with what is found.
+            data, start = data[start : start + size], 0
+        given = _Given(data, Kind.LOG, slice_.sizes, slice_.first_seq, piece.verified, piece.dead, None)
+        return self._examine(given, start, lambda seq, at: self._damaged(piece, seq, piece.start + at - start))
 
     def take_slice(self, id: SegmentId, found: SegmentSlice, dead: int, end_seq: int) -> int:
         """Examine records of a segment; returns the last seq examined. `dead` has a bit for each record."""
@@ -207,6 +207,9 @@ class Scan:
         of each frame that is not sound. Returns the last seq examined."""
         data, kind, sizes, first_seq, _, skipped, deleted = given
         query, number, count = self._query, 0, len(sizes)
+        scan = partial(
+            kernel.scan, data, kind, verify=not given.verified, topic_id=self._topic.topic_id
+        )  # the frames from a place on, as far as they are sound and within the limits
         plain = skipped is None and not self._exclude and query.tag is None and query.from_ts is None
         while number < count:
             most = min(count - number, self._max_scan - self.scanned)
@@ -214,11 +217,13 @@ class Scan:
             if plain:
                 most = min(most, query.limit - self.count)
                 max_bytes = max(1, query.max_bytes - self.size)
-            frames, end, reason = self._sound(given, min(at, len(data)), number, max(1, most), max_bytes)
+            frames, end, reason = scan(
+                min(at, len(data)), max_frames=max(1, most), max_bytes=max_bytes, first_seq=first_seq + number
+            )
             if reason == "full" and frames.count < most:
                 # The next frame does not fit; if it is damaged, report that first.
                 behind = number + frames.count
-                following = self._sound(given, end, behind, 1, 0).columns
+                following = scan(end, max_frames=1, first_seq=first_seq + behind).columns
                 if not following.count or not _alive(following, behind, skipped, deleted):
                     reason = "damaged"
             if kind == Kind.SEGMENT:
@@ -227,9 +232,13 @@ class Scan:
                     frames, reason = frames.between(0, alive), "delete"
                     end = frames.end or at
             if frames.count:
+                numbers = None
+                if not plain:
+                    numbers = self._wanted(data, frames, skipped[number : number + frames.count] if skipped else None)
+                is_full = reason == "full" and frames.count < most
+                last = self._take(data, frames, first_seq + number, numbers, full=is_full)
                 number += frames.count
                 at = end
-                last = self._take(data, frames, skipped, number, full=reason == "full" and frames.count < most)
                 if self.done:
                     return last
             if number < count and reason != "full":
@@ -243,39 +252,25 @@ class Scan:
                     break
         return first_seq + number - 1
 
-    def _sound(self, given: _Given, at: int, number: int, max_frames: int, max_bytes: int) -> kernel.Scan:
-        """The frames from `at` on, beginning with frame `number`, as far as they are sound and within the limits."""
-        return kernel.scan(
-            given.data,
-            given.kind,
-            at,
-            max_frames=max_frames,
-            max_bytes=max_bytes,
-            verify=not given.verified,
-            topic_id=self._topic.topic_id,
-            first_seq=given.first_seq + number,
-        )
-
-    def _take(self, data: bytes, frames: Columns, skipped: bytes | None, end: int, *, full: bool) -> int:
-        """Take the sound frames before number `end`, as far as they are wanted and fit; returns the last seq examined.
-        `full`: the next frame does not fit."""
+    def _take(self, data: bytes, frames: Columns, first_seq: int, numbers: list[int] | None, *, full: bool) -> int:
+        """Take these sound frames, from `first_seq` on, as far as they are wanted and fit; returns the last seq
+        examined. `numbers`: of those wanted; None: all. `full`: the next frame does not fit."""
         query, count = self._query, frames.count
-        first_seq = frames.row(0)[2]
-        numbers = self._wanted(data, frames, None if skipped is None else skipped[end - count : end])
         taken = frames if numbers is None else frames.take(numbers)
         examined, room = count, query.limit - self.count
         if taken.count >= room:
             examined = room if numbers is None else numbers[room - 1] + 1
-            taken = taken.between(0, room)
+            if taken.count > room:
+                taken = taken.between(0, room)
             self.done = True
-        size = body_bytes(taken)
+        size = taken.body_bytes
         if self.size + size > query.max_bytes:
             fitting = bisect_right([*accumulate(taken.data_lens)], query.max_bytes - self.size)
             fitting = max(fitting, 0 if self.count else 1)
             if fitting < taken.count:
                 examined, full = fitting if numbers is None else numbers[fitting], True
                 taken = taken.between(0, fitting)
-                size = body_bytes(taken)
+                size = taken.body_bytes
         self.scanned += examined
         self.size += size
         if taken.count:

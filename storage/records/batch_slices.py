@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -58,17 +58,18 @@ class SliceColumns(NamedTuple):
         ]
 
 
-def consecutive_ranges(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
+def consecutive_ranges(seqs: Sequence[int]) -> Sequence[tuple[int, int]]:
     """(first, last) of each range of consecutive seqs in an ascending sequence."""
     if not seqs:
-        return
+        return ()
     if seqs[-1] - seqs[0] + 1 == len(seqs):
-        yield seqs[0], seqs[-1]
-        return
+        return ((seqs[0], seqs[-1]),)
+    found: list[tuple[int, int]] = []
     first = last = seqs[0]
     for seq in seqs[1:]:
         if seq != last + 1:
-            yield first, last
+            found.append((first, last))
             first = seq
         last = seq
-    yield first, last
+    found.append((first, last))
+    return found

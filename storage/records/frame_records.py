@@ -111,7 +111,7 @@ class FrameRecords(Records):
 
     def bytes_of(self) -> int:
         """Bytes of all bodies."""
-        return body_bytes(self.columns)
+        return self.columns.body_bytes
 
     def fitting(self, max_bytes: int) -> int:
         """How many records from the front have bodies of at most this many bytes in total."""
@@ -130,31 +130,20 @@ class FrameRecords(Records):
         columns = self.columns
         if len(self.buffer) <= SMALL_BUFFER:
             return self
-        begin, end = columns.row(0)[0], columns.end
+        begin, _, _, _, _, _, _, _, _, _, _, header = columns.row(0)
+        end = columns.end
         if 2 * (end - begin) >= len(self.buffer):
             return self
-        kind = Kind.LOG if columns.row(0)[11] == wal_frame.HEADER_SIZE else Kind.SEGMENT
+        kind = Kind.LOG if header == wal_frame.HEADER_SIZE else Kind.SEGMENT
         buffer = self.buffer[begin:end]
         moved = kernel.scan(buffer, kind, verify=False).columns
-        if len(moved) > len(columns):  # the buffer has other bytes between them
+        if moved.count > columns.count:  # the buffer has other bytes between them
             numbers = {offset: number for number, offset in enumerate(moved.offsets)}
             moved = moved.take([numbers[offset - begin] for offset in columns.offsets])
         return FrameRecords(buffer, moved)
 
 
 _LABELS = bytes(flags for flags in range(256) if flags & (FrameFlag.HAS_TAG | FrameFlag.HAS_NODE))
-
-
-def body_bytes(columns: Columns) -> int:
-    """Bytes of all bodies."""
-    count = columns.count
-    if count < 2:
-        return sum(columns.data_lens)
-    flags = columns.flags
-    first, last = columns.row(0), columns.row(-1)
-    if last[2] - first[2] == count - 1 and len(flags.translate(None, _LABELS)) == count:
-        return last[0] + last[4] - first[0] - count * wal_frame.OVERHEAD  # adjacent frames without nodes and tags
-    return sum(columns.data_lens)
 
 
 class ChainedRecords(Records):

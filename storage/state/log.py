@@ -339,12 +339,14 @@ class Log:
             more = self._find(request, found.flushed + 1)
             found = Found(more.flushed, found.seqs + more.seqs, found.sizes + more.sizes)
         gone, floor, flushed = 0, self.marks.live_floor, self.held.flushed
-        if found.seqs:
+        if found.seqs and min(found.seqs) <= flushed:
             gone += self._count_deleted(*self.held.delete_all(*found.between(floor, min(last, flushed)), lsn))
         seqs = request.seqs if request.seqs is not None else self.tags.find(tag_match(request.match or []), last)
         first = max(floor, flushed + 1)
         if seqs and max(seqs) >= first:
-            gone += self._count_deleted(*self.tail.delete_all(sorted({seq for seq in seqs if first <= seq <= last})))
+            inside = min(seqs) >= first and max(seqs) <= last
+            wanted = set(seqs) if inside else {seq for seq in seqs if first <= seq <= last}
+            gone += self._count_deleted(*self.tail.delete_all(sorted(wanted)))
         self._forget_below(self.earliest_seq)
         self.section = None
         return gone
@@ -364,14 +366,17 @@ class Log:
             return 0
         self.count -= len(seqs)
         self.bytes -= sum(sizes)
-        if self.queue is not None:
-            self.queue.all_deleted(seqs)
+        if self.queue is not None and self.queue.knows_any(seqs):
+            for seq in seqs:
+                self.queue.deleted(seq)
         counted = bisect_left(seqs, self.assigned_floor)
         size = sum(sizes[counted:])
         in_memory = sum(sizes[max(counted, bisect_right(seqs, self.durable_head)) :]) if self.ephemeral else 0
         self.assigned_count -= len(seqs) - counted
         self.assigned_bytes -= size
-        self._use(-size, -in_memory)
+        self.usage.bytes -= size
+        if in_memory:
+            self._use(0, -in_memory)
         return len(seqs)
 
     @property

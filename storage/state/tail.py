@@ -406,8 +406,9 @@ class TailIndex:
         entry = bisect_right(self._seqs, seq) - 1
         if entry < 0:
             return 0
-        count = self._entry_end(entry) - (self._starts[entry] - self._trimmed_records)
-        return entry + 1 if seq - self._seqs[entry] >= count else entry
+        starts = self._starts
+        end = starts[entry + 1] if entry + 1 < len(starts) else self._trimmed_records + len(self._sizes)
+        return entry + 1 if seq - self._seqs[entry] >= end - starts[entry] else entry
 
     def truncate(self, seq: int) -> None:
         """Forget entries that begin at `seq` or later: reserved entries whose write failed."""

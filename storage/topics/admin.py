@@ -32,7 +32,6 @@ from storage.errors import (
 )
 from storage.format import control
 from storage.log import (
-    ControlStep,
     EncodedUnit,
     Logs,
     PersistStep,
@@ -455,15 +454,15 @@ class TopicAdmin:
             else:
                 await shard.wait_room(1, 0)
 
-    async def _looked_up(self, log: Log, value: control.Delete, encoded: EncodedUnit) -> EncodedUnit:
-        """The unit with the records of segments that its Delete wants, which are looked up off the loop."""
+    async def _looked_up(self, log: Log, value: control.Delete) -> control.Delete | LookedUp:
+        """The Delete with the records of segments that it wants, which are looked up off the loop."""
         held, last = log.held, log.delete_end(value)
         if value.match is None and value.seqs is None:
             floor = log.marks.live_floor
             while (segment := held.wants(floor, last + 1, floor)) is not None:
                 await self._details.load(log, segment)
                 floor = log.marks.live_floor
-            return encoded
+            return value
         access = held.access
         assert access is not None  # set with the catalog at recovery
         while True:
@@ -480,7 +479,7 @@ class TopicAdmin:
                 found.sizes.extend(sizes)
             if found.flushed == held.flushed and not gone:
                 break
-        return _with_found(encoded, LookedUp(value, found))
+        return LookedUp(value, found)
 
     async def delete_jobs(self, topic: Topic, request: control.Delete, known: LookedUp | None, *, sync: bool) -> None:
         """Delete jobs by seq; on return as durable as the topic, or synced.
@@ -491,29 +490,17 @@ class TopicAdmin:
         if log.in_memory_only:
             await self.queues.commit(topic, [request])
             return
-        encoded, needs_sync = self.deletion(topic, request, known, logs.now_ms(), sync=sync)
+        value = known or request
         if known is None and request.seqs and min(request.seqs) <= log.held.flushed:
-            encoded = await self._looked_up(log, request, encoded)
+            value = await self._looked_up(log, request)
+        needs_sync = sync or topic.config.durability is Durability.FSYNC
+        encoded = encode_controls([value], topic.topic_id, logs.now_ms(), durable=needs_sync)
         shard = logs.shards[log.shard]
         while not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
             await shard.wait_room(encoded.frames, len(encoded.payload))
         if logs.catalog.by_id.get(topic.topic_id) is not topic:
             raise TopicNotFound(topic.name)
         await asyncio.shield(logs.submit_controls(log, encoded, frees=True, needs_sync=needs_sync))
-
-    def deletion(
-        self,
-        topic: Topic,
-        request: control.Delete,
-        known: LookedUp | None,
-        now_ms: int,
-        *,
-        sync: bool = False,
-    ) -> tuple[EncodedUnit, bool]:
-        """The unit of a Delete by seq, and whether it has to be synced."""
-        needs_sync = sync or topic.config.durability is Durability.FSYNC
-        encoded = encode_controls([request], topic.topic_id, now_ms, durable=needs_sync)
-        return encoded if known is None else _with_found(encoded, known), needs_sync
 
     async def set_paused(self, topic: Topic, paused: bool) -> None:
         """Pause or resume a queue: a paused queue delivers nothing. Durable on return."""
@@ -535,8 +522,8 @@ class TopicAdmin:
             deleted = log.delete(value)
         else:
             needs_sync = topic.config.durability is Durability.FSYNC
-            encoded = encode_controls([value], log.topic_id, logs.now_ms(), durable=needs_sync)
-            encoded = await self._looked_up(log, value, encoded)
+            looked_up = await self._looked_up(log, value)
+            encoded = encode_controls([looked_up], log.topic_id, logs.now_ms(), durable=needs_sync)
             done = logs.submit_controls(log, encoded, frees=True, needs_sync=needs_sync)
             deleted = await asyncio.shield(done) or 0
         return DeletedRecords(
@@ -547,14 +534,6 @@ class TopicAdmin:
             count=log.count,
             bytes=log.bytes,
         )
-
-
-def _with_found(encoded: EncodedUnit, known: LookedUp) -> EncodedUnit:
-    """The unit with what was looked up for its Delete, the first of its frames."""
-    step, *others = encoded.unit.steps
-    assert isinstance(step, ControlStep)
-    first = ControlStep(step.type, step.topic_id, step.ts, known, step.node)
-    return EncodedUnit(Unit(encoded.unit.batch, [first, *others]), encoded.payload, encoded.frames)
 
 
 async def _wait_deleted(pending: list[asyncio.Future[int | None]]) -> None:

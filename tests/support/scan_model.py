@@ -25,7 +25,7 @@ class ScanModel(Scan):
         if piece.slice.ts < self._oldest_ts:
             return seq + len(piece.slice.sizes) - 1
         topic_id = self._topic.topic_id
-        records, before, limit = self._separate, self._before, query.limit - self._before
+        records, limit = self._separate, query.limit
         for index, frame_size in enumerate(piece.slice.sizes):
             self.scanned += 1
             length, _, flags, stored_id, stored_seq, ts, node_len, tag_len, data_len = (
@@ -51,11 +51,12 @@ class ScanModel(Scan):
             node, tag = data[node_at:tag_at], data[tag_at:body_at]
             if plain or self._wants(piece, index, node, tag, ts):
                 size = data_len
-                if (records or before) and self.size + size > max_bytes:
+                if records and self.size + size > max_bytes:
                     self.done = True
                     return seq - 1
                 self.size += size
                 records.append(StoredRecord(seq, ts, node, tag, data[body_at : body_at + data_len]))
+                self.count += 1
                 if routing and flags >> HOP_SHIFT:
                     self.hops[seq] = flags >> HOP_SHIFT
                 if len(records) >= limit:
@@ -84,7 +85,7 @@ class ScanModel(Scan):
         query, topic_id, oldest_ts = self._query, id.topic_id, self._oldest_ts
         data, base, seq = found.data, found.base, found.first_seq - 1
         filtered = bool(self._exclude) or query.tag is not None or query.from_ts is not None
-        records, before, limit = self._separate, self._before, query.limit - self._before
+        records, limit = self._separate, query.limit
         for offset, length, ts, flags in found.entries:
             seq += 1
             if seq >= end_seq:
@@ -112,11 +113,12 @@ class ScanModel(Scan):
             body_at = tag_at + tag_len
             node, tag = data[node_at:tag_at], data[tag_at:body_at]
             if not filtered or self._fits(node, tag, ts):
-                if (records or before) and self.size + data_len > query.max_bytes:
+                if records and self.size + data_len > query.max_bytes:
                     self.done = True
                     return seq - 1
                 self.size += data_len
                 records.append(StoredRecord(seq, ts, node, tag, data[body_at : body_at + data_len]))
+                self.count += 1
                 if query.routing and data[at + LENGTH.size] >> HOP_SHIFT:
                     self.hops[seq] = data[at + LENGTH.size] >> HOP_SHIFT
                 if len(records) >= limit:

@@ -708,7 +708,8 @@ class LeaseTable:
         """These jobs are done: their Delete is committed."""
         batch = self.batches.get(seqs[0]) if seqs else None
         if batch is not None and batch.state == LEASED and batch.seqs == tuple(seqs):
-            self._end_batch(batch)
+            if batch.attempt is not None or batch.holder is not None:
+                self._end_batch(batch)
             self.counts[LEASED] -= len(batch.seqs)
             for seq in batch.seqs:
                 del self.batches[seq]
@@ -719,12 +720,6 @@ class LeaseTable:
                 self.dead_lettered += job.state == DEAD and job.deliveries > 0
                 self._end_lease(job)
                 self._drop(job)
-
-    def all_deleted(self, seqs: Sequence[int]) -> None:
-        """`deleted` for each."""
-        if self.knows_any(seqs):
-            for seq in seqs:
-                self.deleted(seq)
 
     def deleted(self, seq: int) -> None:
         """The record is gone. The holder of the job's lease keeps the lease."""

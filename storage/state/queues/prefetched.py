@@ -82,9 +82,9 @@ class PrefetchedRecords:
                 *self._rest(block, end, block.end_seq),
             ]
             return block.between(begin, end)
-        return self._take_pieces([*consecutive_ranges(seqs)])
+        return self._take_pieces(consecutive_ranges(seqs))
 
-    def _take_pieces(self, wanted: list[tuple[int, int]]) -> Sequence[StoredRecord] | None:
+    def _take_pieces(self, wanted: Sequence[tuple[int, int]]) -> Sequence[StoredRecord] | None:
         found: list[Sequence[StoredRecord]] = []
         for first, last in wanted:
             while first <= last:

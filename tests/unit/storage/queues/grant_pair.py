@@ -302,7 +302,7 @@ class Pair:
         near = [seq for seq in self.live[:60] if seq not in acking]
         seqs = sorted(self.random.sample(near, min(len(near), self.random.randint(1, 3))))
         self.gone(seqs)
-        self.write(lambda side: side.table.all_deleted(seqs))
+        self.write(lambda side: [side.table.deleted(seq) for seq in seqs])
 
     def raise_floor(self) -> None:
         if self.acking or len(self.live) < 20:

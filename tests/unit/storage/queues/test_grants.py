@@ -73,7 +73,7 @@ def test_an_ack_that_failed_behind_the_deadline_leaves_leases_that_expire() -> N
 def test_a_grant_taken_apart_while_it_is_acked_is_put_back_job_by_job() -> None:
     table, grant = leased_grant()
     grant.busy = True
-    table.all_deleted([2])
+    table.deleted(2)
     assert table.expired(501) == []
     table.put_back_batch(grant)
     assert [(job.seq, job.gone) for job in table.expired(501)] == [(1, False), (2, True), (3, False)]
