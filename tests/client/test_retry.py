@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import random
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from tests.client.fake_broker import error
 from topics_client import calls
 from topics_client.errors import ConnectionFailed, StorageFull, Throttled, TopicNotFound, TopicsError, Unavailable
-from topics_client.retry import Pause, RetryPolicy, exchange
+from topics_client.retry import Pause, RetryBudget, RetryPolicy, exchange
 from topics_client.wire import Call, NoReply, Reply, Request
 
 UNREACHABLE = NoReply(reason="No broker can be reached.", sent=False)
@@ -37,7 +39,7 @@ class Exchange:
         self.waits_s: list[float] = []
         self.now_s = 1000.0
         self._outcomes = iter(outcomes)
-        self._steps = exchange(call, policy, now=lambda: self.now_s, draw=lambda: draw)
+        self._steps = exchange(call, policy, now=lambda: self.now_s, draw=lambda: draw, budget=RetryBudget())
 
     def run(self) -> Any:
         outcome: Reply | NoReply | None = None
@@ -177,3 +179,51 @@ def test_without_reconnecting_only_a_broker_that_answers_is_asked_again() -> Non
 def test_an_error_of_the_call_itself_passes_through() -> None:
     with pytest.raises(TopicNotFound):
         run(calls.state("t"), refusal(404, "topic_not_found"))
+
+
+def test_what_was_not_earned_is_waited_for() -> None:
+    budget = RetryBudget(share=0.5, per_second=2.0, burst=2.0)
+    assert [budget.wait_s(100.0) for _ in range(4)] == [0.0, 0.0, 0.5, 1.0]
+    # Time earns two a second, and a call half a one.
+    assert budget.wait_s(101.0) == 0.5
+    budget.earn()
+    budget.earn()
+    assert budget.wait_s(101.0) == 0.5
+    budget.give_back()
+    assert budget.wait_s(101.0) == 0.5
+    # No more is saved than `burst`.
+    assert [budget.wait_s(200.0) for _ in range(3)] == [0.0, 0.0, 0.5]
+
+
+def test_many_calls_at_once_share_the_budget() -> None:
+    """A broker that does not answer gets a bounded rate of retries, however many calls there are; a call is given up
+    by its policy, and not for want of budget."""
+    budget = RetryBudget(share=0.0, per_second=10.0, burst=20.0)
+    policy = RetryPolicy(total_s=30.0, cap_s=0.5)
+    draw = random.Random(1).random
+    now_s = 0.0
+    call = calls.health()
+    waiting: list[tuple[float, int, Any]] = []
+    for number in range(100):
+        steps = exchange(call, policy, now=lambda: now_s, draw=draw, budget=budget)
+        next(steps)
+        waiting.append((0.0, number, steps))
+    tries = [0] * 100
+    while waiting:
+        now_s, number, steps = heapq.heappop(waiting)
+        if tries[number]:
+            assert isinstance(steps.send(None), Request)
+        tries[number] += 1
+        try:
+            pause = steps.send(NoReply(reason="away", sent=False))
+        except ConnectionFailed:
+            continue
+        assert isinstance(pause, Pause)
+        # Within what the policy allows.
+        assert now_s + pause.seconds <= policy.total_s + 0.001
+        heapq.heappush(waiting, (now_s + pause.seconds, number, steps))
+    assert min(tries) >= 2
+    retries = sum(tries) - 100
+    # Without a budget it would be more than ten thousand. Those that were not earned are few for each call: the time
+    # that is left halves with each of them.
+    assert 100 <= retries <= 20 + 10 * policy.total_s + 5 * 100

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from topics_client.asynchronous import AsyncClient
 from topics_client.blocking import Client
+from topics_client.consumer import AsyncConsumer, Consumer
 from topics_client.consumer_values import (
-    Consumer,
     ConsumerChanges,
     ConsumerDeleted,
     ConsumerOptions,
     ConsumerPut,
     ConsumerRead,
+    ConsumerState,
 )
 from topics_client.consumers import AsyncConsumers, Consumers
 from topics_client.errors import (
@@ -42,7 +43,7 @@ from topics_client.errors import (
 )
 from topics_client.outcomes import Sent, Stored
 from topics_client.producer import Producer
-from topics_client.retry import Pause, RetryPolicy
+from topics_client.retry import Pause, RetryBudget, RetryPolicy
 from topics_client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
 from topics_client.values import (
     Appended,
@@ -77,6 +78,7 @@ __all__ = [
     "ApiError",
     "Appended",
     "AsyncClient",
+    "AsyncConsumer",
     "AsyncConsumers",
     "Backoff",
     "BrokerFault",
@@ -92,6 +94,7 @@ __all__ = [
     "ConsumerOptions",
     "ConsumerPut",
     "ConsumerRead",
+    "ConsumerState",
     "Consumers",
     "Diff",
     "Forbidden",
@@ -116,6 +119,7 @@ __all__ = [
     "Record",
     "RecordsDeleted",
     "Redriven",
+    "RetryBudget",
     "RetryPolicy",
     "Router",
     "RouterCycle",

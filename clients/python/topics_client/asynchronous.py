@@ -21,7 +21,7 @@ from topics_client.errors import ConnectionFailed, LeaseLost, TopicsError
 from topics_client.following import Follower
 from topics_client.queue_calls import ClaimOptions, NackOptions, RedriveOptions
 from topics_client.renewing import AsyncRenewing, Holding
-from topics_client.retry import Pause, RetryPolicy, exchange
+from topics_client.retry import Pause, RetryBudget, RetryPolicy, exchange
 from topics_client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
 from topics_client.values import (
     Appended,
@@ -62,10 +62,10 @@ class AsyncClient:
     """Talks to one broker; may be shared by the tasks of one event loop. Close it, or use it in an `async with`
     block.
 
-    `timeout` (seconds) limits one try; `retry` limits all tries of a call together. `on_retry` is called before
-    every wait for a retry. `ca_file`: only the authorities in this PEM file are trusted; without it those of
-    SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `http` replaces the network. Every method raises the errors
-    of `topics_client.errors`.
+    `timeout` (seconds) limits one try; `retry` limits all tries of a call together, `retry_budget` the retries of all
+    calls together. `on_retry` is called before every wait for a retry. `ca_file`: only the authorities in this PEM file
+    are trusted; without it those of SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `http` replaces the network.
+    Every method raises the errors of `topics_client.errors`.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class AsyncClient:
         token: str | None = None,
         timeout: float = 30.0,
         retry: RetryPolicy | None = None,
+        retry_budget: RetryBudget | None = None,
         on_retry: Callable[[Pause], None] | None = None,
         ca_file: str | os.PathLike[str] | None = None,
         http: httpx.AsyncBaseTransport | None = None,
@@ -82,6 +83,7 @@ class AsyncClient:
         self.url = transport.base_url(url)
         self._timeout = timeout
         self._retry = retry or RetryPolicy()
+        self._budget = retry_budget or RetryBudget()
         self._on_retry = on_retry
         #: Iterations of `work` in progress.
         self._workers: list[AsyncRenewing] = []
@@ -103,7 +105,7 @@ class AsyncClient:
 
     async def run(self, call: Call[T], *, retry: RetryPolicy | None = None) -> T:
         """Makes a call of `topics_client.calls`: sends it, retries it where that is safe, and returns its value."""
-        steps = exchange(call, retry or self._retry, now=time.monotonic, draw=random.random)
+        steps = exchange(call, retry or self._retry, now=time.monotonic, draw=random.random, budget=self._budget)
         outcome: Reply | NoReply | None = None
         while True:
             try:

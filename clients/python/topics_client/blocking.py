@@ -20,7 +20,7 @@ from topics_client.errors import ConnectionFailed, LeaseLost, TopicsError
 from topics_client.following import Follower
 from topics_client.queue_calls import ClaimOptions, NackOptions, RedriveOptions
 from topics_client.renewing import Holding, Renewing
-from topics_client.retry import Pause, RetryPolicy, exchange
+from topics_client.retry import Pause, RetryBudget, RetryPolicy, exchange
 from topics_client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
 from topics_client.values import (
     Appended,
@@ -60,10 +60,10 @@ _ONCE = RetryPolicy(total_s=0)
 class Client:
     """Talks to one broker; may be shared by threads. Close it, or use it in a `with` block.
 
-    `timeout` (seconds) limits one try; `retry` limits all tries of a call together. `on_retry` is called before
-    every wait for a retry. `ca_file`: only the authorities in this PEM file are trusted; without it those of
-    SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `http` replaces the network. Every method raises the errors
-    of `topics_client.errors`.
+    `timeout` (seconds) limits one try; `retry` limits all tries of a call together, `retry_budget` the retries of all
+    calls together. `on_retry` is called before every wait for a retry. `ca_file`: only the authorities in this PEM file
+    are trusted; without it those of SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `http` replaces the network.
+    Every method raises the errors of `topics_client.errors`.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Client:
         token: str | None = None,
         timeout: float = 30.0,
         retry: RetryPolicy | None = None,
+        retry_budget: RetryBudget | None = None,
         on_retry: Callable[[Pause], None] | None = None,
         ca_file: str | os.PathLike[str] | None = None,
         http: httpx.BaseTransport | None = None,
@@ -80,6 +81,7 @@ class Client:
         self.url = transport.base_url(url)
         self._timeout = timeout
         self._retry = retry or RetryPolicy()
+        self._budget = retry_budget or RetryBudget()
         self._on_retry = on_retry
         #: Iterations of `work` in progress.
         self._workers: list[Renewing] = []
@@ -101,7 +103,7 @@ class Client:
 
     def run(self, call: Call[T], *, retry: RetryPolicy | None = None) -> T:
         """Makes a call of `topics_client.calls`: sends it, retries it where that is safe, and returns its value."""
-        steps = exchange(call, retry or self._retry, now=time.monotonic, draw=random.random)
+        steps = exchange(call, retry or self._retry, now=time.monotonic, draw=random.random, budget=self._budget)
         outcome: Reply | NoReply | None = None
         while True:
             try:

@@ -14,7 +14,6 @@ from urllib.parse import quote
 from topics_client import answers
 from topics_client.calls import at_partition, getting, sending, topic_path
 from topics_client.consumer_values import (
-    Consumer,
     ConsumerChanges,
     ConsumerDeleted,
     ConsumerOptions,
@@ -22,6 +21,7 @@ from topics_client.consumer_values import (
     ConsumerPut,
     ConsumerRead,
     ConsumerReadOptions,
+    ConsumerState,
 )
 from topics_client.errors import InvalidRequest
 from topics_client.wire import Call, Replay, Request
@@ -42,8 +42,8 @@ def change(topic: str, consumer: str, options: ConsumerChanges) -> Call[Consumer
     return Call(request=request, parse=answers.json_value(ConsumerPut))
 
 
-def get(topic: str, consumer: str, partition: int | None = None) -> Call[Consumer]:
-    return Call(request=getting(_path(topic, consumer, partition)), parse=answers.json_value(Consumer))
+def get(topic: str, consumer: str, partition: int | None = None) -> Call[ConsumerState]:
+    return Call(request=getting(_path(topic, consumer, partition)), parse=answers.json_value(ConsumerState))
 
 
 def page(
@@ -70,9 +70,9 @@ def read(topic: str, consumer: str, options: ConsumerReadOptions) -> Call[Consum
     return Call(request=sending("POST", target, fields, wait_s=wait_s), parse=answers.consumer_read)
 
 
-def commit(topic: str, consumer: str, seq: int, partition: int | None = None) -> Call[Consumer]:
+def commit(topic: str, consumer: str, seq: int, partition: int | None = None) -> Call[ConsumerState]:
     request = sending("POST", _path(topic, consumer, partition, "/commit"), {"seq": seq})
-    return Call(request=request, parse=answers.json_value(Consumer))
+    return Call(request=request, parse=answers.json_value(ConsumerState))
 
 
 def seek(
@@ -83,11 +83,11 @@ def seek(
     ts: int | None,
     to: Literal["earliest", "head"] | None,
     partition: int | None = None,
-) -> Call[Consumer]:
+) -> Call[ConsumerState]:
     # Not retried blindly: others may have read on in between, and would get the same records again.
     fields = _given({"seq": seq, "ts": ts, "to": to})
     request = sending("POST", _path(topic, consumer, partition, "/seek"), fields, replay=Replay.IF_UNTOUCHED)
-    return Call(request=request, parse=answers.json_value(Consumer))
+    return Call(request=request, parse=answers.json_value(ConsumerState))
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class ConsumerReadOptions(TypedDict, total=False):
     partition: int | None
 
 
-class Consumer(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer as it is now. `cursor_seq`: the last record handed out or committed; `durable_seq`: a crash of the
     broker resets the cursor to it; `unread`: live records after the cursor; `lag`: seqs after it."""
 
@@ -62,7 +62,7 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
     lag: int = 0
 
 
-class ConsumerPut(Consumer, frozen=True, kw_only=True):
+class ConsumerPut(ConsumerState, frozen=True, kw_only=True):
     """The outcome of `consumers.put`."""
 
     created: bool
@@ -71,7 +71,7 @@ class ConsumerPut(Consumer, frozen=True, kw_only=True):
 class ConsumerPage(msgspec.Struct, frozen=True, kw_only=True):
     """One page of a list of consumers; `next_cursor` is set when more follow."""
 
-    consumers: list[Consumer]
+    consumers: list[ConsumerState]
     next_cursor: str | None = None
 
 

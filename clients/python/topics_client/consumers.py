@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 
 from topics_client import consumer_calls
 from topics_client.consumer_values import (
-    Consumer,
     ConsumerChanges,
     ConsumerDeleted,
     ConsumerOptions,
     ConsumerPut,
     ConsumerRead,
     ConsumerReadOptions,
+    ConsumerState,
 )
 from topics_client.consuming import Consuming
 from topics_client.values import Record, Tombstone
@@ -41,13 +41,13 @@ class Consumers:
         """Changes the given settings; all others stay, and so does its position. Raises ConsumerNotFound."""
         return self._client.run(consumer_calls.change(topic, consumer, options))
 
-    def get(self, topic: str, consumer: str, *, partition: int | None = None) -> Consumer:
+    def get(self, topic: str, consumer: str, *, partition: int | None = None) -> ConsumerState:
         """The consumer as it is now. Raises ConsumerNotFound, TopicNotFound."""
         return self._client.run(consumer_calls.get(topic, consumer, partition))
 
     def list(
         self, topic: str, prefix: str = "", *, page_size: int = 1000, partition: int | None = None
-    ) -> Iterator[Consumer]:
+    ) -> Iterator[ConsumerState]:
         """Every consumer of the topic whose name begins with `prefix`; pages are fetched as needed."""
         cursor: str | None = None
         while True:
@@ -83,7 +83,7 @@ class Consumers:
         while True:
             yield from self._client.run(consuming.call())
 
-    def commit(self, topic: str, consumer: str, seq: int, *, partition: int | None = None) -> Consumer:
+    def commit(self, topic: str, consumer: str, seq: int, *, partition: int | None = None) -> ConsumerState:
         """Everything up to and including `seq` is done. Durable on return."""
         return self._client.run(consumer_calls.commit(topic, consumer, seq, partition))
 
@@ -96,7 +96,7 @@ class Consumers:
         ts: int | None = None,
         to: Edge | None = None,
         partition: int | None = None,
-    ) -> Consumer:
+    ) -> ConsumerState:
         """Continues after `seq`, at the first record of the time `ts` (ms since the epoch) or later, or at the
         beginning or end: give one of the three. Durable on return."""
         return self._client.run(consumer_calls.seek(topic, consumer, seq=seq, ts=ts, to=to, partition=partition))
@@ -116,13 +116,13 @@ class AsyncConsumers:
         """Changes the given settings; all others stay, and so does its position. Raises ConsumerNotFound."""
         return await self._client.run(consumer_calls.change(topic, consumer, options))
 
-    async def get(self, topic: str, consumer: str, *, partition: int | None = None) -> Consumer:
+    async def get(self, topic: str, consumer: str, *, partition: int | None = None) -> ConsumerState:
         """The consumer as it is now. Raises ConsumerNotFound, TopicNotFound."""
         return await self._client.run(consumer_calls.get(topic, consumer, partition))
 
     async def list(
         self, topic: str, prefix: str = "", *, page_size: int = 1000, partition: int | None = None
-    ) -> AsyncIterator[Consumer]:
+    ) -> AsyncIterator[ConsumerState]:
         """Every consumer of the topic whose name begins with `prefix`; pages are fetched as needed."""
         cursor: str | None = None
         while True:
@@ -160,7 +160,7 @@ class AsyncConsumers:
             for item in await self._client.run(consuming.call()):
                 yield item
 
-    async def commit(self, topic: str, consumer: str, seq: int, *, partition: int | None = None) -> Consumer:
+    async def commit(self, topic: str, consumer: str, seq: int, *, partition: int | None = None) -> ConsumerState:
         """Everything up to and including `seq` is done. Durable on return."""
         return await self._client.run(consumer_calls.commit(topic, consumer, seq, partition))
 
@@ -173,7 +173,7 @@ class AsyncConsumers:
         ts: int | None = None,
         to: Edge | None = None,
         partition: int | None = None,
-    ) -> Consumer:
+    ) -> ConsumerState:
         """Continues after `seq`, at the first record of the time `ts` (ms since the epoch) or later, or at the
         beginning or end: give one of the three. Durable on return."""
         return await self._client.run(consumer_calls.seek(topic, consumer, seq=seq, ts=ts, to=to, partition=partition))

@@ -6,7 +6,7 @@ Source: docs/reference/api.md#consumers.
 from __future__ import annotations
 
 from topics_client import consumer_calls
-from topics_client.consumer_values import Consumer, ConsumerRead, ConsumerReadOptions
+from topics_client.consumer_values import ConsumerRead, ConsumerReadOptions, ConsumerState
 from topics_client.following import LONG_POLL_MS
 from topics_client.values import Record, Tombstone
 from topics_client.wire import Call, Reply
@@ -42,7 +42,7 @@ class Consuming:
         reading = consumer_calls.read(self._topic, self._consumer, self._options)
         return Call(request=reading.request, parse=lambda reply: self._advance(reading, reply))
 
-    def _committed(self, committing: Call[Consumer], reply: Reply) -> list[Record | Tombstone]:
+    def _committed(self, committing: Call[ConsumerState], reply: Reply) -> list[Record | Tombstone]:
         committing.parse(reply)
         self._done_seq = None
         return []

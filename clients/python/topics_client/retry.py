@@ -3,10 +3,12 @@
 A call is repeated only when that cannot do anything twice (`wire.Replay`), only after errors that may pass, and only
 while the next try begins within `total_s`. Waits are drawn at random between 0 and a doubling bound (full jitter), so
 that clients thrown off together do not come back together; what the broker asks for (Retry-After) is added in front.
+All calls of a client share a budget: without one, a broker that answers late would get a multiple of its load.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -42,6 +44,43 @@ class RetryPolicy:
         return (asked or 0.0) + bound * draw
 
 
+class RetryBudget:
+    """How many retries all calls of a client may make together: a token bucket, for any number of threads.
+
+    Every call earns `share` of a retry, and every second `per_second` of them; at most `burst` are saved. A retry that
+    is not earned yet waits until it is. No call is given up for this: if that takes longer than the call may, its retry
+    comes at a random moment of the time that is left.
+    """
+
+    def __init__(self, *, share: float = 0.1, per_second: float = 10.0, burst: float = 20.0) -> None:
+        self._share = share
+        self._per_second = max(per_second, 1e-9)
+        self._burst = burst
+        #: Below zero: as many retries wait.
+        self._tokens = burst
+        self._counted_at: float | None = None
+        self._lock = threading.Lock()
+
+    def earn(self) -> None:
+        """A call is made for the first time."""
+        with self._lock:
+            self._tokens = min(self._burst, self._tokens + self._share)
+
+    def wait_s(self, now: float) -> float:
+        """Takes one; returns the seconds until it is earned."""
+        with self._lock:
+            if self._counted_at is not None:
+                self._tokens = min(self._burst, self._tokens + (now - self._counted_at) * self._per_second)
+            self._counted_at = now
+            self._tokens -= 1
+            return max(0.0, -self._tokens / self._per_second)
+
+    def give_back(self) -> None:
+        """One that was taken is not used, or not when it is earned."""
+        with self._lock:
+            self._tokens = min(self._burst, self._tokens + 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
     """Wait that long, then ask for the next step. `error` is what the last try ended with."""
@@ -55,13 +94,19 @@ Step = Request | Pause
 
 
 def exchange(
-    call: Call[T], policy: RetryPolicy, *, now: Callable[[], float], draw: Callable[[], float]
+    call: Call[T],
+    policy: RetryPolicy,
+    *,
+    now: Callable[[], float],
+    draw: Callable[[], float],
+    budget: RetryBudget,
 ) -> Generator[Step, Reply | NoReply | None, T]:
     """Carries one call through its tries. Yields a Request (send back its Reply or NoReply) or a Pause (send None).
 
     Returns the call's value, or raises the last try's error with `tries` and `tried_for_s` filled in.
     """
     began = now()
+    budget.earn()
     tries = 0
     perhaps_done = False
     while True:
@@ -81,12 +126,22 @@ def exchange(
             # Waiting for longer than is left would only put the same error off.
             if policy.total_s <= 0 or error.tried_for_s + seconds > policy.total_s:
                 raise
+            seconds = _within_budget(seconds, policy.total_s - error.tried_for_s, budget, now(), draw)
             pause = Pause(seconds=seconds, error=error, tries=tries)
         else:
             if call.check is not None:
                 call.check(value, perhaps_done)
             return value
         yield pause
+
+
+def _within_budget(seconds: float, left_s: float, budget: RetryBudget, now: float, draw: Callable[[], float]) -> float:
+    """The wait before a retry, of which there shall be no more than the budget has."""
+    earned_s = budget.wait_s(now)
+    if earned_s <= left_s:
+        return max(seconds, earned_s)
+    budget.give_back()
+    return seconds + (left_s - seconds) * draw()
 
 
 def may_repeat(request: Request, error: TopicsError) -> bool:

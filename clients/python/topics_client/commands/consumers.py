@@ -21,7 +21,7 @@ from topics_client.commands.connection import (
 )
 from topics_client.commands.consuming import read
 from topics_client.commands.terminal import EXIT_CODES_HELP, emit, grid, note, printable, say, show
-from topics_client.consumer_values import Consumer, ConsumerChanges, ConsumerDeleted, ConsumerOptions, ConsumerPut
+from topics_client.consumer_values import ConsumerChanges, ConsumerDeleted, ConsumerOptions, ConsumerPut, ConsumerState
 from topics_client.errors import ConsumerNotFound
 
 consumers = typer.Typer(
@@ -142,7 +142,7 @@ def get(
         if as_json:
             emit(answer)
             return
-        found = msgspec.json.decode(answer, type=Consumer)
+        found = msgspec.json.decode(answer, type=ConsumerState)
         table = grid("", "")
         table.show_header = False
         for name, value in (
@@ -240,11 +240,11 @@ def _moved(answer: bytes, as_json: bool) -> None:
     if as_json:
         emit(answer)
         return
-    found = msgspec.json.decode(answer, type=Consumer)
+    found = msgspec.json.decode(answer, type=ConsumerState)
     say(f"{found.consumer} of {found.topic} is {_position(found)}.")
 
 
-def _position(consumer: Consumer) -> str:
+def _position(consumer: ConsumerState) -> str:
     return f"behind seq {consumer.cursor_seq}, with {consumer.unread:,} unread"
 
 

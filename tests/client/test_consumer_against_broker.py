@@ -1,0 +1,180 @@
+"""The consumer against a real broker: it goes on after kills of the reader and of the broker, and tells of losses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from itertools import islice, pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.client.real_broker import PATIENCE_S, RealBroker
+from topics_client import AsyncClient, AsyncConsumer, Client, Consumer, Record, Tombstone, TopicNotFound
+from topics_client.reading import CommitMode
+
+ROOT = Path(__file__).parents[2]
+#: Handles a record by printing it; in between it can be killed.
+READER = """
+import sys
+from topics_client import Client, Consumer
+url, mode = sys.argv[1:]
+with Client(url) as client, Consumer(client, "t", "c", commit=mode, limit=7) as consumer:
+    for record in consumer:
+        print(record.data, flush=True)
+        if mode == "manual":
+            consumer.commit()
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Generator[RealBroker]:
+    broker = RealBroker(tmp_path)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.close()
+
+
+def data_of(consumer: Consumer, count: int) -> list[object]:
+    return [item.data for item in islice(consumer, count) if isinstance(item, Record)]
+
+
+def test_a_new_consumer_is_made_and_the_next_reader_goes_on(client: Client) -> None:
+    client.append("t", [1, 2, 3, 4, 5])
+    with Consumer(client, "t", "c", commit="record") as consumer:
+        assert data_of(consumer, 3) == [1, 2, 3]
+        consumer.commit()
+    with Consumer(client, "t", "c") as consumer:
+        assert data_of(consumer, 2) == [4, 5]
+        assert consumer.committed_seq == 3
+    with Consumer(client, "t", "head", start="head") as consumer:
+        client.append("t", [6])
+        assert data_of(consumer, 1) == [6]
+    assert client.consumers.get("t", "c").cursor_seq == 4
+
+
+def test_new_records_come_as_they_are_appended(client: Client) -> None:
+    client.put_topic("t")
+    with Consumer(client, "t", "c") as consumer:
+        timer = threading.Timer(0.2, lambda: client.append("t", ["late"]))
+        timer.start()
+        assert data_of(consumer, 1) == ["late"]
+        timer.join()
+
+
+def test_a_topic_that_is_not_there(client: Client) -> None:
+    with pytest.raises(TopicNotFound):
+        next(Consumer(client, "nowhere", "c"))
+
+
+@pytest.mark.parametrize("mode", ["record", "batch", "manual"])
+def test_a_reader_that_is_killed_skips_nothing(broker: RealBroker, client: Client, mode: CommitMode) -> None:
+    client.append("t", [*range(60)])
+    printed: list[int] = []
+    for until in (17, 35, 59):
+        process = subprocess.Popen(
+            [sys.executable, "-c", READER, broker.url, mode], stdout=subprocess.PIPE, cwd=ROOT, env=os.environ
+        )
+        with process:
+            assert process.stdout is not None
+            late = threading.Timer(PATIENCE_S, process.kill)
+            late.start()
+            # Killed between the printing of a record and whatever it does next.
+            while not printed or printed[-1] < until:
+                printed.append(int(process.stdout.readline()))
+            process.send_signal(signal.SIGKILL)
+            printed += [int(line) for line in process.stdout]
+            late.cancel()
+    # In order, with steps back only to what was not committed.
+    assert sorted(set(printed)) == [*range(60)]
+    back = 7 if mode == "batch" else 1
+    for before, after in pairwise(printed):
+        assert after <= before + 1
+        assert before - after < back
+
+
+def test_it_goes_on_over_a_broker_that_is_killed(own: RealBroker) -> None:
+    with Client(own.url) as client:
+        client.put_topic("t", durability="fsync")
+        client.append("t", [*range(10)])
+        with Consumer(client, "t", "c", commit="record", limit=3) as consumer:
+            assert data_of(consumer, 4) == [0, 1, 2, 3]
+            own.kill()
+            own.start()
+            client.append("t", [10])
+            assert data_of(consumer, 7) == [4, 5, 6, 7, 8, 9, 10]
+            consumer.commit()
+            own.kill()
+            own.start()
+        assert client.consumers.get("t", "c").cursor_seq == 11
+
+
+def test_evicted_records_come_as_a_tombstone_and_deleted_ones_in_silence(client: Client) -> None:
+    client.put_topic("t", cap_records=3)
+    client.append("t", [1, 2, 3])
+    with Consumer(client, "t", "c", commit="manual", limit=2) as consumer:
+        assert data_of(consumer, 1) == [1]
+        for number in range(4, 9):
+            client.append("t", [number])
+        assert data_of(consumer, 1) == [2]  # it was read together with the first one
+        gap = next(consumer)
+        assert isinstance(gap, Tombstone)
+        assert (gap.gap_from, gap.gap_to, gap.reason) == (3, 5, "cap")
+        consumer.commit(gap)
+        assert client.consumers.get("t", "c").cursor_seq == 5
+        assert data_of(consumer, 2) == [6, 7]
+        consumer.commit()
+        client.append("t", [9, 10])
+        client.delete_records("t", before_seq=10)
+        assert data_of(consumer, 1) == [10]
+
+
+def test_a_topic_that_is_made_again_is_told_of_and_read_from_its_beginning(client: Client) -> None:
+    client.append("t", [1, 2])
+    with Consumer(client, "t", "c") as consumer:
+        assert data_of(consumer, 2) == [1, 2]
+        client.delete_topic("t")
+        client.append("t", ["new 1", "new 2", "new 3"])
+        gap = next(consumer)
+        assert isinstance(gap, Tombstone)
+        assert gap.reason == "recreated"
+        assert data_of(consumer, 3) == ["new 1", "new 2", "new 3"]
+        consumer.commit()
+    assert client.consumers.get("t", "c").cursor_seq == 3
+
+
+def test_one_partition_with_one_tag(client: Client) -> None:
+    client.put_topic("t", partitions=2)
+    for number in range(4):
+        client.append("t", [number], partition=1)
+    client.append("t", ["elsewhere"], partition=0)
+    with Consumer(client, "t", "c", partition=1) as consumer:
+        assert data_of(consumer, 4) == [0, 1, 2, 3]
+        consumer.commit()
+    assert client.consumers.get("t", "c", partition=1).cursor_seq == 4
+
+
+def test_the_asyncio_one_does_the_same(broker: RealBroker, client: Client) -> None:
+    client.append("t", [1, 2, 3, 4])
+
+    async def read(count: int) -> list[object]:
+        found: list[object] = []
+        async with AsyncClient(broker.url) as client, AsyncConsumer(client, "t", "c", commit="record") as consumer:
+            async for item in consumer:
+                assert isinstance(item, Record)
+                found.append(item.data)
+                if len(found) == count:
+                    await consumer.commit()
+                    assert consumer.committed_seq == item.seq
+                    break
+        return found
+
+    assert asyncio.run(read(3)) == [1, 2, 3]
+    assert asyncio.run(read(1)) == [4]
