@@ -1,13 +1,23 @@
-"""`python -m topics_client` is the `topics` program."""
+"""`python -m topics_client` is the `topics` program; `python -m topics_client worker` runs a Worker, without the extra
+`cli`."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 
-if importlib.util.find_spec("typer") is None:
-    sys.exit("The topics command needs the extra cli: install topics-client[cli].")
 
-from topics_client.cli import main
+def main() -> None:
+    """Imports no more than what was asked for needs."""
+    if sys.argv[1:2] == ["worker"]:
+        from topics_client.workers.command import main as work
+
+        sys.exit(work(sys.argv[2:]))
+    if importlib.util.find_spec("typer") is None:
+        sys.exit("The topics command needs the extra cli: install topics-client[cli].")
+    from topics_client.cli import main as command
+
+    command()
+
 
 main()
