@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections import Counter
@@ -273,6 +274,44 @@ def test_what_cannot_be_read_goes_to_the_dead_letters(client: Client) -> None:
         until(lambda: is_done(client))
     [letter] = client.read("dead", include_meta=True).records
     assert "item" in letter.meta["$dead_letter_reason"]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_handler_that_ends_the_program_only_fails_its_job(client: Client, asynchronous: bool) -> None:
+    worker = Worker(client)
+
+    def leaves(data: int) -> None:
+        sys.exit("that was all")
+
+    async def leaves_by_asyncio(data: int) -> None:
+        sys.exit("that was all")
+
+    worker.queue("q", retry=Backoff(first="1ms"))(leaves_by_asyncio if asynchronous else leaves)
+    client.append("q", [1, 2])
+    with worker:
+        until(lambda: figures(client)[3] == 2)
+    assert worker.lanes[0].figures()[0]["retried"] == 6
+
+
+async def test_a_program_that_cancels_its_tasks_gives_the_jobs_back(client: Client) -> None:
+    worker = Worker(client)
+    tasks: list[asyncio.Task[Any]] = []
+
+    @worker.queue("q")
+    async def handler(number: int) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(task)
+        await asyncio.sleep(PATIENCE_S)
+
+    client.append("q", [1])
+    async with worker:
+        while not tasks:
+            await asyncio.sleep(0.01)
+        tasks[0].cancel()
+        while figures(client) != (1, 0, 0, 0):
+            await asyncio.sleep(0.01)
+    assert worker.lanes[0].figures()[0]["returned"] == 1
 
 
 def test_without_a_dead_letter_topic_a_rejected_job_is_not_thrown_away(client: Client) -> None:

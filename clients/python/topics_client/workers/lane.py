@@ -26,7 +26,7 @@ from topics_client.workers.backoff import Backoff
 from topics_client.workers.context import JobContext
 from topics_client.workers.log import log
 from topics_client.workers.payloads import InvalidPayload, parameters, reader
-from topics_client.workers.state import DONE, MAX_PAUSE_S, PAUSE_S, Held, Kind, Outcome, QueueState, Sending
+from topics_client.workers.state import DONE, GIVEN_BACK, MAX_PAUSE_S, PAUSE_S, Held, Kind, Outcome, QueueState, Sending
 
 #: The broker's bound.
 _REASON_BYTES = 1024
@@ -178,6 +178,13 @@ class Lane:
                 self._room.notify()
         return held
 
+    def give_back(self, held: Held) -> None:
+        """Its handler was ended from outside, before it could end the job: the program ends its tasks. Nothing more is
+        begun here."""
+        with self._lock:
+            self._state.ended(held, GIVEN_BACK, time.monotonic())
+        self.stop()
+
     def arguments(self, held: Held) -> tuple[JobContext | None, tuple[Any, ...]]:
         """What the handler is called with. Raises InvalidPayload."""
         payload = self._read(held.job)
@@ -186,7 +193,7 @@ class Lane:
         context = JobContext(self, held)
         return context, (payload, context)
 
-    def outcome(self, held: Held, context: JobContext | None, error: Exception | None) -> Outcome:
+    def outcome(self, held: Held, context: JobContext | None, error: BaseException | None) -> Outcome:
         """What becomes of a job whose handler has ended so."""
         if context is not None and context.said is not None:
             return self._with_delay(held, context.said)
@@ -241,7 +248,7 @@ class Lane:
 
     def _claim_all(self) -> None:
         failures = 0
-        key = uuid.uuid4().hex
+        key, asked_at = uuid.uuid4().hex, None
         while True:
             with self._lock:
                 while not (size := self._state.room()) and not self._state.stopping:
@@ -251,7 +258,8 @@ class Lane:
                 if self._state.stopping:
                     return
                 lease_s, wait_s = self._state.lease_s, min(_WAIT_S, self._state.wait_s)
-            asked_at = time.monotonic()
+            # Jobs of an answer that was lost come with the next one of the same key: their leases may be that old.
+            asked_at = time.monotonic() if asked_at is None else asked_at
             options: queue_calls.ClaimOptions = {
                 "max": size,
                 "lease_ms": round(lease_s * 1000),
@@ -261,20 +269,20 @@ class Lane:
             try:
                 jobs = self._client.run(queue_calls.claim(self.queue, self._node, options), retry=_ONCE).jobs
             except TopicsError as error:
-                # The same key again: jobs of an answer that was lost come with the next one. Their leases are older
-                # than it: what is left of them is seen when they are renewed.
                 if not error.transient:
                     self._failing(error)
                     return
+                if error.outcome == "none":
+                    key, asked_at = uuid.uuid4().hex, None
                 failures += 1
                 self._away(error)
                 self._sleep(_pause_s(failures, error))
                 continue
             except RuntimeError:
                 return  # the client was closed
-            failures = 0
-            key = uuid.uuid4().hex
             self._claimed(jobs, asked_at)
+            failures = 0
+            key, asked_at = uuid.uuid4().hex, None
 
     def _claimed(self, jobs: list[Job], asked_at: float) -> None:
         if not jobs:

@@ -70,7 +70,8 @@ class Threads:
         try:
             context, arguments = lane.arguments(held)
             lane.handler(*arguments)
-        except Exception as failure:
+        except BaseException as failure:
+            # Whatever it is, SystemExit too: a thread that ended here would keep its job for ever.
             error = failure
         return lane.outcome(held, context, error)
 
@@ -155,10 +156,13 @@ class Tasks:
             if held.lost:
                 if hasattr(task, "uncancel"):
                     task.uncancel()
-            elif hasattr(task, "cancelling") and task.cancelling():
+            elif not hasattr(task, "cancelling") or task.cancelling():
+                lane.give_back(held)
                 raise
             error = RuntimeError(f"The handler was cancelled: {cancelled}")
-        except Exception as failure:
+        except GeneratorExit:
+            raise
+        except BaseException as failure:
             error = failure
         finally:
             del self._doing[held]
