@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from tests.client.fake_broker import FakeBroker, listening
 from tests.client.real_broker import RealBroker

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from tests.client.fake_broker import FakeBroker, answer_lost, error, no_connection, refused
 from topics_client.cli import app

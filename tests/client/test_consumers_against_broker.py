@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from tests.client.real_broker import RealBroker
 from topics_client import AsyncClient, Client, ConsumerNotFound, InvalidRequest, Record, Tombstone, TopicNotFound

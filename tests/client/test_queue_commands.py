@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from typer.testing import Result
+from click.testing import Result
 
 from tests.client.real_broker import PATIENCE_S, RealBroker
 from tests.client.test_cli_against_broker import start, stream

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from typer.testing import Result
+from click.testing import Result
 
 from tests.client.real_broker import RealBroker
 from topics_client import AsyncClient, Client, Conflict, InvalidRequest, RouterCycle, RouterNotFound
@@ -73,7 +73,7 @@ def test_the_commands_print_what_was_done(client: Client, topics: Topics) -> Non
     assert json.loads(topics("routers", "get", "r", "--json").stdout)["router"] == "r"
     shown = topics("routers", "get", "r").output
     assert "copies keep" in shown
-    assert shown.splitlines()[5].split() == ["copies", "keep", "tag"]
+    assert shown.splitlines()[4].split() == ["copies", "keep", "tag"]
     listed = topics("routers", "list").output
     assert listed.splitlines()[1].split() == ["r", "a", "b", "x", "0", "0", "-"]
     (line,) = topics("routers", "list", "--json").stdout.splitlines()

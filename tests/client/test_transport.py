@@ -11,7 +11,7 @@ import certifi
 import httpx
 import pytest
 
-from topics_client import Client, ConnectionFailed, RetryPolicy, transport
+from topics_client import Client, ConnectionFailed, RetryPolicy, address, transport
 from topics_client.errors import InvalidRequest
 from topics_client.wire import Request
 
@@ -29,7 +29,7 @@ from topics_client.wire import Request
     ],
 )
 def test_an_address_may_be_written_in_several_ways(given: str, base: str) -> None:
-    assert transport.base_url(given) == base
+    assert address.base_url(given) == base
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_an_address_may_be_written_in_several_ways(given: str, base: str) -> Non
 )
 def test_what_is_no_address_is_refused(given: str) -> None:
     with pytest.raises(InvalidRequest, match=r"http://127\.0\.0\.1:4000"):
-        transport.base_url(given)
+        address.base_url(given)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def contexts(*addresses: str) -> list[ssl.SSLContext]:
         given.append(options["verify"])
         return httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200)))
 
-    for address in addresses:
-        transport.opened(taken, transport.base_url(address), None, 1.0, None)  # pyright: ignore
+    for each in addresses:
+        transport.opened(taken, address.base_url(each), None, 1.0, None)  # pyright: ignore
     return given
 
 

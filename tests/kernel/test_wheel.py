@@ -15,8 +15,8 @@ from tests.kernel.build import ROOT
 
 #: What the build reads, beside the packages themselves.
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "pyspark_topics.py")
-PACKAGES = ("broker", "kernel", "pipeline", "schemas", "storage")
-ASK = "import kernel; print(kernel.COMPILED, kernel.REASON, kernel.__file__)"
+PACKAGES = ("broker", "kernel", "pipeline", "schemas", "storage", "topics_broker")
+ASK = "from topics_broker import kernel; print(kernel.COMPILED, kernel.REASON, kernel.__file__)"
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from storage.config import Durability, TopicConfig
 from storage.state.consumers.values import ConsumerConfig

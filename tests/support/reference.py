@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import typer.main
+import click
 
 from broker import logged, metric_table
 from broker.content.errors import CODES
@@ -77,11 +77,13 @@ def commands() -> str:
 
 
 def _root() -> Any:
-    return typer.main.get_command(app)
+    return app
 
 
 def _commands(group: Any, name: str) -> Iterable[tuple[str, str]]:
-    for each, command in group.commands.items():
+    context = click.Context(group)
+    for each in group.list_commands(context):
+        command = group.get_command(context, each)
         if hasattr(command, "commands"):
             yield from _commands(command, f"{name} {each}")
         else:

@@ -2,74 +2,78 @@
 
 from __future__ import annotations
 
-from topics_client.asynchronous import AsyncClient
-from topics_client.blocking import Client
-from topics_client.consumer import AsyncConsumer, Consumer
-from topics_client.consumer_values import (
-    ConsumerChanges,
-    ConsumerDeleted,
-    ConsumerOptions,
-    ConsumerPut,
-    ConsumerRead,
-    ConsumerState,
-)
-from topics_client.consumers import AsyncConsumers, Consumers
-from topics_client.errors import (
-    ApiError,
-    BrokerFault,
-    BufferFull,
-    Conflict,
-    ConnectionFailed,
-    ConsumerNotFound,
-    Forbidden,
-    IdempotencyConflict,
-    InvalidRequest,
-    LeaseLost,
-    NotAQueue,
-    NotFound,
-    NotReady,
-    ProducerClosed,
-    RouterCycle,
-    RouterNotFound,
-    SeqConflict,
-    StorageFull,
-    Throttled,
-    TopicFull,
-    TopicNotFound,
-    TopicsError,
-    Unauthorized,
-    Unavailable,
-    UnexpectedAnswer,
-)
-from topics_client.outcomes import Sent, Stored
-from topics_client.producer import Producer
-from topics_client.retry import Pause, RetryBudget, RetryPolicy
-from topics_client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
-from topics_client.values import (
-    Appended,
-    Claimed,
-    Diff,
-    Health,
-    Job,
-    JobSummary,
-    NewRecord,
-    PartitionState,
-    Paused,
-    Purged,
-    Ready,
-    Record,
-    RecordsDeleted,
-    Redriven,
-    Settled,
-    Tombstone,
-    TopicDeleted,
-    TopicPut,
-    TopicSettings,
-    TopicState,
-    TopicSummary,
-    Watched,
-)
-from topics_client.workers import Backoff, JobContext, Worker
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from topics_client.asynchronous import AsyncClient
+    from topics_client.blocking import Client
+    from topics_client.consumer import AsyncConsumer, Consumer
+    from topics_client.consumer_values import (
+        ConsumerChanges,
+        ConsumerDeleted,
+        ConsumerOptions,
+        ConsumerPut,
+        ConsumerRead,
+        ConsumerState,
+    )
+    from topics_client.consumers import AsyncConsumers, Consumers
+    from topics_client.errors import (
+        ApiError,
+        BrokerFault,
+        BufferFull,
+        Conflict,
+        ConnectionFailed,
+        ConsumerNotFound,
+        Forbidden,
+        IdempotencyConflict,
+        InvalidRequest,
+        LeaseLost,
+        NotAQueue,
+        NotFound,
+        NotReady,
+        ProducerClosed,
+        RouterCycle,
+        RouterNotFound,
+        SeqConflict,
+        StorageFull,
+        Throttled,
+        TopicFull,
+        TopicNotFound,
+        TopicsError,
+        Unauthorized,
+        Unavailable,
+        UnexpectedAnswer,
+    )
+    from topics_client.outcomes import Sent, Stored
+    from topics_client.producer import Producer
+    from topics_client.retry import Pause, RetryBudget, RetryPolicy
+    from topics_client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
+    from topics_client.values import (
+        Appended,
+        Claimed,
+        Diff,
+        Health,
+        Job,
+        JobSummary,
+        NewRecord,
+        PartitionState,
+        Paused,
+        Purged,
+        Ready,
+        Record,
+        RecordsDeleted,
+        Redriven,
+        Settled,
+        Tombstone,
+        TopicDeleted,
+        TopicPut,
+        TopicSettings,
+        TopicState,
+        TopicSummary,
+        Watched,
+    )
+    from topics_client.workers import Backoff, JobContext, Worker
 
 #: As the broker that it was tested with.
 __version__ = "0.1.0"
@@ -149,3 +153,45 @@ __all__ = [
     "Worker",
     "__version__",
 ]
+
+#: Where the names are. A module is loaded when one of its names is first asked for: a program that only writes needs no
+#: asyncio, and the command line no httpx.
+_MODULES = {
+    "asynchronous": "AsyncClient",
+    "blocking": "Client",
+    "consumer": "AsyncConsumer Consumer",
+    "consumer_values": "ConsumerChanges ConsumerDeleted ConsumerOptions ConsumerPut ConsumerRead ConsumerState",
+    "consumers": "AsyncConsumers Consumers",
+    "errors": """
+        ApiError BrokerFault BufferFull Conflict ConnectionFailed ConsumerNotFound
+        Forbidden IdempotencyConflict InvalidRequest LeaseLost NotAQueue NotFound
+        NotReady ProducerClosed RouterCycle RouterNotFound SeqConflict StorageFull
+        Throttled TopicFull TopicNotFound TopicsError Unauthorized Unavailable
+        UnexpectedAnswer
+    """,
+    "outcomes": "Sent Stored",
+    "producer": "Producer",
+    "retry": "Pause RetryBudget RetryPolicy",
+    "router_values": "Router RouterDeleted RouterOptions RouterPut",
+    "values": """
+        Appended Claimed Diff Health Job JobSummary
+        NewRecord PartitionState Paused Purged Ready Record
+        RecordsDeleted Redriven Settled Tombstone TopicDeleted TopicPut
+        TopicSettings TopicState TopicSummary Watched
+    """,
+    "workers": "Backoff JobContext Worker",
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    """Loads a name of `__all__` (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -13,7 +13,7 @@ def main() -> None:
         from topics_client.workers.command import main as work
 
         sys.exit(work(sys.argv[2:]))
-    if importlib.util.find_spec("typer") is None:
+    if importlib.util.find_spec("click") is None:
         sys.exit("The topics command needs the extra cli: install topics-client[cli].")
     from topics_client.cli import main as command
 

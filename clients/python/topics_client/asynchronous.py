@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from topics_client import calls, queue_calls, router_calls, transport
+from topics_client import address, calls, queue_calls, router_calls, transport
 from topics_client.answers import refusal
+from topics_client.async_renewing import AsyncRenewing
 from topics_client.calls import AppendOptions, Match, ReadOptions
 from topics_client.consumers import AsyncConsumers
 from topics_client.errors import ConnectionFailed, LeaseLost, TopicsError
 from topics_client.following import Follower
 from topics_client.queue_calls import ClaimOptions, NackOptions, RedriveOptions
-from topics_client.renewing import AsyncRenewing, Holding
+from topics_client.renewing import Holding
 from topics_client.retry import Pause, RetryBudget, RetryPolicy, exchange
 from topics_client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
 from topics_client.values import (
@@ -80,7 +81,7 @@ class AsyncClient:
         ca_file: str | os.PathLike[str] | None = None,
         http: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url = transport.base_url(url)
+        self.url = address.base_url(url)
         self._timeout = timeout
         self._retry = retry or RetryPolicy()
         self._budget = retry_budget or RetryBudget()

@@ -1,4 +1,4 @@
-"""The blocking client: sends the calls of `calls` over httpx, with `retry` and `following`."""
+"""The blocking client: makes the calls of `calls`, with `retry` and `following`, over a `Sender`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import os
 import random
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import httpx
-
-from topics_client import calls, queue_calls, router_calls, transport
-from topics_client.answers import refusal
+from topics_client import address, calls, queue_calls, router_calls
 from topics_client.calls import AppendOptions, Match, ReadOptions
 from topics_client.consumers import Consumers
-from topics_client.errors import ConnectionFailed, LeaseLost, TopicsError
+from topics_client.errors import LeaseLost, TopicsError
 from topics_client.following import Follower
 from topics_client.queue_calls import ClaimOptions, NackOptions, RedriveOptions
 from topics_client.renewing import Holding, Renewing
@@ -45,14 +42,19 @@ from topics_client.values import (
     Watched,
 )
 from topics_client.watching import Watching, WatchOptions, WatchTopics
-from topics_client.wire import Call, NoReply, Replay, Reply, Request
-from topics_client.working import DEFAULT_LEASE_MS, SILENCE_S, Working
+from topics_client.wire import Call, NoReply, Replay, Reply
+from topics_client.working import DEFAULT_LEASE_MS, Working
 
 if TYPE_CHECKING:
+    import httpx
     from typing_extensions import Self, Unpack
+
+    from topics_client.sending import Sender
 
 T = TypeVar("T")
 
+#: Of one try, if not said otherwise.
+TIMEOUT_S = 30.0
 #: A single try, for callers that repeat it themselves.
 _ONCE = RetryPolicy(total_s=0)
 
@@ -63,7 +65,7 @@ class Client:
     `timeout` (seconds) limits one try; `retry` limits all tries of a call together, `retry_budget` the retries of all
     calls together. `on_retry` is called before every wait for a retry. `ca_file`: only the authorities in this PEM file
     are trusted; without it those of SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `http` replaces the network.
-    Every method raises the errors of `topics_client.errors`.
+    `sender` replaces all of them: it sends the requests. Every method raises the errors of `topics_client.errors`.
     """
 
     def __init__(
@@ -71,15 +73,15 @@ class Client:
         url: str = "http://127.0.0.1:4000",
         *,
         token: str | None = None,
-        timeout: float = 30.0,
+        timeout: float = TIMEOUT_S,
         retry: RetryPolicy | None = None,
         retry_budget: RetryBudget | None = None,
         on_retry: Callable[[Pause], None] | None = None,
         ca_file: str | os.PathLike[str] | None = None,
         http: httpx.BaseTransport | None = None,
+        sender: Sender | None = None,
     ) -> None:
-        self.url = transport.base_url(url)
-        self._timeout = timeout
+        self.url = address.base_url(url)
         self._retry = retry or RetryPolicy()
         self._budget = retry_budget or RetryBudget()
         self._on_retry = on_retry
@@ -87,7 +89,12 @@ class Client:
         self._workers: list[Renewing] = []
         #: Readers whose position the broker stores.
         self.consumers = Consumers(self)
-        self._http = transport.opened(httpx.Client, self.url, token, timeout, http, ca_file)
+        if sender is None:
+            # Loaded here: the command line brings a sender of its own, and does without httpx.
+            from topics_client.pool import Pool
+
+            sender = Pool(self.url, token, timeout, http, ca_file)
+        self._sender = sender
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +106,7 @@ class Client:
 
     def close(self) -> None:
         """Closes the connections."""
-        self._http.close()
+        self._sender.close()
 
     def run(self, call: Call[T], *, retry: RetryPolicy | None = None) -> T:
         """Makes a call of `topics_client.calls`: sends it, retries it where that is safe, and returns its value."""
@@ -110,40 +117,12 @@ class Client:
                 step = steps.send(outcome)
             except StopIteration as done:
                 return done.value
-            outcome = self._pause(step) if isinstance(step, Pause) else self._send(step)
+            outcome = self._pause(step) if isinstance(step, Pause) else self._sender.send(step)
 
     def _pause(self, pause: Pause) -> None:
         if self._on_retry is not None:
             self._on_retry(pause)
         time.sleep(pause.seconds)
-
-    def _send(self, request: Request) -> Reply | NoReply:
-        try:
-            response = self._http.request(
-                request.method,
-                self.url + request.target,
-                content=request.body,
-                headers=dict(request.headers),
-                timeout=transport.time_limits(request, self._timeout),
-            )
-        except httpx.HTTPError as error:
-            return transport.no_reply(error, self.url, self._timeout)
-        return transport.reply(response)
-
-    @contextmanager
-    def _opened(self, request: Request) -> Generator[Iterator[bytes]]:
-        """The pieces of an endless answer, as they arrive; every failure is an error of `topics_client.errors`."""
-        limits = transport.stream_limits(self._timeout, SILENCE_S)
-        try:
-            with self._http.stream(
-                request.method, self.url + request.target, headers=dict(request.headers), timeout=limits
-            ) as response:
-                if response.status_code != 200:
-                    response.read()
-                    raise refusal(transport.reply(response))
-                yield response.iter_bytes()
-        except httpx.HTTPError as error:
-            raise ConnectionFailed(transport.no_reply(error, self.url, limits.read or 0.0).reason) from error
 
     def health(self) -> Health:
         """Whether the process answers at all."""
@@ -219,7 +198,7 @@ class Client:
                 if watching.request is None:
                     for event in watching.begin(self.run(watching.session())):
                         yield event
-                with self._opened(watching.stream()) as pieces:
+                with self._sender.stream(watching.stream()) as pieces:
                     for piece in pieces:
                         for event in watching.feed(piece):
                             yield event

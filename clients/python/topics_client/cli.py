@@ -4,99 +4,100 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated
+from importlib import import_module
 
-import typer
+import click
 
 from topics_client import __version__
-from topics_client.commands import (
-    EXIT_CODES_HELP,
-    ack,
-    append,
-    backup,
-    claim,
-    consumers,
-    delete,
-    extend,
-    leases,
-    list_topics,
-    nack,
-    pause,
-    purge,
-    put,
-    read,
-    redrive,
-    restore,
-    resume,
-    routers,
-    serve,
-    state,
-    tail,
-    watch,
-    work,
-)
+from topics_client.commands.declaring import Group, command
+from topics_client.commands.terminal import EXIT_CODES_HELP, ExitCode
 
-app = typer.Typer(
-    name="topics",
-    epilog=EXIT_CODES_HELP,
-    no_args_is_help=True,
-    # Reflows the docstrings; the default mode would keep their line breaks.
-    rich_markup_mode="markdown",
-    # A traceback tells a user nothing: errors are reported in sentences.
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 _QUEUES, _BACKUPS = "Queues", "Backups"
-for name, command, panel in (
-    ("serve", serve, None),
-    ("list", list_topics, None),
-    ("put", put, None),
-    ("append", append, None),
-    ("read", read, None),
-    ("tail", tail, None),
-    ("watch", watch, None),
-    ("state", state, None),
-    ("delete", delete, None),
-    ("work", work, _QUEUES),
-    ("claim", claim, _QUEUES),
-    ("ack", ack, _QUEUES),
-    ("nack", nack, _QUEUES),
-    ("extend", extend, _QUEUES),
-    ("leases", leases, _QUEUES),
-    ("pause", pause, _QUEUES),
-    ("resume", resume, _QUEUES),
-    ("purge", purge, _QUEUES),
-    ("redrive", redrive, _QUEUES),
-    ("backup", backup, _BACKUPS),
-    ("restore", restore, _BACKUPS),
-):
-    app.command(name, epilog=EXIT_CODES_HELP, rich_help_panel=panel)(command)
-app.add_typer(consumers, name="consumers", epilog=EXIT_CODES_HELP)
-app.add_typer(routers, name="routers", epilog=EXIT_CODES_HELP)
+#: In the order of the help text: a command's name, its module in `commands`, its function (or its group) there, and its
+#: panel. Only the module of the command that is called is loaded, and all of them for the help text.
+_COMMANDS: dict[str, tuple[str, str, str | None]] = {
+    "serve": ("serve", "serve", None),
+    "list": ("listing", "list_topics", None),
+    "put": ("put", "put", None),
+    "append": ("append", "append", None),
+    "read": ("read", "read", None),
+    "tail": ("tail", "tail", None),
+    "watch": ("watch", "watch", None),
+    "state": ("state", "state", None),
+    "delete": ("delete", "delete", None),
+    "work": ("work", "work", _QUEUES),
+    "claim": ("claim", "claim", _QUEUES),
+    "ack": ("settle", "ack", _QUEUES),
+    "nack": ("settle", "nack", _QUEUES),
+    "extend": ("settle", "extend", _QUEUES),
+    "leases": ("queues", "leases", _QUEUES),
+    "pause": ("queues", "pause", _QUEUES),
+    "resume": ("queues", "resume", _QUEUES),
+    "purge": ("queues", "purge", _QUEUES),
+    "redrive": ("queues", "redrive", _QUEUES),
+    "backup": ("backup", "backup", _BACKUPS),
+    "restore": ("backup", "restore", _BACKUPS),
+    "consumers": ("consumers", "consumers", None),
+    "routers": ("routers", "routers", None),
+    "completion": ("completion", "completion", None),
+}
+_HELP = """Work with the topics of a broker: durable, ordered logs of JSON records, and queues of jobs.
+
+To try it, with `topics serve` running in another terminal:
+
+\b
+  topics append greetings -d '{"hello": "world"}'
+  topics read greetings
+  topics put mails --type queue
+  topics append mails -d '{"to": "x"}'
+  topics work mails --exec 'cat'
+
+The options of a command: `topics COMMAND --help`"""
 
 
-def _version(wanted: bool) -> None:
+class _Topics(Group):
+    """The commands of _COMMANDS, each loaded when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the help text."""
+        return [*_COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name; None if there is none."""
+        if cmd_name not in _COMMANDS:
+            return None
+        if cmd_name not in self.commands:
+            self.add_command(_loaded(cmd_name))
+        return self.commands[cmd_name]
+
+    def panel_of(self, name: str) -> str:
+        """The heading that a command is below."""
+        return _COMMANDS[name][2] or super().panel_of(name)
+
+
+def _loaded(name: str) -> click.Command:
+    module, attribute, _ = _COMMANDS[name]
+    found = getattr(import_module(f"topics_client.commands.{module}"), attribute)
+    return found if isinstance(found, click.Command) else command(name, found, EXIT_CODES_HELP)
+
+
+def _version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     if wanted:
-        typer.echo(f"topics {__version__}")
-        raise typer.Exit
+        click.echo(f"topics {__version__}")
+        ctx.exit()
 
 
-@app.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
-    ] = False,
-) -> None:
-    """Work with the topics of a broker: durable, ordered logs of JSON records, and queues of jobs.
-
-    To try it, with `topics serve` running in another terminal:
-
-    - `topics append greetings -d '{"hello": "world"}'`
-    - `topics read greetings`
-    - `topics put mails --type queue`, `topics append mails -d '{"to": "x"}'`, `topics work mails --exec 'cat'`
-
-    The options of a command: `topics COMMAND --help`
-    """
+app = _Topics("topics", _HELP, EXIT_CODES_HELP)
+app.params.append(
+    click.Option(
+        ["--version"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_version,
+        help="Show the version and exit.",
+    )
+)
 
 
 def main() -> None:
@@ -105,4 +106,12 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that cannot show a character shows its number, and no traceback.
             stream.reconfigure(errors="backslashreplace")
-    app(prog_name="topics")
+    try:
+        status = app.main(prog_name="topics", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except click.Abort:
+        # Ctrl-C outside of a command's work: at a question, or while it loads.
+        status = ExitCode.INTERRUPTED
+    sys.exit(status if isinstance(status, int) else 0)

@@ -7,12 +7,10 @@ settled nor lost; when the program dies nobody renews it, and others get the job
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from topics_client import queue_calls
 from topics_client.errors import TopicsError
@@ -152,66 +150,3 @@ class Renewing:
             with self._changed:
                 self._holding.renewed(jobs, outcome)
                 self._changed.notify_all()
-
-
-class AsyncRenewing:
-    """The same by a task."""
-
-    def __init__(self, holding: Holding, call: Callable[[Call[Settled]], Coroutine[Any, Any, Settled]]) -> None:
-        self._holding = holding
-        self._call = call
-        self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._run())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._task is not None, "it was entered"
-        self._task.cancel()
-        await asyncio.wait((self._task,))
-        if not self._task.cancelled():
-            self._task.result()
-
-    async def wait_for_room(self, most: int) -> None:
-        """Until fewer than so many jobs are held."""
-        while len(self._holding) >= most:
-            await self._next_change(None)
-
-    def begin(self, job: Job) -> None:
-        """See `Holding`."""
-        self._holding.begin(job)
-        self._notify()
-
-    def end(self, topic: str, node: str, jobs: Iterable[Job | int]) -> None:
-        """See `Holding`."""
-        self._holding.end(topic, node, jobs)
-        self._notify()
-
-    def _notify(self) -> None:
-        # Everybody who waits now, and nobody who comes later.
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def _next_change(self, within_s: float | None) -> None:
-        changed = self._changed
-        # Python 3.10 has no asyncio.timeout, and another class for these errors.
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(changed.wait(), within_s)
-
-    async def _run(self) -> None:
-        while True:
-            jobs = self._holding.due()
-            if not jobs:
-                await self._next_change(self._holding.wait_s())
-                continue
-            outcome: Settled | TopicsError
-            try:
-                outcome = await self._call(self._holding.renewal(jobs))
-            except TopicsError as error:
-                outcome = error
-            self._holding.renewed(jobs, outcome)
-            self._notify()

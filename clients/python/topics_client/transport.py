@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import re
 import ssl
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import httpx
 
+from topics_client import address
 from topics_client.errors import InvalidRequest
 from topics_client.wire import NoReply, Reply, Request
 
 C = TypeVar("C", httpx.Client, httpx.AsyncClient)
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _CONNECT_S = 5.0
 #: Below the 5 s after which HTTP servers commonly close idle connections, so that none is reused as it is being closed.
 _KEEPALIVE_S = 3.0
@@ -24,23 +22,6 @@ _KEEPALIVE_S = 3.0
 _VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 #: Raised before a byte of the request has left.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-
-
-def base_url(url: str) -> str:
-    """The address without a trailing slash or /v0; `http://` is put before a bare host:port."""
-    text = url.strip()
-    if not _SCHEME.match(text):
-        text = f"http://{text}"
-    try:
-        parts = httpx.URL(text)
-        valid = parts.scheme in ("http", "https") and bool(parts.host) and (parts.port or 1) < 65_536
-        # What no name can be looks fine in a URL, and fails only when it is looked up.
-        parts.host.encode("idna")
-    except (httpx.InvalidURL, UnicodeError):
-        valid = False
-    if not valid:
-        raise InvalidRequest(f"{url!r} is not a URL of a broker; it looks like http://127.0.0.1:4000.")
-    return text.rstrip("/").removesuffix("/v0").rstrip("/")
 
 
 def opened(
@@ -52,14 +33,11 @@ def opened(
     ca_file: str | os.PathLike[str] | None = None,
 ) -> C:
     """An httpx client of that kind; `http` is a transport in place of the network. `ca_file`: whom it trusts."""
-    # gzip would cost both ends more time than it saves on most networks.
-    headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "topics-client"}
-    if token:
-        headers["Authorization"] = f"Bearer {_checked(token)}"
+    headers = address.headers(token)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=_KEEPALIVE_S)
     verify: ssl.SSLContext | bool = True
     # The environment may name a proxy, and a proxy's loopback is another machine's. Whom it trusts counts everywhere.
-    trust_env = not _is_loopback(base)
+    trust_env = not address.is_loopback(base)
     if http is None:
         tls = trust_env or ca_file is not None or httpx.URL(base).scheme == "https"
         verify = _authorities(*_named_authorities(ca_file)) if tls else _nobody()
@@ -97,23 +75,6 @@ def _nobody() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def _checked(token: str) -> str:
-    """The key, without the line break that comes with reading it from a file."""
-    text = token.strip()
-    if text.isascii() and text.isprintable() and " " not in text:
-        return text
-    # Without quoting it: what is said here may end up in a log.
-    raise InvalidRequest("The key has characters that no key can have: only printable ASCII without spaces.")
-
-
-def _is_loopback(base: str) -> bool:
-    host = httpx.URL(base).host
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def time_limits(request: Request, timeout: float) -> httpx.Timeout:
     """A held request gets its waiting time on top."""
     return httpx.Timeout(timeout, connect=min(timeout, _CONNECT_S), read=timeout + request.wait_s)
@@ -132,10 +93,10 @@ def no_reply(error: httpx.HTTPError, base: str, timeout: float) -> NoReply:
     """What a failed try means: whether the broker may have seen the request, and a sentence for people."""
     sent = not isinstance(error, _NOT_SENT)
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        return NoReply(reason=f"No broker can be reached at {base} ({_cause(error)}).", sent=sent)
+        return NoReply(reason=address.unreachable(base, _cause(error)), sent=sent)
     if isinstance(error, httpx.TimeoutException):
-        return NoReply(reason=f"The broker at {base} did not answer within {timeout:g} s.", sent=sent)
-    return NoReply(reason=f"The connection to the broker at {base} broke ({_cause(error)}).", sent=sent)
+        return NoReply(reason=address.silent(base, timeout), sent=sent)
+    return NoReply(reason=address.broken(base, _cause(error)), sent=sent)
 
 
 def _cause(error: httpx.HTTPError) -> str:

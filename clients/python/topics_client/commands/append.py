@@ -10,11 +10,11 @@ import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
+import click
 import msgspec
-import typer
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from click.exceptions import Exit
 
 from topics_client.commands.connection import (
     DEFAULT_URL,
@@ -27,10 +27,14 @@ from topics_client.commands.connection import (
     UrlOption,
     broker,
 )
+from topics_client.commands.declaring import Argument, Option
 from topics_client.commands.lines import BadLine, Batch, batches, read_lines
-from topics_client.commands.terminal import ExitCode, amount, emit, err, fail, note, plain_endings, printable, say
+from topics_client.commands.terminal import ExitCode, amount, emit, fail, note, plain_endings, printable, say
 from topics_client.commands.upload import Account, Upload
 from topics_client.values import one_line
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 #: A program that writes a line now and then wants it stored now, not when a batch is full.
 _LINGER_S = 0.2
@@ -41,23 +45,23 @@ def append(
     topic: TopicArgument,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="JSON lines; stdin if left out or -.", show_default=False),
+        Argument(metavar="FILE", help="JSON lines; stdin if left out or -."),
     ] = None,
     data: Annotated[
-        list[str] | None, typer.Option("--data", "-d", metavar="JSON", help="A record; may be given several times.")
+        list[str] | None, Option("--data", "-d", metavar="JSON", help="A record; may be given several times.")
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, max=10_000, help="Records a request.")] = 1000,
+    batch: Annotated[int, Option("--batch", min=1, max=10_000, help="Records a request.")] = 1000,
     key_prefix: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--key-prefix",
             metavar="TEXT",
             help="Makes running the same input again safe: what is stored already is not stored twice, within the "
             "topic's idempotency_window_ms (2 minutes unless set).",
         ),
     ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", help="Tag of every record.")] = None,
-    node: Annotated[str | None, typer.Option("--node", help="Node the records come from.")] = None,
+    tag: Annotated[str | None, Option("--tag", help="Tag of every record.")] = None,
+    node: Annotated[str | None, Option("--node", help="Node the records come from.")] = None,
     partition: PartitionOption = None,
     retry_for_s: RetryForOption = 60.0,
     as_json: JsonOption = False,
@@ -71,9 +75,9 @@ def append(
     and a busy or restarting broker are bridged, without storing anything twice.
     """
     if data and file is not None:
-        raise typer.BadParameter("Give records by --data or by a file, not both.", param_hint="--data")
+        raise click.BadParameter("Give records by --data or by a file, not both.", param_hint="--data")
     if key_prefix is not None and len(key_prefix.encode()) > _MAX_KEY_PREFIX_BYTES:
-        raise typer.BadParameter(f"At most {_MAX_KEY_PREFIX_BYTES} bytes.", param_hint="--key-prefix")
+        raise click.BadParameter(f"At most {_MAX_KEY_PREFIX_BYTES} bytes.", param_hint="--key-prefix")
     account = Account()
     try:
         with _opened(file, data) as source, broker(url, token, as_json, ca_file, retry_for_s=retry_for_s) as client:
@@ -89,7 +93,7 @@ def append(
             )
             _run(upload, batches(lines, batch), _size(source), as_json)
             account.complete = True
-    except typer.Exit:
+    except Exit:
         if not as_json:
             _say_how_far(account, resumable=key_prefix is not None)
         raise
@@ -112,7 +116,7 @@ def _opened(file: Path | None, data: list[str] | None) -> Generator[BinaryIO]:
         try:
             opened = file.open("rb")
         except OSError as error:
-            raise typer.BadParameter(f"{file} cannot be read: {error.strerror}.", param_hint="FILE") from error
+            raise click.BadParameter(f"{file} cannot be read: {error.strerror}.", param_hint="FILE") from error
         with opened:
             yield opened
 
@@ -148,6 +152,10 @@ def _run(upload: Upload, source: Iterable[Batch], total_bytes: int | None, as_js
 
 
 def _progress() -> Progress:
+    # Loaded only where progress is shown: it takes as long as all else that a command loads.
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
@@ -155,7 +163,7 @@ def _progress() -> Progress:
         TextColumn("{task.fields[records]}", markup=False),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=err(), transient=True)
+    return Progress(*columns, console=Console(file=sys.stderr, highlight=False, soft_wrap=True), transient=True)
 
 
 def _summary(topic: str, account: Account) -> dict[str, Any]:

@@ -11,19 +11,20 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import msgspec
-import typer
+from click.exceptions import Exit
 
 from topics_client import backup_calls
 from topics_client.backup_calls import Backup
 from topics_client.blocking import Client
 from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
+from topics_client.commands.declaring import Argument, Option
 from topics_client.commands.terminal import (
     ExitCode,
+    Grid,
     amount,
     complain,
     emit,
     fail,
-    grid,
     moment,
     note,
     printable,
@@ -38,23 +39,22 @@ _SHOWN_HEADS = 20
 
 ColdDirOption = Annotated[
     str,
-    typer.Option("--cold-dir", envvar="TOPICS_COLD_DIR", metavar="PLACE", help="The cold store: a path or a URL."),
+    Option("--cold-dir", envvar="TOPICS_COLD_DIR", metavar="PLACE", help="The cold store: a path or a URL."),
 ]
 
 
 def backup(
     directory: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="DIR",
             help="Where to: a path on the broker's machine in its TOPICS_BACKUP_DIR, or a name below that.",
-            show_default=False,
         ),
     ],
-    include_cold: Annotated[bool, typer.Option("--include-cold", help="Also copy what is in the cold store.")] = False,
+    include_cold: Annotated[bool, Option("--include-cold", help="Also copy what is in the cold store.")] = False,
     data_dir: Annotated[
         Path | None,
-        typer.Option("--data-dir", metavar="DATA", help="Back up this directory, on which no broker runs."),
+        Option("--data-dir", metavar="DATA", help="Back up this directory, on which no broker runs."),
     ] = None,
     cold_dir: ColdDirOption = "",
     as_json: JsonOption = False,
@@ -75,7 +75,7 @@ def backup(
         found = _wait(client, found)
         if found.error is not None:
             complain(found.error.message, as_json=as_json, code=found.error.code)
-            raise typer.Exit(ExitCode.REFUSED)
+            raise Exit(ExitCode.REFUSED)
         if found.state != "done":
             fail("The broker was started anew before the backup was done.", ExitCode.REFUSED, as_json=as_json)
         if as_json:
@@ -85,13 +85,11 @@ def backup(
 
 
 def restore(
-    source: Annotated[str, typer.Argument(metavar="BACKUP", help="The backup directory.", show_default=False)],
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The data directory to make: missing or empty.", show_default=False)
-    ],
-    number: Annotated[int, typer.Option("--number", min=0, metavar="N", help="This backup; 0 = the newest.")] = 0,
+    source: Annotated[str, Argument(metavar="BACKUP", help="The backup directory.")],
+    directory: Annotated[Path, Argument(metavar="DIR", help="The data directory to make: missing or empty.")],
+    number: Annotated[int, Option("--number", min=0, metavar="N", help="This backup; 0 = the newest.")] = 0,
     cold_dir: ColdDirOption = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Output for programs, errors included.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Output for programs, errors included.")] = False,
 ) -> None:
     """Restore a backup into a new data directory on this machine. Needs no broker.
 
@@ -142,7 +140,7 @@ def _print(done: Backup) -> None:
     if done.referenced_segments:
         cold = f"{amount(done.referenced_segments, 'segment')} ({size(done.referenced_bytes)})"
         note(f"Not in it: {cold} in the cold store, which a restore will ask for (--include-cold copies them).")
-    table = grid("TOPIC", ">HEAD")
+    table = Grid("TOPIC", ">HEAD")
     shown = sorted(done.heads.items())[:_SHOWN_HEADS]
     for name, head in shown:
         table.add_row(printable(name), f"{head:,}")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
+from topics_client.commands.declaring import Option
 from topics_client.commands.jobs import JobPrinter, LeaseOption, MaxOption, NodeOption, QueueArgument
 from topics_client.commands.terminal import note
 
@@ -17,7 +16,7 @@ def claim(
     max_: MaxOption = 1,
     lease_ms: LeaseOption = None,
     wait_ms: Annotated[
-        int, typer.Option("--wait-ms", min=0, max=30_000, metavar="MS", help="Wait so long for a job if there is none.")
+        int, Option("--wait-ms", min=0, max=30_000, metavar="MS", help="Wait so long for a job if there is none.")
     ] = 0,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,

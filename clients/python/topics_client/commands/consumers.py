@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Annotated, Literal
 
+import click
 import msgspec
-import typer
 
 from topics_client import calls, consumer_calls
 from topics_client.commands.connection import (
@@ -20,15 +20,14 @@ from topics_client.commands.connection import (
     broker,
 )
 from topics_client.commands.consuming import read
-from topics_client.commands.terminal import EXIT_CODES_HELP, emit, grid, note, printable, say, show
+from topics_client.commands.declaring import Argument, Group, Option
+from topics_client.commands.terminal import EXIT_CODES_HELP, Grid, emit, note, printable, say, show
 from topics_client.consumer_values import ConsumerChanges, ConsumerDeleted, ConsumerOptions, ConsumerPut, ConsumerState
 from topics_client.errors import ConsumerNotFound
 
-consumers = typer.Typer(
-    no_args_is_help=True, help="Read from where the last read ended: the broker stores the position."
-)
+consumers = Group("consumers", "Read from where the last read ended: the broker stores the position.", EXIT_CODES_HELP)
 
-ConsumerArgument = Annotated[str, typer.Argument(metavar="CONSUMER", help="Name of the consumer.", show_default=False)]
+ConsumerArgument = Annotated[str, Argument(metavar="CONSUMER", help="Name of the consumer.")]
 _EDGES = ("earliest", "head")
 
 
@@ -39,10 +38,10 @@ class Consistency(str, enum.Enum):
     STRICTLY_AT_ONCE = "strictly_at_once"
 
 
-@consumers.command("list", epilog=EXIT_CODES_HELP)
+@consumers.add("list", EXIT_CODES_HELP)
 def list_consumers(
     topic: TopicArgument,
-    prefix: Annotated[str, typer.Argument(help="Only consumers whose names begin with this.", show_default=False)] = "",
+    prefix: Annotated[str, Argument(help="Only consumers whose names begin with this.")] = "",
     partition: PartitionOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
@@ -59,7 +58,7 @@ def list_consumers(
             for consumer in found:
                 emit(msgspec.json.encode(consumer))
             return
-        table = grid("CONSUMER", ">CURSOR", ">DURABLE", ">UNREAD", ">LAG", "CONSISTENCY")
+        table = Grid("CONSUMER", ">CURSOR", ">DURABLE", ">UNREAD", ">LAG", "CONSISTENCY")
         for consumer in found:
             table.add_row(
                 printable(consumer.consumer),
@@ -69,22 +68,22 @@ def list_consumers(
                 f"{consumer.lag:,}",
                 printable(consumer.consistency),
             )
-        if table.row_count:
+        if len(table):
             show(table)
         else:
             note("There are no such consumers." if prefix else f"{topic} has no consumers yet.")
 
 
-@consumers.command("put", epilog=EXIT_CODES_HELP)
+@consumers.add("put", EXIT_CODES_HELP)
 def put(
     topic: TopicArgument,
     consumer: ConsumerArgument,
     start: Annotated[
-        str, typer.Option("--from", metavar="WHERE", help="Where a new one begins: earliest, head, or behind a seq.")
+        str, Option("--from", metavar="WHERE", help="Where a new one begins: earliest, head, or behind a seq.")
     ] = "earliest",
     consistency: Annotated[
         Consistency | None,
-        typer.Option(
+        Option(
             "--consistency",
             help="After a crash of the broker: some records come again, or none ever does.",
             show_default="at_least_once",
@@ -92,12 +91,10 @@ def put(
     ] = None,
     persist_every: Annotated[
         int | None,
-        typer.Option(
-            "--persist-every", min=1, metavar="RECORDS", help="At most so many come again.", show_default="1000"
-        ),
+        Option("--persist-every", min=1, metavar="RECORDS", help="At most so many come again.", show_default="1000"),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Set what is not given back to its default, consistency too.")
+        bool, Option("--replace", help="Set what is not given back to its default, consistency too.")
     ] = False,
     partition: PartitionOption = None,
     as_json: JsonOption = False,
@@ -126,7 +123,7 @@ def put(
         say(f"{'Made' if done.created else 'Changed'} {done.consumer} of {done.topic}, {_position(done)}.")
 
 
-@consumers.command("get", epilog=EXIT_CODES_HELP)
+@consumers.add("get", EXIT_CODES_HELP)
 def get(
     topic: TopicArgument,
     consumer: ConsumerArgument,
@@ -143,8 +140,7 @@ def get(
             emit(answer)
             return
         found = msgspec.json.decode(answer, type=ConsumerState)
-        table = grid("", "")
-        table.show_header = False
+        table = Grid("", "")
         for name, value in (
             ("consumer", found.consumer),
             ("topic", found.topic),
@@ -159,7 +155,7 @@ def get(
         show(table)
 
 
-@consumers.command("delete", epilog=EXIT_CODES_HELP)
+@consumers.add("delete", EXIT_CODES_HELP)
 def delete(
     topic: TopicArgument,
     consumer: ConsumerArgument,
@@ -183,11 +179,11 @@ def delete(
         )
 
 
-@consumers.command("commit", epilog=EXIT_CODES_HELP)
+@consumers.add("commit", EXIT_CODES_HELP)
 def commit(
     topic: TopicArgument,
     consumer: ConsumerArgument,
-    seq: Annotated[int, typer.Argument(metavar="SEQ", min=0, help="The last seq that is done.", show_default=False)],
+    seq: Annotated[int, Argument(metavar="SEQ", min=0, help="The last seq that is done.")],
     partition: PartitionOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
@@ -199,17 +195,17 @@ def commit(
         _moved(client.run(calls.verbatim(consumer_calls.commit(topic, consumer, seq, partition))), as_json)
 
 
-@consumers.command("seek", epilog=EXIT_CODES_HELP)
+@consumers.add("seek", EXIT_CODES_HELP)
 def seek(
     topic: TopicArgument,
     consumer: ConsumerArgument,
     where: Annotated[
         str | None,
-        typer.Argument(metavar="WHERE", help="earliest, head, or a seq to go on behind.", show_default=False),
+        Argument(metavar="WHERE", help="earliest, head, or a seq to go on behind."),
     ] = None,
     ts: Annotated[
         int | None,
-        typer.Option("--ts", min=0, metavar="MS", help="Instead: with the first record of this time, ms since 1970."),
+        Option("--ts", min=0, metavar="MS", help="Instead: with the first record of this time, ms since 1970."),
     ] = None,
     partition: PartitionOption = None,
     as_json: JsonOption = False,
@@ -219,7 +215,7 @@ def seek(
 ) -> None:
     """Move the position of a consumer, forward or back."""
     if (where is None) == (ts is None):
-        raise typer.BadParameter("Give either WHERE or --ts.", param_hint="WHERE")
+        raise click.BadParameter("Give either WHERE or --ts.", param_hint="WHERE")
     position = None if where is None else _where(where, "WHERE")
     call = consumer_calls.seek(
         topic,
@@ -233,7 +229,7 @@ def seek(
         _moved(client.run(calls.verbatim(call)), as_json)
 
 
-consumers.command("read", epilog=EXIT_CODES_HELP)(read)
+consumers.add("read", EXIT_CODES_HELP)(read)
 
 
 def _moved(answer: bytes, as_json: bool) -> None:
@@ -253,4 +249,4 @@ def _where(text: str, name: str) -> Literal["earliest", "head"] | int:
         return text
     if text.isascii() and text.isdigit() and len(text) <= 20:
         return int(text)
-    raise typer.BadParameter(f"{text!r} is neither a seq nor one of {', '.join(_EDGES)}.", param_hint=name)
+    raise click.BadParameter(f"{text!r} is neither a seq nor one of {', '.join(_EDGES)}.", param_hint=name)

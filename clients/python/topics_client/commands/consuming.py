@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+import click
 
 from topics_client.blocking import Client
 from topics_client.commands.connection import (
@@ -18,6 +18,7 @@ from topics_client.commands.connection import (
     UrlOption,
     broker,
 )
+from topics_client.commands.declaring import Argument, Option
 from topics_client.commands.records import RecordPrinter
 from topics_client.commands.terminal import note
 from topics_client.consumer_values import ConsumerReadOptions
@@ -28,16 +29,16 @@ _PAGE_RECORDS = 1000
 
 def read(
     topic: TopicArgument,
-    consumer: Annotated[str, typer.Argument(metavar="CONSUMER", help="Name of the consumer.", show_default=False)],
+    consumer: Annotated[str, Argument(metavar="CONSUMER", help="Name of the consumer.")],
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=0, help="Stop after this many records. 0 = all there are now.")
+        int, Option("--limit", "-n", min=0, help="Stop after this many records. 0 = all there are now.")
     ] = 0,
     wait_ms: Annotated[
-        int, typer.Option("--wait-ms", min=0, max=30_000, metavar="MS", help="Wait so long for the first record.")
+        int, Option("--wait-ms", min=0, max=30_000, metavar="MS", help="Wait so long for the first record.")
     ] = 0,
-    peek: Annotated[bool, typer.Option("--peek", help="Leave the position where it is; at most 1000 records.")] = False,
+    peek: Annotated[bool, Option("--peek", help="Leave the position where it is; at most 1000 records.")] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Read on until Ctrl-C; what is printed is committed.")
+        bool, Option("--follow", "-f", help="Read on until Ctrl-C; what is printed is committed.")
     ] = False,
     partition: PartitionOption = None,
     retry_for_s: RetryForOption = 60.0,
@@ -52,7 +53,7 @@ def read(
     included.
     """
     if follow and (peek or limit or wait_ms):
-        raise typer.BadParameter("Goes with none of --limit, --wait-ms and --peek.", param_hint="--follow")
+        raise click.BadParameter("Goes with none of --limit, --wait-ms and --peek.", param_hint="--follow")
     printer = RecordPrinter(as_json=as_json, flush=follow)
     with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s if follow else None) as client:
         if follow:

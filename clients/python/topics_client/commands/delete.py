@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+import click
 import msgspec
-import typer
+from click.exceptions import Exit
 
 from topics_client import calls
 from topics_client.blocking import Client
@@ -19,6 +20,7 @@ from topics_client.commands.connection import (
     UrlOption,
     broker,
 )
+from topics_client.commands.declaring import Option
 from topics_client.commands.terminal import ExitCode, amount, emit, fail, note, printable, say, size
 from topics_client.errors import TopicNotFound
 from topics_client.values import TopicDeleted
@@ -26,8 +28,8 @@ from topics_client.values import TopicDeleted
 
 def delete(
     topic: TopicArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Required where there is no terminal.")] = False,
-    if_empty: Annotated[bool, typer.Option("--if-empty", help="Refuse if it still holds records.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask. Required where there is no terminal.")] = False,
+    if_empty: Annotated[bool, Option("--if-empty", help="Refuse if it still holds records.")] = False,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
@@ -42,7 +44,7 @@ def delete(
     with broker(url, token, as_json, ca_file) as client:
         if not yes and not _confirmed(client, topic):
             note("Nothing was deleted.")
-            raise typer.Exit(ExitCode.REFUSED)
+            raise Exit(ExitCode.REFUSED)
         answer = client.run(calls.verbatim(calls.delete_topic(topic, if_empty=if_empty)))
         if as_json:
             emit(answer)
@@ -62,4 +64,4 @@ def _confirmed(client: Client, topic: str) -> bool:
         return True
     holds = f"{amount(state.count, 'record')}, {size(state.bytes)}" if state.count else "empty"
     # On stderr, so that the question is seen when stdout goes elsewhere.
-    return typer.confirm(f"Delete {printable(topic)} ({holds}) for good?", err=True)
+    return click.confirm(f"Delete {printable(topic)} ({holds}) for good?", err=True)

@@ -8,8 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
-import typer
+import click
 
+from topics_client.commands.completion import topic_names
+from topics_client.commands.declaring import Argument, Option
 from topics_client.commands.terminal import colours, emit, moment, printable
 from topics_client.queue_calls import MAX_SEQS
 from topics_client.values import Job, one_line
@@ -17,10 +19,10 @@ from topics_client.values import Job, one_line
 _DIM, _CYAN, _RESET = "\x1b[2m", "\x1b[36m", "\x1b[0m"
 _NAMED = re.compile(r"(\d{1,20})(?::(lease_[0-9a-f]{16}))?")
 
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)]
+QueueArgument = Annotated[str, Argument(metavar="QUEUE", help="Name of the queue.", complete=topic_names)]
 NodeOption = Annotated[
     str,
-    typer.Option(
+    Option(
         "--node",
         "-N",
         envvar="TOPICS_NODE",
@@ -32,30 +34,29 @@ NodeOption = Annotated[
 ]
 JobsArgument = Annotated[
     list[str],
-    typer.Argument(
-        metavar="JOB...",
+    Argument(
+        metavar="JOB",
         help="SEQ, or SEQ:LEASE_ID as `topics claim` shows them: then only while that very lease lasts.",
-        show_default=False,
     ),
 ]
 LeaseOption = Annotated[
     int | None,
-    typer.Option("--lease-ms", min=1, metavar="MS", help="How long a lease lasts. Default: the queue's setting."),
+    Option("--lease-ms", min=1, metavar="MS", help="How long a lease lasts. Default: the queue's setting."),
 ]
-MaxOption = Annotated[int, typer.Option("--max", "-n", min=1, max=1000, help="At most this many jobs.")]
+MaxOption = Annotated[int, Option("--max", "-n", min=1, max=1000, help="At most this many jobs.")]
 
 
 def named_jobs(texts: Sequence[str]) -> list[Job | int]:
-    """The jobs that were named; raises typer.BadParameter for what names none."""
+    """The jobs that were named; raises click.BadParameter for what names none."""
     if len(texts) > MAX_SEQS:
-        raise typer.BadParameter(f"At most {MAX_SEQS} jobs at a time.", param_hint="JOB")
+        raise click.BadParameter(f"At most {MAX_SEQS} jobs at a time.", param_hint="JOB")
     return [_named(text) for text in texts]
 
 
 def _named(text: str) -> Job | int:
     found = _NAMED.fullmatch(text)
     if found is None:
-        raise typer.BadParameter(f"{text!r} names no job; it is SEQ or SEQ:LEASE_ID.", param_hint="JOB")
+        raise click.BadParameter(f"{text!r} names no job; it is SEQ or SEQ:LEASE_ID.", param_hint="JOB")
     seq, lease_id = int(found[1]), found[2]
     return Job(seq=seq, ts=0, lease_id=lease_id, deadline=0, deliveries=0) if lease_id else seq
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-import typer
 
 from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
-from topics_client.commands.terminal import emit, grid, note, printable, show, size
+from topics_client.commands.declaring import Argument
+from topics_client.commands.terminal import Grid, emit, note, printable, show, size
 
 
 def list_topics(
-    prefix: Annotated[str, typer.Argument(help="Only topics whose names begin with this.", show_default=False)] = "",
+    prefix: Annotated[str, Argument(help="Only topics whose names begin with this.")] = "",
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
@@ -28,7 +28,7 @@ def list_topics(
             for topic in topics:
                 emit(msgspec.json.encode(topic))
             return
-        table = grid("TOPIC", "TYPE", ">RECORDS", ">BYTES", ">EARLIEST", ">HEAD", "DURABLE")
+        table = Grid("TOPIC", "TYPE", ">RECORDS", ">BYTES", ">EARLIEST", ">HEAD", "DURABLE")
         for topic in topics:
             table.add_row(
                 printable(topic.topic),
@@ -39,7 +39,7 @@ def list_topics(
                 str(topic.head_seq),
                 "yes" if topic.durable else "no",
             )
-        if table.row_count:
+        if len(table):
             show(table)
         else:
             note(f"No topic begins with {prefix!r}." if prefix else "There are no topics yet.")

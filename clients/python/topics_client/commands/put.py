@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Annotated, Any
 
+import click
 import msgspec
-import typer
 
 from topics_client import calls
 from topics_client.blocking import Client
@@ -19,6 +19,7 @@ from topics_client.commands.connection import (
     UrlOption,
     broker,
 )
+from topics_client.commands.declaring import Option
 from topics_client.commands.terminal import emit, say
 from topics_client.errors import TopicNotFound
 from topics_client.values import TopicPut
@@ -51,33 +52,31 @@ def put(
     topic: TopicArgument,
     durability: Annotated[
         Durability | None,
-        typer.Option("--durability", help="fsync survives a power cut, disk a crash of the broker. Default: disk."),
+        Option("--durability", help="fsync survives a power cut, disk a crash of the broker. Default: disk."),
     ] = None,
-    type_: Annotated[TopicType | None, typer.Option("--type", help="Fixed once made. Default: log.")] = None,
-    ttl_ms: Annotated[
-        int | None, typer.Option("--ttl-ms", min=0, help="Records older than this go. 0 = never.")
-    ] = None,
+    type_: Annotated[TopicType | None, Option("--type", help="Fixed once made. Default: log.")] = None,
+    ttl_ms: Annotated[int | None, Option("--ttl-ms", min=0, help="Records older than this go. 0 = never.")] = None,
     cap_records: Annotated[
-        int | None, typer.Option("--cap-records", min=0, help="How many records it may hold. 0 = any number.")
+        int | None, Option("--cap-records", min=0, help="How many records it may hold. 0 = any number.")
     ] = None,
     cap_bytes: Annotated[
-        int | None, typer.Option("--cap-bytes", min=0, help="How many bytes they may have. 0 = any number.")
+        int | None, Option("--cap-bytes", min=0, help="How many bytes they may have. 0 = any number.")
     ] = None,
     discard: Annotated[
-        Discard | None, typer.Option("--discard", help="At the cap: drop the oldest, or refuse. Default: old.")
+        Discard | None, Option("--discard", help="At the cap: drop the oldest, or refuse. Default: old.")
     ] = None,
     idempotency_window_ms: Annotated[
         int | None,
-        typer.Option("--idempotency-window-ms", min=0, help="How long idempotency keys count. Default: 120000."),
+        Option("--idempotency-window-ms", min=0, help="How long idempotency keys count. Default: 120000."),
     ] = None,
     others: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any other setting of the API, such as lease_ms=5000."),
+        Option("--set", metavar="NAME=VALUE", help="Any other setting of the API, such as lease_ms=5000."),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Set those that are not given back to their defaults, durability too.")
+        bool, Option("--replace", help="Set those that are not given back to their defaults, durability too.")
     ] = False,
-    keep: Annotated[bool, typer.Option("--keep", hidden=True, help="As without it.")] = False,
+    keep: Annotated[bool, Option("--keep", hidden=True, help="As without it.")] = False,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
@@ -88,7 +87,7 @@ def put(
     --replace sets all others back to their defaults, which may weaken durability and drop records.
     """
     if keep and replace:
-        raise typer.BadParameter("--keep and --replace exclude each other.", param_hint="--keep")
+        raise click.BadParameter("--keep and --replace exclude each other.", param_hint="--keep")
     given: dict[str, Any] = {
         "type": type_,
         "durability": durability,
@@ -115,7 +114,7 @@ def _setting(text: str) -> tuple[str, Any]:
     """NAME=VALUE; the value is JSON, or else a string."""
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE.", param_hint="--set")
+        raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE.", param_hint="--set")
     try:
         return name, msgspec.json.decode(value)
     except msgspec.DecodeError:

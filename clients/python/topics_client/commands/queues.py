@@ -7,13 +7,15 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import click
 import msgspec
-import typer
+from click.exceptions import Exit
 
 from topics_client import calls, queue_calls
 from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
+from topics_client.commands.declaring import Option
 from topics_client.commands.jobs import QueueArgument
-from topics_client.commands.terminal import ExitCode, amount, emit, fail, grid, moment, note, printable, say, show
+from topics_client.commands.terminal import ExitCode, Grid, amount, emit, fail, moment, note, printable, say, show
 from topics_client.values import Purged, Redriven
 
 
@@ -35,7 +37,7 @@ class Idle(str, enum.Enum):
 
 def leases(
     queue: QueueArgument,
-    state: Annotated[State | None, typer.Option("--state", help="Only jobs in this state.")] = None,
+    state: Annotated[State | None, Option("--state", help="Only jobs in this state.")] = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
@@ -51,7 +53,7 @@ def leases(
             for job in jobs:
                 emit(msgspec.json.encode({k: v for k, v in msgspec.to_builtins(job).items() if v is not None}))
             return
-        table = grid(">SEQ", "STATE", ">DELIVERIES", "NODE", "UNTIL")
+        table = Grid(">SEQ", "STATE", ">DELIVERIES", "NODE", "UNTIL")
         for job in jobs:
             until = job.deadline or job.ready_at
             table.add_row(
@@ -61,7 +63,7 @@ def leases(
                 printable(job.node or "-"),
                 moment(until) if until else "-",
             )
-        if table.row_count:
+        if len(table):
             show(table)
         else:
             note("There are no such jobs." if state else "There are no jobs.")
@@ -102,9 +104,9 @@ def _pausing(queue: str, wanted: bool, as_json: bool, url: str, token: str | Non
 def purge(
     queue: QueueArgument,
     states: Annotated[
-        list[Idle] | None, typer.Option("--state", help="Only jobs in this state. Default: ready and delayed ones.")
+        list[Idle] | None, Option("--state", help="Only jobs in this state. Default: ready and delayed ones.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Required where there is no terminal.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask. Required where there is no terminal.")] = False,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
@@ -118,9 +120,9 @@ def purge(
         if not yes:
             figures = client.state(queue, touch=False).queue or {}
             counted = " and ".join(f"{figures.get(state, 0):,} {state}" for state in wanted)
-            if not typer.confirm(f"Delete jobs of {printable(queue)} ({counted}) for good?", err=True):
+            if not click.confirm(f"Delete jobs of {printable(queue)} ({counted}) for good?", err=True):
                 note("Nothing was deleted.")
-                raise typer.Exit(ExitCode.REFUSED)
+                raise Exit(ExitCode.REFUSED)
         answer = client.run(calls.verbatim(queue_calls.purge(queue, wanted)))
         if as_json:
             emit(answer)
@@ -132,13 +134,13 @@ def redrive(
     queue: QueueArgument,
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="TOPIC", help="Where they are now. Default: the queue's dead letter topic."),
+        Option("--from", metavar="TOPIC", help="Where they are now. Default: the queue's dead letter topic."),
     ] = None,
-    max_: Annotated[int, typer.Option("--max", "-n", min=1, max=10_000, help="At most this many jobs.")] = 1000,
+    max_: Annotated[int, Option("--max", "-n", min=1, max=10_000, help="At most this many jobs.")] = 1000,
     rate_per_s: Annotated[
-        float | None, typer.Option("--rate", min=0.001, metavar="JOBS", help="So many a second. Default: no limit.")
+        float | None, Option("--rate", min=0.001, metavar="JOBS", help="So many a second. Default: no limit.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only count.")] = False,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from topics_client.blocking import Client
 from topics_client.calls import ReadOptions
 from topics_client.commands.connection import (
@@ -18,11 +16,12 @@ from topics_client.commands.connection import (
     UrlOption,
     broker,
 )
+from topics_client.commands.declaring import Option
 from topics_client.commands.records import RecordPrinter, tag_predicate
 from topics_client.commands.terminal import note
 
 TagOption = Annotated[
-    str | None, typer.Option("--tag", help="Only records with this tag; a * at the end stands for any ending.")
+    str | None, Option("--tag", help="Only records with this tag; a * at the end stands for any ending.")
 ]
 
 #: The most one call can give.
@@ -32,14 +31,14 @@ _PAGE_BYTES = 8 << 20
 
 def read(
     topic: TopicArgument,
-    from_seq: Annotated[int, typer.Option("--from-seq", min=0, help="Start after this seq.")] = 0,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after this many records. 0 = all.")] = 0,
+    from_seq: Annotated[int, Option("--from-seq", min=0, help="Start after this seq.")] = 0,
+    limit: Annotated[int, Option("--limit", "-n", min=0, help="Stop after this many records. 0 = all.")] = 0,
     tag: TagOption = None,
     from_ts: Annotated[
-        int | None, typer.Option("--from-ts", min=0, metavar="MS", help="Begin at this time, ms since 1970.")
+        int | None, Option("--from-ts", min=0, metavar="MS", help="Begin at this time, ms since 1970.")
     ] = None,
     skip_corrupt: Annotated[
-        bool, typer.Option("--skip-corrupt", help="Leave damaged records out instead of stopping at them.")
+        bool, Option("--skip-corrupt", help="Leave damaged records out instead of stopping at them.")
     ] = False,
     partition: PartitionOption = None,
     as_json: JsonOption = False,

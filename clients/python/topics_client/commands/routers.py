@@ -5,18 +5,19 @@ from __future__ import annotations
 import enum
 from typing import Annotated
 
+import click
 import msgspec
-import typer
 
 from topics_client import calls, router_calls
 from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
-from topics_client.commands.terminal import EXIT_CODES_HELP, emit, grid, note, printable, say, show
+from topics_client.commands.declaring import Argument, Group, Option
+from topics_client.commands.terminal import EXIT_CODES_HELP, Grid, emit, note, printable, say, show
 from topics_client.errors import RouterNotFound
 from topics_client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
 
-routers = typer.Typer(no_args_is_help=True, help="Copy what is appended to one topic to another.")
+routers = Group("routers", "Copy what is appended to one topic to another.", EXIT_CODES_HELP)
 
-RouterArgument = Annotated[str, typer.Argument(metavar="ROUTER", help="Name of the router.", show_default=False)]
+RouterArgument = Annotated[str, Argument(metavar="ROUTER", help="Name of the router.")]
 
 
 class Start(str, enum.Enum):
@@ -26,13 +27,11 @@ class Start(str, enum.Enum):
     EARLIEST = "earliest"
 
 
-@routers.command("list", epilog=EXIT_CODES_HELP)
+@routers.add("list", EXIT_CODES_HELP)
 def list_routers(
-    prefix: Annotated[str, typer.Argument(help="Only routers whose names begin with this.", show_default=False)] = "",
-    source: Annotated[
-        str | None, typer.Option("--source", metavar="TOPIC", help="Only those out of this topic.")
-    ] = None,
-    dest: Annotated[str | None, typer.Option("--dest", metavar="TOPIC", help="Only those into this topic.")] = None,
+    prefix: Annotated[str, Argument(help="Only routers whose names begin with this.")] = "",
+    source: Annotated[str | None, Option("--source", metavar="TOPIC", help="Only those out of this topic.")] = None,
+    dest: Annotated[str | None, Option("--dest", metavar="TOPIC", help="Only those into this topic.")] = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
@@ -48,7 +47,7 @@ def list_routers(
             for router in found:
                 emit(msgspec.json.encode({k: v for k, v in msgspec.to_builtins(router).items() if k != "blocked" or v}))
             return
-        table = grid("ROUTER", "SOURCE", "DEST", "FILTER", ">FORWARDED", ">LAG", "BLOCKED")
+        table = Grid("ROUTER", "SOURCE", "DEST", "FILTER", ">FORWARDED", ">LAG", "BLOCKED")
         for router in found:
             table.add_row(
                 printable(router.router),
@@ -59,42 +58,42 @@ def list_routers(
                 f"{router.lag:,}",
                 printable(router.blocked or "-"),
             )
-        if table.row_count:
+        if len(table):
             show(table)
         else:
             note("There are no such routers." if prefix or source or dest else "There are no routers yet.")
 
 
-@routers.command("put", epilog=EXIT_CODES_HELP)
+@routers.add("put", EXIT_CODES_HELP)
 def put(
     router: RouterArgument,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Topic to copy from.", show_default=False)],
-    dest: Annotated[str, typer.Argument(metavar="DEST", help="Topic to copy to.", show_default=False)],
+    source: Annotated[str, Argument(metavar="SOURCE", help="Topic to copy from.")],
+    dest: Annotated[str, Argument(metavar="DEST", help="Topic to copy to.")],
     tag: Annotated[
         str | None,
-        typer.Option("--tag", "-t", metavar="TAG", help="Only records with this tag; a * at its end: begins so."),
+        Option("--tag", "-t", metavar="TAG", help="Only records with this tag; a * at its end: begins so."),
     ] = None,
-    all_tags: Annotated[bool, typer.Option("--all-tags", help="Every record, of one that had a --tag.")] = False,
-    start: Annotated[Start | None, typer.Option("--from", help="Where a new router begins. Default: head.")] = None,
+    all_tags: Annotated[bool, Option("--all-tags", help="Every record, of one that had a --tag.")] = False,
+    start: Annotated[Start | None, Option("--from", help="Where a new router begins. Default: head.")] = None,
     keep_node: Annotated[
-        bool | None, typer.Option("--node/--no-node", help="Copies keep their node.", show_default="node")
+        bool | None, Option("--node/--no-node", help="Copies keep their node.", show_default="node")
     ] = None,
     keep_tag: Annotated[
-        bool | None, typer.Option("--tags/--no-tags", help="Copies keep their tag.", show_default="tags")
+        bool | None, Option("--tags/--no-tags", help="Copies keep their tag.", show_default="tags")
     ] = None,
     create_dest: Annotated[
-        bool | None, typer.Option("--create/--no-create", help="Make DEST if it is missing.", show_default="create")
+        bool | None, Option("--create/--no-create", help="Make DEST if it is missing.", show_default="create")
     ] = None,
     allow_cycle: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--allow-cycle/--no-cycle",
             help="Routers may run in a circle; copies stop after 7 hops.",
             show_default="no-cycle",
         ),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Set what is not given back to its default, the filter too.")
+        bool, Option("--replace", help="Set what is not given back to its default, the filter too.")
     ] = False,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
@@ -106,7 +105,7 @@ def put(
     Of a router of that name the settings that are given change, all others stay; its source and dest cannot be changed.
     """
     if tag is not None and all_tags:
-        raise typer.BadParameter("--tag and --all-tags exclude each other.", param_hint="--tag")
+        raise click.BadParameter("--tag and --all-tags exclude each other.", param_hint="--tag")
     options: RouterOptions = {}
     if keep_node is not None:
         options["preserve_node"] = keep_node
@@ -136,7 +135,7 @@ def put(
         say(f"{'Made' if done.created else 'Changed'} {done.router}: {done.source} → {done.dest}.")
 
 
-@routers.command("get", epilog=EXIT_CODES_HELP)
+@routers.add("get", EXIT_CODES_HELP)
 def get(
     router: RouterArgument,
     as_json: JsonOption = False,
@@ -151,7 +150,7 @@ def get(
             emit(answer)
             return
         found = msgspec.json.decode(answer, type=Router)
-        table = grid("", "")
+        table = Grid("", "")
         table.add_row("router", printable(found.router))
         table.add_row("source", printable(found.source))
         table.add_row("dest", printable(found.dest))
@@ -164,7 +163,7 @@ def get(
         show(table)
 
 
-@routers.command("delete", epilog=EXIT_CODES_HELP)
+@routers.add("delete", EXIT_CODES_HELP)
 def delete(
     router: RouterArgument,
     as_json: JsonOption = False,

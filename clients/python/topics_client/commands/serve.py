@@ -8,25 +8,22 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from topics_client.commands.declaring import Option
 from topics_client.commands.terminal import ExitCode, fail
 
 
 def serve(
     host: Annotated[
         str | None,
-        typer.Option("--host", metavar="ADDRESS", help="Address to listen on [default: $TOPICS_HOST, else 127.0.0.1]."),
+        Option("--host", metavar="ADDRESS", help="Address to listen on [default: $TOPICS_HOST, else 127.0.0.1]."),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            "--port", min=0, max=65535, help="Port to listen on, 0 = any free [default: $TOPICS_PORT, else 4000]."
-        ),
+        Option("--port", min=0, max=65535, help="Port to listen on, 0 = any free [default: $TOPICS_PORT, else 4000]."),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--data-dir",
             metavar="DIR",
             file_okay=False,

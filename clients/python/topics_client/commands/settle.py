@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from click.exceptions import Exit
 
 from topics_client import calls, queue_calls
 from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
+from topics_client.commands.declaring import Option
 from topics_client.commands.jobs import JobsArgument, NodeOption, QueueArgument, named_jobs
 from topics_client.commands.terminal import ExitCode, amount, emit, note, say
 from topics_client.values import Settled
 from topics_client.wire import Call, Reply
 
 StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Do nothing at all when one of them is not leased to the node any more.")
+    bool, Option("--strict", help="Do nothing at all when one of them is not leased to the node any more.")
 ]
 
 
@@ -43,13 +44,13 @@ def nack(
     node: NodeOption,
     delay_ms: Annotated[
         int | None,
-        typer.Option("--delay-ms", min=0, metavar="MS", help="Not before so long. Default: as the queue's backoff."),
+        Option("--delay-ms", min=0, metavar="MS", help="Not before so long. Default: as the queue's backoff."),
     ] = None,
     forgive: Annotated[
-        bool, typer.Option("--forgive", help="This delivery counts neither for backoff nor for dead letter.")
+        bool, Option("--forgive", help="This delivery counts neither for backoff nor for dead letter.")
     ] = False,
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Goes with the job to the dead letter topic.")
+        str | None, Option("--reason", metavar="TEXT", help="Goes with the job to the dead letter topic.")
     ] = None,
     strict: StrictOption = False,
     as_json: JsonOption = False,
@@ -70,7 +71,7 @@ def extend(
     queue: QueueArgument,
     jobs: JobsArgument,
     node: NodeOption,
-    lease_ms: Annotated[int, typer.Option("--lease-ms", min=1, metavar="MS", help="The leases end so long from now.")],
+    lease_ms: Annotated[int, Option("--lease-ms", min=1, metavar="MS", help="The leases end so long from now.")],
     strict: StrictOption = False,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
@@ -99,4 +100,4 @@ def _settle(
             if not as_json:
                 seqs = ", ".join(map(str, settled.skipped))
                 note(f"Skipped, as not leased to {node} (by that lease): {seqs}.")
-            raise typer.Exit(ExitCode.REFUSED)
+            raise Exit(ExitCode.REFUSED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -17,7 +18,7 @@ from topics_client.commands.connection import (
     UrlOption,
     broker,
 )
-from topics_client.commands.terminal import amount, emit, grid, moment, out, printable, show, size
+from topics_client.commands.terminal import BOLD, Grid, amount, emit, moment, printable, say, show, size
 from topics_client.values import PartitionState, TopicState
 
 
@@ -52,8 +53,7 @@ def _show(state: TopicState, *, now_ms: int) -> None:
     ]
     facts += [(f"queue {name.replace('_', ' ')}", _plain(value)) for name, value in (state.queue or {}).items()]
     facts += [(f"consumers {name}", _plain(value)) for name, value in (state.consumers or {}).items()]
-    console = out()
-    console.print(printable(state.topic), style="bold", markup=False)
+    say(state.topic, BOLD)
     parts = [(f"partition {each.partition}", _partition(each)) for each in state.partitions]
     for heading, fields in (
         ("", facts),
@@ -63,9 +63,9 @@ def _show(state: TopicState, *, now_ms: int) -> None:
         if not fields:
             continue
         if heading:
-            console.print(f"\n{heading}", style="bold", markup=False)
-        table = grid("", "")
-        table.show_header = False
+            sys.stdout.write("\n")
+            say(heading, BOLD)
+        table = Grid("", "")
         for name, value in fields:
             table.add_row(f"  {printable(name)}", printable(value))
         show(table)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from topics_client.calls import ReadOptions
 from topics_client.commands.connection import (
     DEFAULT_URL,
@@ -18,18 +16,17 @@ from topics_client.commands.connection import (
     UrlOption,
     broker,
 )
+from topics_client.commands.declaring import Option
 from topics_client.commands.read import TagOption
 from topics_client.commands.records import RecordPrinter, tag_predicate
 
 
 def tail(
     topic: TopicArgument,
-    last: Annotated[int, typer.Option("--last", "-n", min=0, help="Start this many seqs before the end.")] = 10,
+    last: Annotated[int, Option("--last", "-n", min=0, help="Start this many seqs before the end.")] = 10,
     from_seq: Annotated[
         int | None,
-        typer.Option(
-            "--from-seq", min=0, help="Start after this seq instead; 0 = at the beginning.", show_default=False
-        ),
+        Option("--from-seq", min=0, help="Start after this seq instead; 0 = at the beginning.", show_default=False),
     ] = None,
     tag: TagOption = None,
     partition: PartitionOption = None,

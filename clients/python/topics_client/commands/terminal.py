@@ -6,21 +6,18 @@ import enum
 import os
 import sys
 import time
+import unicodedata
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 import msgspec
-import typer
-from rich.console import Console
-from rich.table import Table
+from click.exceptions import Exit
 
 from topics_client.errors import ApiError, ConnectionFailed, InvalidRequest, NotReady, TopicsError
 from topics_client.retry import Pause
 
-#: Wide enough for any table: what is piped on is never folded at the width of a terminal that is not there.
-_PIPE_COLUMNS = 4096
 #: No more than one note about waiting in this time.
 _NOTE_EVERY_S = 5.0
 
@@ -42,37 +39,31 @@ EXIT_CODES_HELP = (
 )
 
 
-class _Console(Console):
-    """Rich's console, without its own idea of how a program ends when the reader of its output goes away."""
-
-    def on_broken_pipe(self) -> NoReturn:
-        raise BrokenPipeError
-
-
-def out() -> Console:
-    """The console for results. Made anew each time: what stdout is may have changed."""
-    piped = not sys.stdout.isatty()
-    return _Console(file=sys.stdout, width=_PIPE_COLUMNS if piped else None, highlight=False, soft_wrap=piped)
+def colours(stream: TextIO | None = None) -> bool:
+    """Whether text is styled there, on stdout if not said: only on a terminal, and not when NO_COLOR is set."""
+    there = stream or sys.stdout
+    return there.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def err() -> Console:
-    """The console for everything that is not a result."""
-    return _Console(file=sys.stderr, highlight=False, soft_wrap=True)
+#: SGR parameters of ECMA-48.
+BOLD, DIM, BOLD_RED = "1", "2", "1;31"
 
 
-def colours() -> bool:
-    """Whether results are coloured: only on a terminal, and not when NO_COLOR is set."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+def styled(text: str, style: str, stream: TextIO | None = None) -> str:
+    """The text, in that style where the stream shows styles."""
+    return f"\x1b[{style}m{text}\x1b[0m" if colours(stream) else text
 
 
 def say(text: str, style: str | None = None) -> None:
     """One line of result for people."""
-    out().print(printable(text), style=style, markup=False)
+    line = printable(text)
+    sys.stdout.write((styled(line, style) if style else line) + "\n")
 
 
 def note(text: str) -> None:
     """One line on stderr that is no result."""
-    err().print(printable(text), style="dim", markup=False)
+    sys.stderr.write(styled(printable(text), DIM, sys.stderr) + "\n")
+    sys.stderr.flush()
 
 
 def emit(line: bytes) -> None:
@@ -80,21 +71,48 @@ def emit(line: bytes) -> None:
     sys.stdout.buffer.write(line + b"\n")
 
 
-def grid(*headings: str) -> Table:
-    """An empty table without lines; headings that begin with '>' are of columns of numbers."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in headings:
-        numeric = heading.startswith(">")
-        table.add_column(heading.removeprefix(">"), justify="right" if numeric else "left", no_wrap=True)
-    return table
+class Grid:
+    """A table without lines. Headings that begin with '>' are of columns of numbers; no headings: none are shown."""
+
+    def __init__(self, *headings: str) -> None:
+        self._numeric = [heading.startswith(">") for heading in headings]
+        self._headings = [heading.removeprefix(">") for heading in headings]
+        self._records: list[tuple[str, ...]] = []
+
+    def add_row(self, *cells: str) -> None:
+        """A row of printable text, a cell for each heading."""
+        self._records.append(cells)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def lines(self) -> list[str]:
+        """The headings if there are any, then the rows; columns are two spaces apart and as wide as they must be."""
+        shown = [tuple(self._headings), *self._records] if any(self._headings) else self._records
+        widths = [max(map(_width, column)) for column in zip(*shown, strict=True)]
+        return ["  ".join(map(_padded, cells, widths, self._numeric)).rstrip() for cells in shown]
 
 
-def show(table: Table) -> None:
-    """A table, without the spaces that fill up its last column."""
-    console = out()
-    with console.capture() as captured:
-        console.print(table)
-    sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+def show(table: Grid) -> None:
+    """A table, its headings in bold."""
+    lines = table.lines()
+    if lines and len(lines) > len(table):
+        lines[0] = styled(lines[0], BOLD)
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def _padded(text: str, width: int, numeric: bool) -> str:
+    fill = " " * (width - _width(text))
+    return fill + text if numeric else text + fill
+
+
+def _width(text: str) -> int:
+    """Columns that the text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
+    )
 
 
 def printable(text: str) -> str:
@@ -141,7 +159,7 @@ def exit_code(error: TopicsError) -> ExitCode:
 def complain(message: str, *, as_json: bool = False, code: str = "client", error: TopicsError | None = None) -> None:
     """An error, on stderr: a sentence or two for people, or the API's error object for machines."""
     if not as_json:
-        err().print(f"[bold red]Error:[/] {_escape(printable(message))}")
+        sys.stderr.write(f"{styled('Error:', BOLD_RED, sys.stderr)} {printable(message)}\n")
         return
     body: dict[str, object] = {"code": code, "message": message}
     if isinstance(error, ApiError):
@@ -154,7 +172,7 @@ def complain(message: str, *, as_json: bool = False, code: str = "client", error
 def fail(message: str, status: ExitCode, *, as_json: bool = False, error: TopicsError | None = None) -> NoReturn:
     """Complains, then ends the program with that status."""
     complain(message, as_json=as_json, error=error)
-    raise typer.Exit(status)
+    raise Exit(status)
 
 
 @contextmanager
@@ -169,11 +187,11 @@ def plain_endings(as_json: bool) -> Generator[None]:
         fail(str(error), exit_code(error), as_json=as_json, error=error)
     except KeyboardInterrupt:
         note("Interrupted.")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
+        raise Exit(ExitCode.INTERRUPTED) from None
     except BrokenPipeError:
         # Whoever read our output (head, less) has seen enough. The interpreter's last flush must not fail over it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(ExitCode.BROKEN_PIPE) from None
+        raise Exit(ExitCode.BROKEN_PIPE) from None
 
 
 class WaitNotes:
@@ -188,8 +206,3 @@ class WaitNotes:
             return
         self._quiet_until_s = now_s + _NOTE_EVERY_S
         note(f"{pause.error.message} Trying again ...")
-
-
-def _escape(text: str) -> str:
-    """Text in which rich sees no markup."""
-    return text.replace("[", r"\[")

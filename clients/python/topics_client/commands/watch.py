@@ -7,7 +7,6 @@ from contextlib import closing
 from typing import Annotated
 
 import msgspec
-import typer
 
 from topics_client.commands.connection import (
     DEFAULT_URL,
@@ -19,6 +18,7 @@ from topics_client.commands.connection import (
     UrlOption,
     broker,
 )
+from topics_client.commands.declaring import Argument, Option
 from topics_client.commands.records import RecordPrinter
 from topics_client.commands.terminal import emit, note, printable
 from topics_client.values import Watched
@@ -26,10 +26,10 @@ from topics_client.watching import WatchOptions
 
 
 def watch(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics to watch.", show_default=False)],
+    topics: Annotated[list[str], Argument(metavar="TOPIC", help="The topics to watch.")],
     from_seq: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--from-seq",
             min=0,
             help="Start after this seq of each topic. Default: new records only.",
@@ -37,12 +37,12 @@ def watch(
         ),
     ] = None,
     partition: PartitionOption = None,
-    node: Annotated[str | None, typer.Option("--node", help="Leave out records that this node wrote.")] = None,
-    strong: Annotated[bool, typer.Option("--strong", help="Only records that no crash can lose.")] = False,
+    node: Annotated[str | None, Option("--node", help="Leave out records that this node wrote.")] = None,
+    strong: Annotated[bool, Option("--strong", help="Only records that no crash can lose.")] = False,
     skip_corrupt: Annotated[
-        bool, typer.Option("--skip-corrupt", help="Leave damaged records out instead of stopping at them.")
+        bool, Option("--skip-corrupt", help="Leave damaged records out instead of stopping at them.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after this many records. 0 = never.")] = 0,
+    limit: Annotated[int, Option("--limit", "-n", min=0, help="Stop after this many records. 0 = never.")] = 0,
     retry_for_s: RetryForOption = 60.0,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,

@@ -7,8 +7,6 @@ import subprocess
 from contextlib import closing
 from typing import Annotated
 
-import typer
-
 from topics_client.blocking import Client
 from topics_client.commands.connection import (
     DEFAULT_URL,
@@ -19,6 +17,7 @@ from topics_client.commands.connection import (
     UrlOption,
     broker,
 )
+from topics_client.commands.declaring import Option
 from topics_client.commands.jobs import JobPrinter, LeaseOption, NodeOption, QueueArgument
 from topics_client.commands.terminal import ExitCode, fail, note
 from topics_client.errors import LeaseLost
@@ -30,14 +29,12 @@ def work(
     node: NodeOption,
     command: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--exec", "-x", metavar="COMMAND", help="Run this for each job, in a shell: its data on stdin, as a line."
         ),
     ] = None,
-    ack: Annotated[
-        bool, typer.Option("--ack", help="Only print each job, and acknowledge it once it is printed.")
-    ] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after this many jobs. 0 = never.")] = 0,
+    ack: Annotated[bool, Option("--ack", help="Only print each job, and acknowledge it once it is printed.")] = False,
+    limit: Annotated[int, Option("--limit", "-n", min=0, help="Stop after this many jobs. 0 = never.")] = 0,
     lease_ms: LeaseOption = None,
     retry_for_s: RetryForOption = 60.0,
     as_json: JsonOption = False,
@@ -54,7 +51,7 @@ def work(
     if (command is None) is not ack:
         message = "Say what is to become of the jobs: --exec COMMAND runs one for each, --ack only prints them."
         fail(message, ExitCode.USAGE, as_json=as_json)
-    with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s) as client:
+    with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s, threads=True) as client:
         printer = JobPrinter(as_json=as_json)
         with closing(client.work(queue, node, lease_ms=lease_ms)) as jobs:
             for count, job in enumerate(jobs, 1):

@@ -1,0 +1,80 @@
+"""The address of a broker: how a person may write it, and whether it is this machine. No I/O."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import SplitResult, urlsplit
+
+from topics_client.errors import InvalidRequest
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def base_url(url: str) -> str:
+    """The address without a trailing slash or /v0; `http://` is put before a bare host:port.
+
+    Raises InvalidRequest for what is no address of a broker.
+    """
+    text = url.strip()
+    if not _SCHEME.match(text):
+        text = f"http://{text}"
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname or ""
+        # What no name can be looks fine in a URL, and fails only when it is looked up.
+        host.encode("idna")
+        valid = parts.scheme in ("http", "https") and bool(host) and (parts.port or 1) < 65_536
+        if "[" in parts.netloc:
+            ipaddress.IPv6Address(host.partition("%")[0])
+    except (ValueError, UnicodeError):
+        valid = False
+    if not valid:
+        raise InvalidRequest(f"{url!r} is not a URL of a broker; it looks like http://127.0.0.1:4000.")
+    return text.rstrip("/").removesuffix("/v0").rstrip("/")
+
+
+def parts_of(base: str) -> SplitResult:
+    """The parts of an address that `base_url` has checked."""
+    return urlsplit(base)
+
+
+def is_loopback(base: str) -> bool:
+    """Whether the address names this machine, whatever a proxy would make of it."""
+    host = urlsplit(base).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def token_checked(token: str) -> str:
+    """The key, without the line break that comes with reading it from a file. Raises InvalidRequest."""
+    text = token.strip()
+    if text.isascii() and text.isprintable() and " " not in text:
+        return text
+    # Without quoting it: what is said here may end up in a log.
+    raise InvalidRequest("The key has characters that no key can have: only printable ASCII without spaces.")
+
+
+def headers(token: str | None) -> dict[str, str]:
+    """What every request says. gzip would cost both ends more time than it saves on most networks."""
+    said = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "topics-client"}
+    if token:
+        said["Authorization"] = f"Bearer {token_checked(token)}"
+    return said
+
+
+def unreachable(base: str, cause: str) -> str:
+    """The sentence for a connection that could not be made."""
+    return f"No broker can be reached at {base} ({cause})."
+
+
+def silent(base: str, seconds: float) -> str:
+    """The sentence for an answer that did not come in time."""
+    return f"The broker at {base} did not answer within {seconds:g} s."
+
+
+def broken(base: str, cause: str) -> str:
+    """The sentence for a connection that ended before its answer."""
+    return f"The connection to the broker at {base} broke ({cause})."

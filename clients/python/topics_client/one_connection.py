@@ -1,0 +1,102 @@
+"""Sends requests over one connection of http.client: for programs that start, make a call or two, and end.
+
+Importing httpx takes longer than all else that such a program does. This speaks plain HTTP to one broker, without a
+proxy, from one thread. `usable` says where that is enough.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+from topics_client import address
+from topics_client.wire import NoReply, Reply, Request
+
+if TYPE_CHECKING:
+    import socket
+
+    from topics_client.pool import Pool
+
+#: As of the pool: below the time after which servers close idle connections.
+_CONNECT_S, _KEEPALIVE_S = 5.0, 3.0
+_PROXIES = ("http_proxy", "all_proxy")
+
+
+def usable(base: str) -> bool:
+    """Whether this address needs neither TLS nor a proxy."""
+    if address.parts_of(base).scheme != "http":
+        return False
+    return address.is_loopback(base) or not any(
+        os.environ.get(each) or os.environ.get(each.upper()) for each in _PROXIES
+    )
+
+
+class OneConnection:
+    """A `Sender` for one thread. `timeout` (seconds) limits one try."""
+
+    def __init__(self, base: str, token: str | None, timeout: float) -> None:
+        self._base = base
+        self._token = token
+        self._timeout = timeout
+        self._headers = address.headers(token)
+        parts = address.parts_of(base)
+        self._path = parts.path
+        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80)
+        self._used_s = 0.0
+        self._pool: Pool | None = None
+
+    def send(self, request: Request) -> Reply | NoReply:
+        """One try of a request."""
+        connection = self._connection
+        if connection.sock is not None and time.monotonic() - self._used_s > _KEEPALIVE_S:
+            connection.close()
+        limit_s = self._timeout + request.wait_s
+        if connection.sock is None:
+            try:
+                connection.timeout = min(self._timeout, _CONNECT_S)
+                connection.connect()
+            except OSError as error:
+                return NoReply(reason=address.unreachable(self._base, _cause(error)), sent=False)
+        try:
+            # `connect` has set that of a connection.
+            cast("socket.socket", connection.sock).settimeout(limit_s)
+            headers = {**self._headers, **request.headers}
+            connection.request(request.method, self._path + request.target, request.body, headers)
+            answer = connection.getresponse()
+            body = answer.read()
+        except TimeoutError:
+            connection.close()
+            return NoReply(reason=address.silent(self._base, self._timeout), sent=True)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            return NoReply(reason=address.broken(self._base, _cause(error)), sent=True)
+        except BaseException:
+            # Interrupted in the middle: what comes next on this connection is the answer of this request.
+            connection.close()
+            raise
+        self._used_s = time.monotonic()
+        return Reply(status=answer.status, headers={k.lower(): v for k, v in answer.getheaders()}, body=body)
+
+    @contextmanager
+    def stream(self, request: Request) -> Generator[Iterator[bytes]]:
+        """An endless answer comes over a pool, which is made for the first one."""
+        if self._pool is None:
+            from topics_client.pool import Pool
+
+            self._pool = Pool(self._base, self._token, self._timeout)
+        with self._pool.stream(request) as pieces:
+            yield pieces
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._connection.close()
+        if self._pool is not None:
+            self._pool.close()
+
+
+def _cause(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

@@ -1,0 +1,64 @@
+"""Sends requests over httpx: connections that threads share, TLS, and the proxies that the environment names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from topics_client import transport
+from topics_client.answers import refusal
+from topics_client.errors import ConnectionFailed
+from topics_client.wire import NoReply, Reply, Request
+from topics_client.working import SILENCE_S
+
+
+class Pool:
+    """A `Sender`. `http` replaces the network. `timeout` (seconds) limits one try."""
+
+    def __init__(
+        self,
+        base: str,
+        token: str | None,
+        timeout: float,
+        http: httpx.BaseTransport | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._base = base
+        self._timeout = timeout
+        self._http = transport.opened(httpx.Client, base, token, timeout, http, ca_file)
+
+    def send(self, request: Request) -> Reply | NoReply:
+        """One try of a request."""
+        try:
+            response = self._http.request(
+                request.method,
+                self._base + request.target,
+                content=request.body,
+                headers=dict(request.headers),
+                timeout=transport.time_limits(request, self._timeout),
+            )
+        except httpx.HTTPError as error:
+            return transport.no_reply(error, self._base, self._timeout)
+        return transport.reply(response)
+
+    @contextmanager
+    def stream(self, request: Request) -> Generator[Iterator[bytes]]:
+        """The pieces of an endless answer, as they arrive; every failure is an error of `topics_client.errors`."""
+        limits = transport.stream_limits(self._timeout, SILENCE_S)
+        try:
+            with self._http.stream(
+                request.method, self._base + request.target, headers=dict(request.headers), timeout=limits
+            ) as response:
+                if response.status_code != 200:
+                    response.read()
+                    raise refusal(transport.reply(response))
+                yield response.iter_bytes()
+        except httpx.HTTPError as error:
+            raise ConnectionFailed(transport.no_reply(error, self._base, limits.read or 0.0).reason) from error
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._http.close()
