@@ -297,7 +297,7 @@ def columns_of(records: Sequence[StoredRecord]) -> tuple[list[int], Columns]:
     values, stamps, odd = kernel.kafka_values(bodies, nodes, times)
     keys: list[bytes | None] | None = [tag or None for tag in tags] if odd or any(tags) else None
     none: Headers = ()
-    headers = [none] * len(values) if odd else None
+    headers: list[Headers] | None = [none for _ in values] if odd else None
     if keys is not None and headers is not None:
         for number in odd:
             mapped = to_kafka(bodies[number], tags[number], nodes[number], times[number])

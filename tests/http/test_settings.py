@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker import VERSION
 from broker.settings import (
     HttpServer,
     LogFormat,
@@ -23,7 +22,6 @@ from broker.settings import (
 from broker.storage_settings import StorageSettings
 from storage import Options, Recovery
 from storage.platform.directory import MAX_SHARDS
-from tests.support.live_server import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -241,7 +239,3 @@ def test_a_key_without_a_certificate_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TOPICS_TLS_KEY", "/key.pem")
     with pytest.raises(SettingsError, match="TOPICS_TLS_CERT"):
         load()
-
-
-def test_the_version_is_that_of_the_package() -> None:
-    assert f'version = "{VERSION}"' in (ROOT / "pyproject.toml").read_text()

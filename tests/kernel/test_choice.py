@@ -37,7 +37,7 @@ def test_a_compiled_kernel_of_another_version_does_not_serve(
     monkeypatch: pytest.MonkeyPatch, compiled: ModuleType
 ) -> None:
     monkeypatch.delenv("TOPICS_KERNEL", raising=False)
-    monkeypatch.setattr(kernel, "import_module", lambda name: compiled)
+    monkeypatch.setattr(kernel, "import_module", lambda name, package: compiled)
     assert kernel._choose() == (compiled, True, "")
     monkeypatch.setattr(compiled, "INTERFACE", 0)
     code, serves, reason = kernel._choose()

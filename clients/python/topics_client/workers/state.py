@@ -174,7 +174,12 @@ class QueueState:
         lost: list[Held] = []
         for job in jobs:
             if (before := self._held.get(job.seq)) is not None:
-                lost += self._lose(before)
+                if before.phase is Phase.SENDING and before.outcome.kind is Kind.NACK:
+                    # It went back as it was to: the answer that says so is still on its way.
+                    self._count(before.outcome)
+                    self._drop(before)
+                else:
+                    lost += self._lose(before)
             held = Held(job, self.lease_s, asked_at)
             self._held[job.seq] = held
             if self.stopping:

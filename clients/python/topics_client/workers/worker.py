@@ -200,6 +200,8 @@ class Worker:
         self._started = True
 
     def _begin(self) -> None:
+        # Said before the first handler can say something.
+        log.info("worker_started", node=self.node, queues=[lane.queue for lane in self._lanes])
         for lane in self._lanes:
             if not is_coroutine_function(lane.handler):
                 Threads(lane).start()
@@ -209,7 +211,6 @@ class Worker:
         for lane in self._lanes:
             lane.start()
         self._watcher.start()
-        log.info("worker_started", node=self.node, queues=[lane.queue for lane in self._lanes])
 
     def _end(self) -> None:
         for lane in self._lanes:
