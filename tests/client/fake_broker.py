@@ -7,6 +7,7 @@ its own. What it has of the API: topics, append with idempotency keys, diff, poi
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
@@ -260,7 +261,7 @@ def timed_out(request: httpx.Request, proceed: Callable[[], httpx.Response]) -> 
 
 
 @contextmanager
-def listening(broker: FakeBroker) -> Generator[str]:
+def listening(broker: FakeBroker, tls: ssl.SSLContext | None = None) -> Generator[str]:
     """Serves the fake broker on a port of its own; gives the URL."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -290,10 +291,12 @@ def listening(broker: FakeBroker) -> Generator[str]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         thread.join()

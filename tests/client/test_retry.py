@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from tests.client.fake_broker import error
 from topics_client import calls
-from topics_client.errors import ConnectionFailed, StorageFull, Throttled, TopicNotFound, TopicsError, Unavailable
+from topics_client.errors import (
+    ConnectionFailed,
+    DeadlineExceeded,
+    StorageFull,
+    Throttled,
+    TopicNotFound,
+    TopicsError,
+    Unavailable,
+)
 from topics_client.retry import Pause, RetryBudget, RetryPolicy, exchange
 from topics_client.wire import Call, NoReply, Reply, Request
 
@@ -227,3 +235,84 @@ def test_many_calls_at_once_share_the_budget() -> None:
     # Without a budget it would be more than ten thousand. Those that were not earned are few for each call: the time
     # that is left halves with each of them.
     assert 100 <= retries <= 20 + 10 * policy.total_s + 5 * 100
+
+
+class Tried(NamedTuple):
+    """How a try goes: what comes of it, and after how long; how the wait behind it is drawn, and how late that ends."""
+
+    outcome: Reply | NoReply
+    seconds: float
+    draw: float
+    late_s: float
+
+
+TRIES = st.builds(
+    Tried,
+    st.sampled_from([UNREACHABLE, BROKEN, APPENDED, refusal(503, "wal_saturated"), refusal(429, "throttled")]),
+    st.sampled_from([0.0, 0.01, 1.0]),
+    st.floats(0, 1, exclude_max=True),
+    st.sampled_from([0.0, 0.5]),
+)
+
+
+@given(st.lists(TRIES, min_size=1, max_size=30), st.sampled_from([-1.0, 0.0, 0.3, 2.0, 9.0]), st.floats(0, 30))
+def test_no_try_begins_at_the_deadline_or_after_it(tries: list[Tried], seconds: float, burst: float) -> None:
+    clock = 1000.0
+    ends = clock + seconds
+    left = iter(tries)
+    current = tries[0]
+    unsure = False
+    made = 0
+    call = append()
+    budget = RetryBudget(per_second=1, burst=burst)
+    policy = RetryPolicy(total_s=6.0)
+    steps = exchange(call, policy, now=lambda: clock, draw=lambda: current.draw, budget=budget, ends_s=ends)
+    outcome: Reply | NoReply | None = None
+    try:
+        while True:
+            step = steps.send(outcome)
+            if isinstance(step, Pause):
+                assert clock + step.seconds <= ends
+                clock += step.seconds + current.late_s
+                outcome = None
+                continue
+            assert clock < ends
+            assert step.limit_s == ends - clock
+            assert (step.body, step.target) == (call.request.body, call.request.target)
+            current = next(left, current)
+            made += 1
+            clock += current.seconds
+            outcome = current.outcome
+            unsure = unsure or outcome is BROKEN
+            if made > len(tries) and current.seconds == current.draw == 0:
+                return  # it would go on like this for ever
+    except (StopIteration, TopicsError) as ended:
+        end: Exception = ended
+    if isinstance(end, DeadlineExceeded):
+        assert end.tries == max(made, 1)
+        assert end.outcome == ("unknown" if unsure else "none")
+        assert (end.__cause__ is None) == (made == 0)
+    elif isinstance(end, TopicsError):
+        # Ended by the policy, as without a deadline.
+        assert end.tried_for_s + policy.cap_s > policy.total_s
+        assert clock < ends
+    else:
+        assert outcome is APPENDED
+
+
+def test_a_call_after_the_deadline_sends_nothing() -> None:
+    steps = exchange(append(), RetryPolicy(), now=lambda: 5.0, draw=lambda: 0.5, budget=RetryBudget(), ends_s=5.0)
+    with pytest.raises(DeadlineExceeded, match="before the call was made") as caught:
+        next(steps)
+    assert (caught.value.outcome, caught.value.transient) == ("none", False)
+
+
+def test_what_may_not_be_repeated_says_that_the_deadline_ended_it() -> None:
+    clock = iter([0.0, 0.0, 3.0])
+    steps = exchange(
+        calls.delete_topic("t"), RetryPolicy(), now=lambda: next(clock), draw=float, budget=RetryBudget(), ends_s=3.0
+    )
+    next(steps)
+    with pytest.raises(DeadlineExceeded, match="broke") as caught:
+        steps.send(BROKEN)
+    assert caught.value.outcome == "unknown"

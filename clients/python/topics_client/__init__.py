@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ConsumerState,
     )
     from topics_client.consumers import AsyncConsumers, Consumers
+    from topics_client.deadlines import within
     from topics_client.errors import (
         ApiError,
         BrokerFault,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         Conflict,
         ConnectionFailed,
         ConsumerNotFound,
+        DeadlineExceeded,
         Forbidden,
         IdempotencyConflict,
         InvalidRequest,
@@ -100,6 +102,7 @@ __all__ = [
     "ConsumerRead",
     "ConsumerState",
     "Consumers",
+    "DeadlineExceeded",
     "Diff",
     "Forbidden",
     "Health",
@@ -152,6 +155,7 @@ __all__ = [
     "Watched",
     "Worker",
     "__version__",
+    "within",
 ]
 
 #: Where the names are. A module is loaded when one of its names is first asked for: a program that only writes needs no
@@ -162,9 +166,10 @@ _MODULES = {
     "consumer": "AsyncConsumer Consumer",
     "consumer_values": "ConsumerChanges ConsumerDeleted ConsumerOptions ConsumerPut ConsumerRead ConsumerState",
     "consumers": "AsyncConsumers Consumers",
+    "deadlines": "within",
     "errors": """
         ApiError BrokerFault BufferFull Conflict ConnectionFailed ConsumerNotFound
-        Forbidden IdempotencyConflict InvalidRequest LeaseLost NotAQueue NotFound
+        DeadlineExceeded Forbidden IdempotencyConflict InvalidRequest LeaseLost NotAQueue NotFound
         NotReady ProducerClosed RouterCycle RouterNotFound SeqConflict StorageFull
         Throttled TopicFull TopicNotFound TopicsError Unauthorized Unavailable
         UnexpectedAnswer

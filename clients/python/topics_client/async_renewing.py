@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from topics_client import deadlines
 from topics_client.errors import TopicsError
 from topics_client.renewing import Holding
 from topics_client.values import Job, Settled
@@ -26,7 +27,8 @@ class AsyncRenewing:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._run())
+        with deadlines.lifted():
+            self._task = asyncio.create_task(self._run())
         return self
 
     async def __aexit__(

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from topics_client import address, calls, queue_calls, router_calls, transport
+from topics_client import address, calls, deadlines, queue_calls, router_calls, transport
 from topics_client.answers import refusal
 from topics_client.async_renewing import AsyncRenewing
 from topics_client.calls import AppendOptions, Match, ReadOptions
 from topics_client.consumers import AsyncConsumers
 from topics_client.errors import ConnectionFailed, LeaseLost, TopicsError
 from topics_client.following import Follower
+from topics_client.identity import identity
 from topics_client.queue_calls import ClaimOptions, NackOptions, RedriveOptions
 from topics_client.renewing import Holding
 from topics_client.retry import Pause, RetryBudget, RetryPolicy, exchange
@@ -65,7 +66,8 @@ class AsyncClient:
 
     `timeout` (seconds) limits one try; `retry` limits all tries of a call together, `retry_budget` the retries of all
     calls together. `on_retry` is called before every wait for a retry. `ca_file`: only the authorities in this PEM file
-    are trusted; without it those of SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `http` replaces the network.
+    are trusted; without it those of SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `cert` and `key`: PEM files
+    by which the client says who it is, over https; without `key` it is in `cert` too. `http` replaces the network.
     Every method raises the errors of `topics_client.errors`.
     """
 
@@ -79,6 +81,8 @@ class AsyncClient:
         retry_budget: RetryBudget | None = None,
         on_retry: Callable[[Pause], None] | None = None,
         ca_file: str | os.PathLike[str] | None = None,
+        cert: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
         http: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = address.base_url(url)
@@ -90,7 +94,8 @@ class AsyncClient:
         self._workers: list[AsyncRenewing] = []
         #: Readers whose position the broker stores.
         self.consumers = AsyncConsumers(self)
-        self._http = transport.opened(httpx.AsyncClient, self.url, token, timeout, http, ca_file)
+        own = identity(self.url, cert, key)
+        self._http = transport.opened(httpx.AsyncClient, self.url, token, timeout, http, ca_file, own)
 
     async def __aenter__(self) -> Self:
         return self
@@ -106,7 +111,14 @@ class AsyncClient:
 
     async def run(self, call: Call[T], *, retry: RetryPolicy | None = None) -> T:
         """Makes a call of `topics_client.calls`: sends it, retries it where that is safe, and returns its value."""
-        steps = exchange(call, retry or self._retry, now=time.monotonic, draw=random.random, budget=self._budget)
+        steps = exchange(
+            call,
+            retry or self._retry,
+            now=time.monotonic,
+            draw=random.random,
+            budget=self._budget,
+            ends_s=deadlines.ends_s(),
+        )
         outcome: Reply | NoReply | None = None
         while True:
             try:
@@ -130,13 +142,13 @@ class AsyncClient:
                 timeout=transport.time_limits(request, self._timeout),
             )
         except httpx.HTTPError as error:
-            return transport.no_reply(error, self.url, self._timeout)
+            return transport.no_reply(error, self.url, request.at_most(self._timeout))
         return transport.reply(response)
 
     @asynccontextmanager
     async def _opened(self, request: Request) -> AsyncGenerator[AsyncIterator[bytes]]:
         """The pieces of an endless answer, as they arrive; every failure is an error of `topics_client.errors`."""
-        limits = transport.stream_limits(self._timeout, SILENCE_S)
+        limits = transport.stream_limits(request, self._timeout, SILENCE_S)
         try:
             async with self._http.stream(
                 request.method, self.url + request.target, headers=dict(request.headers), timeout=limits
@@ -226,13 +238,14 @@ class AsyncClient:
                 if watching.request is None:
                     for event in watching.begin(await self.run(watching.session())):
                         yield event
-                async with self._opened(watching.stream()) as pieces:
+                async with self._opened(deadlines.limited(watching.stream())) as pieces:
                     async for piece in pieces:
+                        deadlines.check()
                         for event in watching.feed(piece):
                             yield event
                 raise watching.ended()
             except TopicsError as error:
-                await self._pause(watching.failed(error))
+                await self._pause(deadlines.kept(watching.failed(error)))
 
     async def get_record(self, topic: str, seq: int, *, partition: int | None = None) -> Record:
         """One record; raises NotFound, whose detail.reason says why it does not exist."""
@@ -330,7 +343,7 @@ class AsyncClient:
                     try:
                         claimed = await self.run(working.call(), retry=_ONCE)
                     except TopicsError as error:
-                        await self._pause(working.failed(error))
+                        await self._pause(deadlines.kept(working.failed(error)))
                         continue
                     for job in working.answered(claimed):
                         worker.begin(job)
@@ -338,7 +351,8 @@ class AsyncClient:
         finally:
             self._workers.remove(worker)
             if holding.jobs:
-                with suppress(TopicsError, RuntimeError):  # the client is closed; then they go back by themselves
+                # A closed client is a RuntimeError: then they go back by themselves.
+                with suppress(TopicsError, RuntimeError), deadlines.lifted():
                     await self.run(queue_calls.nack(topic, node, holding.jobs, {}), retry=_ONCE)
 
     async def pause(self, topic: str) -> Paused:

@@ -10,11 +10,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from topics_client import address, calls, queue_calls, router_calls
+from topics_client import address, calls, deadlines, queue_calls, router_calls
 from topics_client.calls import AppendOptions, Match, ReadOptions
 from topics_client.consumers import Consumers
 from topics_client.errors import LeaseLost, TopicsError
 from topics_client.following import Follower
+from topics_client.identity import identity
 from topics_client.queue_calls import ClaimOptions, NackOptions, RedriveOptions
 from topics_client.renewing import Holding, Renewing
 from topics_client.retry import Pause, RetryBudget, RetryPolicy, exchange
@@ -64,7 +65,8 @@ class Client:
 
     `timeout` (seconds) limits one try; `retry` limits all tries of a call together, `retry_budget` the retries of all
     calls together. `on_retry` is called before every wait for a retry. `ca_file`: only the authorities in this PEM file
-    are trusted; without it those of SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `http` replaces the network.
+    are trusted; without it those of SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `cert` and `key`: PEM files
+    by which the client says who it is, over https; without `key` it is in `cert` too. `http` replaces the network.
     `sender` replaces all of them: it sends the requests. Every method raises the errors of `topics_client.errors`.
     """
 
@@ -78,6 +80,8 @@ class Client:
         retry_budget: RetryBudget | None = None,
         on_retry: Callable[[Pause], None] | None = None,
         ca_file: str | os.PathLike[str] | None = None,
+        cert: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
         http: httpx.BaseTransport | None = None,
         sender: Sender | None = None,
     ) -> None:
@@ -93,7 +97,7 @@ class Client:
             # Loaded here: the command line brings a sender of its own, and does without httpx.
             from topics_client.pool import Pool
 
-            sender = Pool(self.url, token, timeout, http, ca_file)
+            sender = Pool(self.url, token, timeout, http, ca_file, identity(self.url, cert, key))
         self._sender = sender
 
     def __enter__(self) -> Self:
@@ -110,7 +114,14 @@ class Client:
 
     def run(self, call: Call[T], *, retry: RetryPolicy | None = None) -> T:
         """Makes a call of `topics_client.calls`: sends it, retries it where that is safe, and returns its value."""
-        steps = exchange(call, retry or self._retry, now=time.monotonic, draw=random.random, budget=self._budget)
+        steps = exchange(
+            call,
+            retry or self._retry,
+            now=time.monotonic,
+            draw=random.random,
+            budget=self._budget,
+            ends_s=deadlines.ends_s(),
+        )
         outcome: Reply | NoReply | None = None
         while True:
             try:
@@ -198,13 +209,14 @@ class Client:
                 if watching.request is None:
                     for event in watching.begin(self.run(watching.session())):
                         yield event
-                with self._sender.stream(watching.stream()) as pieces:
+                with self._sender.stream(deadlines.limited(watching.stream())) as pieces:
                     for piece in pieces:
+                        deadlines.check()
                         for event in watching.feed(piece):
                             yield event
                 raise watching.ended()
             except TopicsError as error:
-                self._pause(watching.failed(error))
+                self._pause(deadlines.kept(watching.failed(error)))
 
     def get_record(self, topic: str, seq: int, *, partition: int | None = None) -> Record:
         """One record; raises NotFound, whose detail.reason says why it does not exist."""
@@ -302,7 +314,7 @@ class Client:
                     try:
                         claimed = self.run(working.call(), retry=_ONCE)
                     except TopicsError as error:
-                        self._pause(working.failed(error))
+                        self._pause(deadlines.kept(working.failed(error)))
                         continue
                     for job in working.answered(claimed):
                         worker.begin(job)
@@ -310,7 +322,8 @@ class Client:
         finally:
             self._workers.remove(worker)
             if holding.jobs:
-                with suppress(TopicsError, RuntimeError):  # the client is closed; then they go back by themselves
+                # A closed client is a RuntimeError: then they go back by themselves.
+                with suppress(TopicsError, RuntimeError), deadlines.lifted():
                     self.run(queue_calls.nack(topic, node, holding.jobs, {}), retry=_ONCE)
 
     def pause(self, topic: str) -> Paused:

@@ -4,6 +4,7 @@ TopicsError                  `outcome` says whether anything may have happened a
   ConnectionFailed           no answer came back: nobody listens there, the line broke, or time ran out
   BufferFull                 a producer took no record: its buffer stayed full
   ProducerClosed             a producer took no record: it is closed
+  DeadlineExceeded           the time of `within` is over
   UnexpectedAnswer           something answered, but not the way a topics broker does
   ApiError                   the broker said no: code, message, detail, status
     InvalidRequest           400, 405, 406, 413, 415   also raised here, before anything is sent (status None)
@@ -89,6 +90,17 @@ class BufferFull(TopicsError):
 
 class ProducerClosed(TopicsError):
     """The producer takes no more records."""
+
+
+class DeadlineExceeded(TopicsError):
+    """The time of `within` is over. `__cause__` is what the last try ended with, if there was one."""
+
+    @classmethod
+    def after(cls, last: TopicsError, *, outcome: Outcome) -> DeadlineExceeded:
+        """For a call whose last try ended with that, and after which there is no time for another."""
+        made = cls(f"The deadline leaves no time for another try. {last.message}", outcome=outcome)
+        made.tries, made.tried_for_s = last.tries, last.tried_for_s
+        return made
 
 
 class UnexpectedAnswer(TopicsError):

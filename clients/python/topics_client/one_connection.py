@@ -54,10 +54,10 @@ class OneConnection:
         connection = self._connection
         if connection.sock is not None and time.monotonic() - self._used_s > _KEEPALIVE_S:
             connection.close()
-        limit_s = self._timeout + request.wait_s
+        limit_s = request.at_most(self._timeout + request.wait_s)
         if connection.sock is None:
             try:
-                connection.timeout = min(self._timeout, _CONNECT_S)
+                connection.timeout = request.at_most(min(self._timeout, _CONNECT_S))
                 connection.connect()
             except OSError as error:
                 return NoReply(reason=address.unreachable(self._base, _cause(error)), sent=False)
@@ -70,7 +70,7 @@ class OneConnection:
             body = answer.read()
         except TimeoutError:
             connection.close()
-            return NoReply(reason=address.silent(self._base, self._timeout), sent=True)
+            return NoReply(reason=address.silent(self._base, request.at_most(self._timeout)), sent=True)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             return NoReply(reason=address.broken(self._base, _cause(error)), sent=True)

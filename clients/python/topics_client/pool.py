@@ -11,6 +11,7 @@ import httpx
 from topics_client import transport
 from topics_client.answers import refusal
 from topics_client.errors import ConnectionFailed
+from topics_client.identity import NOBODY, Identity
 from topics_client.wire import NoReply, Reply, Request
 from topics_client.working import SILENCE_S
 
@@ -25,10 +26,11 @@ class Pool:
         timeout: float,
         http: httpx.BaseTransport | None = None,
         ca_file: str | os.PathLike[str] | None = None,
+        identity: Identity = NOBODY,
     ) -> None:
         self._base = base
         self._timeout = timeout
-        self._http = transport.opened(httpx.Client, base, token, timeout, http, ca_file)
+        self._http = transport.opened(httpx.Client, base, token, timeout, http, ca_file, identity)
 
     def send(self, request: Request) -> Reply | NoReply:
         """One try of a request."""
@@ -41,13 +43,13 @@ class Pool:
                 timeout=transport.time_limits(request, self._timeout),
             )
         except httpx.HTTPError as error:
-            return transport.no_reply(error, self._base, self._timeout)
+            return transport.no_reply(error, self._base, request.at_most(self._timeout))
         return transport.reply(response)
 
     @contextmanager
     def stream(self, request: Request) -> Generator[Iterator[bytes]]:
         """The pieces of an endless answer, as they arrive; every failure is an error of `topics_client.errors`."""
-        limits = transport.stream_limits(self._timeout, SILENCE_S)
+        limits = transport.stream_limits(request, self._timeout, SILENCE_S)
         try:
             with self._http.stream(
                 request.method, self._base + request.target, headers=dict(request.headers), timeout=limits

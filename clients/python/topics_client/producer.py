@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from topics_client import calls
+from topics_client import calls, deadlines
 from topics_client.batching import Batch, Batching, Lane, Limits
 from topics_client.encoding import encode_record
 from topics_client.errors import BufferFull, Forbidden, InvalidRequest, ProducerClosed, TopicNotFound, TopicsError
@@ -208,7 +208,8 @@ class Producer:
         elif len(self._threads) < self._most_threads and not self._batching.is_empty:
             thread = threading.Thread(target=self._run, name="topics-producer", daemon=True)
             try:
-                thread.start()
+                with deadlines.lifted():  # some builds of Python hand context variables on to threads
+                    thread.start()
             except RuntimeError:
                 # The program is at its end, where no thread can be started: those that there are do it.
                 if not self._threads:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from topics_client import queue_calls
+from topics_client import deadlines, queue_calls
 from topics_client.errors import TopicsError
 from topics_client.values import Job, Settled
 from topics_client.wire import Call
@@ -104,7 +104,8 @@ class Renewing:
         self._thread = threading.Thread(target=self._run, name="topics-leases", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        with deadlines.lifted():  # some builds of Python hand context variables on to threads
+            self._thread.start()
         return self
 
     def __exit__(

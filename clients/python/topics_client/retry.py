@@ -1,20 +1,22 @@
 """When to try again, and how long to wait first. A state machine without I/O, clock or randomness of its own.
 
 A call is repeated only when that cannot do anything twice (`wire.Replay`), only after errors that may pass, and only
-while the next try begins within `total_s`. Waits are drawn at random between 0 and a doubling bound (full jitter), so
-that clients thrown off together do not come back together; what the broker asks for (Retry-After) is added in front.
+while the next try begins within `total_s` and before the caller's deadline. Waits are drawn at random between 0 and a
+doubling bound (full jitter), so that clients thrown off together do not come back together; what the broker asks for
+(Retry-After) is added in front.
 All calls of a client share a budget: without one, a broker that answers late would get a multiple of its load.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from topics_client.answers import result_of
-from topics_client.errors import ApiError, ConnectionFailed, TopicsError
+from topics_client.errors import ApiError, ConnectionFailed, DeadlineExceeded, TopicsError
 from topics_client.wire import Call, NoReply, Replay, Reply, Request
 
 T = TypeVar("T")
@@ -100,17 +102,26 @@ def exchange(
     now: Callable[[], float],
     draw: Callable[[], float],
     budget: RetryBudget,
+    ends_s: float = math.inf,
 ) -> Generator[Step, Reply | NoReply | None, T]:
     """Carries one call through its tries. Yields a Request (send back its Reply or NoReply) or a Pause (send None).
 
-    Returns the call's value, or raises the last try's error with `tries` and `tried_for_s` filled in.
+    Returns the call's value, or raises the last try's error with `tries` and `tried_for_s` filled in. No Request comes
+    at `ends_s` (by `now`) or later: DeadlineExceeded then, from the last try's error.
     """
     began = now()
     budget.earn()
     tries = 0
     perhaps_done = False
+    last: TopicsError | None = None
     while True:
-        outcome = yield call.request
+        request = call.request
+        if ends_s < math.inf:
+            left_s = ends_s - now()
+            if left_s <= 0:
+                raise _exceeded(last, perhaps_done) from last
+            request = replace(request, limit_s=left_s)
+        outcome = yield request
         tries += 1
         assert outcome is not None, "a Request is answered with what came of it"
         try:
@@ -118,7 +129,10 @@ def exchange(
         except TopicsError as error:
             perhaps_done = perhaps_done or error.outcome == "unknown"
             error.tries = tries
-            error.tried_for_s = now() - began
+            ended = now()
+            error.tried_for_s = ended - began
+            if error.transient and ended >= ends_s:
+                raise _exceeded(error, perhaps_done) from error
             lost = isinstance(error, ConnectionFailed) and not policy.reconnect
             if lost or not may_repeat(call.request, error):
                 raise
@@ -126,13 +140,23 @@ def exchange(
             # Waiting for longer than is left would only put the same error off.
             if policy.total_s <= 0 or error.tried_for_s + seconds > policy.total_s:
                 raise
-            seconds = _within_budget(seconds, policy.total_s - error.tried_for_s, budget, now(), draw)
+            if ended + seconds >= ends_s:
+                raise _exceeded(error, perhaps_done) from error
+            left_s = min(policy.total_s - error.tried_for_s, ends_s - ended)
+            seconds = _within_budget(seconds, left_s, budget, now(), draw)
+            last = error
             pause = Pause(seconds=seconds, error=error, tries=tries)
         else:
             if call.check is not None:
                 call.check(value, perhaps_done)
             return value
         yield pause
+
+
+def _exceeded(last: TopicsError | None, perhaps_done: bool) -> DeadlineExceeded:
+    if last is None:
+        return DeadlineExceeded("The deadline had passed before the call was made.")
+    return DeadlineExceeded.after(last, outcome="unknown" if perhaps_done else "none")
 
 
 def _within_budget(seconds: float, left_s: float, budget: RetryBudget, now: float, draw: Callable[[], float]) -> float:

@@ -11,6 +11,7 @@ import httpx
 
 from topics_client import address
 from topics_client.errors import InvalidRequest
+from topics_client.identity import NOBODY, Identity
 from topics_client.wire import NoReply, Reply, Request
 
 C = TypeVar("C", httpx.Client, httpx.AsyncClient)
@@ -31,8 +32,10 @@ def opened(
     timeout: float,
     http: Any,
     ca_file: str | os.PathLike[str] | None = None,
+    identity: Identity = NOBODY,
 ) -> C:
-    """An httpx client of that kind; `http` is a transport in place of the network. `ca_file`: whom it trusts."""
+    """An httpx client of that kind; `http` is a transport in place of the network. `ca_file`: whom it trusts.
+    `identity`: who it is."""
     headers = address.headers(token)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=_KEEPALIVE_S)
     verify: ssl.SSLContext | bool = True
@@ -40,7 +43,7 @@ def opened(
     trust_env = not address.is_loopback(base)
     if http is None:
         tls = trust_env or ca_file is not None or httpx.URL(base).scheme == "https"
-        verify = _authorities(*_named_authorities(ca_file)) if tls else _nobody()
+        verify = _authorities(*_named_authorities(ca_file), own=_dated(identity)) if tls else _nobody()
     try:
         return kind(transport=http, headers=headers, timeout=timeout, limits=limits, verify=verify, trust_env=trust_env)
     except (ImportError, ValueError, httpx.InvalidURL) as error:
@@ -53,20 +56,37 @@ def _named_authorities(ca_file: str | os.PathLike[str] | None) -> list[tuple[str
     named = [("ca_file", os.fspath(ca_file))] if ca_file is not None else []
     if not named:
         named = [(name, path) for name in _VARIABLES if (path := os.environ.get(name))]
-    return [(name, path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0) for name, path in named]
+    return [(name, path, _changed_ns(path)) for name, path in named]
+
+
+def _dated(identity: Identity) -> tuple[Identity, int, int]:
+    """Who it is, and when the files that say so last changed."""
+    return identity, _changed_ns(identity.cert), _changed_ns(identity.key)
+
+
+def _changed_ns(path: str | None) -> int:
+    return os.stat(path).st_mtime_ns if path is not None and os.path.exists(path) else 0
 
 
 @lru_cache(maxsize=4)
-def _authorities(*named: tuple[str, str, int]) -> ssl.SSLContext:
-    """Whose certificates are trusted: loading them takes longer than all else that a client begins with."""
+def _authorities(*named: tuple[str, str, int], own: tuple[Identity, int, int]) -> ssl.SSLContext:
+    """Whose certificates are trusted, and which is shown: loading them takes longer than all else that a client begins
+    with."""
     try:
-        for name, path, _ in named:
-            if name == "ca_file":
-                return ssl.create_default_context(cafile=path)
-        return httpx.create_ssl_context(trust_env=True)
+        given = [path for name, path, _ in named if name == "ca_file"]
+        context = ssl.create_default_context(cafile=given[0]) if given else httpx.create_ssl_context(trust_env=True)
     except OSError as error:
         which = ", ".join(f"{name} {path}" for name, path, _ in named) or "the usual ones"
         raise InvalidRequest(f"The certificates to be trusted ({which}) cannot be used: {error}") from error
+    identity, _, _ = own
+    if identity.cert is not None:
+        try:
+            # Without a password: OpenSSL would ask for it at the terminal.
+            context.load_cert_chain(identity.cert, identity.key, password="")
+        except OSError as error:
+            files = ", ".join(path for path in (identity.cert, identity.key) if path is not None)
+            raise InvalidRequest(f"The certificate of this client ({files}) cannot be used: {error}") from error
+    return context
 
 
 @cache
@@ -77,12 +97,17 @@ def _nobody() -> ssl.SSLContext:
 
 def time_limits(request: Request, timeout: float) -> httpx.Timeout:
     """A held request gets its waiting time on top."""
-    return httpx.Timeout(timeout, connect=min(timeout, _CONNECT_S), read=timeout + request.wait_s)
+    return _limits(request, timeout, timeout + request.wait_s)
 
 
-def stream_limits(timeout: float, silence_s: float) -> httpx.Timeout:
+def stream_limits(request: Request, timeout: float, silence_s: float) -> httpx.Timeout:
     """For an answer without an end: so long may nothing come of it."""
-    return httpx.Timeout(timeout, connect=min(timeout, _CONNECT_S), read=silence_s)
+    return _limits(request, timeout, silence_s)
+
+
+def _limits(request: Request, timeout: float, read_s: float) -> httpx.Timeout:
+    connect_s = request.at_most(min(timeout, _CONNECT_S))
+    return httpx.Timeout(request.at_most(timeout), connect=connect_s, read=request.at_most(read_s))
 
 
 def reply(response: httpx.Response) -> Reply:

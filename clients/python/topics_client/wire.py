@@ -31,6 +31,12 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     wait_s: float = 0.0
     replay: Replay = Replay.SAFE
+    #: What is left of the caller's deadline, in seconds; None: there is none.
+    limit_s: float | None = None
+
+    def at_most(self, seconds: float) -> float:
+        """So long, or what is left of the deadline."""
+        return seconds if self.limit_s is None else min(seconds, self.limit_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

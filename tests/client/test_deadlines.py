@@ -1,0 +1,121 @@
+"""A deadline that calls share: blocks in blocks, threads, tasks, endless answers, and what is done in spite of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from tests.client.fake_broker import FakeBroker, listening, no_connection, refused
+from topics_client import AsyncClient, Client, DeadlineExceeded, deadlines, within
+from topics_client.one_connection import OneConnection
+from topics_client.pool import Pool
+
+
+def mocked(fake: FakeBroker) -> Client:
+    return Client(http=httpx.MockTransport(fake))
+
+
+def test_the_retries_of_all_calls_end_with_it(fake: FakeBroker) -> None:
+    fake.troubles.extend([refused(503, "wal_saturated"), None] + [no_connection] * 100)
+    with mocked(fake) as client, within(0.3):
+        client.append("t", [1])
+        with pytest.raises(DeadlineExceeded, match="refused") as caught:
+            client.append("t", [2])
+        assert caught.value.outcome == "none"
+        seen = len(fake.requests)
+        time.sleep(0.3)
+        with pytest.raises(DeadlineExceeded):
+            client.health()
+        assert len(fake.requests) == seen
+
+
+def test_behind_the_block_there_is_none(fake: FakeBroker) -> None:
+    with mocked(fake) as client:
+        with within(0), pytest.raises(DeadlineExceeded):
+            client.health()
+        assert client.health().status == "ok"
+
+
+def test_of_blocks_in_blocks_the_first_to_end_counts(fake: FakeBroker) -> None:
+    with mocked(fake) as client, within(60):
+        with within(0), within(60), pytest.raises(DeadlineExceeded):
+            client.health()
+        assert client.health().status == "ok"
+        limits: list[float | None] = []
+        with deadlines.lifted(), within(5):
+            limits.append(deadlines.ends_s() - time.monotonic())
+        assert limits[0] is not None
+        assert 0 < limits[0] <= 5
+
+
+def test_other_threads_have_none(fake: FakeBroker) -> None:
+    seen: list[str] = []
+    with mocked(fake) as client, within(0):
+        with deadlines.lifted():
+            thread = threading.Thread(target=lambda: seen.append(client.health().status))
+            thread.start()
+        thread.join()
+    assert seen == ["ok"]
+
+
+async def test_tasks_have_that_of_who_started_them(fake: FakeBroker) -> None:
+    async with AsyncClient(http=httpx.MockTransport(fake)) as client:
+
+        async def strict() -> None:
+            with within(0):
+                await asyncio.sleep(0)
+                await client.health()
+
+        outcomes = await asyncio.gather(strict(), client.health(), strict(), return_exceptions=True)
+        assert [type(each).__name__ for each in outcomes] == ["DeadlineExceeded", "Health", "DeadlineExceeded"]
+        with within(0):
+            inherited = asyncio.create_task(client.health())
+        with pytest.raises(DeadlineExceeded):
+            await inherited
+
+
+@pytest.fixture
+def silent_url(fake: FakeBroker) -> Iterator[str]:
+    """A broker that answers when the test is over."""
+    over = threading.Event()
+
+    def never(request: httpx.Request, proceed: Callable[[], httpx.Response]) -> httpx.Response:
+        over.wait(60)
+        return proceed()
+
+    fake.troubles.extend([never] * 10)
+    with listening(fake) as url:
+        yield url
+        over.set()
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_a_try_under_way_gives_up_in_time(silent_url: str, light: bool) -> None:
+    sender = OneConnection(silent_url, None, 30.0) if light else Pool(silent_url, None, 30.0)
+    began = time.monotonic()
+    with Client(silent_url, sender=sender) as client, within(0.2), pytest.raises(DeadlineExceeded) as caught:
+        client.append("t", [1])
+    # Its own limit for a try is thirty seconds.
+    assert time.monotonic() - began < 20
+    assert caught.value.outcome == "unknown"
+    assert "did not answer within 0." in str(caught.value)
+
+
+async def test_a_watch_ends_with_it(fake: FakeBroker) -> None:
+    fake.troubles.extend([refused(503, "wal_saturated")] * 1000)
+    async with AsyncClient(http=httpx.MockTransport(fake)) as client:
+        with within(0.2), pytest.raises(DeadlineExceeded):
+            async for _ in client.watch("t"):
+                pass
+
+
+def test_a_pause_that_would_end_too_late_is_not_begun(fake: FakeBroker) -> None:
+    fake.troubles.append(refused(503, "wal_saturated", headers={"Retry-After": "30"}))
+    with mocked(fake) as client, within(10), pytest.raises(DeadlineExceeded, match="no time for another try"):
+        client.append("t", [1])
+    assert len(fake.requests) == 1
