@@ -245,7 +245,7 @@ class AsyncClient:
                             yield event
                 raise watching.ended()
             except TopicsError as error:
-                await self._pause(deadlines.kept(watching.failed(error)))
+                await self._pause(deadlines.in_time(watching.failed(error)))
 
     async def get_record(self, topic: str, seq: int, *, partition: int | None = None) -> Record:
         """One record; raises NotFound, whose detail.reason says why it does not exist."""
@@ -343,7 +343,7 @@ class AsyncClient:
                     try:
                         claimed = await self.run(working.call(), retry=_ONCE)
                     except TopicsError as error:
-                        await self._pause(deadlines.kept(working.failed(error)))
+                        await self._pause(deadlines.in_time(working.failed(error)))
                         continue
                     for job in working.answered(claimed):
                         worker.begin(job)

@@ -216,7 +216,7 @@ class Client:
                             yield event
                 raise watching.ended()
             except TopicsError as error:
-                self._pause(deadlines.kept(watching.failed(error)))
+                self._pause(deadlines.in_time(watching.failed(error)))
 
     def get_record(self, topic: str, seq: int, *, partition: int | None = None) -> Record:
         """One record; raises NotFound, whose detail.reason says why it does not exist."""
@@ -314,7 +314,7 @@ class Client:
                     try:
                         claimed = self.run(working.call(), retry=_ONCE)
                     except TopicsError as error:
-                        self._pause(deadlines.kept(working.failed(error)))
+                        self._pause(deadlines.in_time(working.failed(error)))
                         continue
                     for job in working.answered(claimed):
                         worker.begin(job)

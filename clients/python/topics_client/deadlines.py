@@ -65,7 +65,7 @@ def check() -> None:
         raise DeadlineExceeded("The deadline has passed.")
 
 
-def kept(pause: Pause) -> Pause:
+def in_time(pause: Pause) -> Pause:
     """The pause, if it ends in time. Raises DeadlineExceeded."""
     if time.monotonic() + pause.seconds >= _ENDS_S.get():
         raise DeadlineExceeded.after(pause.error, outcome=pause.error.outcome) from pause.error
