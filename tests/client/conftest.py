@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,8 +15,9 @@ from topics_client.cli import app
 
 
 @pytest.fixture(autouse=True)
-def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TOPICS_URL", "TOPICS_TOKEN", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("TOPICS_URL", "TOPICS_TOKEN", "TOPICS_CONTEXT", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -33,6 +33,7 @@ def test_every_setting_that_a_document_names_exists() -> None:
     known = {PREFIX + name.upper() for name in Settings.model_fields} | {
         "TOPICS_URL",
         "TOPICS_TOKEN",
+        "TOPICS_CONTEXT",
         "TOPICS_NODE",
         "TOPICS_JOB_SEQ",
         "TOPICS_JOB_TAG",

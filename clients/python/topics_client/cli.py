@@ -21,10 +21,12 @@ _COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "put": ("put", "put", None),
     "append": ("append", "append", None),
     "read": ("read", "read", None),
+    "get": ("get", "get", None),
     "tail": ("tail", "tail", None),
     "watch": ("watch", "watch", None),
     "state": ("state", "state", None),
     "delete": ("delete", "delete", None),
+    "records": ("deleting", "records", None),
     "work": ("work", "work", _QUEUES),
     "claim": ("claim", "claim", _QUEUES),
     "ack": ("settle", "ack", _QUEUES),
@@ -39,6 +41,7 @@ _COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "restore": ("backup", "restore", _BACKUPS),
     "consumers": ("consumers", "consumers", None),
     "routers": ("routers", "routers", None),
+    "context": ("context", "context", None),
     "completion": ("completion", "completion", None),
 }
 _HELP = """Work with the topics of a broker: durable, ordered logs of JSON records, and queues of jobs.

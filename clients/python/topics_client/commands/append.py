@@ -16,19 +16,10 @@ import click
 import msgspec
 from click.exceptions import Exit
 
-from topics_client.commands.connection import (
-    DEFAULT_URL,
-    CaFileOption,
-    JsonOption,
-    PartitionOption,
-    RetryForOption,
-    TokenOption,
-    TopicArgument,
-    UrlOption,
-    broker,
-)
+from topics_client.commands.connection import JsonOption, PartitionOption, RetryForOption, TopicArgument, broker
 from topics_client.commands.declaring import Argument, Option
 from topics_client.commands.lines import BadLine, Batch, batches, read_lines
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.terminal import ExitCode, amount, emit, fail, note, plain_endings, printable, say
 from topics_client.commands.upload import Account, Upload
 from topics_client.values import one_line
@@ -65,9 +56,7 @@ def append(
     partition: PartitionOption = None,
     retry_for_s: RetryForOption = 60.0,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Append records in order, one JSON value a line. Creates the topic if it does not exist.
 
@@ -80,7 +69,7 @@ def append(
         raise click.BadParameter(f"At most {_MAX_KEY_PREFIX_BYTES} bytes.", param_hint="--key-prefix")
     account = Account()
     try:
-        with _opened(file, data) as source, broker(url, token, as_json, ca_file, retry_for_s=retry_for_s) as client:
+        with _opened(file, data) as source, broker(reach, as_json, retry_for_s=retry_for_s) as client:
             lines = read_lines(source, linger_s=None if key_prefix else _LINGER_S)
             upload = Upload(
                 client=client,

@@ -16,8 +16,9 @@ from click.exceptions import Exit
 from topics_client import backup_calls
 from topics_client.backup_calls import Backup
 from topics_client.blocking import Client
-from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
+from topics_client.commands.connection import JsonOption, broker
 from topics_client.commands.declaring import Argument, Option
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.terminal import (
     ExitCode,
     Grid,
@@ -58,9 +59,7 @@ def backup(
     ] = None,
     cold_dir: ColdDirOption = "",
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Back up all topics as of one instant, while the broker runs.
 
@@ -70,7 +69,7 @@ def backup(
     if data_dir is not None:
         options = ["--include-cold"] if include_cold else []
         _storage("backup", str(data_dir), directory, *options, cold_dir=cold_dir, as_json=as_json)
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         found = client.run(backup_calls.begin_backup(directory, include_cold=include_cold))
         found = _wait(client, found)
         if found.error is not None:

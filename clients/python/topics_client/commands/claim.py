@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
+from topics_client.commands.connection import JsonOption, broker
 from topics_client.commands.declaring import Option
 from topics_client.commands.jobs import JobPrinter, LeaseOption, MaxOption, NodeOption, QueueArgument
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.terminal import note
 
 
@@ -19,16 +20,14 @@ def claim(
         int, Option("--wait-ms", min=0, max=30_000, metavar="MS", help="Wait so long for a job if there is none.")
     ] = 0,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Claim jobs, and print them: they are this node's until their leases end.
 
     Settle each with `topics ack` or `topics nack`; what is not settled in time is handed out again. With --json: one
     object a line, {"$seq", "lease_id", "deadline", "$ts", "$node"?, "$tag"?, "deliveries", "data", "meta"?}.
     """
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         claimed = client.claim(queue, node, max=max_, lease_ms=lease_ms, wait_ms=wait_ms)
         printer = JobPrinter(as_json=as_json)
         for job in claimed.jobs:

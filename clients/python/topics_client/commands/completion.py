@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import os
 from contextlib import suppress
 from typing import Annotated
 
@@ -11,7 +10,9 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from topics_client import address, calls
+from topics_client.commands.contexts import ContextError
 from topics_client.commands.declaring import Argument
+from topics_client.commands.reach import Reach, resolve
 from topics_client.errors import TopicsError
 from topics_client.one_connection import OneConnection, usable
 
@@ -42,16 +43,16 @@ def completion(
 
 
 def topic_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of topics that begin so, of the broker of the command line or TOPICS_URL; none if it does not answer."""
-    url = ctx.params.get("url") or os.environ.get("TOPICS_URL") or "http://127.0.0.1:4000"
-    token = ctx.params.get("token") or os.environ.get("TOPICS_TOKEN")
-    with suppress(TopicsError):
-        base = address.base_url(url)
+    """Names of topics that begin so, of the broker that the command would speak to; none if it does not answer."""
+    given = {each: ctx.params.get(each) for each in ("url", "token", "context")}
+    with suppress(TopicsError, ContextError):
+        found = resolve(Reach(**given))
+        base = address.base_url(found.url)
         if usable(base):
             from topics_client.blocking import Client
             from topics_client.retry import RetryPolicy
 
-            sender = OneConnection(base, token, _PATIENCE_S)
+            sender = OneConnection(base, found.token, _PATIENCE_S)
             with Client(base, retry=RetryPolicy(total_s=0), sender=sender) as client:
                 page = client.run(calls.topics_page(incomplete, _MOST_NAMES, None))
             return [CompletionItem(each.topic) for each in page.topics]

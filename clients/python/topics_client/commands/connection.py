@@ -4,47 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 from topics_client import address, calls
 from topics_client.blocking import TIMEOUT_S, Client
 from topics_client.commands.completion import topic_names
+from topics_client.commands.contexts import ContextError
 from topics_client.commands.declaring import Argument, Option
-from topics_client.commands.terminal import WaitNotes, plain_endings
+from topics_client.commands.reach import Reach, resolve
+from topics_client.commands.terminal import ExitCode, WaitNotes, fail, plain_endings
 from topics_client.one_connection import OneConnection, usable
 from topics_client.retry import RetryPolicy
 
-DEFAULT_URL = "http://127.0.0.1:4000"
-
 TopicArgument = Annotated[str, Argument(metavar="TOPIC", help="Name of the topic.", complete=topic_names)]
-UrlOption = Annotated[
-    str,
-    Option("--url", envvar="TOPICS_URL", metavar="URL", help="Where the broker is.", panel="Broker"),
-]
-TokenOption = Annotated[
-    str | None,
-    Option(
-        "--token",
-        envvar="TOPICS_TOKEN",
-        metavar="KEY",
-        help="Key, if the broker needs one. The variable is safer: other users can see command lines.",
-        panel="Broker",
-        show_default=False,
-    ),
-]
-CaFileOption = Annotated[
-    Path | None,
-    Option(
-        "--cacert",
-        metavar="FILE",
-        exists=True,
-        dir_okay=False,
-        help="Trust the authorities in this PEM file, and no others. Default: SSL_CERT_FILE, else the usual ones.",
-        panel="Broker",
-        show_default=False,
-    ),
-]
 JsonOption = Annotated[bool, Option("--json", help="Output for programs, errors included (those go to stderr).")]
 PartitionOption = Annotated[
     int | None,
@@ -68,10 +40,8 @@ BRIEFLY = RetryPolicy(total_s=10.0, cap_s=1.0, reconnect=False)
 
 @contextmanager
 def broker(
-    url: str,
-    token: str | None,
+    reach: Reach,
     as_json: bool,
-    ca_file: Path | None = None,
     *,
     retry_for_s: float | None = None,
     threads: bool = False,
@@ -84,18 +54,26 @@ def broker(
     patient = RetryPolicy(total_s=retry_for_s) if retry_for_s is not None else BRIEFLY
     with (
         plain_endings(as_json),
-        Client(
-            url,
-            token=token,
-            retry=patient,
-            on_retry=WaitNotes(),
-            ca_file=ca_file,
-            sender=None if threads else _light_sender(url, token),
-        ) as client,
+        _client(reach, as_json, patient, threads=threads) as client,
     ):
         if retry_for_s is not None:
             client.run(calls.health(), retry=BRIEFLY)
         yield client
+
+
+def _client(reach: Reach, as_json: bool, patient: RetryPolicy, *, threads: bool) -> Client:
+    try:
+        found = resolve(reach)
+    except ContextError as error:
+        fail(str(error), ExitCode.USAGE, as_json=as_json)
+    return Client(
+        found.url,
+        token=found.token,
+        retry=patient,
+        on_retry=WaitNotes(),
+        ca_file=found.ca_file,
+        sender=None if threads else _light_sender(found.url, found.token),
+    )
 
 
 def _light_sender(url: str, token: str | None) -> OneConnection | None:

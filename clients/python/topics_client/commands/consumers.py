@@ -9,18 +9,10 @@ import click
 import msgspec
 
 from topics_client import calls, consumer_calls
-from topics_client.commands.connection import (
-    DEFAULT_URL,
-    CaFileOption,
-    JsonOption,
-    PartitionOption,
-    TokenOption,
-    TopicArgument,
-    UrlOption,
-    broker,
-)
+from topics_client.commands.connection import JsonOption, PartitionOption, TopicArgument, broker
 from topics_client.commands.consuming import read
 from topics_client.commands.declaring import Argument, Group, Option
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.terminal import EXIT_CODES_HELP, Grid, emit, note, printable, say, show
 from topics_client.consumer_values import ConsumerChanges, ConsumerDeleted, ConsumerOptions, ConsumerPut, ConsumerState
 from topics_client.errors import ConsumerNotFound
@@ -44,15 +36,13 @@ def list_consumers(
     prefix: Annotated[str, Argument(help="Only consumers whose names begin with this.")] = "",
     partition: PartitionOption = None,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """List the consumers of a topic, sorted by name.
 
     With --json: one object a line, as `topics consumers get` has it.
     """
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         found = client.consumers.list(topic, prefix, partition=partition)
         if as_json:
             for consumer in found:
@@ -98,9 +88,7 @@ def put(
     ] = False,
     partition: PartitionOption = None,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Create a consumer, or change the given settings of one. Its other settings and its position stay."""
     changes: ConsumerChanges = {"partition": partition}
@@ -109,7 +97,7 @@ def put(
     if persist_every is not None:
         changes["persist_every"] = persist_every
     options: ConsumerOptions = {"start": _where(start, "--from"), **changes}
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         made = consumer_calls.put(topic, consumer, options)
         try:
             change = made if replace else consumer_calls.change(topic, consumer, changes)
@@ -129,12 +117,10 @@ def get(
     consumer: ConsumerArgument,
     partition: PartitionOption = None,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Show a consumer and its position."""
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         answer = client.run(calls.verbatim(consumer_calls.get(topic, consumer, partition)))
         if as_json:
             emit(answer)
@@ -161,12 +147,10 @@ def delete(
     consumer: ConsumerArgument,
     partition: PartitionOption = None,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Delete a consumer; its topic stays. A consumer that does not exist is no error."""
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         answer = client.run(calls.verbatim(consumer_calls.delete(topic, consumer, partition)))
         if as_json:
             emit(answer)
@@ -186,12 +170,10 @@ def commit(
     seq: Annotated[int, Argument(metavar="SEQ", min=0, help="The last seq that is done.")],
     partition: PartitionOption = None,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Say that everything up to SEQ is done: reads go on behind it."""
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         _moved(client.run(calls.verbatim(consumer_calls.commit(topic, consumer, seq, partition))), as_json)
 
 
@@ -209,9 +191,7 @@ def seek(
     ] = None,
     partition: PartitionOption = None,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Move the position of a consumer, forward or back."""
     if (where is None) == (ts is None):
@@ -225,7 +205,7 @@ def seek(
         to=None if isinstance(position, int) else position,
         partition=partition,
     )
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         _moved(client.run(calls.verbatim(call)), as_json)
 
 

@@ -7,18 +7,9 @@ from typing import Annotated
 import click
 
 from topics_client.blocking import Client
-from topics_client.commands.connection import (
-    DEFAULT_URL,
-    CaFileOption,
-    JsonOption,
-    PartitionOption,
-    RetryForOption,
-    TokenOption,
-    TopicArgument,
-    UrlOption,
-    broker,
-)
+from topics_client.commands.connection import JsonOption, PartitionOption, RetryForOption, TopicArgument, broker
 from topics_client.commands.declaring import Argument, Option
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.records import RecordPrinter
 from topics_client.commands.terminal import note
 from topics_client.consumer_values import ConsumerReadOptions
@@ -43,9 +34,7 @@ def read(
     partition: PartitionOption = None,
     retry_for_s: RetryForOption = 60.0,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Print the records that come next, and move the position behind them.
 
@@ -55,7 +44,7 @@ def read(
     if follow and (peek or limit or wait_ms):
         raise click.BadParameter("Goes with none of --limit, --wait-ms and --peek.", param_hint="--follow")
     printer = RecordPrinter(as_json=as_json, flush=follow)
-    with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s if follow else None) as client:
+    with broker(reach, as_json, retry_for_s=retry_for_s if follow else None) as client:
         if follow:
             for item in client.consumers.follow(topic, consumer, partition=partition):
                 printer.write(item)

@@ -6,11 +6,13 @@
     ) -> None: ...
 
 A parameter's type says what is taken: str, int, float, bool (a flag), an Enum of strings (its values), Path, and lists
-of these. One without a default must be given. Libraries that do the same take several times as long to load.
+of these. One without a default must be given. A dataclass whose fields are annotated so stands for all of them, which
+commands have in common. Libraries that do the same take several times as long to load.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import inspect
 import types
@@ -79,6 +81,7 @@ class Option:
         show_default: bool | str = True,
         default_factory: Callable[[], Any] | None = None,
         hidden: bool = False,
+        complete: Completer | None = None,
     ) -> None:
         self.names = names
         self.help = help
@@ -90,6 +93,7 @@ class Option:
         self.show_default = show_default
         self.default_factory = default_factory
         self.hidden = hidden
+        self.complete = complete
         self.path = click.Path(exists=exists, file_okay=file_okay, dir_okay=dir_okay, path_type=Path)
 
 
@@ -164,13 +168,22 @@ class Group(click.Group):
 def command(name: str, function: Callable[..., Any], epilog: str | None = None) -> Command:
     """The command that calls the function."""
     hints = get_type_hints(function, include_extras=True)
-    params = [_param(each, hints[each.name]) for each in inspect.signature(function).parameters.values()]
+    params: list[click.Parameter] = []
+    groups: dict[str, type] = {}
+    for each in inspect.signature(function).parameters.values():
+        kind = hints[each.name]
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            groups[each.name] = kind
+            params += _params(kind)
+        else:
+            params.append(_param(each, hints[each.name]))
 
     def call(**values: Any) -> Any:
         # click gives tuples, and an empty one for an option that is not given.
-        return function(
-            **{key: [*value] or None if isinstance(value, tuple) else value for key, value in values.items()}
-        )
+        values = {key: [*value] or None if isinstance(value, tuple) else value for key, value in values.items()}
+        for key, group in groups.items():
+            values[key] = group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)})
+        return function(**values)
 
     return Command(
         name,
@@ -180,6 +193,12 @@ def command(name: str, function: Callable[..., Any], epilog: str | None = None) 
         epilog=epilog,
         context_settings=_SETTINGS,
     )
+
+
+def _params(group: Callable[..., Any]) -> list[click.Parameter]:
+    """Those of the fields of a dataclass."""
+    hints = get_type_hints(group, include_extras=True)
+    return [_param(each, hints[each.name]) for each in inspect.signature(group).parameters.values()]
 
 
 def _param(parameter: inspect.Parameter, hint: Any) -> click.Parameter:
@@ -220,6 +239,7 @@ def _param(parameter: inspect.Parameter, hint: Any) -> click.Parameter:
         show_envvar=said.envvar is not None,
         show_default=False if several else said.show_default,
         hidden=said.hidden,
+        shell_complete=said.complete,
         **flag,
         **default,
     )

@@ -11,16 +11,9 @@ from click.exceptions import Exit
 
 from topics_client import calls
 from topics_client.blocking import Client
-from topics_client.commands.connection import (
-    DEFAULT_URL,
-    CaFileOption,
-    JsonOption,
-    TokenOption,
-    TopicArgument,
-    UrlOption,
-    broker,
-)
+from topics_client.commands.connection import JsonOption, TopicArgument, broker
 from topics_client.commands.declaring import Option
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.terminal import ExitCode, amount, emit, fail, note, printable, say, size
 from topics_client.errors import TopicNotFound
 from topics_client.values import TopicDeleted
@@ -31,9 +24,7 @@ def delete(
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask. Required where there is no terminal.")] = False,
     if_empty: Annotated[bool, Option("--if-empty", help="Refuse if it still holds records.")] = False,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Delete a topic with all its records, cursors and routers, for good.
 
@@ -41,7 +32,7 @@ def delete(
     """
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         fail("Nobody can be asked here: give --yes to delete without being asked.", ExitCode.USAGE, as_json=as_json)
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         if not yes and not _confirmed(client, topic):
             note("Nothing was deleted.")
             raise Exit(ExitCode.REFUSED)

@@ -6,23 +6,22 @@ from typing import Annotated
 
 import msgspec
 
-from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
+from topics_client.commands.connection import JsonOption, broker
 from topics_client.commands.declaring import Argument
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.terminal import Grid, emit, note, printable, show, size
 
 
 def list_topics(
     prefix: Annotated[str, Argument(help="Only topics whose names begin with this.")] = "",
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """List topics, sorted by name.
 
     With --json: one object a line, with topic, type, head_seq, earliest_seq, count, bytes, durable.
     """
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         topics = client.list_topics(prefix)
         if as_json:
             for topic in topics:

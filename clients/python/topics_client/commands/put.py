@@ -10,16 +10,9 @@ import msgspec
 
 from topics_client import calls
 from topics_client.blocking import Client
-from topics_client.commands.connection import (
-    DEFAULT_URL,
-    CaFileOption,
-    JsonOption,
-    TokenOption,
-    TopicArgument,
-    UrlOption,
-    broker,
-)
+from topics_client.commands.connection import JsonOption, TopicArgument, broker
 from topics_client.commands.declaring import Option
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.terminal import emit, say
 from topics_client.errors import TopicNotFound
 from topics_client.values import TopicPut
@@ -78,9 +71,7 @@ def put(
     ] = False,
     keep: Annotated[bool, Option("--keep", hidden=True, help="As without it.")] = False,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Create a topic, or change the given settings of an existing one; its other settings stay.
 
@@ -99,7 +90,7 @@ def put(
     }
     settings = {name: value for name, value in given.items() if value is not None}
     settings |= dict(_setting(text) for text in others or [])
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         answer = client.run(calls.verbatim(calls.put_topic(topic, settings))) if replace else None
         answer = answer or _changed(client, topic, settings)
         if as_json:

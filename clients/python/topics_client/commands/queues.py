@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import click
@@ -12,9 +11,10 @@ import msgspec
 from click.exceptions import Exit
 
 from topics_client import calls, queue_calls
-from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
+from topics_client.commands.connection import JsonOption, broker
 from topics_client.commands.declaring import Option
 from topics_client.commands.jobs import QueueArgument
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.terminal import ExitCode, Grid, amount, emit, fail, moment, note, printable, say, show
 from topics_client.values import Purged, Redriven
 
@@ -39,15 +39,13 @@ def leases(
     queue: QueueArgument,
     state: Annotated[State | None, Option("--state", help="Only jobs in this state.")] = None,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """List the jobs of a queue, and who holds them until when.
 
     With --json: one object a line, {"$seq", "state", "deliveries", "node"?, "deadline"?, "ready_at"?}.
     """
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         jobs = client.leases(queue, None if state is None else state.value)
         if as_json:
             for job in jobs:
@@ -72,27 +70,23 @@ def leases(
 def pause(
     queue: QueueArgument,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Hand out no more jobs, until `topics resume`. Those that are out can be settled."""
-    _pausing(queue, True, as_json, url, token, ca_file)
+    _pausing(queue, True, as_json, reach)
 
 
 def resume(
     queue: QueueArgument,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Resume a queue: its jobs are delivered again."""
-    _pausing(queue, False, as_json, url, token, ca_file)
+    _pausing(queue, False, as_json, reach)
 
 
-def _pausing(queue: str, wanted: bool, as_json: bool, url: str, token: str | None, ca_file: Path | None) -> None:
-    with broker(url, token, as_json, ca_file) as client:
+def _pausing(queue: str, wanted: bool, as_json: bool, reach: Reach) -> None:
+    with broker(reach, as_json) as client:
         call = queue_calls.pause(queue) if wanted else queue_calls.resume(queue)
         answer = client.run(calls.verbatim(call))
         if as_json:
@@ -108,15 +102,13 @@ def purge(
     ] = None,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask. Required where there is no terminal.")] = False,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Delete all jobs without a lease, for good."""
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         fail("Nobody can be asked here: give --yes to delete without being asked.", ExitCode.USAGE, as_json=as_json)
     wanted = [state.value for state in states or list(Idle)]
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         if not yes:
             figures = client.state(queue, touch=False).queue or {}
             counted = " and ".join(f"{figures.get(state, 0):,} {state}" for state in wanted)
@@ -142,9 +134,7 @@ def redrive(
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only count.")] = False,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Move the jobs of this queue back from the dead letter topic, with their deliveries at 0.
 
@@ -156,7 +146,7 @@ def redrive(
         "rate_per_s": rate_per_s,
         "dry_run": dry_run,
     }
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         answer = client.run(calls.verbatim(queue_calls.redrive(queue, options)))
         if as_json:
             emit(answer)

@@ -6,17 +6,9 @@ from typing import Annotated
 
 from topics_client.blocking import Client
 from topics_client.calls import ReadOptions
-from topics_client.commands.connection import (
-    DEFAULT_URL,
-    CaFileOption,
-    JsonOption,
-    PartitionOption,
-    TokenOption,
-    TopicArgument,
-    UrlOption,
-    broker,
-)
+from topics_client.commands.connection import JsonOption, PartitionOption, TopicArgument, broker
 from topics_client.commands.declaring import Option
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.records import RecordPrinter, tag_predicate
 from topics_client.commands.terminal import note
 
@@ -42,9 +34,7 @@ def read(
     ] = False,
     partition: PartitionOption = None,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Print the records that a topic holds, oldest first, and end.
 
@@ -53,7 +43,7 @@ def read(
     """
     options: ReadOptions = {"include_tags": True, "max_batch_bytes": _PAGE_BYTES, "skip_corrupt": skip_corrupt}
     options |= {"tag": tag_predicate(tag), "from_ts": from_ts, "partition": partition}
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         _print(client, topic, from_seq, limit, options, RecordPrinter(as_json=as_json))
 
 

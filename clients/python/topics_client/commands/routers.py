@@ -9,8 +9,9 @@ import click
 import msgspec
 
 from topics_client import calls, router_calls
-from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
+from topics_client.commands.connection import JsonOption, broker
 from topics_client.commands.declaring import Argument, Group, Option
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.terminal import EXIT_CODES_HELP, Grid, emit, note, printable, say, show
 from topics_client.errors import RouterNotFound
 from topics_client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
@@ -33,15 +34,13 @@ def list_routers(
     source: Annotated[str | None, Option("--source", metavar="TOPIC", help="Only those out of this topic.")] = None,
     dest: Annotated[str | None, Option("--dest", metavar="TOPIC", help="Only those into this topic.")] = None,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """List routers, sorted by name.
 
     With --json: one object a line, as `topics routers get` has it.
     """
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         found = client.list_routers(prefix, source=source, dest=dest)
         if as_json:
             for router in found:
@@ -96,9 +95,7 @@ def put(
         bool, Option("--replace", help="Set what is not given back to its default, the filter too.")
     ] = False,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Copy what is appended to SOURCE to DEST, each record once, in order.
 
@@ -121,7 +118,7 @@ def put(
         options["filter"] = ["tag", "Glob", tag] if tag.endswith("*") else ["tag", "Eq", tag]
     elif all_tags:
         options["filter"] = None
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         made = router_calls.put_router(router, source, dest, options)
         try:
             change = made if replace else router_calls.change_router(router, options, source=source, dest=dest)
@@ -139,12 +136,10 @@ def put(
 def get(
     router: RouterArgument,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Show a router and its progress."""
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         answer = client.run(calls.verbatim(router_calls.get_router(router)))
         if as_json:
             emit(answer)
@@ -167,12 +162,10 @@ def get(
 def delete(
     router: RouterArgument,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Delete a router. Records that it copied stay. A router that does not exist is no error."""
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         answer = client.run(calls.verbatim(router_calls.delete_router(router)))
         if as_json:
             emit(answer)

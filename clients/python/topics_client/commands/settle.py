@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from click.exceptions import Exit
 
 from topics_client import calls, queue_calls
-from topics_client.commands.connection import DEFAULT_URL, CaFileOption, JsonOption, TokenOption, UrlOption, broker
+from topics_client.commands.connection import JsonOption, broker
 from topics_client.commands.declaring import Option
 from topics_client.commands.jobs import JobsArgument, NodeOption, QueueArgument, named_jobs
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.terminal import ExitCode, amount, emit, note, say
 from topics_client.values import Settled
 from topics_client.wire import Call, Reply
@@ -26,16 +26,14 @@ def ack(
     node: NodeOption,
     strict: StrictOption = False,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Say that jobs are done: they are deleted for good.
 
     Jobs that are not leased to the node are skipped; then the exit status is 1.
     """
     call = queue_calls.ack(queue, node, named_jobs(jobs), strict=strict)
-    _settle(call, "Acked", node, as_json, url, token, ca_file)
+    _settle(call, "Acked", node, as_json, reach)
 
 
 def nack(
@@ -54,9 +52,7 @@ def nack(
     ] = None,
     strict: StrictOption = False,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Return jobs to the queue: they are delivered again.
 
@@ -64,7 +60,7 @@ def nack(
     """
     options: queue_calls.NackOptions = {"delay_ms": delay_ms, "penalty": not forgive, "reason": reason}
     call = queue_calls.nack(queue, node, named_jobs(jobs), options, strict=strict)
-    _settle(call, "Gave back", node, as_json, url, token, ca_file)
+    _settle(call, "Gave back", node, as_json, reach)
 
 
 def extend(
@@ -74,22 +70,18 @@ def extend(
     lease_ms: Annotated[int, Option("--lease-ms", min=1, metavar="MS", help="The leases end so long from now.")],
     strict: StrictOption = False,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Keep jobs for longer.
 
     Jobs that are not leased to the node are skipped; then the exit status is 1.
     """
     call = queue_calls.extend(queue, node, named_jobs(jobs), lease_ms, strict=strict)
-    _settle(call, "Extended the leases of", node, as_json, url, token, ca_file)
+    _settle(call, "Extended the leases of", node, as_json, reach)
 
 
-def _settle(
-    call: Call[Settled], done: str, node: str, as_json: bool, url: str, token: str | None, ca_file: Path | None
-) -> None:
-    with broker(url, token, as_json, ca_file) as client:
+def _settle(call: Call[Settled], done: str, node: str, as_json: bool, reach: Reach) -> None:
+    with broker(reach, as_json) as client:
         answer = client.run(calls.verbatim(call))
         settled = call.parse(Reply(status=200, headers={}, body=answer))
         if as_json:

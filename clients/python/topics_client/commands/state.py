@@ -9,15 +9,8 @@ from typing import Any
 import msgspec
 
 from topics_client import calls
-from topics_client.commands.connection import (
-    DEFAULT_URL,
-    CaFileOption,
-    JsonOption,
-    TokenOption,
-    TopicArgument,
-    UrlOption,
-    broker,
-)
+from topics_client.commands.connection import JsonOption, TopicArgument, broker
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.terminal import BOLD, Grid, amount, emit, moment, printable, say, show, size
 from topics_client.values import PartitionState, TopicState
 
@@ -25,12 +18,10 @@ from topics_client.values import PartitionState, TopicState
 def state(
     topic: TopicArgument,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Show a topic: its records, seqs, times and settings."""
-    with broker(url, token, as_json, ca_file) as client:
+    with broker(reach, as_json) as client:
         answer = client.run(calls.verbatim(calls.state(topic, touch=False)))
         if as_json:
             emit(answer)

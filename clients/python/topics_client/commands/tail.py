@@ -5,18 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from topics_client.calls import ReadOptions
-from topics_client.commands.connection import (
-    DEFAULT_URL,
-    CaFileOption,
-    JsonOption,
-    PartitionOption,
-    RetryForOption,
-    TokenOption,
-    TopicArgument,
-    UrlOption,
-    broker,
-)
+from topics_client.commands.connection import JsonOption, PartitionOption, RetryForOption, TopicArgument, broker
 from topics_client.commands.declaring import Option
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.read import TagOption
 from topics_client.commands.records import RecordPrinter, tag_predicate
 
@@ -32,9 +23,7 @@ def tail(
     partition: PartitionOption = None,
     retry_for_s: RetryForOption = 60.0,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Print the last records of a topic, then follow it until Ctrl-C.
 
@@ -42,7 +31,7 @@ def tail(
     them, {"tombstone": {...}} included.
     """
     printer = RecordPrinter(as_json=as_json, flush=True)
-    with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s) as client:
+    with broker(reach, as_json, retry_for_s=retry_for_s) as client:
         state = client.state(topic, touch=False).of(partition)
         begin = max(0, state.head_seq - last) if from_seq is None else from_seq
         if from_seq is None and begin < state.earliest_seq - 1:

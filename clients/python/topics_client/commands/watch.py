@@ -8,17 +8,9 @@ from typing import Annotated
 
 import msgspec
 
-from topics_client.commands.connection import (
-    DEFAULT_URL,
-    CaFileOption,
-    JsonOption,
-    PartitionOption,
-    RetryForOption,
-    TokenOption,
-    UrlOption,
-    broker,
-)
+from topics_client.commands.connection import JsonOption, PartitionOption, RetryForOption, broker
 from topics_client.commands.declaring import Argument, Option
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.records import RecordPrinter
 from topics_client.commands.terminal import emit, note, printable
 from topics_client.values import Watched
@@ -45,9 +37,7 @@ def watch(
     limit: Annotated[int, Option("--limit", "-n", min=0, help="Stop after this many records. 0 = never.")] = 0,
     retry_for_s: RetryForOption = 60.0,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Print the records of several topics as they are committed, until Ctrl-C.
 
@@ -57,7 +47,7 @@ def watch(
     """
     printer = RecordPrinter(as_json=False, flush=True)
     printed = 0
-    with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s) as client:
+    with broker(reach, as_json, retry_for_s=retry_for_s) as client:
         starts = dict.fromkeys(topics, from_seq)
         consistency = "strong" if strong else "eventual"
         options: WatchOptions = {

@@ -8,17 +8,10 @@ from contextlib import closing
 from typing import Annotated
 
 from topics_client.blocking import Client
-from topics_client.commands.connection import (
-    DEFAULT_URL,
-    CaFileOption,
-    JsonOption,
-    RetryForOption,
-    TokenOption,
-    UrlOption,
-    broker,
-)
+from topics_client.commands.connection import JsonOption, RetryForOption, broker
 from topics_client.commands.declaring import Option
 from topics_client.commands.jobs import JobPrinter, LeaseOption, NodeOption, QueueArgument
+from topics_client.commands.reach import ANY, Reach
 from topics_client.commands.terminal import ExitCode, fail, note
 from topics_client.errors import LeaseLost
 from topics_client.values import Job, one_line
@@ -38,9 +31,7 @@ def work(
     lease_ms: LeaseOption = None,
     retry_for_s: RetryForOption = 60.0,
     as_json: JsonOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token: TokenOption = None,
-    ca_file: CaFileOption = None,
+    reach: Reach = ANY,
 ) -> None:
     """Claim the jobs of a queue one by one and process them, until Ctrl-C.
 
@@ -51,7 +42,7 @@ def work(
     if (command is None) is not ack:
         message = "Say what is to become of the jobs: --exec COMMAND runs one for each, --ack only prints them."
         fail(message, ExitCode.USAGE, as_json=as_json)
-    with broker(url, token, as_json, ca_file, retry_for_s=retry_for_s, threads=True) as client:
+    with broker(reach, as_json, retry_for_s=retry_for_s, threads=True) as client:
         printer = JobPrinter(as_json=as_json)
         with closing(client.work(queue, node, lease_ms=lease_ms)) as jobs:
             for count, job in enumerate(jobs, 1):

@@ -1,0 +1,106 @@
+"""The file of contexts: names for brokers, with the files of their keys. The keys themselves are never in it.
+
+It is $XDG_CONFIG_HOME/topics/contexts.json, or below ~/.config, and for its owner alone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+
+class ContextError(Exception):
+    """A context that is not there, or whose files cannot be read. The text says what to do."""
+
+
+class Context(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a broker is. Paths are absolute."""
+
+    url: str
+    key_file: str | None = None
+    ca_file: str | None = None
+
+
+class Contexts(msgspec.Struct, omit_defaults=True):
+    """All contexts by name, and which is in use."""
+
+    current: str | None = None
+    contexts: dict[str, Context] = {}
+
+
+def path() -> Path:
+    """Of the file, which need not exist."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    # The specification of these directories leaves relative paths aside.
+    home = Path(base) if base and Path(base).is_absolute() else Path("~/.config").expanduser()
+    return home / "topics" / "contexts.json"
+
+
+def load() -> Contexts:
+    """What the file holds; nothing, if there is none. Raises ContextError."""
+    try:
+        return msgspec.json.decode(path().read_bytes(), type=Contexts)
+    except FileNotFoundError:
+        return Contexts()
+    except (OSError, msgspec.DecodeError) as error:
+        raise ContextError(f"The contexts in {path()} cannot be read: {_why(error)}.") from None
+
+
+def save(contexts: Contexts) -> None:
+    """Replaces the file as a whole: a reader sees the contexts of before or of after. Raises ContextError."""
+    target = path()
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # It has mode 0600 from the start.
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".contexts-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.format(msgspec.json.encode(contexts)) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, target)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        raise ContextError(f"The contexts cannot be written to {target}: {_why(error)}.") from None
+
+
+def named(name: str) -> Context:
+    """Raises ContextError if there is none of that name."""
+    known = load().contexts
+    if name not in known:
+        raise ContextError(f"There is no context {name!r}. {_those(known)}")
+    return known[name]
+
+
+def in_use() -> Context | None:
+    """The one that `topics context use` chose, if any."""
+    found = load()
+    return None if found.current is None else found.contexts.get(found.current)
+
+
+def key_of(context: Context) -> str | None:
+    """The key in the context's key file, without the white space around it. Raises ContextError."""
+    if context.key_file is None:
+        return None
+    try:
+        key = Path(context.key_file).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ContextError(f"The key file {context.key_file} cannot be read: {_why(error)}.") from None
+    if not key:
+        raise ContextError(f"The key file {context.key_file} is empty.")
+    return key
+
+
+def _those(known: dict[str, Context]) -> str:
+    if not known:
+        return "There are none yet: `topics context add` makes one."
+    return f"There are: {', '.join(sorted(known))}."
+
+
+def _why(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
