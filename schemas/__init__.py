@@ -81,6 +81,7 @@ from schemas.segments import SegmentsAnswer
 from schemas.topics import (
     ConsumerFigures,
     PartitionEntry,
+    QueueEntry,
     TopicAnswer,
     TopicDeleteAnswer,
     TopicEntry,
@@ -135,6 +136,7 @@ __all__ = [
     "PurgeRequest",
     "QueryFlag",
     "QueryU64",
+    "QueueEntry",
     "QueueState",
     "ReadyAnswer",
     "RecordAnswer",

@@ -94,6 +94,16 @@ class TopicAnswer(AnswerModel):
     )
 
 
+class QueueEntry(AnswerModel):
+    """The jobs of a queue in a list. The fields mean what they mean in `QueueState`."""
+
+    ready: int
+    in_flight: int
+    delayed: int
+    paused: bool
+    oldest_ready_age_ms: int | None = Field(None, description="Omitted when no job is ready.")
+
+
 class TopicEntry(AnswerModel):
     topic: str
     type: TopicType
@@ -103,6 +113,8 @@ class TopicEntry(AnswerModel):
     bytes: int
     durable: bool
     effective_priority: int
+    partitions: int | None = Field(None, description="Omitted for topics with one partition.")
+    queue: QueueEntry | None = Field(None, description="Only of queues.")
 
 
 class TopicListAnswer(AnswerModel):

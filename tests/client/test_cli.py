@@ -17,7 +17,7 @@ Topics = Callable[..., Result]
 
 COMMANDS = ["serve", "list", "put", "append", "read", "tail", "state", "delete"]
 COMMANDS += ["work", "claim", "ack", "nack", "extend", "leases", "pause", "resume", "purge", "redrive"]
-COMMANDS += ["get"]
+COMMANDS += ["get", "status"]
 NOBODY = "http://127.0.0.1:1"
 
 
@@ -280,8 +280,20 @@ def test_list_is_a_table_or_a_line_a_topic(topics: Topics) -> None:
     for topic in ("b", "a", name):
         topics("append", topic, stdin="1\n2\n")
     heading, first, *_, last = topics("list").stdout.splitlines()
-    assert heading.split() == ["TOPIC", "TYPE", "RECORDS", "BYTES", "EARLIEST", "HEAD", "DURABLE"]
-    assert first.split()[:3] == ["a", "log", "2"]
+    assert heading.split() == [
+        "TOPIC",
+        "TYPE",
+        "PARTS",
+        "RECORDS",
+        "BYTES",
+        "EARLIEST",
+        "HEAD",
+        "DURABLE",
+        "DEPTH",
+        "OLDEST",
+        "JOB",
+    ]
+    assert first.split()[:4] == ["a", "log", "1", "2"]
     assert last.split()[0] == name
     assert [json.loads(line)["topic"] for line in topics("list", "--json").stdout.splitlines()] == ["a", "b", name]
     assert len(topics("list", "lo", "--json").stdout.splitlines()) == 1

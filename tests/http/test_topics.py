@@ -178,3 +178,21 @@ async def test_a_name_that_breaks_the_pattern_is_refused_on_every_route(
 @pytest.mark.parametrize("name", ["a", "_", "0", "A-b.c:d_e", "a" * 255])
 async def test_names_may_have_letters_digits_and_four_signs(client: httpx.AsyncClient, name: str) -> None:
     assert (await client.put(f"/v0/topics/{name}")).status_code == 201
+
+
+async def test_a_list_says_partitions_and_how_queues_stand(client: httpx.AsyncClient) -> None:
+    await client.put("/v0/topics/clicks", json={"partitions": 3})
+    await client.put("/v0/topics/jobs", json={"type": "queue"})
+    await client.put("/v0/topics/none", json={"type": "queue"})
+    await append(client, "jobs", {"data": 1}, {"data": 2}, {"data": 3, "delay_ms": 60_000})
+    await client.post("/v0/topics/jobs/claim", json={"node": "w"})
+    await client.post("/v0/topics/none/pause")
+    body = (await client.get("/v0/topics")).json()
+    TopicListAnswer.model_validate(body)
+    clicks, jobs, none = body["topics"]
+    assert (clicks["partitions"], "queue" in clicks) == (3, False)
+    age_ms = jobs["queue"].pop("oldest_ready_age_ms")
+    assert age_ms >= 0
+    assert jobs["queue"] == {"ready": 1, "in_flight": 1, "delayed": 1, "paused": False}
+    assert none["queue"] == {"ready": 0, "in_flight": 0, "delayed": 0, "paused": True}
+    assert "partitions" not in jobs

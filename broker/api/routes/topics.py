@@ -20,6 +20,7 @@ from schemas import (
     PartitionEntry,
     QueryFlag,
     QueryU64,
+    QueueEntry,
     QueueState,
     RoutedPerformance,
     TopicAnswer,
@@ -189,6 +190,7 @@ def _config(state: TopicState) -> TopicConfig:
 
 
 def _entry(current: Request, state: TopicState) -> TopicEntry:
+    queue = state.queue
     return TopicEntry(
         topic=state.topic,
         type=state.config.type.value,
@@ -198,4 +200,14 @@ def _entry(current: Request, state: TopicState) -> TopicEntry:
         bytes=state.bytes,
         durable=state.config.durable,
         effective_priority=topics.effective_priority(current.broker.engine, state),
+        partitions=state.config.partitions if state.config.partitions > 1 else None,
+        queue=None
+        if queue is None
+        else QueueEntry(
+            ready=queue.ready,
+            in_flight=queue.in_flight,
+            delayed=queue.delayed,
+            paused=queue.paused,
+            oldest_ready_age_ms=queue.oldest_ready_age_ms,
+        ),
     )

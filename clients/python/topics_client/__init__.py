@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         PartitionState,
         Paused,
         Purged,
+        QueueSummary,
         Ready,
         Record,
         RecordsDeleted,
@@ -122,6 +123,7 @@ __all__ = [
     "Producer",
     "ProducerClosed",
     "Purged",
+    "QueueSummary",
     "Ready",
     "Record",
     "RecordsDeleted",
@@ -182,7 +184,7 @@ _MODULES = {
         Appended Claimed Diff Health Job JobSummary
         NewRecord PartitionState Paused Purged Ready Record
         RecordsDeleted Redriven Settled Tombstone TopicDeleted TopicPut
-        TopicSettings TopicState TopicSummary Watched
+        QueueSummary TopicSettings TopicState TopicSummary Watched
     """,
     "workers": "Backoff JobContext Worker",
 }

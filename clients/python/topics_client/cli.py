@@ -17,6 +17,7 @@ _QUEUES, _BACKUPS = "Queues", "Backups"
 #: panel. Only the module of the command that is called is loaded, and all of them for the help text.
 _COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "serve": ("serve", "serve", None),
+    "status": ("status", "status", None),
     "list": ("listing", "list_topics", None),
     "put": ("put", "put", None),
     "append": ("append", "append", None),

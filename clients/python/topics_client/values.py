@@ -275,8 +275,18 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs of a queue in a list. `oldest_ready_age_ms`: None when no job is ready."""
+
+    ready: int
+    in_flight: int
+    delayed: int
+    paused: bool
+    oldest_ready_age_ms: int | None = None
+
+
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic in a list."""
+    """One topic in a list. `queue`: of queues; older brokers leave it out."""
 
     topic: str
     type: str
@@ -286,6 +296,8 @@ class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     durable: bool
     effective_priority: int | None = None
+    partitions: int = 1
+    queue: QueueSummary | None = None
 
 
 class TopicPage(msgspec.Struct, frozen=True, kw_only=True):

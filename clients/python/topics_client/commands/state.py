@@ -11,7 +11,7 @@ import msgspec
 from topics_client import calls
 from topics_client.commands.connection import JsonOption, TopicArgument, broker
 from topics_client.commands.reach import ANY, Reach
-from topics_client.commands.terminal import BOLD, Grid, amount, emit, moment, printable, say, show, size
+from topics_client.commands.terminal import BOLD, Grid, amount, duration, emit, moment, printable, say, show, size
 from topics_client.values import PartitionState, TopicState
 
 
@@ -67,15 +67,7 @@ def _partition(state: PartitionState) -> str:
 
 
 def _when(ts_ms: int | None, now_ms: int) -> str:
-    return "never" if ts_ms is None else f"{moment(ts_ms)} ({_ago(now_ms - ts_ms)})"
-
-
-def _ago(age_ms: int) -> str:
-    seconds = max(0, age_ms) // 1000
-    for unit, length_s in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= length_s:
-            return f"{seconds // length_s} {unit} ago"
-    return f"{seconds} s ago"
+    return "never" if ts_ms is None else f"{moment(ts_ms)} ({duration(now_ms - ts_ms)} ago)"
 
 
 def _plain(value: Any) -> str:

@@ -131,6 +131,15 @@ def moment(ts_ms: int) -> str:
     return when.strftime("%Y-%m-%d %H:%M:%S.") + f"{ts_ms % 1000:03d}Z"
 
 
+def duration(length_ms: int) -> str:
+    """A length of time in the unit that leaves few digits."""
+    seconds = max(0, length_ms) // 1000
+    for unit, length_s in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length_s:
+            return f"{seconds // length_s} {unit}"
+    return f"{seconds} s"
+
+
 def amount(count: int, noun: str) -> str:
     """`1 record`, `2,000 records`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
