@@ -42,7 +42,7 @@ def bind_port(settings: Settings) -> BoundPort | None:
     if settings.kafka_port is None:
         return None
     try:
-        from broker.kafka import port  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        from broker.kafka.port import Port  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in _OURS:
             raise

@@ -84,7 +84,7 @@ def test_no_module_of_the_wheel_imports_by_a_short_name(program: Path, tmp_path:
     # The packages of OWN have nothing that ours could ask for: an import that was left would fail here.
     code = """
 import importlib, pkgutil, topics_broker
-extras = {"deltalake", "numpy", "obstore", "opentelemetry", "pyarrow", "pyspark"}
+extras = {"deltalake", "numpy", "obstore", "opentelemetry", "pyarrow", "pyspark", "typer"}
 for each in pkgutil.walk_packages(topics_broker.__path__, "topics_broker."):
     try:
         if not each.name.endswith("__main__"):
