@@ -97,7 +97,7 @@ async def test_handshakes_that_come_at_once_begin_over_several_rounds(
         assert max(rounds.begun.values()) <= ROUNDS * handshakes.EACH_ROUND
 
 
-async def test_a_new_connection_does_not_wait_for_all_handshakes_that_came_before(tmp_path: Path) -> None:
+async def test_a_new_connection_is_served_before_all_earlier_handshakes_end(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     trusting = ssl.create_default_context(cafile=str(cert))
     async with HotServer(tls_cert=str(cert), tls_key=str(key)) as server:
@@ -118,7 +118,7 @@ async def test_a_new_connection_does_not_wait_for_all_handshakes_that_came_befor
         assert scheduler.waiting == 0
 
 
-async def test_one_handshake_too_many_closes_the_one_that_has_waited_for_longest(
+async def test_a_handshake_over_the_waiting_limit_closes_the_oldest_waiting_handshake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handshakes, "MAX_WAITING", 40)
@@ -151,7 +151,9 @@ async def test_one_handshake_too_many_closes_the_one_that_has_waited_for_longest
         assert 0 < most <= 40
 
 
-async def test_a_connection_that_waits_for_too_long_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_handshake_that_waits_beyond_the_header_timeout_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(handshakes, "EACH_ROUND", 0)
     cert, key = certificate(tmp_path)
     async with HotServer(tls_cert=str(cert), tls_key=str(key), header_timeout_s=1) as server:
@@ -165,7 +167,7 @@ async def test_a_connection_that_waits_for_too_long_is_closed(tmp_path: Path, mo
         assert server.broker.arrivals.handshakes.waiting == 0
 
 
-async def test_a_client_that_says_nothing_is_closed_before_others_are_kept_waiting(
+async def test_a_silent_connection_over_the_limit_is_closed_in_favor_of_a_new_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "MAX_SILENT", 2)
@@ -184,7 +186,7 @@ async def test_a_client_that_says_nothing_is_closed_before_others_are_kept_waiti
             each.close()
 
 
-async def test_a_client_that_says_nothing_is_closed_in_time(tmp_path: Path) -> None:
+async def test_a_silent_connection_is_closed_after_the_header_timeout(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     async with HotServer(tls_cert=str(cert), tls_key=str(key), header_timeout_s=1) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port)
@@ -226,7 +228,7 @@ async def test_requests_to_the_kafka_port_begin_over_several_rounds(tmp_path: Pa
         assert max(rounds.begun.values()) <= ROUNDS * ROUND / FIRST_COST
 
 
-async def test_kafka_requests_behind_one_that_waits_keep_their_order(tmp_path: Path) -> None:
+async def test_kafka_requests_behind_a_waiting_request_keep_their_order(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path) as server:
         wires = [await server.connect() for _ in range(CLIENTS)]
         sent = [[wire.send(ApiKey.API_VERSIONS, 0, b"") for _ in range(2)] for wire in wires]

@@ -108,7 +108,7 @@ async def test_probes_that_come_at_once_begin_over_several_rounds_and_hold_up_no
 
 
 @pytest.mark.parametrize("http", ["zttp", "httptools"])
-async def test_a_request_that_waits_for_its_turn_is_answered_to_a_client_that_ends_its_side(http: str) -> None:
+async def test_a_waiting_request_is_answered_to_a_half_closed_client(http: str) -> None:
     async with HotServer(http=http) as server:
         await server.topic("t")
         wires = [await server.connect() for _ in range(CLIENTS)]
@@ -121,7 +121,7 @@ async def test_a_request_that_waits_for_its_turn_is_answered_to_a_client_that_en
 
 
 @pytest.mark.parametrize("http", ["zttp", "httptools"])
-async def test_requests_behind_one_that_waits_keep_their_order(http: str) -> None:
+async def test_requests_behind_a_waiting_request_keep_their_order(http: str) -> None:
     async with HotServer(http=http) as server:
         await server.topic("t")
         wires = [await server.connect() for _ in range(CLIENTS)]
@@ -136,7 +136,7 @@ async def test_requests_behind_one_that_waits_keep_their_order(http: str) -> Non
 
 
 @pytest.mark.parametrize("http", ["zttp", "httptools"])
-async def test_requests_that_wait_for_their_turn_are_answered_by_a_server_that_stops(http: str) -> None:
+async def test_waiting_requests_are_answered_at_shutdown(http: str) -> None:
     async with HotServer(http=http) as server:
         await server.topic("t")
         wires = [await server.connect() for _ in range(CLIENTS)]

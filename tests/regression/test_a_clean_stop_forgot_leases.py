@@ -29,7 +29,7 @@ async def delete(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("happens", [mark_flushed, delete])
-async def test_a_lease_outlives_a_clean_stop_whatever_the_log_holds(
+async def test_a_lease_survives_a_clean_stop_with_frames_of_other_and_deleted_topics(
     happens: Callable[[Engine], Awaitable[None]],
 ) -> None:
     async with Machine() as machine:
@@ -44,7 +44,7 @@ async def test_a_lease_outlives_a_clean_stop_whatever_the_log_holds(
         assert settled.done == [job.record.seq]
 
 
-async def test_what_comes_after_the_snapshot_of_a_clean_stop_still_counts() -> None:
+async def test_a_kill_after_the_snapshot_of_a_clean_stop_voids_leases() -> None:
     async with Machine() as machine:
         engine = await machine.start(checkpoint_records=5)
         await engine.put_topic("queue", TopicConfig(type=TopicType.QUEUE))

@@ -34,7 +34,7 @@ def test_only_partitions_of_the_newest_are_read(tmp_path: Path) -> None:
     assert epochs(tmp_path) == {2: 12}
 
 
-def test_the_newest_is_known_by_its_partition_0(tmp_path: Path) -> None:
+def test_the_newest_topic_is_identified_by_partition_0(tmp_path: Path) -> None:
     # Partition 1 of the first was made later than the rest of it.
     put(tmp_path, 5, 0, 5, topic=5)
     put(tmp_path, 7, 1, 7, topic=5)
@@ -43,9 +43,7 @@ def test_the_newest_is_known_by_its_partition_0(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("topic_id", "found"), [(6, {2: 12}), (11, {1: 11, 2: 12})])
-def test_files_that_do_not_say_whose_they_are_are_judged_by_their_ids(
-    tmp_path: Path, topic_id: int, found: dict[int, int]
-) -> None:
+def test_files_without_a_topic_are_matched_by_id(tmp_path: Path, topic_id: int, found: dict[int, int]) -> None:
     put(tmp_path, topic_id, 1, topic_id)
     put(tmp_path, 12, 2, 12, topic=10)
     assert epochs(tmp_path) == found

@@ -22,7 +22,7 @@ from tests.unit.storage.machine import DATA, options, outcome, record, seqs
 FSYNC = TopicConfig(durability=Durability.FSYNC)
 
 
-async def test_whoever_waits_is_told_and_the_next_start_knows_what_was_committed(
+async def test_a_commit_that_cannot_be_applied_fails_its_writes_and_the_next_start_recovers_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk, clock = SimDisk(), FakeClock()

@@ -14,7 +14,9 @@ from tests.unit.storage.machine import Machine, record, seqs
 
 @pytest.mark.parametrize("before", [0, 3])
 @pytest.mark.parametrize("how", ["clean", "kill", "power"])
-async def test_what_was_deleted_in_memory_stays_deleted(how: str, before: int) -> None:
+async def test_an_ephemeral_batch_deleted_by_tag_stays_deleted_after_the_topic_is_made_durable(
+    how: str, before: int
+) -> None:
     async with Machine() as machine:
         engine = await machine.start()
         for _ in range(before):

@@ -11,7 +11,7 @@ from tests.http.test_http2_attacks import get
 from tests.http.test_slow_clients import Two
 
 
-async def test_only_its_stream_is_reset() -> None:
+async def test_an_http2_path_with_non_ascii_bytes_resets_only_its_stream() -> None:
     async with HotServer() as server:
         await server.topic("t")
         two = Two(await server.connect())

@@ -14,7 +14,7 @@ from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import with_jobs
 
 
-async def test_nobody_is_told_that_a_queue_of_a_stopped_shard_is_paused() -> None:
+async def test_a_pause_after_a_failed_resume_fails_with_storage_failed() -> None:
     async with Machine() as machine:
         engine = await with_jobs(machine, 1)
         assert await engine.queues.pause("q")

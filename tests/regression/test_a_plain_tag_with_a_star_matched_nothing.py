@@ -41,7 +41,7 @@ DOORS: list[tuple[str, str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "field"), DOORS)
-async def test_it_is_refused_with_both_spellings(
+async def test_a_plain_tag_with_a_star_is_refused_and_the_error_shows_glob_and_eq(
     client: httpx.AsyncClient, method: str, path: str, body: dict[str, Any], field: str
 ) -> None:
     answer = await client.request(method, path, json=body if method != "GET" else None)
@@ -54,7 +54,9 @@ async def test_it_is_refused_with_both_spellings(
 
 
 @pytest.mark.parametrize("tag", ["*a", "a*b", "a**"])
-async def test_what_no_glob_can_be_has_one_spelling(client: httpx.AsyncClient, tag: str) -> None:
+async def test_a_tag_that_is_no_valid_glob_is_refused_and_the_error_shows_only_eq(
+    client: httpx.AsyncClient, tag: str
+) -> None:
     answer = await client.post("/v0/topics/t/delete", json={"match": tag})
     message = refused(answer, 400, "invalid_request")["message"]
     assert json.dumps(["tag", "Eq", tag]) in message
@@ -62,7 +64,9 @@ async def test_what_no_glob_can_be_has_one_spelling(client: httpx.AsyncClient, t
 
 
 @pytest.mark.parametrize(("spelling", "data"), [(["tag", "Eq", "a*"], [1]), (["tag", "Glob", "a*"], [1, 2])])
-async def test_each_spelling_does_what_it_says(client: httpx.AsyncClient, spelling: list[str], data: list[int]) -> None:
+async def test_glob_matches_the_pattern_and_eq_matches_the_literal_tag(
+    client: httpx.AsyncClient, spelling: list[str], data: list[int]
+) -> None:
     assert [record["data"] for record in (await read(client, "t", tag=spelling))["records"]] == data
     answer = await client.post("/v0/topics/t/delete", json={"match": spelling})
     assert answer.json()["deleted"] == len(data)

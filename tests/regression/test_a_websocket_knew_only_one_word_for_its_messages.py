@@ -27,7 +27,9 @@ async def ask(ws: Socket, **message: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("word", "other"), [("op", "type"), ("type", "op")])
-async def test_everything_is_answered_in_the_word_of_the_client(ws: Socket, word: str, other: str) -> None:
+async def test_every_message_is_answered_with_the_type_field_that_the_client_uses(
+    ws: Socket, word: str, other: str
+) -> None:
     found = [await ask(ws, **{word: "ping"})]
     found.append(await ask(ws, **{word: "subscribe", "topic": "t", "from_seq": 0}))
     found.append(await ws.next())
@@ -42,7 +44,7 @@ async def test_everything_is_answered_in_the_word_of_the_client(ws: Socket, word
     assert not any(other in each for each in found)
 
 
-async def test_two_clients_of_one_topic_get_each_their_own() -> None:
+async def test_two_clients_of_a_topic_get_their_own_type_field() -> None:
     async with HotServer() as server, socket(server) as one, socket(server) as two:
         await server.topic("t")
         for ws, word in ((one, "op"), (two, "type")):
@@ -71,7 +73,7 @@ async def test_op_counts_where_both_are_there_and_both_are_said_before_there_is_
         {"op": "publish", "topic": "t", "records": [], "return_seqs": 1},
     ],
 )  # fmt: skip
-async def test_every_error_says_which_command_it_is_about(ws: Socket, message: dict[str, Any]) -> None:
+async def test_every_error_carries_the_request_id_of_its_command(ws: Socket, message: dict[str, Any]) -> None:
     answer = await ask(ws, **message, request_id={"n": 1})
     assert (answer.get("op", answer.get("type")), answer["request_id"]) == ("error", {"n": 1})
 
@@ -90,7 +92,7 @@ async def test_an_ack_is_the_answer_of_an_append(ws: Socket) -> None:
     assert "seqs" not in await ask(ws, **write)
 
 
-async def test_a_server_that_stops_says_so_in_that_word() -> None:
+async def test_a_shutdown_error_uses_the_type_field_of_the_client() -> None:
     async with HotServer() as server, socket(server) as ws:
         await ask(ws, type="ping")
         server.broker.live.shut_down()

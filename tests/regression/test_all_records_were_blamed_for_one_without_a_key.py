@@ -19,7 +19,7 @@ INVALID, BESIDE_INVALID = ErrorCode.INVALID_RECORD, confluent_kafka.KafkaError._
 
 
 @pytest.mark.parametrize("policy", [CleanupPolicy.COMPACT, CleanupPolicy.BOTH])
-async def test_those_without_a_key_are_named(tmp_path: Path, policy: CleanupPolicy) -> None:
+async def test_a_refused_batch_names_its_records_without_a_key(tmp_path: Path, policy: CleanupPolicy) -> None:
     def produced(address: str) -> dict[int, int]:
         errors: dict[int, int] = {}
         producer = confluent_kafka.Producer({"bootstrap.servers": address, "linger.ms": 500})

@@ -128,7 +128,7 @@ DOORS: dict[str, Callable[[BrokerProcess, Unread, int], None]] = {
 @pytest.mark.parametrize(
     "door", [door if door in FAST_DOORS else pytest.param(door, marks=pytest.mark.slow) for door in DOORS]
 )
-def test_answers_that_nobody_reads_are_bounded(tmp_path: Path, door: str, soak_mode: bool) -> None:
+def test_memory_of_unread_answers_is_bounded(tmp_path: Path, door: str, soak_mode: bool) -> None:
     count = SOAK_CLIENTS if soak_mode else CLIENTS
     kafka_port = tmp_path / "kafka"
     settings: dict[str, Any] = {} if soak_mode else {"max_answer_memory_bytes": BUDGET_BYTES}

@@ -10,7 +10,7 @@ from tests.unit.storage.machine import Machine, record
 
 
 @pytest.mark.parametrize("durability", [Durability.DISK, Durability.EPHEMERAL])
-async def test_it_is_refused_and_nothing_is_made(durability: Durability) -> None:
+async def test_an_append_with_too_many_partitions_is_refused_and_makes_no_topic(durability: Durability) -> None:
     async with Machine() as machine:
         engine = await machine.start()
         with pytest.raises(LimitReached) as caught:

@@ -35,7 +35,7 @@ async def _until_waiting(server: HotServer, count: int) -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "identity"])
-async def test_a_body_waits_in_line_while_others_hold_all_memory(coding: str) -> None:
+async def test_a_body_waits_while_other_bodies_hold_all_memory(coding: str) -> None:
     async with HotServer(max_body_memory_bytes=BUDGET) as server:
         await server.topic("t")
         budget = server.broker.memory.bodies
@@ -57,7 +57,7 @@ async def test_a_body_waits_in_line_while_others_hold_all_memory(coding: str) ->
         assert budget.held == budget.refused_total == 0
 
 
-async def test_it_is_refused_when_its_patience_is_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_waits_beyond_its_patience_is_refused_as_overloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "BODY_PATIENCE_S", 0.05)
     async with HotServer(max_body_memory_bytes=BUDGET) as server:
         await server.topic("t")
@@ -73,9 +73,7 @@ async def test_it_is_refused_when_its_patience_is_at_its_end(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("limit", ["WAITS_BYTES", "MAX_WAITING_TO_GROW"])
-async def test_those_of_which_much_is_there_or_behind_many_do_not_wait(
-    monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
+async def test_a_body_over_a_waiting_limit_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     monkeypatch.setattr(bodies, limit, 0 if limit == "MAX_WAITING_TO_GROW" else -1)
     async with HotServer(max_body_memory_bytes=BUDGET) as server:
         await server.topic("t")

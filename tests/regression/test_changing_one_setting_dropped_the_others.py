@@ -30,7 +30,7 @@ def broker(tmp_path: Path) -> Generator[RealBroker]:
         broker.close()
 
 
-def test_the_command_line_changes_what_it_is_given(broker: RealBroker) -> None:
+def test_the_command_line_changes_only_the_given_settings(broker: RealBroker) -> None:
     def topics(*arguments: str) -> dict[str, Any]:
         result = CliRunner().invoke(app, [*arguments, "--url", broker.url, "--json"])
         assert result.exit_code == 0, result.output
@@ -54,7 +54,7 @@ def test_the_command_line_changes_what_it_is_given(broker: RealBroker) -> None:
     assert topics("consumers", "put", "orders", "c", "--replace")["consistency"] == "at_least_once"
 
 
-async def test_the_client_changes_what_it_is_given(broker: RealBroker) -> None:
+async def test_the_client_changes_only_the_given_settings(broker: RealBroker) -> None:
     with Client(broker.url) as client:
         client.put_topic("q", type="queue", durability="fsync", dead_letter="dead", priority=3)
         changed = client.change_topic("q", lease_ms=5000, dead_letter=None, priority=None).config

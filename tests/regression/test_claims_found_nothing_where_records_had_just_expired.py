@@ -10,7 +10,7 @@ from tests.unit.storage.queues.jobs import add, claim_seqs, with_jobs
 
 @pytest.mark.parametrize("leases_durable", [False, True])
 @pytest.mark.parametrize("most", [1, 3])
-async def test_a_claim_passes_over_what_is_too_old(leases_durable: bool, most: int) -> None:
+async def test_a_claim_skips_expired_records_before_the_sweep(leases_durable: bool, most: int) -> None:
     async with Machine() as machine:
         engine = await with_jobs(machine, 2, ttl_ms=600, leases_durable=leases_durable)
         machine.clock.tick(400)

@@ -60,7 +60,7 @@ def resets(broker: BrokerProcess, queue: str) -> None:
 
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("leave", [leaves, leaves_the_common_way, resets])
-def test_a_client_that_had_gone_is_charged_nothing(
+def test_a_claim_of_a_disconnected_client_counts_no_delivery(
     broker: BrokerProcess, leave: Callable[[BrokerProcess, str], None], durable: bool, tmp_path: Path
 ) -> None:
     queue = f"{leave.__name__}-{durable}"

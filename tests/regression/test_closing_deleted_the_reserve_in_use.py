@@ -10,7 +10,7 @@ from storage.errors import StorageFull
 from tests.unit.storage.machine import Machine, outcome, record, records, seqs
 
 
-async def test_what_was_written_to_the_reserve_is_there_after_a_clean_stop() -> None:
+async def test_frames_in_the_reserve_survive_a_clean_stop() -> None:
     async with Machine() as machine:
         engine = await machine.start()
         await engine.append("t", records(5), config=TopicConfig(durability=Durability.FSYNC))

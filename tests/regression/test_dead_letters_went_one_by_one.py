@@ -41,7 +41,7 @@ async def dead_letters(engine: Engine) -> list[tuple[bytes, bytes, int, str]]:
     return [(each.node, each.tag, each.value, each.meta["$dead_letter_src_seq"]) for each in found]
 
 
-async def test_many_share_their_frames(machine: Machine) -> None:
+async def test_dead_letters_of_one_nack_share_frames(machine: Machine) -> None:
     engine = await dead(machine)
     before = engine.publisher.commits
     await nack(engine, reason="no good")
@@ -73,7 +73,7 @@ async def test_each_comes_once_over_a_crash_at_any_time(machine: Machine, when: 
     assert sorted(int(seq) for *_, seq in await dead_letters(engine)) == [*range(1, 21)]
 
 
-async def test_what_has_no_room_waits_and_the_others_go(machine: Machine) -> None:
+async def test_dead_letters_over_the_cap_wait_and_the_rest_are_moved(machine: Machine) -> None:
     engine = await dead(machine, 20)
     full = TopicConfig(durability=Durability.FSYNC, cap_records=7, discard=Discard.REJECT)
     await engine.put_topic("dead", full)
@@ -86,7 +86,7 @@ async def test_what_has_no_room_waits_and_the_others_go(machine: Machine) -> Non
     assert sorted(int(seq) for *_, seq in await dead_letters(engine)) == [*range(1, 21)]
 
 
-async def test_one_that_is_too_large_keeps_no_others(machine: Machine) -> None:
+async def test_a_dead_letter_that_is_too_large_does_not_delay_smaller_dead_letters(machine: Machine) -> None:
     engine = await dead(machine, 20)
     await engine.append("q", [sized(4000)])
     await engine.put_topic("dead", TopicConfig(durability=Durability.FSYNC, cap_bytes=4000))
@@ -95,7 +95,9 @@ async def test_one_that_is_too_large_keeps_no_others(machine: Machine) -> None:
     assert engine.queues.figures("q").dead_pending == 1
 
 
-async def test_a_redrive_says_after_a_while_how_far_it_is(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_redrive_returns_after_a_part_with_the_remaining_count(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = await dead(machine)
     await nack(engine)
     await until_moved(engine, "dead", JOBS)

@@ -7,7 +7,7 @@ from storage.errors import RecordNotFound
 from tests.unit.storage.machine import Machine, outcome, record
 
 
-async def test_nothing_is_lost_to_the_ttl_that_was_deleted_before() -> None:
+async def test_records_deleted_before_their_ttl_leave_no_tombstone() -> None:
     async with Machine() as machine:
         engine = await machine.start()
         await engine.append("t", [record(tag="x"), record(tag="x")], config=TopicConfig(ttl_ms=100))

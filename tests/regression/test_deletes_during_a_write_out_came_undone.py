@@ -17,7 +17,7 @@ IDLE = {"expiry_interval_ms": 10**9}
 @pytest.mark.parametrize(
     ("before_seq", "match", "left"), [(3, None, [3, 4]), (None, TagMatch(b"x"), [2, 4]), (2, TagMatch(b"x"), [2, 3, 4])]
 )
-async def test_what_was_deleted_stays_deleted(
+async def test_records_deleted_during_a_change_of_durability_stay_deleted_after_a_power_cut(
     turns: int, before_seq: int | None, match: TagMatch | None, left: list[int]
 ) -> None:
     async with Machine() as machine:
@@ -36,7 +36,7 @@ async def test_what_was_deleted_stays_deleted(
 
 
 @TURNS
-async def test_what_had_expired_stays_expired(turns: int) -> None:
+async def test_records_expired_during_a_change_of_durability_stay_expired_after_a_power_cut(turns: int) -> None:
     async with Machine() as machine:
         engine = await machine.start(**IDLE)
         config = TopicConfig(durability=Durability.EPHEMERAL, ttl_ms=100)

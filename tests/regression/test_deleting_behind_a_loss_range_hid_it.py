@@ -6,7 +6,7 @@ from storage import Durability, ReadQuery, TopicConfig
 from tests.unit.storage.machine import Machine, records
 
 
-async def test_a_read_ends_before_the_range_and_the_next_one_tells_of_it() -> None:
+async def test_a_read_ends_before_a_loss_range_and_the_next_read_returns_its_tombstone() -> None:
     async with Machine() as machine:
         engine = await machine.start()
         await engine.append("t", records(5), config=TopicConfig(durability=Durability.EPHEMERAL))

@@ -18,7 +18,7 @@ SMALL: dict[str, Any] = {"segment_max_events": 7, "checkpoint_interval_ms": 10**
 
 @pytest.mark.parametrize("how", ["tag", "cap", "ttl"])
 @pytest.mark.parametrize("power", [False, True])
-async def test_what_is_gone_is_not_counted(how: str, power: bool) -> None:
+async def test_records_of_dropped_segments_are_not_counted_after_a_crash(how: str, power: bool) -> None:
     async with Machine() as machine:
         engine = await machine.start(**SMALL)
         for number in range(14):

@@ -47,7 +47,7 @@ async def tags_at(engine: Engine, name: str) -> list[tuple[bytes, int]]:
     return [(each.tag, each.value) for each in result.records]
 
 
-async def test_they_share_what_is_read(machine: Machine) -> None:
+async def test_filtered_routers_of_one_source_share_its_reads(machine: Machine) -> None:
     engine = await routed(machine)
     for _ in range(10):
         await write(engine, 100)
@@ -58,7 +58,7 @@ async def test_they_share_what_is_read(machine: Machine) -> None:
         assert await tags_at(engine, f"d{number}") == wanted
 
 
-async def test_what_a_router_picks_is_one_piece_however_many_batches_it_came_in(machine: Machine) -> None:
+async def test_matches_of_a_router_from_many_batches_are_copied_as_one_piece(machine: Machine) -> None:
     """It was a piece a batch for each router: most of what a copy cost."""
     engine = await routed(machine)
     for _ in range(5):
@@ -75,7 +75,7 @@ async def test_what_a_router_picks_is_one_piece_however_many_batches_it_came_in(
     assert [each.seq for each in found] == [*copies.seqs]
 
 
-async def test_the_next_window_is_read_while_one_is_copied(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_next_window_is_read_ahead(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows_module, "WINDOW_RECORDS", 100)
     engine = await routed(machine)
     windows, source = engine.routers.windows, engine.topic("s")
@@ -97,7 +97,7 @@ async def test_the_next_window_is_read_while_one_is_copied(machine: Machine, mon
     assert windows.reads - before == 3
 
 
-async def test_what_is_deleted_behind_the_read_is_not_copied(machine: Machine) -> None:
+async def test_records_deleted_after_the_window_was_read_are_not_copied(machine: Machine) -> None:
     engine = await routed(machine)
     windows, source = engine.routers.windows, engine.topic("s")
     await write(engine, 100)
@@ -109,7 +109,7 @@ async def test_what_is_deleted_behind_the_read_is_not_copied(machine: Machine) -
     assert [each.seq for each in (await windows.read(source, query)).records] == [42, 62, 82]
 
 
-async def test_a_router_that_begins_elsewhere_gets_all_it_wants(machine: Machine) -> None:
+async def test_a_router_that_starts_at_the_earliest_record_copies_all_matches(machine: Machine) -> None:
     engine = await routed(machine)
     await write(engine, 200)
     await caught_up(engine)
@@ -123,7 +123,7 @@ async def test_a_router_that_begins_elsewhere_gets_all_it_wants(machine: Machine
     assert [value for _, value in await tags_at(engine, "late")] == wanted
 
 
-async def test_a_limit_ends_within_what_was_read(machine: Machine) -> None:
+async def test_reads_with_a_limit_within_a_window_return_every_match(machine: Machine) -> None:
     engine = await routed(machine)
     await write(engine, 100)
     await caught_up(engine)
@@ -139,7 +139,7 @@ async def test_a_limit_ends_within_what_was_read(machine: Machine) -> None:
     assert found == [*range(1, 101)]
 
 
-async def test_they_go_on_behind_a_crash(machine: Machine) -> None:
+async def test_filtered_routers_resume_after_a_power_cut(machine: Machine) -> None:
     engine = await routed(machine)
     await write(engine, 500)
     await turns(5)
@@ -150,7 +150,9 @@ async def test_they_go_on_behind_a_crash(machine: Machine) -> None:
         assert values == [value for value in range(500) if value % ROUTERS == number]
 
 
-async def test_one_that_falls_ever_further_behind_is_named(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_router_whose_lag_keeps_growing_is_logged_by_name(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "BEHIND_BY", 10)
     monkeypatch.setattr(Forwarder, "_step", _get_nowhere)
     engine = await routed(machine)

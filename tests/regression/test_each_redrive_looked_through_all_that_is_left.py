@@ -47,7 +47,9 @@ async def test_each_is_looked_at_once(machine: Machine, monkeypatch: pytest.Monk
     assert len(looked) == JOBS
 
 
-async def test_what_comes_and_goes_in_between_counts(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dead_letters_added_and_deleted_between_redrives_are_counted(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = await with_dead_letters(machine)
     assert (await engine.queues.redrive("q", max=10)).remaining == 50
     left = [each.seq for each in (await engine.read("dead", ReadQuery())).records]
@@ -59,7 +61,7 @@ async def test_what_comes_and_goes_in_between_counts(machine: Machine, monkeypat
     assert (done.moved, done.remaining, len(looked)) == (35, 5, 10)
 
 
-async def test_another_topic_is_looked_at_anew(machine: Machine) -> None:
+async def test_a_recreated_dead_letter_topic_is_scanned_from_its_start(machine: Machine) -> None:
     engine = await with_dead_letters(machine)
     assert (await engine.queues.redrive("q", max=10)).remaining == 50
     await engine.delete_topic("dead")
@@ -67,7 +69,9 @@ async def test_another_topic_is_looked_at_anew(machine: Machine) -> None:
     assert (await engine.queues.redrive("q", dry_run=True)).moved == 10
 
 
-async def test_after_a_refusal_all_are_looked_at_anew(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_redrive_after_a_refused_redrive_scans_all_dead_letters(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = await with_dead_letters(machine)
     assert (await engine.queues.redrive("q", max=10)).remaining == 50
     await engine.put_topic("q", config(max_deliveries=1, dead_letter="dead", cap_records=10, discard=Discard.REJECT))

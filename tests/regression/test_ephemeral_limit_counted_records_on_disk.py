@@ -8,7 +8,7 @@ from tests.unit.storage.machine import Machine, record, records, sized
 EPHEMERAL = TopicConfig(durability=Durability.EPHEMERAL)
 
 
-async def test_only_what_is_in_memory_alone_counts() -> None:
+async def test_only_records_without_a_copy_on_disk_count_as_ephemeral() -> None:
     async with Machine() as machine:
         engine = await machine.start(ephemeral_max_bytes=100)
         await engine.append("t", [sized(2000)])
@@ -22,7 +22,7 @@ async def test_only_what_is_in_memory_alone_counts() -> None:
         assert engine.catalog.usage.ephemeral_bytes == 0
 
 
-async def test_it_is_right_after_a_restart_and_a_return_to_disk() -> None:
+async def test_the_ephemeral_count_is_right_after_a_restart_and_a_return_to_disk() -> None:
     async with Machine() as machine:
         engine = await machine.start()
         await engine.append("t", records(7))

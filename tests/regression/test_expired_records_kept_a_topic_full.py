@@ -10,7 +10,7 @@ from tests.unit.storage.machine import Machine, records, seqs
 
 
 @pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DISK, Durability.EPHEMERAL])
-async def test_there_is_room_as_soon_as_they_have_expired(durability: Durability) -> None:
+async def test_an_append_to_a_full_topic_succeeds_as_soon_as_its_records_expire(durability: Durability) -> None:
     config = TopicConfig(ttl_ms=100, cap_records=3, discard=Discard.REJECT, durability=durability)
     async with Machine() as machine:
         engine = await machine.start(expiry_interval_ms=10**9)

@@ -8,7 +8,7 @@ from tests.support.crash_session import ROOT, Session
 from tests.support.sim_disk import SimDisk
 
 
-async def test_the_failure_is_told_and_unpublished_seqs_are_taken_back() -> None:
+async def test_a_shard_failure_is_reported_and_unpublished_seqs_are_taken_back() -> None:
     session = Session(SimDisk(), SMALL)
     told: list[tuple[int, int | None]] = []
     await session.start()

@@ -6,7 +6,7 @@ from storage import Durability, ReadQuery, TagMatch, TopicConfig
 from tests.unit.storage.machine import Machine, record
 
 
-async def test_the_number_of_reads_does_not_grow_with_what_is_passed_over() -> None:
+async def test_the_number_of_disk_reads_does_not_grow_with_skipped_records() -> None:
     async with Machine() as machine:
         engine = await machine.start(tail_cache_bytes=0)
         await engine.append("t", [record(tag="x") for _ in range(700)], config=TopicConfig(durability=Durability.FSYNC))

@@ -17,7 +17,7 @@ from tests.unit.storage.machine import Machine, record, seqs
 
 
 @pytest.mark.parametrize("file", ["data", "idx"])
-async def test_deletes_whose_flags_were_never_synced_outlive_a_kill_and_a_power_loss(file: str) -> None:
+async def test_deletes_with_unsynced_flags_survive_a_kill_and_a_power_loss(file: str) -> None:
     async with Machine() as machine:
         engine = await machine.start(segment_max_events=6)
         await engine.append("t", [record(number, tag="x" if number % 2 else "y") for number in range(6)])

@@ -14,7 +14,7 @@ from tests.support.sim_disk import Loss, SimDisk, When
 
 
 @pytest.mark.parametrize("folder", ["/data", ROOT, f"{ROOT}/meta", f"{ROOT}/wal"])
-async def test_a_folder_found_at_the_start_is_as_durable_as_one_made(folder: str) -> None:
+async def test_a_folder_left_by_a_killed_process_is_synced_at_the_start(folder: str) -> None:
     disk = SimDisk()
     disk.crash_on("mkdir", folder, when=When.AFTER)
     await until_crash(disk, Session(disk, SMALL).start())

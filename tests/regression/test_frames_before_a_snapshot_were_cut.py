@@ -12,7 +12,7 @@ from tests.support.crash_view import view
 from tests.support.sim_disk import Loss, SimDisk
 
 
-async def test_the_older_snapshot_still_leads_to_the_same_state() -> None:
+async def test_recovery_from_the_older_snapshot_gives_the_same_state() -> None:
     first = Session(SimDisk(), SMALL)
     await first.start()
     await first.put("t", TopicConfig(durability=Durability.FSYNC))

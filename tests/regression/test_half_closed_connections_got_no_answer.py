@@ -45,7 +45,7 @@ async def test_a_write_is_answered_and_the_connection_ends(server: HotServer, ki
     assert (await only_answer(await half_closed(server, post("t", records(1), kind)))).body["first_seq"] == 1
 
 
-async def test_so_is_one_whose_head_was_known(server: HotServer) -> None:
+async def test_a_write_with_a_known_head_is_answered_to_a_half_closed_client(server: HotServer) -> None:
     wire = await server.connect()
     for _ in range(2):
         wire.send(post("t", records(1)))
@@ -56,7 +56,9 @@ async def test_so_is_one_whose_head_was_known(server: HotServer) -> None:
 
 
 @pytest.mark.parametrize("kinds", [({}, {}, {}), (ASGI, {}, ASGI), ({}, ASGI, {})])
-async def test_all_that_were_sent_are_answered_in_their_order(server: HotServer, kinds: tuple[dict[str, str]]) -> None:
+async def test_all_requests_of_a_half_closed_client_are_answered_in_order(
+    server: HotServer, kinds: tuple[dict[str, str]]
+) -> None:
     wire = await half_closed(server, *[post("t", records(1), kind) for kind in kinds])
     assert [(await wire.answer()).body["first_seq"] for _ in kinds] == [1, 2, 3]
     await wire.ended()
@@ -68,7 +70,7 @@ async def test_large_answers_come_whole(server: HotServer) -> None:
     assert len(answer.body["records"]) == 20
 
 
-async def test_what_came_in_part_is_not_done(server: HotServer) -> None:
+async def test_an_incomplete_request_of_a_half_closed_client_is_not_done(server: HotServer) -> None:
     whole = post("t", records(1))
     for part in (whole[:-1], whole[:20]):
         await (await half_closed(server, part)).ended()
@@ -77,7 +79,7 @@ async def test_what_came_in_part_is_not_done(server: HotServer) -> None:
     assert server.engine.state("t").head_seq == 1
 
 
-async def test_what_waits_ends(server: HotServer) -> None:
+async def test_waiting_reads_claims_and_streams_of_a_half_closed_client_end(server: HotServer) -> None:
     await (await half_closed(server, post("t/diff", {"wait_ms": 25_000}))).ended()
     await (await half_closed(server, post("q/claim", {"node": "n", "wait_ms": 25_000}))).ended()
     wire = await half_closed(server, b"GET /v0/topics/q/work?node=n HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -88,7 +90,7 @@ async def test_what_waits_ends(server: HotServer) -> None:
 
 
 @pytest.mark.parametrize("kind", [{}, ASGI])
-async def test_nothing_is_granted_to_a_client_that_may_have_gone(server: HotServer, kind: dict[str, str]) -> None:
+async def test_a_claim_of_a_half_closed_client_leases_no_job(server: HotServer, kind: dict[str, str]) -> None:
     await server.topic("d", TopicConfig(type=TopicType.QUEUE, durability=Durability.FSYNC, leases_durable=True))
     await server.ask(post("d", records(1)))
     wire = await server.connect()

@@ -9,7 +9,7 @@ from tests.unit.storage.queues.jobs import claim, turns, with_jobs
 
 
 @pytest.mark.parametrize("leases_durable", [False, True])
-async def test_it_is_moved_whenever_it_dies(machine: Machine, leases_durable: bool) -> None:
+async def test_a_job_that_dies_around_the_end_of_a_move_is_moved(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(machine, max_deliveries=1, dead_letter="dead", leases_durable=leases_durable)
     dead = 0
     for when in range(60):

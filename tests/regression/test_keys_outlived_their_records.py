@@ -6,7 +6,7 @@ from storage import Durability, TopicConfig
 from tests.unit.storage.machine import Machine, record, seqs
 
 
-async def test_a_retry_after_the_records_are_lost_writes_them_again() -> None:
+async def test_a_retry_after_its_ephemeral_records_are_lost_writes_new_records() -> None:
     async with Machine() as machine:
         engine = await machine.start()
         await engine.append("t", [record()], idempotency_key="before", config=TopicConfig(durability=Durability.FSYNC))

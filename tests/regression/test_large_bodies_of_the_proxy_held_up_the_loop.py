@@ -48,7 +48,7 @@ def _v3_batch(cluster: str) -> bytes:
 
 
 @pytest.mark.parametrize("made", [_v2, _v3_stream, _v3_batch])
-async def test_others_have_rounds_of_the_loop_while_a_large_body_is_decoded(
+async def test_the_loop_has_rounds_while_a_large_body_is_decoded(
     monkeypatch: pytest.MonkeyPatch, made: Callable[[str], bytes]
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -82,7 +82,7 @@ async def test_others_have_rounds_of_the_loop_while_a_large_body_is_decoded(
     assert max(decoded.values()) <= MOST_BYTES
 
 
-async def test_others_have_rounds_of_the_loop_while_many_small_records_are_decoded(
+async def test_the_loop_has_rounds_while_many_small_records_are_decoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = asyncio.get_running_loop()

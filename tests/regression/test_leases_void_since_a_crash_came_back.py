@@ -31,7 +31,7 @@ async def stopped_with_a_lease(machine: Machine, durability: Durability = Durabi
 
 
 @CLASSES
-async def test_a_kill_voids_what_came_through_a_clean_stop(machine: Machine, durability: Durability) -> None:
+async def test_a_kill_voids_a_lease_that_survived_a_clean_stop(machine: Machine, durability: Durability) -> None:
     token = await stopped_with_a_lease(machine, durability)
     engine = await machine.start()
     assert states(engine) == {1: JobState.LEASED, 2: JobState.READY}
@@ -40,7 +40,7 @@ async def test_a_kill_voids_what_came_through_a_clean_stop(machine: Machine, dur
     assert (await engine.queues.ack("q", "n", [1], lease_ids=[token])).skipped == [1]
 
 
-async def test_it_stays_void_after_another_kill(machine: Machine) -> None:
+async def test_a_void_lease_stays_void_after_another_kill(machine: Machine) -> None:
     token = await stopped_with_a_lease(machine)
     # The next process dies before it has come up: a crash, and the one behind it finds no lease.
     machine.disk.crash_on("sync_dir", "*/wal")

@@ -26,7 +26,7 @@ from tests.unit.storage.consumers.consumed import STRICT, add, answer, consumed,
 from tests.unit.storage.machine import DATA, Machine, options
 
 
-async def test_a_clean_stop_keeps_what_was_committed_in_front_of_a_lost_answer(machine: Machine) -> None:
+async def test_a_clean_stop_keeps_the_offset_committed_before_a_lost_answer(machine: Machine) -> None:
     engine = await consumed(machine, 6)
     await engine.consumers.commit_offset("a", "c", 2, b"where it was")
     assert await take(engine, 2, attempt_key="lost") == [3, 4]
@@ -39,7 +39,7 @@ async def test_a_clean_stop_keeps_what_was_committed_in_front_of_a_lost_answer(m
 SAMPLE = 10
 
 
-async def test_a_first_try_behind_its_empty_repetition_takes_nothing(machine: Machine) -> None:
+async def test_a_first_try_after_its_empty_repetition_takes_no_records(machine: Machine) -> None:
     engine = await consumed(machine, 2)
     assert await take(engine, attempt_key="before") == [1, 2]
     assert await take(engine, attempt_key="k", wait_ms=0) == []  # the repetition, which overtook the first try
@@ -48,7 +48,7 @@ async def test_a_first_try_behind_its_empty_repetition_takes_nothing(machine: Ma
     assert await take(engine, attempt_key="next") == [3, 4]
 
 
-async def test_a_first_try_that_still_waits_takes_nothing_behind_its_empty_repetition(machine: Machine) -> None:
+async def test_a_waiting_first_try_takes_no_records_after_its_empty_repetition(machine: Machine) -> None:
     engine = await consumed(machine, 0)
     first = asyncio.ensure_future(take(engine, attempt_key="k", wait_ms=60_000))
     await turns()
@@ -64,7 +64,7 @@ async def silence(machine: Machine, ms: int = 2000) -> None:
 
 
 @pytest.mark.parametrize("silent_ms", [0, 2000, ANSWER_TTL_MS - 3000])
-async def test_silence_does_not_confirm_an_answer_whose_key_may_come_again(machine: Machine, silent_ms: int) -> None:
+async def test_silence_within_the_answer_ttl_does_not_confirm_an_answer(machine: Machine, silent_ms: int) -> None:
     engine = await consumed(machine, 6)
     assert await take(engine, 2, attempt_key="received") == [1, 2]
     assert await take(engine, 2, attempt_key="lost") == [3, 4]
@@ -73,7 +73,7 @@ async def test_silence_does_not_confirm_an_answer_whose_key_may_come_again(machi
     assert await take(engine, 4, attempt_key="lost") in ([3, 4, 5, 6], [1, 2, 3, 4])
 
 
-async def test_the_end_of_its_time_confirms_an_answer(machine: Machine) -> None:
+async def test_the_end_of_the_answer_ttl_confirms_an_answer(machine: Machine) -> None:
     engine = await consumed(machine, 6)
     assert await take(engine, 2, attempt_key="lost") == [1, 2]
     await silence(machine, ANSWER_TTL_MS - 2000)
@@ -103,7 +103,7 @@ async def test_a_clean_stop_keeps_a_lost_answer_for_its_key(machine: Machine, co
 
 
 @pytest.mark.parametrize("config", [None, STRICT])
-async def test_behind_a_clean_stop_others_go_on_where_it_was(machine: Machine, config: ConsumerConfig | None) -> None:
+async def test_reads_after_a_clean_stop_continue_at_the_cursor(machine: Machine, config: ConsumerConfig | None) -> None:
     engine = await consumed(machine, 6, config)
     assert await take(engine, 4, attempt_key="received") == [1, 2, 3, 4]
     engine = await machine.restart()
@@ -114,7 +114,7 @@ async def test_behind_a_clean_stop_others_go_on_where_it_was(machine: Machine, c
     assert await take(engine, 6, attempt_key="more") == []
 
 
-async def test_a_key_lives_its_whole_time_behind_a_clean_stop_and_no_longer(machine: Machine) -> None:
+async def test_an_attempt_key_lives_its_full_ttl_after_a_clean_stop(machine: Machine) -> None:
     engine = await consumed(machine, 6)
     assert await take(engine, 2, attempt_key="lost") == [1, 2]
     await silence(machine, ANSWER_TTL_MS - 2000)
@@ -128,7 +128,7 @@ async def test_a_key_lives_its_whole_time_behind_a_clean_stop_and_no_longer(mach
 
 
 @pytest.mark.parametrize("to", [0, 2, 5])
-async def test_who_was_put_elsewhere_behind_a_clean_stop_stays_there(machine: Machine, to: int) -> None:
+async def test_a_seek_after_a_clean_stop_survives_a_kill(machine: Machine, to: int) -> None:
     engine = await consumed(machine, 6)
     assert await take(engine, 2) == [1, 2]
     assert await take(engine, 2, attempt_key="lost") == [3, 4]
@@ -141,7 +141,7 @@ async def test_who_was_put_elsewhere_behind_a_clean_stop_stays_there(machine: Ma
 
 @pytest.mark.parametrize("when", list(When))
 @pytest.mark.parametrize("power", [False, True])
-async def test_a_stop_and_a_start_that_are_cut_short_skip_nothing(when: When, power: bool) -> None:
+async def test_an_interrupted_stop_and_start_skip_no_record(when: When, power: bool) -> None:
     """At calls to the disk from the beginning of the stop on. The key of the lost answer comes again, or another."""
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     calls = await cut_short(None, when)

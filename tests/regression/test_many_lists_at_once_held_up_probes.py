@@ -14,7 +14,7 @@ from tests.support.unread import get
 LISTS = 30
 
 
-async def test_one_list_begins_in_a_round_and_probes_do_not_wait_for_the_others(
+async def test_one_list_begins_in_each_round_and_probes_do_not_wait_for_all_lists(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = asyncio.get_running_loop()

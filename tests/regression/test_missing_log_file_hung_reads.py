@@ -11,7 +11,7 @@ from storage.errors import RecordCorrupt
 from tests.unit.storage.machine import WAL, Machine, sized
 
 
-async def test_the_read_says_what_is_missing() -> None:
+async def test_a_read_from_a_missing_log_file_fails_with_its_seq_and_file() -> None:
     async with Machine() as machine:
         engine = await machine.start(tail_cache_bytes=0)
         await engine.append("t", [sized(50)], config=TopicConfig(durability=Durability.FSYNC))

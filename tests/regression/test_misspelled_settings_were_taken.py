@@ -20,7 +20,7 @@ from tests.http.hot_server import HotServer
 QUEUE = {"type": "queue", "dead_letter": "dead"}
 
 
-async def test_settings_refuse_what_they_do_not_know_and_name_what_is_near(tmp_path: Path) -> None:
+async def test_an_unknown_setting_is_refused_and_the_nearest_name_is_suggested(tmp_path: Path) -> None:
     async with Engine.open(tmp_path, SMALL) as engine, client_of(Broker(engine, Settings(data_dir=tmp_path))) as client:
         await client.put("/v0/topics/there")
         await client.put("/v0/routers/there", json={"source": "there", "dest": "copies"})
@@ -53,7 +53,7 @@ async def _refuses(
     assert "unknown field" in error["message"]
 
 
-async def test_a_publish_and_a_write_past_asgi_refuse_them_too() -> None:
+async def test_a_publish_and_a_write_past_asgi_refuse_unknown_settings() -> None:
     async with HotServer() as server:
         body = {"records": [{"data": 1}], "config": QUEUE | {"max_deliveris": 3}}
         async with httpx.AsyncClient(base_url=server.server.url) as http:
@@ -66,14 +66,14 @@ async def test_a_publish_and_a_write_past_asgi_refuse_them_too() -> None:
         assert server.engine.topics() == []
 
 
-async def test_a_word_that_is_near_to_nothing_is_refused_by_its_name_alone(tmp_path: Path) -> None:
+async def test_an_unknown_setting_without_a_near_name_is_refused_without_a_suggestion(tmp_path: Path) -> None:
     async with Engine.open(tmp_path, SMALL) as engine, client_of(Broker(engine, Settings(data_dir=tmp_path))) as client:
         error = refused(await client.put("/v0/topics/t", json={"zzz": None}), 400, "invalid_request")
         assert (error["message"], error["detail"]) == ("unknown field zzz.", {"field": "zzz"})
 
 
 @pytest.mark.parametrize("extra", [{"colour": "blue"}, {"limits": 3}])
-async def test_other_bodies_go_on_ignoring_what_they_do_not_know(tmp_path: Path, extra: dict[str, Any]) -> None:
+async def test_bodies_without_settings_ignore_unknown_fields(tmp_path: Path, extra: dict[str, Any]) -> None:
     async with Engine.open(tmp_path, SMALL) as engine, client_of(Broker(engine, Settings(data_dir=tmp_path))) as client:
         await append(client, "t", {"data": 1, **extra}, **extra)
         for path, body in (("diff", {}), ("delete", {"before_seq": 1})):

@@ -24,7 +24,7 @@ async def in_two_shards(machine: Machine) -> tuple[Engine, str]:
 
 @pytest.mark.parametrize("op", ["pwritev", "datasync"])
 @pytest.mark.parametrize("when", range(1, 4))
-async def test_a_job_is_in_one_place_after_the_next_start(op: str, when: int) -> None:
+async def test_a_job_with_a_move_of_unknown_outcome_is_in_one_topic_after_the_next_start(op: str, when: int) -> None:
     async with Machine() as machine:
         engine, name = await in_two_shards(machine)
         await engine.append(name, records(1))
@@ -42,7 +42,7 @@ async def test_a_job_is_in_one_place_after_the_next_start(op: str, when: int) ->
         assert sum(places) == 1, places
 
 
-async def test_a_claim_of_the_found_copy_is_the_only_one() -> None:
+async def test_a_recovered_copy_of_a_redrive_is_not_redriven_again() -> None:
     async with Machine() as machine:
         engine, name = await in_two_shards(machine)
         await engine.append(name, records(1))

@@ -12,7 +12,7 @@ SAID = {"beyond": 99, "far": (1 << 63) - 1, "earliest": -2, "logical": -1001, "l
 
 
 @AGAIN
-async def test_any_offset_is_kept_and_the_cursor_stands_where_there_is_something(machine: Machine, again: str) -> None:
+async def test_a_commit_keeps_any_offset_and_bounds_the_cursor_to_the_log(machine: Machine, again: str) -> None:
     engine = await filled(machine, 8)
     for name, seq in SAID.items():
         state = await engine.consumers.commit_offset("t", name, seq, name.encode(), leader_epoch=5)
@@ -38,7 +38,7 @@ async def test_the_offset_goes_when_the_cursor_moves(machine: Machine) -> None:
     assert engine.consumers.committed("t", "g") == (2, None, None)
 
 
-async def test_the_same_commit_again_writes_nothing_until_the_head_has_moved(machine: Machine) -> None:
+async def test_a_repeated_commit_writes_no_frame_until_the_head_moves(machine: Machine) -> None:
     engine = await filled(machine, 4)
     await engine.consumers.commit_offset("t", "g", 6, b"m", leader_epoch=0)
     frames = engine.shards[0].log.stats.frames
@@ -53,7 +53,7 @@ async def test_the_same_commit_again_writes_nothing_until_the_head_has_moved(mac
 
 
 @pytest.mark.parametrize(("seq", "left"), [(99, []), (-2, [1, 5]), (-1, [1, 5])])
-async def test_only_what_every_cursor_has_passed_is_reclaimed(machine: Machine, seq: int, left: list[int]) -> None:
+async def test_only_records_behind_every_cursor_are_reclaimed(machine: Machine, seq: int, left: list[int]) -> None:
     engine = await filled(machine, 8, CONSUMED, "other")
     await engine.consumers.commit_offset("t", "g", seq)
     await engine.consumers.commit("t", "other", 8)

@@ -22,7 +22,7 @@ def test_no_field_has_a_default_beside_its_type() -> None:
     assert found == []
 
 
-def test_no_parameter_defaults_to_null_or_takes_it() -> None:
+def test_no_parameter_defaults_to_null_or_accepts_null() -> None:
     parameters = [
         parameter
         for operations in DOCUMENT["paths"].values()
@@ -36,7 +36,7 @@ def test_no_parameter_defaults_to_null_or_takes_it() -> None:
         assert {"type": "null"} not in schema.get("anyOf", ()), parameter["name"]
 
 
-def test_fields_that_may_be_left_out_of_a_request_take_null_and_keep_their_default() -> None:
+def test_optional_request_fields_accept_null_and_keep_their_default() -> None:
     limit = SCHEMAS["DiffRequest"]["properties"]["limit"]
     assert {"type": "null"} in limit["anyOf"]
     assert limit["anyOf"][0]["default"] == 256

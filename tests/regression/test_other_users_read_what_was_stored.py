@@ -12,7 +12,7 @@ from storage import Engine
 from tests.http.conftest import SMALL
 
 
-async def test_all_that_is_made_is_for_its_user_alone(tmp_path: Path) -> None:
+async def test_data_files_and_directories_are_private_to_their_user(tmp_path: Path) -> None:
     root = tmp_path / "data"
     async with Engine.open(root, SMALL) as engine:
         await engine.put_topic("t")
@@ -22,7 +22,9 @@ async def test_all_that_is_made_is_for_its_user_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "told"), [(0o700, []), (0o755, ["data_dir_open_to_others"])])
-async def test_a_start_warns_of_a_directory_that_others_may_read(tmp_path: Path, mode: int, told: list[str]) -> None:
+async def test_a_start_warns_of_a_data_directory_that_is_readable_by_other_users(
+    tmp_path: Path, mode: int, told: list[str]
+) -> None:
     root = tmp_path / "data"
     root.mkdir()
     root.chmod(mode)

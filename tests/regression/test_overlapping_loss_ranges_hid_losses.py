@@ -5,7 +5,7 @@ from __future__ import annotations
 from storage.state.watermarks import Watermarks
 
 
-def test_a_read_behind_one_range_stops_inside_the_other() -> None:
+def test_a_read_after_a_loss_range_stops_at_an_overlapping_loss_range() -> None:
     marks = Watermarks(loss=[(10, 20, "crash"), (15, 30, "salvage")])
     first = marks.tombstone(9, earliest_seq=1, head_seq=40)
     assert first is not None

@@ -89,7 +89,7 @@ async def test_this_machine_and_addresses_are(server: HotServer) -> None:
         assert (await ask(server, "health", host=host)).status == 200, host
 
 
-async def test_what_only_looks_like_it_is_not(server: HotServer) -> None:
+async def test_hosts_that_resemble_a_loopback_name_are_forbidden(server: HotServer) -> None:
     for host in ("", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:localhost", "x"):
         await forbidden(server, "append", "Host", host=host)
 
@@ -102,7 +102,7 @@ async def test_a_host_that_was_known_makes_no_other_known(server: HotServer, kin
         assert (await wire.answer()).status == status
 
 
-async def test_over_http2_it_is_the_authority() -> None:
+async def test_http2_requests_are_checked_by_their_authority() -> None:
     async with HotServer() as server:
         await server.topic("t")
         for authority, status in (("evil.example", b"403"), ("localhost:4000", b"200")):
@@ -133,14 +133,14 @@ async def test_with_keys_any_name_is_answered_to_until_names_are_set() -> None:
         assert (await ask(server, "append", host="10.0.0.7", **key)).status == 200  # as probes of Kubernetes come
 
 
-def test_the_machines_own_name_and_the_one_listened_on_are_answered_to() -> None:
+def test_the_host_name_of_the_machine_and_the_listening_host_are_accepted() -> None:
     sites = sites_of(Settings.model_validate({"host": "broker.example"}), "Box-7")
     assert sites.answers_to(b"box-7:4000")
     assert sites.answers_to(b"Broker.Example")
     assert not sites.answers_to(b"box-8")
 
 
-def test_what_is_remembered_of_hosts_is_bounded() -> None:
+def test_the_cache_of_known_hosts_is_bounded() -> None:
     sites = Sites(frozenset({"*.localhost"}), frozenset())
     for number in range(5000):
         assert sites.answers_to(b"n%d.localhost" % number)
@@ -153,23 +153,21 @@ def test_what_is_remembered_of_hosts_is_bounded() -> None:
 @pytest.mark.parametrize(
     "origin", [PAGE, "null", "http://localhost:1", "http://localhost.evil.example", "localhost", ""]
 )
-async def test_a_page_of_another_site_changes_nothing(server: HotServer, origin: str) -> None:
+async def test_a_changing_request_from_a_page_of_another_site_is_forbidden(server: HotServer, origin: str) -> None:
     for what in CHANGING:
         answer = await forbidden(server, what, "Origin", origin=origin)
         assert not answer.header("access-control-allow-origin")
     assert server.engine.state("t").head_seq == 0
 
 
-async def test_what_it_only_reads_its_browser_keeps_from_it(server: HotServer) -> None:
+async def test_a_read_from_a_page_of_another_site_gets_no_allow_origin_header(server: HotServer) -> None:
     answer = await ask(server, "state", origin=PAGE)
     assert answer.status == 200
     assert not answer.header("access-control-allow-origin")
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-async def test_where_the_browser_names_no_origin_it_is_asked_whether_the_site_is_another(
-    server: HotServer, site: str
-) -> None:
+async def test_requests_without_an_origin_are_checked_by_sec_fetch_site(server: HotServer, site: str) -> None:
     # <img src=".../work?node=n"> would claim jobs; a link to the documentation is a link.
     assert (await ask(server, "work", sec_fetch_site=site)).code == "forbidden"
     assert (await ask(server, "append", sec_fetch_site=site)).code == "forbidden"
@@ -197,7 +195,7 @@ async def test_pages_that_were_given_leave_may_and_see_every_answer(server: HotS
             assert answer.header("access-control-expose-headers") == ["*"]
 
 
-async def test_an_event_stream_says_so_too(server: HotServer) -> None:
+async def test_an_event_stream_to_an_allowed_origin_has_the_allow_origin_header(server: HotServer) -> None:
     wire = await server.connect()
     wire.send(post("t", {"topics": {"t": {}}}, {"origin": OURS}).replace(b"/v0/topics/t", b"/v0/watch", 1))
     wid = (await wire.answer()).body["wid"]
@@ -215,7 +213,7 @@ def preflight(path: str, **headers: str) -> bytes:
 
 
 @pytest.mark.parametrize("path", ["/v0/topics/t", "/v0/topics/t/diff", "/topics/t", "/v0/nowhere"])
-async def test_a_browser_that_asks_first_is_told_without_a_key(path: str) -> None:
+async def test_a_preflight_from_an_allowed_origin_needs_no_key(path: str) -> None:
     async with HotServer(cors_origins=OURS, api_keys="key") as server:
         asked = {
             "access_control_request_method": "POST",
@@ -231,7 +229,7 @@ async def test_a_browser_that_asks_first_is_told_without_a_key(path: str) -> Non
         assert not refused.header("access-control-allow-origin")
 
 
-async def test_a_star_lets_pages_of_all_sites_in() -> None:
+async def test_a_cors_origin_of_star_allows_pages_of_every_site() -> None:
     async with HotServer(cors_origins="*") as server:
         await server.topic("t")
         answer = await ask(server, "append", origin=PAGE)
@@ -239,7 +237,7 @@ async def test_a_star_lets_pages_of_all_sites_in() -> None:
         assert (await ask(server, "websocket", origin="null")).status == 101
 
 
-async def test_over_tls_a_page_that_came_without_is_another_site() -> None:
+async def test_a_plain_http_page_of_the_same_host_is_another_site_over_tls() -> None:
     sites = Sites(None, frozenset())
     sites.check_page({b"origin": b"https://b.example:444", b"host": b"B.example:444"}, "https", changes=True)
     with pytest.raises(Exception, match="Origin"):

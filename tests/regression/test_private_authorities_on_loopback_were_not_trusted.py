@@ -40,12 +40,14 @@ def health(url: str, **options: Path) -> str:
         return client.health().status
 
 
-async def test_whom_nobody_named_is_not_trusted(url: str) -> None:
+async def test_an_unnamed_authority_is_not_trusted(url: str) -> None:
     with pytest.raises(ConnectionFailed, match="certificate"):
         await asyncio.to_thread(health, url)
 
 
-async def test_the_environment_names_whom_to_trust(url: str, authority: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_authority_named_by_the_environment_is_trusted(
+    url: str, authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A proxy that is named there as well still has no part in it.
     monkeypatch.setenv("ALL_PROXY", "http://proxy.invalid:1")
     monkeypatch.setenv("SSL_CERT_FILE", str(authority))
@@ -54,14 +56,18 @@ async def test_the_environment_names_whom_to_trust(url: str, authority: Path, mo
         assert (await client.health()).status == "ok"
 
 
-async def test_a_program_names_whom_to_trust(url: str, authority: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_authority_named_by_ca_file_is_trusted(
+    url: str, authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "absent.pem")
     assert await asyncio.to_thread(health, url, ca_file=authority) == "ok"
     async with AsyncClient(url, retry=NEVER, ca_file=str(authority)) as client:
         assert (await client.health()).status == "ok"
 
 
-async def test_the_command_line_names_whom_to_trust(url: str, authority: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_authority_named_by_the_command_line_is_trusted(
+    url: str, authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def topics(*arguments: str) -> int:
         return CliRunner().invoke(app, [*arguments, "--url", url]).exit_code
 

@@ -11,7 +11,7 @@ from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import claim_seqs, states, turns, with_jobs
 
 
-async def test_what_is_being_purged_is_nobodys(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_of_a_cancelled_purge_are_not_claimed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = await with_jobs(machine, 3)
     disk = asyncio.Event()
     submit = engine.logs.submit_controls

@@ -9,7 +9,7 @@ from tests.support.crash_session import Session
 from tests.support.sim_disk import SimDisk
 
 
-async def test_the_old_config_is_not_acked_while_the_new_one_may_be_in_the_log() -> None:
+async def test_a_put_of_the_old_config_fails_while_the_new_config_may_be_in_the_log() -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.put("t", TopicConfig(durability=Durability.DISK))

@@ -25,7 +25,7 @@ async def test_a_read_whose_text_is_longer_than_its_records_is_answered(encoding
         assert [each["data"] for each in answer.body["records"]] == ["x" * 50] * COUNT
 
 
-async def test_a_read_whose_answer_cannot_be_compressed_is_answered_all_the_same(
+async def test_a_failed_compression_of_a_read_is_answered_with_500(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def failing(*_: object, **__: object) -> None:

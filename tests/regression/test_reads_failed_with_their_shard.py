@@ -22,7 +22,7 @@ async def a_topic_with_one_expired_record(machine: Machine):
     return engine
 
 
-async def test_after_a_failed_sync_live_records_are_read_one_by_one() -> None:
+async def test_a_single_live_record_is_read_after_a_failed_sync() -> None:
     async with Machine() as machine:
         engine = await a_topic_with_one_expired_record(machine)
         machine.disk.fail("datasync", errno=errno.EIO)

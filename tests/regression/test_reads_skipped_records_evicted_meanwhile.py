@@ -9,7 +9,7 @@ from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import DATA, options, record
 
 
-async def test_the_read_stops_there_and_the_next_one_gets_the_tombstone() -> None:
+async def test_a_read_stops_before_evicted_records_and_the_next_read_returns_the_tombstone() -> None:
     disk = SimDisk()
     async with Engine.open(DATA, options(tail_cache_bytes=0), fs=disk) as engine:
         config = TopicConfig(durability=Durability.FSYNC, cap_records=20)

@@ -39,7 +39,9 @@ async def test_a_handshake_with_a_body_is_refused(http: str, body: bytes) -> Non
     ("given", "status"),
     [({"content-length": "999999999"}, 413), ({"content-type": "text/plain"}, 415), ({"host": "x"}, 403)],
 )
-async def test_a_client_that_is_not_told_to_go_on_is_let_go(http: str, given: dict[str, str], status: int) -> None:
+async def test_a_refused_expect_100_continue_closes_the_connection(
+    http: str, given: dict[str, str], status: int
+) -> None:
     async with HotServer(http=http) as server:
         await server.topic("t")
         wire = await server.connect()
@@ -50,7 +52,7 @@ async def test_a_client_that_is_not_told_to_go_on_is_let_go(http: str, given: di
 
 
 @pytest.mark.parametrize("http", SERVERS)
-async def test_one_that_is_told_to_stays(http: str) -> None:
+async def test_an_accepted_expect_100_continue_keeps_the_connection(http: str) -> None:
     async with HotServer(http=http) as server:
         await server.topic("t")
         wire = await server.connect()

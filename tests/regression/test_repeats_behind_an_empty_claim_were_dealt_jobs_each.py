@@ -11,7 +11,7 @@ from tests.unit.storage.queues.jobs import add, claim_seqs, parked, turns, with_
 
 
 @pytest.mark.parametrize("leases_durable", [False, True])
-async def test_one_of_them_asks_and_the_others_are_given_the_same(machine: Machine, leases_durable: bool) -> None:
+async def test_repetitions_of_a_waiting_claim_get_the_same_job(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(machine, leases_durable=leases_durable)
     first = asyncio.create_task(claim_seqs(engine, node="p", wait_ms=200, attempt_key="k"))
     await turns()

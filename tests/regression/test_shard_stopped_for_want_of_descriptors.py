@@ -17,7 +17,7 @@ OPTIONS = msgspec.structs.replace(SMALL, wal_file_bytes=2048)
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
-async def test_it_refuses_writes_until_there_are_descriptors_again(code: int) -> None:
+async def test_a_shard_refuses_writes_until_file_descriptors_are_available(code: int) -> None:
     session = Session(SimDisk(), OPTIONS)
     await session.start()
     await session.append("t", config=TopicConfig(durability=Durability.FSYNC))

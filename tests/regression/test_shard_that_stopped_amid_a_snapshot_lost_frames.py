@@ -27,7 +27,7 @@ class TrappedClock(FakeClock):
         return super().wall_ns()
 
 
-async def test_nothing_acked_before_it_is_lost() -> None:
+async def test_acked_writes_survive_a_shard_failure_amid_a_snapshot() -> None:
     clock = TrappedClock()
     session = Session(SimDisk(), SMALL, clock=clock)
     await session.start()

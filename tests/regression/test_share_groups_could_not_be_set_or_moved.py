@@ -37,7 +37,7 @@ async def server(tmp_path: Path) -> AsyncIterator[KafkaServer]:
         ("by_duration:PT0S", []),
     ],
 )
-async def test_a_group_begins_where_it_is_set_to(
+async def test_a_group_starts_at_its_configured_offset_reset(
     server: KafkaServer, reset: str, taken: list[tuple[int, int, int]]
 ) -> None:
     wire = await server.connect()
@@ -49,7 +49,7 @@ async def test_a_group_begins_where_it_is_set_to(
     assert await worker.take("q") == [(2, 2, 1)]
 
 
-async def test_only_when_it_takes_a_queue_for_the_first_time(tmp_path: Path) -> None:
+async def test_an_offset_reset_applies_only_when_a_group_first_takes_a_queue(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path) as server:
         await put(server, "q", leases_durable=True)
         assert await altered(await server.connect(), "g", RESET, "latest") == (0, None)
@@ -59,7 +59,7 @@ async def test_only_when_it_takes_a_queue_for_the_first_time(tmp_path: Path) -> 
         assert await (await member(server)).take("q") == [(0, 1, 1)]
 
 
-async def test_another_group_is_not_moved(server: KafkaServer) -> None:
+async def test_the_offset_reset_of_a_group_does_not_move_other_groups(server: KafkaServer) -> None:
     assert await altered(await server.connect(), "other", RESET, "latest") == (0, None)
     await add(server, 1)
     assert await (await member(server)).take("q") == [(0, 0, 1)]
@@ -88,7 +88,7 @@ async def test_a_member_has_a_record_for_as_long_as_is_set(server: KafkaServer) 
     assert [job.deadline - server.engine.now_ms() > 500_000 for job in server.engine.queues.leases("q") if job.deadline]
 
 
-async def test_members_are_told_when_to_be_heard_of(server: KafkaServer) -> None:
+async def test_members_get_the_configured_heartbeat_interval_and_session_timeout(server: KafkaServer) -> None:
     wire = await server.connect()
     assert await altered(wire, "g", "share.heartbeat.interval.ms", "1000") == (0, None)
     assert await altered(wire, "g", "share.session.timeout.ms", "2000") == (0, None)
@@ -137,7 +137,7 @@ async def test_a_group_goes_on_from_the_offset_that_is_set(
     assert await (await member(server, "n")).take("q") == taken
 
 
-async def test_what_was_moved_over_is_gone_after_a_restart_too(tmp_path: Path) -> None:
+async def test_records_skipped_by_a_set_offset_stay_skipped_after_a_restart(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path) as server:
         await put(server, "q")
         assert await moved(await begun(server), 3) == (0, 0)
@@ -145,7 +145,7 @@ async def test_what_was_moved_over_is_gone_after_a_restart_too(tmp_path: Path) -
         assert await (await member(server)).take("q") == [(3, 4, 1)]
 
 
-async def test_a_queue_whose_offsets_are_deleted_is_anybodys(server: KafkaServer) -> None:
+async def test_a_queue_whose_offsets_are_deleted_is_free_for_any_group(server: KafkaServer) -> None:
     wire = await begun(server)
     assert await altered(wire, "other", RESET, "latest") == (0, None)
     assert await forgotten(wire) == (0, 0)
@@ -153,7 +153,7 @@ async def test_a_queue_whose_offsets_are_deleted_is_anybodys(server: KafkaServer
     assert await (await member(server, "n", "other")).take("q") == []
 
 
-async def test_a_queue_of_nobodys_is_given_to_the_group_whose_offset_is_set(server: KafkaServer) -> None:
+async def test_setting_an_offset_assigns_a_free_queue_to_the_group(server: KafkaServer) -> None:
     wire = await begun(server)
     await put(server, "new")
     await add(server, 2, "new")
@@ -162,7 +162,7 @@ async def test_a_queue_of_nobodys_is_given_to_the_group_whose_offset_is_set(serv
     assert await (await member(server)).take("new") == [(1, 1, 1)]
 
 
-async def test_what_cannot_be_moved_stays(server: KafkaServer) -> None:
+async def test_a_refused_change_of_offsets_moves_no_queue(server: KafkaServer) -> None:
     wire = await begun(server)
     await server.engine.put_topic("log")
     await put(server, "theirs")

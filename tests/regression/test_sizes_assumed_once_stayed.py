@@ -70,13 +70,13 @@ async def test_the_next_start_measures_again(how: str) -> None:
         assert not any(each.assumed for each in log_of(engine, "t").held.manifest.segments)
 
 
-async def test_a_change_of_the_shard_count_does_not_make_it_last() -> None:
+async def test_an_assumed_size_is_measured_after_a_change_of_the_shard_count() -> None:
     async with Machine() as machine:
         await assumed(machine, wal_shards=2)
         assert counted(await machine.cut_power(**SMALL, wal_shards=2)) == (6, sum(SIZES[2:]))
 
 
-async def test_what_a_cap_assumed_is_measured_by_the_next_start() -> None:
+async def test_a_size_assumed_by_a_cap_is_measured_by_the_next_start() -> None:
     async with Machine() as machine:
         engine = await filled(machine)
         await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=6))
@@ -91,7 +91,7 @@ async def test_what_a_cap_assumed_is_measured_by_the_next_start() -> None:
         assert counted(await machine.cut_power(**SMALL)) == (6, sum(SIZES[3:]) + 90)
 
 
-async def test_a_clean_stop_still_starts_where_it_cannot_be_measured() -> None:
+async def test_a_start_after_a_clean_stop_succeeds_when_the_size_cannot_be_measured() -> None:
     async with Machine() as machine:
         engine = await assumed(machine)
         told = counted(engine)
@@ -100,7 +100,7 @@ async def test_a_clean_stop_still_starts_where_it_cannot_be_measured() -> None:
         assert counted(await machine.start(**SMALL)) == told
 
 
-async def test_what_is_added_behind_an_eviction_is_part_of_what_is_assumed() -> None:
+async def test_an_assumed_size_includes_records_added_after_an_eviction() -> None:
     """In a replay; else the topic's bytes would be taken for less than they are."""
     async with Machine() as machine:
         engine = await machine.start(segment_max_events=100)

@@ -47,7 +47,7 @@ class Rounds:
         return counting
 
 
-async def test_of_all_that_want_a_slice_one_has_it_in_so_many_rounds() -> None:
+async def test_concurrent_waiters_get_one_slice_in_a_fixed_number_of_rounds() -> None:
     rounds = Rounds()
     work = rounds.counted(lambda: None)
 
@@ -62,7 +62,7 @@ async def test_of_all_that_want_a_slice_one_has_it_in_so_many_rounds() -> None:
     assert all(later - before >= ROUNDS - 1 for before, later in itertools.pairwise(worked))
 
 
-async def test_only_the_first_of_many_has_its_first_slice_at_once() -> None:
+async def test_only_the_first_of_concurrent_clients_has_its_first_slice_at_once() -> None:
     rounds = Rounds()
     work = rounds.counted(lambda: None)
 
@@ -77,7 +77,7 @@ async def test_only_the_first_of_many_has_its_first_slice_at_once() -> None:
     assert max(rounds.done.values()) <= 2 * ITEMS
 
 
-async def test_who_gives_up_a_slice_keeps_nobody_waiting() -> None:
+async def test_a_cancelled_waiter_for_a_slice_does_not_delay_other_waiters() -> None:
     tasks = [asyncio.ensure_future(yield_to_loop()) for _ in range(3)]
     await asyncio.sleep(0)
     tasks[0].cancel()

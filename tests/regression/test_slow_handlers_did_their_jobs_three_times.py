@@ -76,7 +76,7 @@ async def _work_by_asyncio(broker: RealBroker, queue: str, most: int) -> int:
         return job.deliveries
 
 
-def test_what_is_not_begun_is_left_to_others(client: Client) -> None:
+def test_jobs_that_a_worker_has_not_begun_stay_claimable(client: Client) -> None:
     """Also behind an ack: whoever goes on with something else then has no job that waits for it."""
     client.append("q", [1, 2, 3])
     with closing(client.work("q", "w", max=3)) as jobs:
@@ -88,7 +88,7 @@ def test_what_is_not_begun_is_left_to_others(client: Client) -> None:
 
 
 @pytest.mark.parametrize("call", ["ack", "nack", "extend"])
-async def test_settling_a_lost_lease_says_so(broker: RealBroker, client: Client, call: str) -> None:
+async def test_settling_a_lost_lease_raises_lease_lost(broker: RealBroker, client: Client, call: str) -> None:
     client.append("q", [1, 2])
     lost, kept = client.claim("q", "w", max=2, lease_ms=60_000).jobs
     client.nack("q", "w", [lost])

@@ -9,7 +9,7 @@ from tests.support.sim_disk import Loss
 from tests.unit.storage.machine import Machine, log_of, seqs, sized
 
 
-async def test_records_written_out_before_the_snapshot_are_all_there_after_a_power_cut() -> None:
+async def test_records_written_out_before_the_snapshot_survive_a_power_cut() -> None:
     async with Machine() as machine:
         engine = await machine.start(wal_file_bytes=4 << 20)
         await engine.put_topic("t", TopicConfig(durability=Durability.EPHEMERAL))

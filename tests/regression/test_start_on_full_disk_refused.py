@@ -13,7 +13,7 @@ from tests.support.sim_disk import Loss, SimDisk, When
 
 
 @pytest.mark.parametrize("room", [0, 100])
-async def test_the_tail_is_cut_and_counted_when_there_is_no_room_to_keep_it(room: int) -> None:
+async def test_a_torn_tail_is_cut_and_counted_when_quarantine_has_no_room(room: int) -> None:
     first = Session(SimDisk(), SMALL)
     await first.start()
     await first.append("t", 2, config=TopicConfig(durability=Durability.FSYNC))
@@ -53,7 +53,7 @@ async def test_a_reserve_left_half_made_is_made_again(size: int) -> None:
     assert f"{ROOT}/wal/reserve" in disk.power_cut(Loss.DROP).tree()
 
 
-async def test_losses_that_a_full_disk_has_no_room_for_are_announced_all_the_same() -> None:
+async def test_losses_are_announced_when_a_full_disk_has_no_room_for_their_frame() -> None:
     """Power is lost when the reserve is used up: the start does without the frame and writes it first of all."""
     session = Session(SimDisk(), SMALL)
     await session.start()

@@ -13,7 +13,7 @@ from tests.support.sim_disk import SimDisk
 OPTIONS = msgspec.structs.replace(SMALL, wal_shards=2)
 
 
-async def test_what_was_written_to_it_is_there_after_a_restart() -> None:
+async def test_records_of_the_only_shard_with_room_survive_a_restart() -> None:
     disk = SimDisk(capacity_bytes=OPTIONS.wal_file_bytes + OPTIONS.wal_reserve_bytes + 1000)
     first = Session(disk, OPTIONS)
     await first.start()

@@ -75,17 +75,17 @@ async def test_figures_of_a_queue_agree_with_claims(client: httpx.AsyncClient, m
     assert (queue["ready"], queue["lost"], queue["oldest_ready_age_ms"]) == (1, 2, TTL_MS // 2 + 1)
 
 
-async def test_jobs_are_listed_without_those_that_expired(client: httpx.AsyncClient, machine: Machine) -> None:
+async def test_expired_jobs_are_not_listed(client: httpx.AsyncClient, machine: Machine) -> None:
     await expired(client, machine, type="queue")
     assert [job["$seq"] for job in (await client.get("/v0/topics/t/leases")).json()["jobs"]] == [3]
 
 
-async def test_a_purge_counts_what_it_takes(client: httpx.AsyncClient, machine: Machine) -> None:
+async def test_a_purge_does_not_count_expired_jobs(client: httpx.AsyncClient, machine: Machine) -> None:
     await expired(client, machine, type="queue")
     assert (await client.post("/v0/topics/t/purge", json={"states": ["ready"]})).json()["purged"] == 1
 
 
-async def test_a_consumer_has_not_unread_what_expired(client: httpx.AsyncClient, machine: Machine) -> None:
+async def test_expired_records_do_not_count_as_unread(client: httpx.AsyncClient, machine: Machine) -> None:
     await client.put("/v0/topics/t", json={})
     await client.put("/v0/topics/t/consumers/c", json={})
     await expired(client, machine)
@@ -94,7 +94,7 @@ async def test_a_consumer_has_not_unread_what_expired(client: httpx.AsyncClient,
     assert (await client.get("/v0/topics/t/consumers")).json()["consumers"][0]["unread"] == 0
 
 
-async def test_a_deletion_counts_what_it_takes(client: httpx.AsyncClient, machine: Machine) -> None:
+async def test_a_deletion_does_not_count_expired_records(client: httpx.AsyncClient, machine: Machine) -> None:
     await expired(client, machine)
     answer = (await client.post("/v0/topics/t/delete", json={"before_seq": 3})).json()
     assert (answer["deleted"], answer["earliest_seq"], answer["count"]) == (0, 3, 1)
@@ -112,7 +112,7 @@ async def test_a_topic_of_expired_records_is_empty(client: httpx.AsyncClient, ma
     assert (await client.delete("/v0/topics/t?if_empty=true")).json()["deleted"] is True
 
 
-async def test_what_has_expired_does_not_take_part_in_the_engines_own_state(engine: Engine, machine: Machine) -> None:
+async def test_the_state_of_a_topic_does_not_count_expired_records(engine: Engine, machine: Machine) -> None:
     await engine.put_topic("t", TopicConfig(ttl_ms=TTL_MS))
     await engine.append("t", records(2))
     machine.clock.tick(TTL_MS + 1)
@@ -123,7 +123,7 @@ async def test_what_has_expired_does_not_take_part_in_the_engines_own_state(engi
 @pytest.mark.parametrize("durability", list(Durability))
 @pytest.mark.parametrize("crash", [None, "kill", "cut_power"])
 @pytest.mark.parametrize("ttl_ms", [0, 10 * TTL_MS])
-async def test_what_has_expired_does_not_come_back_with_a_longer_ttl(
+async def test_expired_records_do_not_come_back_with_a_longer_ttl(
     engine: Engine, machine: Machine, durability: Durability, crash: str | None, ttl_ms: int
 ) -> None:
     config = TopicConfig(ttl_ms=TTL_MS, durability=durability)

@@ -12,7 +12,7 @@ from tests.support.sim_disk import SimDisk
 CHUNK = 600
 
 
-def test_it_is_found_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_point_is_found_at_every_offset_around_a_chunk_border(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "CHUNK_BYTES", CHUNK)
     disk = SimDisk()
     missed: list[int] = []

@@ -29,7 +29,9 @@ async def taken(engine: Engine, topic: str, body: bytes) -> Any:
     return await told
 
 
-async def test_they_are_encoded_in_one_call(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tagged_records_of_a_write_are_encoded_in_one_call(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = await machine.start()
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
     calls = _counting(monkeypatch)
@@ -39,7 +41,9 @@ async def test_they_are_encoded_in_one_call(machine: Machine, monkeypatch: pytes
     assert calls == [30]
 
 
-async def test_their_copies_are_made_of_their_frames(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_router_copies_of_tagged_records_are_made_from_their_frames(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = await machine.start()
     for name in ("s", "d0", "d1"):
         await engine.put_topic(name, TopicConfig(durability=Durability.FSYNC))
@@ -59,7 +63,7 @@ async def test_their_copies_are_made_of_their_frames(machine: Machine, monkeypat
         assert (found.tag, found.meta, found.value) == (b"t%d" % number, {"n": 3 + number}, 3 + number)
 
 
-async def test_a_few_go_one_by_one(machine: Machine) -> None:
+async def test_a_few_records_are_encoded_one_by_one(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [record(1, tag="a"), record(2, node="n"), record(3, meta={"a": 1})])
     assert (await engine.read_one("t", 3)).meta == {"a": 1}

@@ -8,7 +8,7 @@ from typing import Any
 from broker.api.docs import DocsPages
 
 
-async def test_it_is_made_once_for_all_who_ask_at_once() -> None:
+async def test_the_openapi_document_is_made_once_for_concurrent_requests() -> None:
     made: list[int] = []
 
     def make() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tests.unit.storage.machine import Machine, outcome, record
 LONG_MS = 5_000
 
 
-async def test_a_waiter_woken_by_a_delete_is_told_that_the_topic_went_right_after() -> None:
+async def test_a_waiter_woken_by_a_delete_gets_topic_not_found_when_the_topic_is_deleted() -> None:
     async with Machine() as machine:
         engine = await machine.start()
         await engine.append("t", [record(tag="x")])
@@ -26,7 +26,7 @@ async def test_a_waiter_woken_by_a_delete_is_told_that_the_topic_went_right_afte
         assert error.detail == {"topic": "t"}
 
 
-async def test_a_waiter_woken_by_a_delete_is_told_of_the_shutdown_right_after() -> None:
+async def test_a_waiter_woken_by_a_delete_gets_shutting_down_when_the_engine_stops() -> None:
     async with Machine() as machine:
         engine = await machine.start()
         await engine.append("t", [record(tag="x")])

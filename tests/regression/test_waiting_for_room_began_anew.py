@@ -19,7 +19,7 @@ async def fill(engine: Engine) -> None:
         assert engine.try_append("t", PlainRecords([raw(0)]), lambda _: None)
 
 
-async def test_what_was_waited_before_counts() -> None:
+async def test_earlier_waits_for_room_count_toward_the_timeout() -> None:
     async with Machine() as machine:
         engine = await machine.start(wal_queue_frames=30, wal_enqueue_timeout_ms=TIMEOUT_MS)
         await engine.put_topic("t", FSYNC)
@@ -32,7 +32,7 @@ async def test_what_was_waited_before_counts() -> None:
         assert shard.has_room(8, 1)
 
 
-async def test_a_write_says_how_long_it_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_reports_its_total_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Machine() as machine:
         engine = await machine.start(wal_queue_frames=30, wal_enqueue_timeout_ms=TIMEOUT_MS)
         await engine.put_topic("t", FSYNC)

@@ -24,7 +24,7 @@ def send(server: LiveServer, method: str, path: str, body: str) -> tuple[int, di
     return answer.status_code, json.loads(answer.content)
 
 
-def test_every_way_takes_them(server: LiveServer) -> None:
+def test_every_endpoint_accepts_integers_written_with_a_fraction_or_exponent(server: LiveServer) -> None:
     assert send(server, "PUT", "topics/jobs", '{"type":"queue","lease_ms":5e4,"cap_records":1000.0}')[0] == 201
     status, found = send(server, "POST", "topics/jobs", '{"records":[{"data":{"a":1.0},"delay_ms":0.0}]}')
     assert (status, found["first_seq"]) == (200, 1)
@@ -46,7 +46,7 @@ def test_every_way_takes_them(server: LiveServer) -> None:
 
 
 @pytest.mark.parametrize("number", ["1.5", "1e-1", "1e400", "1e39999999", "-1.0"])
-def test_what_is_no_integer_is_refused_still(server: LiveServer, number: str) -> None:
+def test_numbers_that_are_not_integers_are_refused(server: LiveServer, number: str) -> None:
     for path, body in [
         ("topics/log/diff", f'{{"limit":{number}}}'),
         ("topics/log", f'{{"records":[{{"data":1}}],"expected_seq":{number}}}'),

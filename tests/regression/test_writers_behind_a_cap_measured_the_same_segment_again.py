@@ -50,7 +50,7 @@ def slow_loads(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("config", [{"cap_records": 100}, {"cap_bytes": 1000}], ids=["records", "bytes"])
 @pytest.mark.parametrize("type", list(TopicType))
-async def test_one_load_serves_all_who_wait(
+async def test_concurrent_writers_share_one_load_of_a_segment(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, config: dict[str, int], type: TopicType
 ) -> None:
     engine = await engine_with_segments(machine, type=type, **config)
@@ -96,7 +96,7 @@ async def test_a_floor_looks_at_the_next_segment_alone_when_details_take_much_me
     assert (engine.state("t").count, engine.state("t").bytes) == (100, 1000)
 
 
-async def test_a_caller_that_goes_away_takes_nobody_elses_load_along(
+async def test_a_cancelled_append_does_not_cancel_a_shared_load(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await engine_with_segments(machine, cap_records=100)
@@ -125,7 +125,7 @@ async def test_records_known_in_the_log_are_not_measured_again(
     assert (log.count, log.bytes) == log.held.totals(log.marks.live_floor, log.head + 1, log.marks.live_floor)
 
 
-async def test_what_is_gone_leaves_room_for_what_comes_out_of_the_log(
+async def test_details_of_evicted_segments_make_room_for_flushed_segments(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(details, "REMEMBERED_SEGMENTS", 8)
@@ -157,7 +157,7 @@ class Watched(array):  # pyright: ignore[reportMissingTypeArgument]
 
 @pytest.mark.parametrize("config", [{"cap_records": 20_000}, {"cap_bytes": 200_000}], ids=["records", "bytes"])
 @pytest.mark.parametrize("type", list(TopicType))
-async def test_an_eviction_does_not_look_at_all_of_the_segment(
+async def test_an_eviction_scans_only_a_part_of_its_segment(
     machine: Machine, config: dict[str, int], type: TopicType
 ) -> None:
     engine = await machine.start(segment_max_events=20_000, max_batch_records=10_000)

@@ -19,7 +19,7 @@ def kept() -> list[Write]:
 
 
 @pytest.mark.parametrize("more", [{}, {"idempotency_key": "k"}])
-async def test_a_write_is_gone_once_it_is_answered(more: dict[str, object]) -> None:
+async def test_a_write_is_freed_after_its_answer_without_the_garbage_collector(more: dict[str, object]) -> None:
     async with HotServer() as server:
         await server.topic("t")
         await server.ask(post("t", records("first")))

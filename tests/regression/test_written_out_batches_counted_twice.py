@@ -6,7 +6,7 @@ from storage import Durability, TopicConfig
 from tests.unit.storage.machine import Machine, records, seqs
 
 
-async def test_only_what_is_live_counts_after_a_crash() -> None:
+async def test_only_live_records_count_after_a_crash() -> None:
     async with Machine() as machine:
         engine = await machine.start()
         await engine.append("t", records(10), config=TopicConfig(durability=Durability.EPHEMERAL, cap_records=4))
