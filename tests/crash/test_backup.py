@@ -164,7 +164,7 @@ def staged() -> Stage:
     return stage()
 
 
-def test_both_backups_are_what_was_there_and_they_differ(staged: Stage) -> None:
+def test_two_backups_hold_the_state_of_their_time(staged: Stage) -> None:
     disk = staged.crashed.disk.process_kill()
     run(_backed_up(disk, staged.crashed))
     newest = run(restored_view(disk.process_kill(), staged.crashed.clock, OPTIONS))
@@ -174,7 +174,7 @@ def test_both_backups_are_what_was_there_and_they_differ(staged: Stage) -> None:
     assert differences(staged.first, newest) != []
 
 
-def test_a_backup_stopped_at_some_calls_leaves_the_one_before_or_is_whole(staged: Stage) -> None:
+def test_a_backup_stopped_at_sampled_calls_is_whole_or_leaves_the_previous_backup(staged: Stage) -> None:
     rng = Random(random.getrandbits(32))
     points = _points(staged)
     sample = rng.sample(points, min(SAMPLE_POINTS, len(points)))
@@ -183,7 +183,7 @@ def test_a_backup_stopped_at_some_calls_leaves_the_one_before_or_is_whole(staged
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_a_backup_stopped_at_any_call_leaves_the_one_before_or_is_whole(staged: Stage) -> None:
+def test_a_backup_stopped_at_any_call_is_whole_or_leaves_the_previous_backup(staged: Stage) -> None:
     rng = Random(random.getrandbits(32))
     cuts = [Cut(End.KILL), *(Cut(End.POWER, loss, rng.randrange(1 << 30)) for loss in (*Loss, Loss.TORN))]
     tries = ((point, cut) for point in _points(staged) for cut in cuts)

@@ -54,7 +54,7 @@ async def moved() -> Session:
 
 
 @pytest.mark.parametrize("keep_root", [True, False])
-async def test_a_start_without_the_store_is_refused_and_changes_nothing(keep_root: bool) -> None:
+async def test_a_start_without_the_mounted_cold_store_is_refused_and_changes_no_file(keep_root: bool) -> None:
     session = await moved()
     bare = unmounted(session.disk, keep_root=keep_root)
     before = bare.content()
@@ -66,14 +66,14 @@ async def test_a_start_without_the_store_is_refused_and_changes_nothing(keep_roo
     assert tier_problems(again) == []
 
 
-async def test_another_store_is_refused_too() -> None:
+async def test_a_start_with_another_cold_store_is_refused() -> None:
     session = await moved()
     other = msgspec.structs.replace(OPTIONS, cold_dir="/mnt/other")
     with pytest.raises(OpenError, match=f"/mnt/other/{session.engine.cluster_id}/{MARKER} is not there"):
         await Session(session.disk.process_kill(), other, clock=session.clock).start()
 
 
-async def test_a_store_that_nothing_has_moved_to_may_be_any() -> None:
+async def test_a_start_with_an_unused_cold_store_needs_no_marker() -> None:
     session = Session(SimDisk(), OPTIONS)
     await session.start()
     await session.append("f", 1, config=FSYNC)
@@ -124,7 +124,7 @@ async def test_segments_that_moved_before_there_were_markers_are_found_again() -
         await Session(unmounted(again.disk), OPTIONS, clock=session.clock).start()
 
 
-def test_wherever_it_stops_a_start_without_the_store_misses_nothing() -> None:
+def test_a_start_without_the_cold_store_after_any_crash_is_refused_or_complete() -> None:
     """It is refused, or no segment is in the store."""
     workload = Workload("moving", moving, OPTIONS)
     outcomes: set[bool] = set()

@@ -52,7 +52,7 @@ def test_the_workloads_do_move_segments(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_tier_is_what_the_manifests_name_after_some_crashes(name: str) -> None:
+def test_the_cold_tier_matches_the_manifests_after_sampled_crashes(name: str) -> None:
     rng, workload = Random(random.getrandbits(32)), WORKLOADS[name]
     calls = trace(workload).disk.crash_points()
     points = [CrashPoint(index, rng.choice(list(When))) for index in rng.sample(calls, min(SAMPLE, len(calls)))]
@@ -62,14 +62,14 @@ def test_the_tier_is_what_the_manifests_name_after_some_crashes(name: str) -> No
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", NAMES)
-def test_the_tier_is_what_the_manifests_name_after_any_crash(name: str) -> None:
+def test_the_cold_tier_matches_the_manifests_after_any_crash(name: str) -> None:
     rng, workload = Random(random.getrandbits(32)), WORKLOADS[name]
     points = [CrashPoint(index, when) for index in trace(workload).disk.crash_points() for when in When]
     assert _failures(workload, ((run_until(workload, point), str(point)) for point in points), rng) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_tier_is_what_the_manifests_name_after_some_errors(name: str) -> None:
+def test_the_cold_tier_matches_the_manifests_after_sampled_errors(name: str) -> None:
     rng, workload = Random(random.getrandbits(32)), WORKLOADS[name]
     calls = range(len(trace(workload).disk.calls))
     tries = ((run_with_error(workload, index, 5), f"errno 5 at call {index}") for index in rng.sample(calls, SAMPLE))

@@ -44,7 +44,7 @@ async def with_two_snapshots(*, trimmed: bool) -> Session:
 
 
 @pytest.mark.parametrize("damaged", [0, 1])
-async def test_one_damaged_snapshot_of_two_changes_nothing(damaged: int) -> None:
+async def test_recovery_with_one_damaged_snapshot_of_two_gives_the_same_state(damaged: int) -> None:
     session = await with_two_snapshots(trimmed=True)
     intact = await succeed(session, POWER)
     session.disk.flip_byte(snapshots(session.disk)[damaged], 60)
@@ -53,7 +53,7 @@ async def test_one_damaged_snapshot_of_two_changes_nothing(damaged: int) -> None
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "removed"])
-async def test_both_snapshots_bad_and_the_log_begins_at_file_1_then_it_is_replayed_whole(how: str) -> None:
+async def test_a_complete_log_is_replayed_when_both_snapshots_are_damaged(how: str) -> None:
     session = await with_two_snapshots(trimmed=False)
     intact = await succeed(session, POWER)
     _spoil(session.disk, how)
@@ -65,7 +65,7 @@ async def test_both_snapshots_bad_and_the_log_begins_at_file_1_then_it_is_replay
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "removed"])
-async def test_both_snapshots_bad_and_the_log_trimmed_is_refused_and_nothing_touched(how: str) -> None:
+async def test_a_trimmed_log_with_two_damaged_snapshots_is_refused_without_changes(how: str) -> None:
     session = await with_two_snapshots(trimmed=True)
     assert "wal-0000000000000001" not in logs(session.disk)[0]
     _spoil(session.disk, how)
@@ -101,7 +101,7 @@ async def test_a_snapshot_of_a_newer_version_is_refused() -> None:
 
 @pytest.mark.parametrize("when", list(When))
 @pytest.mark.parametrize("op", ["pwritev", "sync", "rename", "sync_dir", "unlink"])
-async def test_a_crash_in_a_snapshot_leaves_the_one_before(op: str, when: When) -> None:
+async def test_a_crash_amid_a_snapshot_leaves_the_previous_snapshot(op: str, when: When) -> None:
     session = await with_two_snapshots(trimmed=True)
     session.disk.crash_on(op, f"{ROOT}/meta*", when=when)
     await until_crash(session.disk, session.snapshot())

@@ -38,7 +38,7 @@ async def two_shards(config: TopicConfig = FSYNC) -> tuple[Session, str, str]:
 
 @pytest.mark.parametrize("op", ["datasync", "pwritev"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
-async def test_an_error_stops_the_shard_and_acks_nothing_more_while_the_other_goes_on(op: str, code: int) -> None:
+async def test_a_disk_error_stops_its_shard_and_the_other_shard_serves_on(op: str, code: int) -> None:
     session, bad, good = await two_shards()
     session.disk.fail(op, "*shard-00*", errno=code)
     await session.together(*(session.append(bad) for _ in range(3)), session.append(good, 2))
@@ -68,7 +68,7 @@ async def test_topics_are_made_only_in_shards_that_run() -> None:
     assert all(after.engine.topic(f"new-{number}").log.shard == 1 for number in range(6))
 
 
-async def test_a_retry_with_its_key_settles_what_a_failed_sync_left_open() -> None:
+async def test_a_keyed_retry_resolves_a_write_of_unknown_outcome() -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("t", 2, key="before", config=FSYNC)
@@ -87,7 +87,9 @@ async def test_a_retry_with_its_key_settles_what_a_failed_sync_left_open() -> No
 
 @pytest.mark.parametrize("torn", [False, True])
 @pytest.mark.parametrize("config", [FSYNC, DISK], ids=["fsync", "disk"])
-async def test_what_a_failed_sync_left_in_the_page_cache_is_written_again(config: TopicConfig, torn: bool) -> None:
+async def test_frames_left_in_the_page_cache_by_a_failed_sync_are_written_again(
+    config: TopicConfig, torn: bool
+) -> None:
     """After a failed fsync the pages pass for clean: a later fsync of the same file succeeds and writes nothing."""
     session = Session(SimDisk(), SMALL)
     await session.start()
@@ -104,7 +106,7 @@ async def test_what_a_failed_sync_left_in_the_page_cache_is_written_again(config
     assert (await view(third.engine))["t"].records[: len(before["t"].records)] == before["t"].records
 
 
-async def test_a_write_lost_with_the_power_counts_as_lost_though_it_was_to_be_deleted() -> None:
+async def test_an_unsynced_write_with_a_pending_deletion_is_announced_as_lost() -> None:
     """Its key is forgotten with it, and the loss announced: a deletion whose end is open does not explain it."""
     session = Session(SimDisk(), SMALL)
     await session.start()
@@ -119,7 +121,7 @@ async def test_a_write_lost_with_the_power_counts_as_lost_though_it_was_to_be_de
 
 
 @pytest.mark.parametrize("op", ["pwritev", "sync"])
-async def test_a_sync_that_fails_in_recovery_refuses_the_start_and_the_next_one_writes_again(op: str) -> None:
+async def test_a_failed_sync_in_recovery_refuses_the_start_and_the_next_start_writes_again(op: str) -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("t", 2, config=FSYNC)
@@ -151,7 +153,7 @@ async def test_a_failed_sync_at_rotation_stops_the_shard() -> None:
         await succeed(second, LOST)
 
 
-async def test_a_failed_timer_sync_stops_the_shard_and_what_it_had_acked_is_still_read() -> None:
+async def test_a_failed_timer_sync_stops_the_shard_and_acked_records_stay_readable() -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("d", 2, config=DISK)
@@ -166,7 +168,7 @@ async def test_a_failed_timer_sync_stops_the_shard_and_what_it_had_acked_is_stil
         await succeed(found, cut, orderly=False)
 
 
-async def test_a_failed_shard_makes_no_clean_stop_and_loses_nothing_by_it() -> None:
+async def test_a_stop_with_a_failed_shard_is_not_clean_and_loses_no_acked_write() -> None:
     session, bad, good = await two_shards(DISK)
     await session.snapshot()
     await session.append(bad, 2)
@@ -178,7 +180,7 @@ async def test_a_failed_shard_makes_no_clean_stop_and_loses_nothing_by_it() -> N
 
 
 @pytest.mark.parametrize("op", ["pwritev", "sync", "rename", "sync_dir", "open"])
-async def test_a_snapshot_that_fails_stops_nothing_and_is_taken_again(op: str) -> None:
+async def test_a_failed_snapshot_stops_no_shard_and_is_taken_again(op: str) -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("t", 2, config=FSYNC)
@@ -193,7 +195,7 @@ async def test_a_snapshot_that_fails_stops_nothing_and_is_taken_again(op: str) -
 
 
 @pytest.mark.parametrize("index", range(0, 60, 3))
-async def test_an_io_error_anywhere_in_a_start_refuses_it_and_the_next_one_is_whole(index: int) -> None:
+async def test_an_io_error_amid_a_start_refuses_it_and_the_next_start_is_complete(index: int) -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("t", 2, config=FSYNC)

@@ -36,7 +36,7 @@ async def filled(options: Options = TINY) -> Session:
     return session
 
 
-async def test_a_refused_write_leaves_no_trace_and_its_seqs_go_to_the_next() -> None:
+async def test_a_write_refused_by_a_full_disk_leaves_no_trace_and_its_seqs_are_reused() -> None:
     session = await filled()
     assert {type(error) for error in session.refusals} == {StorageFull}
     heads = {state.topic: state.head_seq for state in session.engine.topics()}
@@ -51,7 +51,7 @@ async def test_a_refused_write_leaves_no_trace_and_its_seqs_go_to_the_next() -> 
     await succeed(session, LOST)
 
 
-async def test_reads_deletes_and_topic_deletion_go_on_while_it_is_full() -> None:
+async def test_reads_and_deletes_go_on_while_the_disk_is_full() -> None:
     session = await filled()
     await session.remove("f", tag="x")
     await session.remove("d", before_seq=2)
@@ -67,7 +67,7 @@ async def test_reads_deletes_and_topic_deletion_go_on_while_it_is_full() -> None
         await succeed(Session(session.disk, TINY, clock=session.clock, ledger=session.ledger.copy()), cut)
 
 
-async def test_service_resumes_by_itself_when_there_is_space_and_has_a_reserve_again() -> None:
+async def test_writes_resume_with_a_new_reserve_when_the_disk_has_space() -> None:
     session = await filled()
     await session.remove("f", tag="x")
     session.disk.capacity_bytes = None
@@ -80,7 +80,7 @@ async def test_service_resumes_by_itself_when_there_is_space_and_has_a_reserve_a
     await succeed(session, KILLED)
 
 
-async def test_it_can_fill_up_again_and_again() -> None:
+async def test_a_disk_can_fill_up_repeatedly() -> None:
     session = await filled()
     for _ in range(3):
         session.disk.capacity_bytes = None
@@ -141,7 +141,7 @@ def _no_room_in_place(session: Session) -> None:
 
 
 @pytest.mark.parametrize("cause", [_fill, _quota, _no_room_in_place])
-async def test_every_way_of_having_no_space_is_the_same_state(cause: Callable[[Session], None]) -> None:
+async def test_every_cause_of_no_space_leads_to_storage_full(cause: Callable[[Session], None]) -> None:
     session = Session(SimDisk(), TINY)
     await session.start()
     await session.append("f", 2, config=FSYNC)

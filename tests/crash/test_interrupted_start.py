@@ -179,7 +179,7 @@ def problems(scene: Scene, before: Session, disk: SimDisk) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_start_that_is_killed_costs_nothing(name: str) -> None:
+def test_a_killed_start_announces_no_false_loss(name: str) -> None:
     scene = SCENES[name]
     before = left_by(scene)
     assert problems(scene, before, before.disk.process_kill()) == [], "already without an interruption"

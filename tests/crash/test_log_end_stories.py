@@ -93,7 +93,7 @@ async def test_a_zeroed_page_in_an_older_file_is_refused(page: int) -> None:
     assert f"{error.file}, offset {error.offset}" in str(error)
 
 
-async def test_a_file_that_lost_all_its_frames_between_others_is_refused() -> None:
+async def test_a_zeroed_log_file_between_other_files_is_refused() -> None:
     session = await begun(ROTATING)
     for _ in range(8):
         await session.append("t", size=400)

@@ -59,7 +59,7 @@ def examined(name: str, points: int | None) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_partitions_fit_together_whatever_the_crash(name: str) -> None:
+def test_partitions_are_consistent_after_any_crash(name: str) -> None:
     assert examined(name, 25) == []
 
 

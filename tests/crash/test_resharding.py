@@ -39,7 +39,7 @@ MAX_FAILURES = 3
 
 
 @pytest.mark.parametrize("end", ["kill", "power", "clean"])
-async def test_one_count_after_another_keeps_everything(end: str) -> None:
+async def test_successive_shard_counts_keep_all_records(end: str) -> None:
     session = await filled(1)
     dice = Random(random.getrandbits(32))
     for number, count in enumerate((4, 2, 1, 8, 3, 3, 1)):
@@ -66,7 +66,7 @@ async def test_one_count_after_another_keeps_everything(end: str) -> None:
     assert len(again.engine.shards) == 1, "0 is the count of the newest snapshot"
 
 
-async def test_nothing_is_left_of_the_layout_before() -> None:
+async def test_files_of_the_previous_shard_layout_are_removed() -> None:
     session = await filled(1)
     session = await succeed(session, Cut(End.KILL), options=shards(3))
     assert not [path for path in session.disk.content() if path.startswith(f"{ROOT}/wal/") and "/shard-" not in path]
@@ -97,7 +97,7 @@ async def test_file_numbers_never_restart() -> None:
         await session.append("f", 4, size=900)
 
 
-async def test_seqs_reserved_before_the_change_are_not_handed_out_behind_it() -> None:
+async def test_seqs_reserved_before_a_change_of_the_shard_count_are_not_reused() -> None:
     session = Session(SimDisk(), shards(1))
     await session.start()
     await session.append("d", 200, size=1, config=DISK)
@@ -108,7 +108,7 @@ async def test_seqs_reserved_before_the_change_are_not_handed_out_behind_it() ->
     assert answer.first_seq > 200
 
 
-async def test_a_directory_that_holds_nothing_yet_changes_too() -> None:
+async def test_the_shard_count_of_an_empty_directory_changes() -> None:
     session = Session(SimDisk(), shards(1))
     await session.start()
     for count in (2, 1, 5):
@@ -118,7 +118,7 @@ async def test_a_directory_that_holds_nothing_yet_changes_too() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-async def test_both_snapshots_bad_behind_a_change_is_refused_and_nothing_touched(count: int) -> None:
+async def test_two_damaged_snapshots_after_a_change_of_the_shard_count_are_refused_without_changes(count: int) -> None:
     session = await filled(4 - count)
     session = await succeed(session, Cut(End.KILL), options=shards(count))
     await session.append("f", 2)
@@ -140,7 +140,7 @@ async def test_both_snapshots_bad_behind_a_change_is_refused_and_nothing_touched
 
 
 @pytest.mark.parametrize("damaged", [0, 1])
-async def test_either_snapshot_of_a_change_tells_all_alone(damaged: int) -> None:
+async def test_either_snapshot_of_a_change_of_the_shard_count_is_sufficient(damaged: int) -> None:
     session = await filled(2)
     session = await succeed(session, Cut(End.KILL), options=shards(3))
     await session.append("f", 2)
@@ -171,7 +171,7 @@ def _failures(before: int, after: int, tries: Iterable[tuple[CrashPoint, Cut]]) 
 
 
 @pytest.mark.parametrize(("before", "after"), CHANGES)
-def test_a_change_stopped_at_some_calls_loses_nothing(before: int, after: int) -> None:
+def test_a_change_of_the_shard_count_stopped_at_sampled_calls_loses_no_record(before: int, after: int) -> None:
     rng = Random(random.getrandbits(32))
     points = points_of(crashed_with(before), after)
     sample = rng.sample(points, min(SAMPLE_POINTS, len(points)))
@@ -181,7 +181,7 @@ def test_a_change_stopped_at_some_calls_loses_nothing(before: int, after: int) -
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("before", "after"), CHANGES)
-def test_a_change_stopped_at_any_call_loses_nothing(before: int, after: int) -> None:
+def test_a_change_of_the_shard_count_stopped_at_any_call_loses_no_record(before: int, after: int) -> None:
     rng = Random(random.getrandbits(32))
     cuts = [Cut(End.KILL), *(Cut(End.POWER, loss, rng.randrange(1 << 30)) for loss in (*Loss, Loss.TORN))]
     tries = ((point, cut) for point in points_of(crashed_with(before), after) for cut in cuts)

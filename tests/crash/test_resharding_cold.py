@@ -82,7 +82,7 @@ def cold_data(session: Session) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("end", ["kill", "power", "clean"])
-async def test_cold_segments_stay_and_what_is_done_to_them_reaches_both_tiers(end: str) -> None:
+async def test_cold_segments_stay_over_resharding_and_later_changes_reach_both_tiers(end: str) -> None:
     session = await filled(1, COLD_OPTIONS, some_of_it_cold)
     dice = Random(random.getrandbits(32))
     for number, count in enumerate((4, 2, 1, 3)):
@@ -167,7 +167,7 @@ def test_a_change_stopped_at_any_call_keeps_both_tiers(before: int, after: int) 
     assert list(islice(_failures(before, after, ((point, cut_by(rng)) for point in points)), MAX_FAILURES)) == []
 
 
-async def test_a_change_asks_the_store_for_nothing() -> None:
+async def test_a_change_of_the_shard_count_makes_no_call_to_the_cold_store() -> None:
     session = await filled(2, COLD_OPTIONS, some_of_it_cold)
     before = cold_data(session)
     disk = session.disk.process_kill()

@@ -40,7 +40,9 @@ async def reopened(session: Session, damaged: Damaged, count: int) -> tuple[Sess
 
 @pytest.mark.parametrize("snapshot", [False, True])
 @pytest.mark.parametrize("write", [3, 6, 9, 12])
-async def test_in_one_start_the_same_is_lost_as_without_the_change(write: int, snapshot: bool) -> None:
+async def test_salvage_with_a_new_shard_count_loses_the_same_writes_as_salvage_alone(
+    write: int, snapshot: bool
+) -> None:
     damaged = await damaged_at(write, snapshot=snapshot)
     epochs = {life.name: life.epoch for life in damaged.ledger.lives}
     with pytest.raises(WalCorrupt):
@@ -51,7 +53,7 @@ async def test_in_one_start_the_same_is_lost_as_without_the_change(write: int, s
     assert all(seen[name].state.epoch > epochs[name] for name in epochs)
 
 
-async def test_what_was_given_up_in_such_a_start_is_kept_in_quarantine() -> None:
+async def test_salvage_with_a_new_shard_count_keeps_discarded_bytes_in_quarantine() -> None:
     damaged = await damaged_at(9)
     session = await damaged.open(shards(SALVAGE, 3))
     kept = [path for path in session.disk.tree() if path.startswith(f"{ROOT}/quarantine/shard")]
@@ -60,7 +62,7 @@ async def test_what_was_given_up_in_such_a_start_is_kept_in_quarantine() -> None
 
 
 @pytest.mark.parametrize("how", ["missing", "zeroed", "cut"])
-async def test_other_damage_in_such_a_start(how: str) -> None:
+async def test_missing_zeroed_and_cut_files_are_salvaged_with_a_new_shard_count(how: str) -> None:
     damaged = await written(snapshot=how == "cut")
     path = damaged.logs()[1]
     if how == "missing":
@@ -74,7 +76,7 @@ async def test_other_damage_in_such_a_start(how: str) -> None:
     assert lost_writes(await salvaged(damaged, shards(SALVAGE, 3), shards(NORMAL, 3)), damaged.ledger) == alone
 
 
-async def test_a_refused_start_with_another_count_touches_nothing() -> None:
+async def test_a_refused_start_with_another_shard_count_changes_no_file() -> None:
     damaged = await damaged_at(9)
     disk = damaged.disk.process_kill()
     before = disk.content()
@@ -123,7 +125,7 @@ async def test_damage_behind_a_change_is_salvaged(count: int) -> None:
 
 @pytest.mark.parametrize("snapshot", [False, True])
 @pytest.mark.parametrize("seed", range(24))
-async def test_a_crash_in_such_a_start_can_be_salvaged_again(seed: int, snapshot: bool) -> None:
+async def test_a_crash_amid_salvage_with_a_new_shard_count_can_be_salvaged_again(seed: int, snapshot: bool) -> None:
     """Also with the old count. Whatever the crash left, a write is lost once and announced."""
     damaged = await damaged_at(5, snapshot=snapshot)
     points = (await damaged.open(shards(SALVAGE, 3))).disk.crash_points()
@@ -146,7 +148,7 @@ async def _stopped(damaged: Damaged, index: int, when: When) -> SimDisk:
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("snapshot", [False, True])
-async def test_a_crash_anywhere_in_such_a_start(snapshot: bool) -> None:
+async def test_a_crash_at_any_call_of_salvage_with_a_new_shard_count_can_be_salvaged_again(snapshot: bool) -> None:
     damaged = await damaged_at(5, snapshot=snapshot)
     for index in (await damaged.open(shards(SALVAGE, 3))).disk.crash_points():
         for when in When:

@@ -105,7 +105,9 @@ def _amid(before: int, after: int, wanted: str) -> SimDisk:
 
 @pytest.mark.parametrize("wanted", ["again", "finishes it"])
 @pytest.mark.parametrize(("before", "after"), CHANGES)
-def test_damage_in_the_layout_that_counts_is_found_all_the_same(before: int, after: int, wanted: str) -> None:
+def test_verify_finds_damage_in_the_current_layout_of_an_interrupted_resharding(
+    before: int, after: int, wanted: str
+) -> None:
     disk = _amid(before, after, wanted)
     newest = max(path for path in disk.tree() if "/meta/snapshot-" in path and path.endswith(".bin"))
     record = next(path for path in disk.tree() if path.endswith(".data"))

@@ -17,7 +17,7 @@ from tests.support.sim_disk import Loss, When
 
 @pytest.mark.parametrize("snapshot", [False, True])
 @pytest.mark.parametrize("write", [3, 6, 9, 12])
-async def test_a_flipped_byte_costs_its_batch_and_nothing_else(write: int, snapshot: bool) -> None:
+async def test_salvage_of_a_flipped_byte_loses_only_its_batch(write: int, snapshot: bool) -> None:
     damaged = await written(snapshot=snapshot)
     epochs = {life.name: life.epoch for life in damaged.ledger.lives}
     path, offset = damaged.find(write)
@@ -33,7 +33,7 @@ async def test_a_flipped_byte_costs_its_batch_and_nothing_else(write: int, snaps
 
 
 @pytest.mark.parametrize("index", [1, 4, 7])
-async def test_a_damaged_batch_frame_costs_its_batch_and_nothing_else(index: int) -> None:
+async def test_salvage_of_a_damaged_batch_frame_loses_only_its_batch(index: int) -> None:
     damaged = await written()
     write = [write for life in damaged.ledger.lives for write in life.writes if len(write.records) > 1][index]
     path, offset = damaged.find(write.number)
@@ -50,7 +50,7 @@ async def test_several_damages_in_several_files() -> None:
     assert lost_writes(await salvaged(damaged), damaged.ledger) == {2, 9, 10, 15}
 
 
-async def test_a_zeroed_page_costs_the_batches_it_touches() -> None:
+async def test_salvage_of_a_zeroed_page_loses_only_the_batches_on_that_page() -> None:
     damaged = await written()
     path = damaged.logs()[1]
     damaged.disk.zero(path, 512, 512)
@@ -58,7 +58,7 @@ async def test_a_zeroed_page_costs_the_batches_it_touches() -> None:
     assert 1 <= len(lost) <= 5
 
 
-async def test_a_missing_file_costs_what_was_in_it() -> None:
+async def test_salvage_of_a_missing_file_loses_only_its_writes() -> None:
     damaged = await written()
     path = damaged.logs()[1]
     content = damaged.disk.read_file(path)
@@ -68,7 +68,7 @@ async def test_a_missing_file_costs_what_was_in_it() -> None:
     assert lost_writes(await salvaged(damaged), damaged.ledger) == inside
 
 
-async def test_a_log_that_ends_before_its_snapshot_costs_what_is_missing() -> None:
+async def test_salvage_of_a_log_that_ends_before_its_snapshot_loses_the_missing_writes() -> None:
     damaged = await written(snapshot=True, options=msgspec.structs.replace(NORMAL, wal_file_bytes=65536))
     (path,) = damaged.logs()
     _, offset = damaged.find(5)
@@ -120,7 +120,7 @@ async def test_keys_of_writes_that_survived_are_still_known() -> None:
         assert (answer.deduped, answer.first_seq) == (True, write.first_seq)
 
 
-async def test_what_was_given_up_is_kept_in_quarantine() -> None:
+async def test_salvage_keeps_discarded_bytes_in_quarantine() -> None:
     damaged = await written()
     path, offset = damaged.find(9)
     damaged.disk.flip_byte(path, offset)

@@ -129,7 +129,7 @@ async def test_sixteen_writers_a_class_on_the_real_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_a_machine_that_stops_under_load_keeps_what_it_had_acked(seed: int) -> None:
+async def test_acked_writes_survive_a_crash_under_load(seed: int) -> None:
     rng = Random(seed)
     disk = SimDisk()
     op = rng.choice(["datasync", "pwritev"])
@@ -149,7 +149,7 @@ async def _until_stopped(loop: asyncio.AbstractEventLoop, disk: SimDisk, session
 
 
 @pytest.mark.parametrize("op", ["datasync", "pwritev"])
-async def test_a_failing_disk_under_load_acks_nothing_that_is_not_there(op: str) -> None:
+async def test_writes_acked_under_load_on_a_failing_disk_survive(op: str) -> None:
     disk = SimDisk()
     async with stopped_after(threaded(disk)) as session:
         disk.fail(op, "*shard-00/wal-*", nth=12, torn=True)
@@ -177,7 +177,7 @@ def _until_resumed(session: Session) -> None:
         time.sleep(0.02)
 
 
-async def test_a_stop_under_load_answers_everybody_and_keeps_what_it_acked() -> None:
+async def test_a_stop_under_load_answers_all_writes_and_keeps_acked_writes() -> None:
     disk = SimDisk()
     session = threaded(disk)
     await session.start()
@@ -192,7 +192,7 @@ async def test_a_stop_under_load_answers_everybody_and_keeps_what_it_acked() -> 
         await succeed(Session(disk, OPTIONS, ledger=session.ledger.copy()), cut)
 
 
-async def test_a_snapshot_that_begins_between_the_acks_of_one_group_loses_none_of_it() -> None:
+async def test_a_snapshot_between_the_acks_of_a_group_loses_no_write_of_the_group() -> None:
     """A disk-class write is acked before the sync that the fsync-class write in front of it waits for."""
     disk = SimDisk()
     options = msgspec.structs.replace(SMALL, sync_point_ms=1 << 30, disk_sync_ms=1 << 30)

@@ -20,7 +20,7 @@ async def test_the_first_write_makes_the_topic(client: httpx.AsyncClient) -> Non
     assert not done.deduped
 
 
-async def test_later_writes_go_on_behind_it(client: httpx.AsyncClient) -> None:
+async def test_a_later_append_gets_the_next_seqs(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 2)
     answer = await client.post("/v0/topics/t", json={"records": [{"data": 3}]})
     assert answer.status_code == 200
@@ -39,7 +39,7 @@ async def test_the_answer_says_how_long_the_log_took(client: httpx.AsyncClient) 
     assert done["performance"]["server_total_ms"] >= done["performance"]["fsync_ms"]
 
 
-async def test_a_node_of_the_write_is_that_of_its_records_unless_they_have_their_own(
+async def test_records_without_a_node_get_the_node_of_the_append(
     client: httpx.AsyncClient,
 ) -> None:
     await append(client, "t", {"data": 1}, {"data": 2, "node": "b"}, node="a")
@@ -84,7 +84,7 @@ async def test_an_expected_seq_that_fits_is_no_obstacle(client: httpx.AsyncClien
     assert (await append(client, "t", {"data": 2}, expected_seq=1))["head_seq"] == 2
 
 
-async def test_another_expected_seq_is_a_conflict_that_tells_the_head(client: httpx.AsyncClient) -> None:
+async def test_a_wrong_expected_seq_is_a_conflict_with_the_head_seq(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 3)
     answer = await client.post("/v0/topics/t", json={"records": [{"data": 1}], "expected_seq": 2})
     error = refused(answer, 409, "seq_conflict")
@@ -92,7 +92,7 @@ async def test_another_expected_seq_is_a_conflict_that_tells_the_head(client: ht
     assert (await state(client, "t"))["head_seq"] == 3
 
 
-async def test_of_concurrent_writers_that_expect_the_same_seq_one_wins(client: httpx.AsyncClient) -> None:
+async def test_concurrent_appends_with_the_same_expected_seq_have_a_single_winner(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t")
     body = {"records": [{"data": 1}], "expected_seq": 0}
     answers = await asyncio.gather(*(client.post("/v0/topics/t", json=body) for _ in range(8)))
@@ -109,7 +109,7 @@ async def test_a_repeated_key_gets_the_first_answer(client: httpx.AsyncClient) -
     assert (await state(client, "t"))["count"] == 2
 
 
-async def test_a_repeated_key_with_other_records_is_told_so(client: httpx.AsyncClient) -> None:
+async def test_a_repeated_key_with_other_records_is_answered_with_payload_differs(client: httpx.AsyncClient) -> None:
     await append(client, "t", {"data": 1}, idempotency_key="k")
     again = await append(client, "t", {"data": 2}, idempotency_key="k")
     assert again["deduped"] is True
@@ -154,13 +154,13 @@ async def test_a_full_topic_that_rejects_answers_422(client: httpx.AsyncClient) 
     assert (await state(client, "t"))["head_seq"] == 2
 
 
-async def test_a_repeated_key_is_answered_on_a_full_topic_too(client: httpx.AsyncClient) -> None:
+async def test_a_repeated_key_on_a_full_topic_is_deduplicated(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={"cap_records": 1, "discard": "reject"})
     await append(client, "t", {"data": 1}, idempotency_key="k")
     assert (await append(client, "t", {"data": 1}, idempotency_key="k"))["deduped"] is True
 
 
-async def test_a_batch_that_can_never_fit_is_too_large(client: httpx.AsyncClient) -> None:
+async def test_a_batch_larger_than_the_cap_is_refused_as_record_too_large(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={"cap_records": 2, "discard": "reject"})
     answer = await client.post("/v0/topics/t", json={"records": [{"data": 1}] * 3})
     refused(answer, 400, "record_too_large")
@@ -172,6 +172,6 @@ async def test_the_largest_batch_is_taken_whole(client: httpx.AsyncClient) -> No
     assert answer.json()["last_seq"] == 10_000
 
 
-async def test_a_body_may_carry_parameters_in_its_content_type(client: httpx.AsyncClient) -> None:
+async def test_a_content_type_with_parameters_is_accepted(client: httpx.AsyncClient) -> None:
     headers = {"content-type": "Application/JSON; charset=utf-8"}
     assert (await client.post("/v0/topics/t", content='{"records":[{"data":1}]}', headers=headers)).is_success

@@ -56,7 +56,7 @@ def refused_by_the_model(body: bytes) -> str | None:
     return None
 
 
-async def test_what_the_model_takes_the_endpoint_takes_and_refusals_name_the_same_field(
+async def test_the_endpoint_and_the_model_accept_and_refuse_the_same_bodies(
     client: httpx.AsyncClient,
 ) -> None:
     await client.put("/v0/topics/q", json={"type": "queue"})
@@ -86,7 +86,7 @@ def test_structs_and_model_have_the_same_fields() -> None:
 
 
 @pytest.mark.parametrize("text", [b"1.10", b' {"a" : [ 1e5 ] } ', b"null", '"\\u00e4ä"'.encode(), b"9" * 4000])
-def test_payloads_are_kept_as_they_were_sent(text: bytes) -> None:
+def test_payloads_are_decoded_byte_for_byte(text: bytes) -> None:
     value = text.strip()
     _, plain = append.decode(b'{"records":[{"data":%b}]}' % text)
     assert [bytes(each) for each in plain] == [value]  # pyright: ignore[reportArgumentType]
@@ -95,7 +95,7 @@ def test_payloads_are_kept_as_they_were_sent(text: bytes) -> None:
     assert [(bytes(each.data), each.meta and bytes(each.meta)) for each in full] == [(value, expected)]  # pyright: ignore
 
 
-def test_a_body_that_is_nested_too_deeply_is_refused_where_it_is_hidden_in_an_unknown_field() -> None:
+def test_deep_nesting_in_an_unknown_field_is_refused() -> None:
     deep = "[" * 300 + "]" * 300
     for text in (f'{{"records":[{{"data":1}}],"x":{deep}}}', f'{{"records":[{{"data":1,"x":{deep}}}]}}'):
         with pytest.raises((append.MayBeDeep, InvalidRequest)):
@@ -110,7 +110,7 @@ async def test_a_long_body_that_only_looks_deep_is_taken() -> None:
     assert (len(body.records), len(records)) == (1, 1)
 
 
-async def test_config_is_judged_by_its_model() -> None:
+async def test_config_of_an_append_is_validated_by_its_model() -> None:
     body: Any
     body, _ = await append.decode_any(b'{"records":[{"data":1}],"config":{"durabilty":"fsync"}}')
     with pytest.raises(InvalidRequest, match=r"unknown field config\.durabilty: did you mean durability\?"):

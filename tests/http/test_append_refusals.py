@@ -90,7 +90,7 @@ async def test_a_write_has_records_and_a_record_has_data(client: httpx.AsyncClie
         (with_record(meta={str(key): 0 for key in range(65)}), "records[1].meta"),
     ],
 )
-async def test_what_is_over_its_limit_is_refused(client: httpx.AsyncClient, text: str, field: str) -> None:
+async def test_a_value_over_its_limit_is_refused(client: httpx.AsyncClient, text: str, field: str) -> None:
     await refuse(client, text, field)
 
 
@@ -106,7 +106,7 @@ async def test_what_is_over_its_limit_is_refused(client: httpx.AsyncClient, text
     ],
     ids=["node", "key", "tag", "meta bytes", "meta keys", "record bytes"],
 )
-async def test_what_is_at_its_limit_is_taken(client: httpx.AsyncClient, text: str) -> None:
+async def test_a_value_at_its_limit_is_accepted(client: httpx.AsyncClient, text: str) -> None:
     assert (await client.post("/v0/topics/t", content=text, headers=JSON)).status_code == 201
 
 
@@ -178,5 +178,5 @@ async def test_return_seqs_is_a_flag_and_checked_before_anything_is_written(clie
     refused(await client.get("/v0/topics/t"), 404, "topic_not_found")
 
 
-async def test_a_wrong_body_is_told_before_an_absent_topic(client: httpx.AsyncClient) -> None:
+async def test_an_invalid_body_is_reported_before_an_absent_topic(client: httpx.AsyncClient) -> None:
     refused_field(await client.post("/v0/topics/t", json={"records": [], "create": False}), "records")

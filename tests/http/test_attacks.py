@@ -103,7 +103,7 @@ async def test_a_target_that_leads_nowhere_is_refused_and_no_file_looked_at(serv
     await still_serves(server)
 
 
-async def test_files_are_looked_at_where_they_are_served(server: HotServer) -> None:
+async def test_the_file_access_check_notices_a_served_file(server: HotServer) -> None:
     """The watch itself: it notices what it is to notice."""
     with pytest.raises(AssertionError), no_file_touched():
         assert (await server.ask(b"GET /docs/swagger-ui.css HTTP/1.1\r\nhost: localhost\r\n\r\n")).status == 200
@@ -131,7 +131,7 @@ async def test_names_made_up_never_reach_a_file(server: HotServer, soak_mode: bo
 
 
 @pytest.mark.parametrize("what", AMBIGUOUS)
-async def test_what_can_be_read_in_two_ways_is_not_read_at_all(server: HotServer, what: str) -> None:
+async def test_an_ambiguous_request_is_refused(server: HotServer, what: str) -> None:
     with no_file_touched():
         wire = await server.connect()
         wire.send(AMBIGUOUS[what])
@@ -159,7 +159,7 @@ async def test_this_is_no_proxy(server: HotServer) -> None:
 
 @pytest.mark.parametrize("kind", [{}, ASGI])
 @pytest.mark.parametrize("what", ["bytes", "NUL in a value", "two lengths", "long value", "no host"])
-async def test_rubbish_behind_a_write_does_not_hide_its_answer(
+async def test_a_write_followed_by_invalid_bytes_is_answered(
     server: HotServer, what: str, kind: dict[str, str]
 ) -> None:
     """A refusal in its place would say that nothing was done."""
@@ -172,7 +172,7 @@ async def test_rubbish_behind_a_write_does_not_hide_its_answer(
     await still_serves(server)
 
 
-async def test_nothing_is_kept_behind_rubbish_while_an_answer_is_waited_for(server: HotServer) -> None:
+async def test_bytes_behind_a_waiting_request_are_not_buffered_without_bound(server: HotServer) -> None:
     wire = await server.connect()
     waiting = post(f"{THERE}/diff", {"wait_ms": 300})
     wire.send(waiting + b"GET /v0/topics HTTP/1.1\r\nhost: localhost\r\nx-a: ")
@@ -243,7 +243,9 @@ async def guarded(request: pytest.FixtureRequest) -> AsyncIterator[HotServer]:
 
 @pytest.mark.parametrize("kind", [{}, ASGI])
 @pytest.mark.parametrize("keys", [("wrong", "right"), ("right", "wrong"), ("right", "right"), ("", "right")])
-async def test_with_two_keys_nobody_is_let_in(guarded: HotServer, keys: tuple[str, str], kind: dict[str, str]) -> None:
+async def test_a_request_with_two_keys_is_unauthorized(
+    guarded: HotServer, keys: tuple[str, str], kind: dict[str, str]
+) -> None:
     """What stands before the broker may have looked at the other one."""
     head, body = post(THERE, records(1), kind).split(b"\r\n\r\n")
     twice = b"".join(b"\r\nAuthorization: Bearer " + key.encode() for key in keys)

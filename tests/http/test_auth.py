@@ -68,7 +68,7 @@ async def test_bytes_that_are_no_text_are_no_key(client: httpx.AsyncClient) -> N
 # -- the order of checks ---------------------------------------------------------------------------------------------
 
 
-async def test_not_ready_comes_before_the_key_and_metrics_ask_for_it_all_the_same(tmp_path: Path) -> None:
+async def test_before_ready_requests_get_not_ready_and_metrics_still_need_a_key(tmp_path: Path) -> None:
     engine = Engine(str(tmp_path / "data"), Options(wal_shards=1))
     settings = Settings.model_validate({"data_dir": tmp_path / "data", "api_keys": configured()})
     transport = httpx.ASGITransport(build_app(Broker(engine, settings)))
@@ -105,7 +105,7 @@ async def test_scope_and_path_come_before_the_body(client: httpx.AsyncClient) ->
     refused(await client.post("/v0/topics/alpha/diff", **garbage), 400, "invalid_request")
 
 
-async def test_fields_come_before_names_in_a_body_and_those_before_what_is_there(client: httpx.AsyncClient) -> None:
+async def test_checks_run_in_the_order_fields_names_existence(client: httpx.AsyncClient) -> None:
     mine = bearer(key("rwda", "alpha"))
     body = {"source": "alpha", "dest": "beta"}
     refused(await client.put("/v0/routers/alpha", json={**body, "filter": 7}, headers=mine), 400, "invalid_request")
@@ -123,7 +123,7 @@ async def test_fields_come_before_names_in_a_body_and_those_before_what_is_there
     refused(await client.post("/v0/watch", json={"topics": {"alpha": {}}}, headers=mine), 404, "topic_not_found")
 
 
-async def test_a_refusal_says_what_is_lacking(client: httpx.AsyncClient) -> None:
+async def test_a_refusal_names_the_missing_scopes_or_the_forbidden_name(client: httpx.AsyncClient) -> None:
     error = refused(await client.post("/v0/topics/alpha/claim", json={}, headers=bearer(key("d"))), 403, "forbidden")
     assert error["detail"] == {"scopes": ["read", "write"]}
     error = refused(await client.get("/v0/topics/alphb", headers=bearer(key("r", "alpha"))), 403, "forbidden")
@@ -133,7 +133,7 @@ async def test_a_refusal_says_what_is_lacking(client: httpx.AsyncClient) -> None
 # -- past ASGI -------------------------------------------------------------------------------------------------------
 
 
-async def test_both_ways_in_say_the_same(server: HotServer) -> None:
+async def test_the_fast_path_and_asgi_refuse_the_same_keys(server: HotServer) -> None:
     wire = await server.connect()
     wire.send(post("alpha", records(0), ALL))
     assert (await wire.answer()).status == 201

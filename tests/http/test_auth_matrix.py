@@ -55,13 +55,13 @@ def is_proxys(template: str) -> bool:
     return template.startswith(("/topics", "/consumers", "/brokers", "/v3/"))
 
 
-def test_every_route_is_one_that_the_specification_names(broker: Broker) -> None:
+def test_every_served_route_has_an_expected_rule(broker: Broker) -> None:
     unknown = {route for route in served(broker) if route not in EXPECTED}
     assert unknown == set()
     assert len(served(broker)) >= 38
 
 
-def test_an_operation_that_does_not_say_who_may_call_it_cannot_be_declared() -> None:
+def test_an_operation_without_a_rule_cannot_be_declared() -> None:
     async def handler(_: object) -> Answer:
         return Answer(b"")
 
@@ -69,7 +69,7 @@ def test_an_operation_that_does_not_say_who_may_call_it_cannot_be_declared() -> 
         Operation(method="POST", path="/v0/brand/new", handler=handler)  # pyright: ignore[reportCallIssue]
 
 
-async def test_every_route_takes_the_scopes_and_the_prefix_it_needs(broker: Broker) -> None:
+async def test_every_route_requires_its_scopes_and_prefix(broker: Broker) -> None:
     wrong: list[str] = []
     async with client_of(broker) as client:
         for (method, template), named in served(broker).items():
@@ -89,7 +89,7 @@ async def test_every_route_takes_the_scopes_and_the_prefix_it_needs(broker: Brok
     assert wrong == []
 
 
-async def test_every_route_but_the_open_ones_needs_a_key(broker: Broker) -> None:
+async def test_every_route_except_open_routes_needs_a_key(broker: Broker) -> None:
     wrong: list[str] = []
     async with client_of(broker) as client:
         for method, template in served(broker):
@@ -106,7 +106,7 @@ async def test_every_route_but_the_open_ones_needs_a_key(broker: Broker) -> None
     assert wrong == []
 
 
-async def test_with_probe_auth_nothing_is_open(engine: Engine, settings: Settings) -> None:
+async def test_probe_auth_requires_a_key_on_open_routes(engine: Engine, settings: Settings) -> None:
     broker = Broker(engine, settings.model_copy(update={"probe_auth": True}))
     async with client_of(broker) as client:
         for (method, template), needed in EXPECTED.items():
@@ -117,7 +117,7 @@ async def test_with_probe_auth_nothing_is_open(engine: Engine, settings: Setting
                 assert answer.status_code in (200, 307), (template, answer.text)
 
 
-async def test_without_keys_everything_is_open(engine: Engine, tmp_path: Path) -> None:
+async def test_every_route_is_open_without_configured_keys(engine: Engine, tmp_path: Path) -> None:
     broker = Broker(engine, Settings(data_dir=tmp_path / "data", probe_auth=True))
     assert broker.gate is None
     async with client_of(broker) as client:
@@ -125,7 +125,7 @@ async def test_without_keys_everything_is_open(engine: Engine, tmp_path: Path) -
             assert (await _call(client, method, path_of(template, "alpha-1"), None)).status_code not in REFUSED
 
 
-async def test_head_takes_what_get_takes(broker: Broker) -> None:
+async def test_head_requires_the_scopes_and_prefix_of_get(broker: Broker) -> None:
     async with client_of(broker) as client:
         await client.put("/v0/topics/alpha", json={}, headers=bearer(key("a")))
         assert (await client.head("/v0/topics/alpha", headers=bearer(key("w")))).status_code == 403

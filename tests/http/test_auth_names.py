@@ -69,7 +69,7 @@ async def test_every_name_in_a_request_needs_its_prefix(
             assert refused(answer, 403, "forbidden")["detail"] == {"name": "beta"}
 
 
-async def test_nothing_comes_of_what_is_refused(client: httpx.AsyncClient) -> None:
+async def test_a_forbidden_name_in_a_body_creates_no_topic_or_router(client: httpx.AsyncClient) -> None:
     await client.put("/v0/routers/alpha", json={"source": "alpha", "dest": "beta"}, headers=MINE)
     await client.post("/v0/topics/alpha", json=records(1, config={"dead_letter": "beta"}), headers=MINE)
     assert (await client.get("/v0/topics", headers=ALL)).json()["topics"] == []
@@ -100,7 +100,7 @@ NAMES = sorted([f"{first}{second}" for first in ("a", "b", "c", "d") for second 
     ("given", "prefixes"),
     [("all", ("",)), ("one", ("b",)), ("two", ("a", "c.x")), ("none", ("zzz",)), ("nested", ("a", "b"))],
 )
-async def test_a_list_has_all_that_a_key_is_for_and_nothing_else(
+async def test_a_list_has_exactly_the_names_within_the_prefixes_of_a_key(
     many: httpx.AsyncClient, listed: str, given: str, prefixes: tuple[str, ...]
 ) -> None:
     everything = (await _pages(many, listed, "all", "", 1000))[0]
@@ -155,7 +155,7 @@ async def test_a_websocket_needs_a_key_in_its_header() -> None:
             assert (await Socket(connection).ask("ping"))["type"] == "pong"
 
 
-async def test_every_command_takes_its_scope_and_its_names() -> None:
+async def test_every_websocket_command_requires_its_scope_and_prefix() -> None:
     keys = "all,reader:r,writer:w,admin:w+a,alpha:rw:alpha,nothing:d"
     async with HotServer(api_keys=keys) as server:
         async with httpx.AsyncClient(base_url=server.server.url, headers=bearer("all")) as http:
@@ -196,7 +196,7 @@ async def test_every_command_takes_its_scope_and_its_names() -> None:
 
 @examples(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(min_size=1, max_size=60).filter(lambda text: not {*text} & {0, 10, 13}))
-async def test_whatever_is_sent_for_a_key_is_refused(broker: Broker, text: bytes) -> None:
+async def test_arbitrary_bytes_as_a_key_are_unauthorized(broker: Broker, text: bytes) -> None:
     async with client_of(broker) as client:
         for value in (
             text,

@@ -38,7 +38,7 @@ async def test_there_is_none_at_first(client: httpx.AsyncClient) -> None:
     assert answer == {"state": "none"}
 
 
-async def test_it_is_begun_and_followed_to_its_end(client: httpx.AsyncClient, tmp_path: Path) -> None:
+async def test_a_backup_is_started_and_its_state_ends_as_done(client: httpx.AsyncClient, tmp_path: Path) -> None:
     await append(client, "t", {"data": 1}, {"data": 2})
     begun = await client.post(URL, json={"directory": "nightly", "unknown": 1})
     assert begun.status_code == 200
@@ -49,13 +49,13 @@ async def test_it_is_begun_and_followed_to_its_end(client: httpx.AsyncClient, tm
     assert (tmp_path / "backups" / "nightly" / "manifest-0000000000000001.json").exists()
 
 
-async def test_without_a_directory_it_goes_to_the_place_itself(client: httpx.AsyncClient, tmp_path: Path) -> None:
+async def test_a_backup_without_a_directory_is_written_to_backup_dir(client: httpx.AsyncClient, tmp_path: Path) -> None:
     await client.post(URL, json={"directory": None})
     assert (await finished(client))["directory"] == str((tmp_path / "backups").resolve())
 
 
 @pytest.mark.parametrize("directory", ["/", "..", "../backups2", "a/../../b", "/etc", "nightly/../.."])
-async def test_elsewhere_it_is_refused(client: httpx.AsyncClient, directory: str) -> None:
+async def test_a_backup_outside_backup_dir_is_refused(client: httpx.AsyncClient, directory: str) -> None:
     refused_field(await client.post(URL, json={"directory": directory}), "directory")
     assert (await client.get(URL)).json()["state"] == "none"
 
@@ -67,7 +67,7 @@ async def test_fields_are_checked(client: httpx.AsyncClient, body: dict[str, Any
     refused_field(await client.post(URL, json=body), field)
 
 
-async def test_one_at_a_time_and_the_same_is_joined(
+async def test_a_second_backup_is_throttled_and_a_repeated_request_joins_the_running_backup(
     client: httpx.AsyncClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = asyncio.Event()
@@ -86,7 +86,9 @@ async def test_one_at_a_time_and_the_same_is_joined(
     assert failed["error"] == {"code": "storage_failed", "message": "The disk is on fire."}
 
 
-async def test_what_stands_in_the_way_is_told_by_the_job(client: httpx.AsyncClient, tmp_path: Path) -> None:
+async def test_a_backup_into_a_foreign_directory_fails_with_the_file_in_its_way(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
     (tmp_path / "backups").mkdir()
     (tmp_path / "backups" / "letter").touch()
     await client.post(URL, json={})

@@ -36,7 +36,7 @@ async def test_a_point_read_shows_base64(client: httpx.AsyncClient, topic: str) 
 
 
 @pytest.mark.parametrize("more", [{}, {"include_meta": False, "include_data": False}])
-async def test_who_asks_for_what_is_stored_is_told_where_it_says_more(
+async def test_include_stored_adds_the_stored_bytes_where_they_differ(
     client: httpx.AsyncClient, engine: Engine, topic: str, more: dict[str, bool]
 ) -> None:
     await engine.append("t", SHOWN)
@@ -69,9 +69,7 @@ async def test_claims_show_base64(client: httpx.AsyncClient, engine: Engine, cou
     assert [job["data"] for job in answer.json()["claimed"]] == [SHOWN] * count
 
 
-async def test_a_dead_letter_of_bytes_shows_base64_and_where_it_came_from(
-    client: httpx.AsyncClient, engine: Engine
-) -> None:
+async def test_a_binary_dead_letter_shows_base64_and_its_source(client: httpx.AsyncClient, engine: Engine) -> None:
     await engine.put_topic("q", TopicConfig(type=TopicType.QUEUE, max_deliveries=1, dead_letter="dead"))
     await engine.append("q", BinaryRecord(Raw(BYTES), tag="x", node="n"))
     [job] = (await client.post("/v0/topics/q/claim", json={"node": "w"})).json()["claimed"]

@@ -44,7 +44,7 @@ async def chunks(body: bytes, size: int, taken: list[int] | None = None) -> Asyn
         {"content-type": "application/json-seq"},
     ],
 )
-async def test_a_body_that_does_not_say_it_is_json_is_refused(
+async def test_a_body_without_a_json_content_type_is_refused(
     client: httpx.AsyncClient, path: str, headers: dict[str, str]
 ) -> None:
     refused(await client.post(path, content=b"{", headers=headers), 415, "unsupported_media_type")
@@ -52,7 +52,7 @@ async def test_a_body_that_does_not_say_it_is_json_is_refused(
     refused(answer, 415, "unsupported_media_type")
 
 
-async def test_a_put_with_a_body_is_held_to_it_too(client: httpx.AsyncClient) -> None:
+async def test_a_put_body_without_a_json_content_type_is_refused(client: httpx.AsyncClient) -> None:
     refused(await client.put("/v0/topics/t", content=b"{}"), 415, "unsupported_media_type")
 
 
@@ -88,12 +88,12 @@ async def test_a_body_in_pieces_is_put_together(client: httpx.AsyncClient) -> No
     assert (await state(client, "t"))["count"] == 1
 
 
-async def test_the_type_is_told_before_the_size(client: httpx.AsyncClient) -> None:
+async def test_the_content_type_is_checked_before_the_size(client: httpx.AsyncClient) -> None:
     answer = await client.post("/v0/topics/t", content=padded(LIMIT + 1), headers={"content-type": "text/plain"})
     refused(answer, 415, "unsupported_media_type")
 
 
-async def test_the_size_is_told_before_the_name(client: httpx.AsyncClient) -> None:
+async def test_the_size_is_checked_before_the_topic_name(client: httpx.AsyncClient) -> None:
     answer = await client.post("/v0/topics/-", content=padded(LIMIT + 1), headers=JSON)
     refused(answer, 413, "payload_too_large")
 
@@ -123,7 +123,7 @@ async def test_a_gzip_body_is_measured_unpacked(client: httpx.AsyncClient) -> No
     refused(await client.post("/v0/topics/t", content=content, headers=headers), 413, "payload_too_large")
 
 
-async def test_a_small_body_that_unpacks_to_a_huge_one_is_refused(client: httpx.AsyncClient) -> None:
+async def test_a_small_body_that_decompresses_beyond_the_limit_is_refused(client: httpx.AsyncClient) -> None:
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = packer.compress(b" " * 1_500_000) + packer.flush()
     assert len(bomb) < LIMIT

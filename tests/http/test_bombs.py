@@ -43,7 +43,7 @@ async def test_every_bomb_is_refused_on_every_door(
         assert (await client.get("/v0/health")).status_code == 200
 
 
-async def test_members_are_bounded_and_the_error_says_so(server: HotServer) -> None:
+async def test_a_body_with_too_many_gzip_members_is_refused_with_the_limit(server: HotServer) -> None:
     async with httpx.AsyncClient(base_url=server.server.url, timeout=PATIENCE_S) as client:
         answer = await client.post("/v0/topics/t", content=gzips()["empty members"], headers=JSON)
     error: Any = answer.json()["error"]

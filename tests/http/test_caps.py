@@ -52,7 +52,7 @@ def unfinished(topic: str, headers: dict[str, str]) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize("kind", [{}, ASGI], ids=["hot", "asgi"])
-async def test_so_many_requests_of_a_key_are_under_way_and_not_one_more(kind: dict[str, str]) -> None:
+async def test_concurrent_requests_of_a_key_are_limited_exactly(kind: dict[str, str]) -> None:
     async with HotServer(api_keys="one,two", max_inflight_per_key=CROWD) as server:
         await server.topic("t")
         head, rest = unfinished("t", ONE | kind)
@@ -81,7 +81,7 @@ async def test_so_many_requests_of_a_key_are_under_way_and_not_one_more(kind: di
 
 
 @pytest.mark.parametrize("kind", [{}, ASGI], ids=["hot", "asgi"])
-async def test_whatever_ends_a_request_gives_its_place_back(kind: dict[str, str]) -> None:
+async def test_every_end_of_a_request_frees_its_inflight_place(kind: dict[str, str]) -> None:
     async with HotServer(api_keys="one", max_inflight_per_key=1) as server:
         [one] = server.broker.gate.callers() if server.broker.gate else []
         head, _ = unfinished("t", ONE | kind)
@@ -141,7 +141,7 @@ async def test_no_more_wait_than_may() -> None:
         assert server.broker.parking.parked == 0
 
 
-async def test_without_keys_nobody_is_counted() -> None:
+async def test_requests_without_keys_have_no_inflight_limit() -> None:
     async with HotServer(max_inflight_per_key=1, max_sse_connections_per_key=1) as server:
         head, rest = unfinished("t", {})
         wires = [await server.connect() for _ in range(5)]
@@ -215,7 +215,7 @@ async def test_no_more_sessions_are_made_than_may() -> None:
 # -- what is stored --------------------------------------------------------------------------------------------------
 
 
-async def test_no_more_topics_are_made_than_may_however_they_are_made() -> None:
+async def test_the_topic_limit_holds_for_every_way_of_creation() -> None:
     limits = msgspec.structs.replace(options(), max_topics=CROWD)
     async with HotServer(limits=limits) as server, client(server, None) as http:
         calls: list[Any] = []

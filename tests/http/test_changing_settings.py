@@ -25,20 +25,20 @@ async def put(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
     return (await client.put("/v0/topics/t", json=fields)).json()["config"]
 
 
-async def test_a_change_keeps_all_that_it_does_not_name(client: httpx.AsyncClient) -> None:
+async def test_a_patch_of_a_topic_keeps_unnamed_settings(client: httpx.AsyncClient) -> None:
     before = await put(client, durability="fsync", cap_records=100, priority=7, partitions=3)
     changed = await patch(client, ttl_ms=60_000)
     assert changed == before | {"ttl_ms": 60_000}
     assert (await state(client, "t"))["config"] == changed
 
 
-async def test_naming_nothing_changes_nothing(client: httpx.AsyncClient) -> None:
+async def test_an_empty_patch_changes_no_setting(client: httpx.AsyncClient) -> None:
     before = await put(client, durability="memory", ttl_ms=5)
     assert await patch(client) == before
     assert (await client.patch("/v0/topics/t")).json()["config"] == before
 
 
-async def test_null_is_a_value_where_it_is_one(client: httpx.AsyncClient) -> None:
+async def test_null_clears_nullable_settings(client: httpx.AsyncClient) -> None:
     await put(client, type="queue", priority=7, dead_letter="dead", ttl_ms=5)
     changed = await patch(client, priority=None, dead_letter=None, ttl_ms=None)
     assert (changed["priority"], changed["dead_letter"], changed["ttl_ms"]) == (None, None, 5)
@@ -55,7 +55,7 @@ async def test_null_is_a_value_where_it_is_one(client: httpx.AsyncClient) -> Non
         ("fsync", True, "fsync"),
     ],
 )
-async def test_durable_changes_the_class_only_if_it_says_something_else(
+async def test_durable_changes_the_class_only_if_they_disagree(
     client: httpx.AsyncClient, before: str, durable: bool, after: str
 ) -> None:
     await put(client, durability=before)
@@ -73,7 +73,7 @@ async def test_a_tightened_cap_applies_at_once(client: httpx.AsyncClient) -> Non
     assert [record["$seq"] for record in (await read(client, "t"))["records"]] == [4, 5]
 
 
-async def test_what_a_put_would_refuse_is_refused_and_changes_nothing(client: httpx.AsyncClient) -> None:
+async def test_an_invalid_patch_is_refused_and_changes_no_setting(client: httpx.AsyncClient) -> None:
     before = await put(client, type="queue", lease_ms=5000, partitions=1)
     for fields, field in (
         ({"ttl_ms": -1}, "ttl_ms"),
@@ -92,7 +92,7 @@ async def test_what_a_put_would_refuse_is_refused_and_changes_nothing(client: ht
     assert (await state(client, "t"))["config"] == before
 
 
-async def test_settings_are_judged_together_with_those_that_stay(client: httpx.AsyncClient) -> None:
+async def test_patched_settings_are_validated_with_the_unchanged_settings(client: httpx.AsyncClient) -> None:
     await put(client, cleanup_policy="compact")
     refused_field(await client.patch("/v0/topics/t", json={"ttl_ms": 5}), "ttl_ms")
     await client.put("/v0/topics/q", json={"type": "queue", "max_deliveries": 2, "dead_letter": "dead"})
@@ -106,7 +106,7 @@ async def test_an_absent_topic_is_not_made(client: httpx.AsyncClient) -> None:
     refused(await client.get("/v0/topics/t"), 404, "topic_not_found")
 
 
-async def test_changes_at_once_all_count(client: httpx.AsyncClient) -> None:
+async def test_concurrent_patches_are_all_applied(client: httpx.AsyncClient) -> None:
     await put(client, durability="fsync")
     fields: list[dict[str, Any]] = [
         {"ttl_ms": 99_000}, {"cap_records": 77}, {"cap_bytes": 5000}, {"priority": 3}, {"partitions": 2},
@@ -120,7 +120,7 @@ async def test_changes_at_once_all_count(client: httpx.AsyncClient) -> None:
         assert config.items() >= each.items()
 
 
-async def test_a_router_keeps_all_that_is_not_named(client: httpx.AsyncClient) -> None:
+async def test_a_patch_of_a_router_keeps_unnamed_settings(client: httpx.AsyncClient) -> None:
     definition = {"source": "a", "dest": "b", "filter": ["tag", "Eq", "x"], "preserve_node": False, "from": "earliest"}
     made = (await client.put("/v0/routers/r", json=definition)).json()
     answer = (await client.patch("/v0/routers/r", json={"preserve_tag": False})).json()
@@ -133,7 +133,7 @@ async def test_a_router_keeps_all_that_is_not_named(client: httpx.AsyncClient) -
     assert (await client.get("/v0/routers/r")).json()["preserve_node"] is False
 
 
-async def test_a_router_is_changed_as_far_as_it_can_be(client: httpx.AsyncClient) -> None:
+async def test_a_patch_of_a_router_applies_allowed_changes_and_refuses_the_rest(client: httpx.AsyncClient) -> None:
     refused(await client.patch("/v0/routers/r", json={}), 404, "router_not_found")
     await client.put("/v0/routers/r", json={"source": "a", "dest": "b"})
     refused(await client.patch("/v0/routers/r", json={"dest": "c"}), 409, "topic_exists_incompatible")
@@ -143,7 +143,7 @@ async def test_a_router_is_changed_as_far_as_it_can_be(client: httpx.AsyncClient
     refused(await client.get("/v0/topics/c"), 404, "topic_not_found")
 
 
-async def test_a_consumer_keeps_all_that_is_not_named(client: httpx.AsyncClient) -> None:
+async def test_a_patch_of_a_consumer_keeps_unnamed_settings(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 3)
     path = "/v0/topics/t/consumers/c"
     await client.put(path, json={"consistency": "strictly_at_once", "persist_every": 7, "start": 2})
@@ -152,7 +152,7 @@ async def test_a_consumer_keeps_all_that_is_not_named(client: httpx.AsyncClient)
     assert (answer["consistency"], answer["persist_every"], answer["cursor_seq"]) == ("strictly_at_once", 9, 2)
 
 
-async def test_a_consumer_is_changed_as_far_as_it_can_be(client: httpx.AsyncClient) -> None:
+async def test_a_patch_of_a_consumer_applies_allowed_changes_and_refuses_the_rest(client: httpx.AsyncClient) -> None:
     path = "/v0/topics/t/consumers/c"
     refused(await client.patch(path, json={}), 404, "topic_not_found")
     await client.put("/v0/topics/t", json={})

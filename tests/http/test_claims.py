@@ -27,7 +27,7 @@ async def parked(broker: Broker, client: httpx.AsyncClient, **fields: object) ->
     return waiting
 
 
-async def test_a_claim_gives_jobs_with_all_that_belongs_to_them(engine: Engine, client: httpx.AsyncClient) -> None:
+async def test_a_claim_returns_jobs_with_all_their_fields(engine: Engine, client: httpx.AsyncClient) -> None:
     await queue(client)
     await append(client, "q", {"data": {"n": 1}, "tag": "t", "node": "p", "meta": {"m": 1}}, {"data": 2}, {"data": 3})
     before = engine.now_ms()
@@ -44,7 +44,7 @@ async def test_a_claim_gives_jobs_with_all_that_belongs_to_them(engine: Engine, 
 
 
 @pytest.mark.parametrize("text", ['{"a": 1.0,"a":1e400}', '"\\u00e9é"', "[ ]", "1.10", '{"deliver_at":5}'])
-async def test_a_job_comes_as_it_was_written(client: httpx.AsyncClient, text: str) -> None:
+async def test_a_claimed_job_has_its_data_and_meta_byte_for_byte(client: httpx.AsyncClient, text: str) -> None:
     await queue(client)
     body = f'{{"records":[{{"data":{text},"meta":{text}}}]}}'
     await client.post("/v0/topics/q", content=body.encode(), headers=JSON)
@@ -53,7 +53,7 @@ async def test_a_job_comes_as_it_was_written(client: httpx.AsyncClient, text: st
 
 
 @pytest.mark.parametrize("record", [{"data": 1}, {"data": 1, "meta": {"deliver_at": 7}}, {"data": {"deliver_at": 7}}])
-async def test_when_a_job_was_due_is_not_part_of_it(
+async def test_a_claimed_job_has_no_deliver_at(
     engine: Engine, client: httpx.AsyncClient, record: dict[str, Any]
 ) -> None:
     await queue(client)
@@ -64,20 +64,20 @@ async def test_when_a_job_was_due_is_not_part_of_it(
     assert shown == record
 
 
-async def test_with_nothing_to_give_the_answer_is_empty(client: httpx.AsyncClient) -> None:
+async def test_a_claim_of_an_empty_queue_returns_no_job(client: httpx.AsyncClient) -> None:
     await queue(client)
     answer = await call(client, "claim", node="w")
     assert (answer["claimed"], answer["count"], answer["ready"]) == ([], 0, 0)
 
 
-async def test_what_is_claimed_is_not_given_to_another(client: httpx.AsyncClient) -> None:
+async def test_a_claimed_job_is_not_returned_to_another_node(client: httpx.AsyncClient) -> None:
     await queue(client, 1, 2)
     assert seqs(await claim(client, node="a", max=1)) == [1]
     assert seqs(await claim(client, node="b")) == [2]
 
 
 @pytest.mark.parametrize("most", [0, 1, None])
-async def test_one_job_unless_more_are_asked_for(client: httpx.AsyncClient, most: int | None) -> None:
+async def test_a_claim_without_a_maximum_returns_a_single_job(client: httpx.AsyncClient, most: int | None) -> None:
     await queue(client, 1, 2)
     assert len(await claim(client, max=most)) == 1
 
@@ -96,7 +96,7 @@ async def test_acked_jobs_are_gone(client: httpx.AsyncClient) -> None:
     assert (await client.get("/v0/topics/q")).json()["count"] == 1
 
 
-async def test_what_is_not_the_callers_is_skipped(client: httpx.AsyncClient) -> None:
+async def test_jobs_leased_by_another_node_or_token_are_skipped(client: httpx.AsyncClient) -> None:
     await queue(client, 1, 2)
     [job] = await claim(client, max=1)
     for calls in ("ack", "nack", "extend"):
@@ -116,7 +116,7 @@ async def test_without_lease_ids_the_node_is_enough(client: httpx.AsyncClient, g
 
 
 @pytest.mark.parametrize("calls", ["ack", "nack", "extend"])
-async def test_strict_does_nothing_when_one_lease_is_lost(client: httpx.AsyncClient, calls: str) -> None:
+async def test_a_strict_call_with_a_lost_lease_changes_no_job(client: httpx.AsyncClient, calls: str) -> None:
     await queue(client, 1, 2)
     await claim(client, max=1)
     body = {"node": "w", "seqs": [1, 2], "lease_ms": 1000}
@@ -135,7 +135,7 @@ async def test_nacked_jobs_come_again(client: httpx.AsyncClient) -> None:
     assert job["deliveries"] == 2
 
 
-async def test_a_delay_keeps_them_back(client: httpx.AsyncClient) -> None:
+async def test_a_nack_with_a_delay_makes_the_job_delayed(client: httpx.AsyncClient) -> None:
     await queue(client, 1)
     await claim(client)
     assert (await call(client, "nack", node="w", seqs=[1], delay_ms=60_000))["ready"] == 0
@@ -151,7 +151,7 @@ async def test_an_extension_says_until_when(engine: Engine, client: httpx.AsyncC
     assert all(before + 90_000 <= at <= engine.now_ms() + 90_000 for at in done["deadlines"].values())
 
 
-async def test_a_waiting_claim_gets_what_is_appended(broker: Broker, client: httpx.AsyncClient) -> None:
+async def test_a_waiting_claim_gets_an_appended_job(broker: Broker, client: httpx.AsyncClient) -> None:
     await queue(client)
     waiting = await parked(broker, client)
     await append(client, "q", {"data": "new"})
@@ -159,7 +159,7 @@ async def test_a_waiting_claim_gets_what_is_appended(broker: Broker, client: htt
     assert broker.parking.parked == 0
 
 
-async def test_a_waiting_claim_gets_what_is_given_back(broker: Broker, client: httpx.AsyncClient) -> None:
+async def test_a_waiting_claim_gets_a_nacked_job(broker: Broker, client: httpx.AsyncClient) -> None:
     await queue(client, 1)
     await claim(client, node="other")
     waiting = await parked(broker, client)
@@ -190,7 +190,9 @@ async def test_shutting_down_answers_the_waiting_at_once(
     assert (answer.json()["claimed"], answer.json()["count"]) == ([], 0)
 
 
-async def test_while_shutting_down_nobody_waits_and_jobs_are_given(engine: Engine, client: httpx.AsyncClient) -> None:
+async def test_a_claim_during_shutdown_returns_ready_jobs_and_does_not_wait(
+    engine: Engine, client: httpx.AsyncClient
+) -> None:
     await queue(client, 1)
     engine.begin_shutdown()
     assert seqs(await claim(client, wait_ms=LONG_MS)) == [1]
@@ -216,7 +218,7 @@ async def test_a_claim_that_finds_a_job_needs_no_place_to_wait(broker: Broker, c
         assert seqs(await claim(client, wait_ms=LONG_MS)) == [1]
 
 
-async def test_a_waiting_claim_whose_client_leaves_takes_nothing(broker: Broker, client: httpx.AsyncClient) -> None:
+async def test_a_waiting_claim_of_a_disconnected_client_takes_no_job(broker: Broker, client: httpx.AsyncClient) -> None:
     await queue(client)
     waiting = await parked(broker, client)
     waiting.cancel()
@@ -235,7 +237,7 @@ async def test_a_large_answer_is_compressed_when_asked(client: httpx.AsyncClient
     assert json.loads(gzip.decompress(raw))["count"] == 50
 
 
-async def test_the_state_of_a_queue_has_its_figures(client: httpx.AsyncClient) -> None:
+async def test_the_state_of_a_queue_has_all_queue_figures(client: httpx.AsyncClient) -> None:
     await queue(client, 1, 2, 3)
     await claim(client, max=1)
     assert await figures(client) == {

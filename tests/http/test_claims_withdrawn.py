@@ -46,7 +46,7 @@ async def gone(server: HotServer) -> None:
     await until(lambda: server.counted("topics_http_clients_gone") == GONE)
 
 
-async def test_one_that_waits_takes_nothing(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_waiting_claim_of_a_closed_connection_takes_no_job(server: HotServer, http: httpx.AsyncClient) -> None:
     await queue(http)
     wire = await asking(server, wait_ms=30_000)
     await until(lambda: server.broker.parking.parked == 1)
@@ -57,7 +57,9 @@ async def test_one_that_waits_takes_nothing(server: HotServer, http: httpx.Async
     assert figures(server).ready == 1
 
 
-async def test_one_that_is_being_served_is_undone_and_forgiven(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_claim_in_progress_of_a_closed_connection_is_undone_without_a_delivery(
+    server: HotServer, http: httpx.AsyncClient
+) -> None:
     await queue(http, 1, 2, claim_jitter_ms=300, max_deliveries=1, dead_letter="dead")
     wire = await asking(server, max=2)
     await until(lambda: figures(server).waiting_claims == 1)
@@ -69,7 +71,9 @@ async def test_one_that_is_being_served_is_undone_and_forgiven(server: HotServer
     assert figures(server).dead_lettered == 0
 
 
-async def test_one_with_a_key_stands_for_its_repetition(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_keyed_claim_of_a_closed_connection_is_kept_for_its_repetition(
+    server: HotServer, http: httpx.AsyncClient
+) -> None:
     await queue(http, 1, 2, claim_jitter_ms=300)
     wire = await asking(server, attempt_key="k")
     await until(lambda: figures(server).waiting_claims == 1)

@@ -20,7 +20,7 @@ BOTH = pytest.mark.parametrize("consistency", ["at_least_once", "strictly_at_onc
 
 
 @BOTH
-async def test_reads_go_on_where_the_last_one_ended(client: httpx.AsyncClient, consistency: str) -> None:
+async def test_a_read_continues_at_the_end_of_the_previous_read(client: httpx.AsyncClient, consistency: str) -> None:
     await fill(client, "t", 5)
     await put(client, consistency=consistency)
     first = await post(client, "read", limit=2)
@@ -201,7 +201,7 @@ async def test_bodies_are_json(client: httpx.AsyncClient) -> None:
     refused(await client.get(f"{URL}/read"), 405, "method_not_allowed")
 
 
-async def test_reading_sees_what_was_written_to_the_source(client: httpx.AsyncClient) -> None:
+async def test_a_read_of_a_routed_topic_waits_for_records_of_its_source(client: httpx.AsyncClient) -> None:
     await client.put("/v0/routers/r", json={"source": "a", "dest": "t"})
     await put(client)
     for number in range(1, 6):

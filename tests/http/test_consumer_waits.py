@@ -32,7 +32,9 @@ async def parked(broker: Broker, client: httpx.AsyncClient, **fields: object) ->
 
 
 @BOTH
-async def test_a_waiting_read_gets_what_is_written(broker: Broker, client: httpx.AsyncClient, consistency: str) -> None:
+async def test_a_waiting_read_gets_an_appended_record(
+    broker: Broker, client: httpx.AsyncClient, consistency: str
+) -> None:
     await fill(client, "t", 1)
     await put(client, start="head", consistency=consistency)
     waiting = await parked(broker, client)
@@ -42,7 +44,9 @@ async def test_a_waiting_read_gets_what_is_written(broker: Broker, client: httpx
     assert broker.parking.parked == 0
 
 
-async def test_it_does_not_wake_for_its_own_records(broker: Broker, client: httpx.AsyncClient) -> None:
+async def test_a_waiting_read_does_not_wake_for_records_of_its_own_node(
+    broker: Broker, client: httpx.AsyncClient
+) -> None:
     await client.put("/v0/topics/t")
     await put(client)
     waiting = await parked(broker, client, node="me")
@@ -51,7 +55,7 @@ async def test_it_does_not_wake_for_its_own_records(broker: Broker, client: http
     assert [record["data"] for record in (await waiting).json()["records"]] == [2]
 
 
-async def test_without_checkpoint_it_waits_too(broker: Broker, client: httpx.AsyncClient) -> None:
+async def test_a_read_without_checkpoint_waits(broker: Broker, client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t")
     await put(client)
     waiting = await parked(broker, client, checkpoint=False)
@@ -77,7 +81,7 @@ async def test_seeking_back_ends_a_wait(broker: Broker, client: httpx.AsyncClien
     assert [record["data"] for record in (await waiting).json()["records"]] == [1, 2]
 
 
-async def test_one_that_waits_holds_up_nobody(broker: Broker, client: httpx.AsyncClient) -> None:
+async def test_a_waiting_read_does_not_block_other_calls(broker: Broker, client: httpx.AsyncClient) -> None:
     await fill(client, "t", 2)
     await put(client, start="head")
     await put(client, "/v0/topics/t/consumers/other")
@@ -148,7 +152,9 @@ async def test_fifty_readers_share_without_doubles(broker: Broker, client: httpx
 
 
 @BOTH
-async def test_one_record_wakes_one_of_many(broker: Broker, client: httpx.AsyncClient, consistency: str) -> None:
+async def test_a_record_wakes_only_the_first_waiting_read(
+    broker: Broker, client: httpx.AsyncClient, consistency: str
+) -> None:
     await client.put("/v0/topics/t")
     await put(client, consistency=consistency)
     waiting = [await parked(broker, client) for _ in range(5)]
@@ -162,7 +168,7 @@ async def test_one_record_wakes_one_of_many(broker: Broker, client: httpx.AsyncC
 # -- clients that leave ------------------------------------------------------------------------------------------------
 
 
-async def test_one_that_leaves_while_it_waits_takes_nothing(broker: Broker, client: httpx.AsyncClient) -> None:
+async def test_a_cancelled_waiting_read_takes_no_record(broker: Broker, client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t")
     await put(client)
     waiting = await parked(broker, client)
@@ -201,7 +207,7 @@ async def gone(server: HotServer, count: int = 1) -> None:
 
 
 @BOTH
-async def test_a_connection_that_breaks_while_it_waits_takes_nothing(
+async def test_a_waiting_read_of_a_broken_connection_takes_no_record(
     server: HotServer, http: httpx.AsyncClient, consistency: str
 ) -> None:
     await http.put("/v0/topics/t")
@@ -227,7 +233,7 @@ async def one_more_ended(server: HotServer, before: float) -> None:
 
 
 @BOTH
-async def test_records_and_leaving_in_one_moment_lose_nothing(
+async def test_a_disconnect_at_the_moment_of_an_append_loses_no_record(
     server: HotServer, http: httpx.AsyncClient, consistency: str
 ) -> None:
     """Whichever comes first: what a reader that is known to have left was to be given is for the next one."""

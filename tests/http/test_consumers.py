@@ -25,7 +25,7 @@ CALLS: list[tuple[str, str, dict[str, Any] | None]] = [
 ]
 
 
-async def test_a_put_makes_the_consumer_and_tells_what_it_is(client: httpx.AsyncClient) -> None:
+async def test_a_put_creates_the_consumer_and_returns_its_state(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 3)
     answer = await client.put(URL, json={"start": None})
     assert answer.status_code == 201
@@ -55,7 +55,7 @@ async def test_a_second_put_replaces_the_settings_and_leaves_the_position(client
 
 
 @pytest.mark.parametrize(("start", "cursor"), [("earliest", 0), ("head", 3), (2, 2), (0, 0), (3, 3)])
-async def test_a_new_one_starts_where_it_was_told(client: httpx.AsyncClient, start: Any, cursor: int) -> None:
+async def test_a_new_consumer_starts_at_its_start_position(client: httpx.AsyncClient, start: Any, cursor: int) -> None:
     await fill(client, "t", 3)
     assert (await put(client, start=start))["cursor_seq"] == cursor
     assert await data(client) == list(range(cursor + 1, 4))
@@ -157,7 +157,7 @@ async def test_there_are_none_on_ephemeral_topics(client: httpx.AsyncClient, met
         assert refused(answer, 400, "invalid_request")["detail"]["field"] == "topic"
 
 
-async def test_a_consumer_is_described_as_it_is(client: httpx.AsyncClient) -> None:
+async def test_the_state_of_a_consumer_has_cursor_unread_and_lag(client: httpx.AsyncClient) -> None:
     await append(client, "t", *({"data": n, "tag": f"t{n}"} for n in range(1, 6)))
     await put(client)
     await data(client, limit=2)
@@ -192,7 +192,7 @@ async def test_a_bad_list_is_refused(client: httpx.AsyncClient) -> None:
     refused(await client.get("/v0/topics/nobody/consumers"), 404, "topic_not_found")
 
 
-async def test_deleting_says_whether_there_was_one(client: httpx.AsyncClient) -> None:
+async def test_a_delete_states_whether_the_consumer_existed(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 2)
     await put(client)
     await data(client)
@@ -204,7 +204,7 @@ async def test_deleting_says_whether_there_was_one(client: httpx.AsyncClient) ->
     assert await data(client) == [1, 2]
 
 
-async def test_they_go_with_their_topic(client: httpx.AsyncClient) -> None:
+async def test_consumers_are_deleted_with_their_topic(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 2)
     await put(client)
     await client.delete("/v0/topics/t")
@@ -213,7 +213,7 @@ async def test_they_go_with_their_topic(client: httpx.AsyncClient) -> None:
     refused(await client.get(URL), 404, "consumer_not_found")
 
 
-async def test_the_state_of_a_topic_tells_of_its_consumers(client: httpx.AsyncClient) -> None:
+async def test_the_state_of_a_topic_has_count_and_lag_of_its_consumers(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 5)
     assert "consumers" not in await state(client, "t")
     await put(client)
@@ -233,7 +233,9 @@ async def test_metrics_tell_of_consumers(client: httpx.AsyncClient) -> None:
     assert 'route="/v0/topics/{topic}/consumers/{consumer}/read"' in text
 
 
-async def test_the_limit_says_which_it_is(client: httpx.AsyncClient, engine: Engine) -> None:
+async def test_a_consumer_over_the_limit_is_refused_with_max_consumers(
+    client: httpx.AsyncClient, engine: Engine
+) -> None:
     engine.logs.options = msgspec.structs.replace(engine.options, max_consumers=2)
     await client.put("/v0/topics/t")
     await client.put("/v0/topics/u")

@@ -75,7 +75,7 @@ def unknown(expression: str, shown: str, there: dict[str, set[str]]) -> set[str]
     return (named - set(there)) | (labels - has)
 
 
-async def test_they_name_what_there_is(there: dict[str, set[str]]) -> None:
+async def test_dashboards_and_rules_name_only_existing_metrics_and_labels(there: dict[str, set[str]]) -> None:
     for whose, expression, shown in expressions():
         assert NAME.search(expression), whose
         assert not unknown(expression, shown, there), whose
@@ -91,13 +91,13 @@ async def test_they_name_what_there_is(there: dict[str, set[str]]) -> None:
         ("topics_ready", "shard", {"shard"}),
     ],
 )
-async def test_what_there_is_not_is_found(
+async def test_an_unknown_metric_or_label_is_reported(
     there: dict[str, set[str]], expression: str, shown: str, wrong: set[str]
 ) -> None:
     assert unknown(expression, shown, there) == wrong
 
 
-def test_there_is_a_panel_or_a_rule_for_what_operators_are_told_to_watch() -> None:
+def test_essential_metrics_have_a_panel_or_a_rule() -> None:
     named = {name for _, expression, _ in expressions() for name in NAME.findall(expression)}
     assert {"topics_ready", "topics_wal_failed", "topics_wal_full", "topics_pressure_step"} <= named
     assert {"topics_consumer_lag", "topics_redelivered_jobs_total", "topics_backups_failed_total"} <= named
@@ -141,7 +141,7 @@ def panels() -> list[Any]:
     return json.loads((FILES / "dashboard.json").read_text())["panels"]
 
 
-def test_no_panel_lies_on_another() -> None:
+def test_panels_do_not_overlap() -> None:
     assert layout_problems(panels()) == []
 
 
@@ -156,13 +156,13 @@ def test_a_panel_out_of_place_is_found(index: int, place: dict[str, int]) -> Non
 
 
 @pytest.mark.parametrize("field", ["datasource", "targets", "fieldConfig"])
-def test_a_panel_that_lacks_something_is_found(field: str) -> None:
+def test_a_panel_with_a_missing_field_is_reported(field: str) -> None:
     bare = panels()
     del bare[2][field]
     assert layout_problems(bare)
 
 
-def test_panels_of_one_id_are_found() -> None:
+def test_panels_with_the_same_id_are_reported() -> None:
     twice = panels()
     twice[2]["id"] = twice[3]["id"]
     assert layout_problems(twice) == ["two panels have one id"]
@@ -182,7 +182,7 @@ def test_rules_send_people_to_events_and_headings_that_there_are() -> None:
     assert [pointer for pointer in pointers if pointer not in headings | names] == []
 
 
-def test_every_rule_says_what_is_wrong_and_how_bad() -> None:
+def test_every_alert_rule_has_a_summary_a_description_and_a_severity() -> None:
     rules: Any = yaml.safe_load((FILES / "alerts.yaml").read_text())
     for rule in rules["groups"][0]["rules"]:
         assert rule["labels"]["severity"] in ("critical", "warning")

@@ -40,7 +40,7 @@ async def test_records_below_a_seq_are_deleted_without_a_tombstone(client: httpx
         ({"before_seq": 2, "match": None}, [2, 3, 4]),
     ],
 )
-async def test_what_fits_is_deleted(client: httpx.AsyncClient, fields: dict[str, Any], kept: list[int]) -> None:
+async def test_matching_records_are_deleted(client: httpx.AsyncClient, fields: dict[str, Any], kept: list[int]) -> None:
     await append(client, "t", *TAGGED)
     answer = await client.post("/v0/topics/t/delete", json=fields)
     assert answer.json()["deleted"] == 4 - len(kept)
@@ -66,7 +66,9 @@ async def test_what_fits_is_deleted(client: httpx.AsyncClient, fields: dict[str,
         ("null", "body"),
     ],
 )
-async def test_what_is_wrong_deletes_nothing(client: httpx.AsyncClient, text: str, field: str) -> None:
+async def test_an_invalid_delete_is_refused_and_deletes_no_record(
+    client: httpx.AsyncClient, text: str, field: str
+) -> None:
     refused_field(await client.post("/v0/topics/absent/delete", content=text, headers=JSON), field)
     await append(client, "t", *TAGGED)
     refused_field(await client.post("/v0/topics/t/delete", content=text, headers=JSON), field)

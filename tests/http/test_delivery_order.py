@@ -151,7 +151,7 @@ async def test_a_priority_that_is_changed_counts_from_then_on(broker: Broker, ht
     assert sorted(found, key=found.__getitem__) == ["highest", "low", "high", "lowest"]
 
 
-async def test_what_waits_long_counts_for_more(
+async def test_long_waiting_deliveries_gain_weight(
     broker: Broker, machine: Machine, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a busy machine: each look at the clock finds it a little later."""
@@ -172,7 +172,9 @@ async def test_what_waits_long_counts_for_more(
     assert found["highest"] < WEIGHTS[3] / sum(WEIGHTS)
 
 
-async def test_what_was_written_lately_comes_first(broker: Broker, machine: Machine, http: httpx.AsyncClient) -> None:
+async def test_recently_written_topics_are_delivered_first(
+    broker: Broker, machine: Machine, http: httpx.AsyncClient
+) -> None:
     await fill(http, "forgotten")
     await machine.clock.advance(270_000)
     await fill(http, "older")
@@ -193,7 +195,7 @@ async def test_what_was_written_lately_comes_first(broker: Broker, machine: Mach
     assert found["forgotten"] == pytest.approx(found["older"], rel=0.2)
 
 
-async def test_at_the_head_the_higher_priority_comes_sooner_and_all_get_everything(
+async def test_higher_priority_is_delivered_sooner_at_the_head_and_all_watchers_get_all_records(
     broker: Broker, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fed by their topics' feeds: one read for all the watchers of a topic, and turns for writing to them."""

@@ -40,7 +40,7 @@ async def test_a_limit_leaves_a_lag(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize(("limit", "given"), [(0, 256), (1000, 1000), (5000, 1000)])
-async def test_limit_0_is_the_default_and_too_much_is_clamped(
+async def test_limit_0_is_the_default_and_a_large_limit_is_clamped(
     client: httpx.AsyncClient, limit: int, given: int
 ) -> None:
     await fill(client, "t", 1001)
@@ -48,7 +48,7 @@ async def test_limit_0_is_the_default_and_too_much_is_clamped(
 
 
 @pytest.mark.parametrize("name", ["max_batch_bytes", "max_bytes"])
-async def test_a_byte_limit_gives_at_least_one_record(client: httpx.AsyncClient, name: str) -> None:
+async def test_a_byte_limit_returns_at_least_a_single_record(client: httpx.AsyncClient, name: str) -> None:
     await append(client, "t", {"data": "x" * 5000}, {"data": "y" * 5000})
     assert len((await read(client, "t", **{name: 1}))["records"]) == 1
 
@@ -120,13 +120,13 @@ async def test_own_records_are_left_out_and_moved_past(client: httpx.AsyncClient
     assert answer["next_from_seq"] == 4
 
 
-async def test_own_records_are_given_when_the_topic_says_so(client: httpx.AsyncClient) -> None:
+async def test_records_of_the_own_node_are_returned_without_dedupe_node(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={"dedupe_node": False})
     await append(client, "t", {"data": 1, "node": "a"})
     assert data(await read(client, "t", node="a")) == [1]
 
 
-async def test_from_ts_gives_what_is_not_older(client: httpx.AsyncClient) -> None:
+async def test_from_ts_returns_records_of_that_time_and_later(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 2)
     first = (await read(client, "t"))["records"][0]["$ts"]
     assert data(await read(client, "t", from_ts=first)) == [1, 2]
@@ -142,7 +142,7 @@ async def test_a_position_past_the_head_means_the_topic_was_made_anew(client: ht
     assert data(answer) == [1, 2]
 
 
-async def test_another_epoch_means_so_too(client: httpx.AsyncClient) -> None:
+async def test_a_read_with_another_epoch_gets_a_recreated_tombstone(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 2)
     epoch = (await client.get("/v0/topics/t")).json()["epoch"]
     assert (await read(client, "t", epoch=epoch, from_seq=1))["tombstone"] is None
@@ -162,7 +162,7 @@ async def test_evicted_records_leave_a_tombstone(client: httpx.AsyncClient) -> N
     assert data(following) == [4, 5]
 
 
-async def test_the_query_form_is_the_same_as_the_body(client: httpx.AsyncClient) -> None:
+async def test_a_read_by_query_equals_a_read_by_body(client: httpx.AsyncClient) -> None:
     await append(
         client,
         "t",
@@ -200,7 +200,7 @@ async def test_a_tag_in_a_query_is_text_or_json(client: httpx.AsyncClient, tag: 
         assert data(answer.json()) == given
 
 
-async def test_one_record_can_be_read_by_its_seq(client: httpx.AsyncClient) -> None:
+async def test_a_single_record_is_read_by_its_seq(client: httpx.AsyncClient) -> None:
     await append(client, "t", {"data": {"a": 1}, "meta": [2], "node": "n", "tag": "x"})
     answer = await client.get("/v0/topics/t/records/1?include_tags=true")
     record = RecordAnswer.model_validate(answer.json())
@@ -216,7 +216,7 @@ async def test_a_record_that_is_not_there_says_why(client: httpx.AsyncClient, se
     assert error["detail"]["reason"] == reason
 
 
-async def test_an_evicted_record_says_so(client: httpx.AsyncClient) -> None:
+async def test_a_read_of_an_evicted_record_is_not_found_with_its_reason(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={"cap_records": 1})
     await fill(client, "t", 3)
     assert refused(await client.get("/v0/topics/t/records/1"), 404, "not_found")["detail"]["reason"] == "evicted"

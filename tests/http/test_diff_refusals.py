@@ -30,7 +30,9 @@ async def test_a_flag_is_true_or_false(client: httpx.AsyncClient, field: str, va
 
 
 @pytest.mark.parametrize(("value", "field"), [("1", "node"), ("{}", "node"), ("[1]", "node[0]"), ("[null]", "node[0]")])
-async def test_a_node_is_text_or_a_list_of_it(client: httpx.AsyncClient, value: str, field: str) -> None:
+async def test_a_node_that_is_neither_text_nor_a_list_of_texts_is_refused(
+    client: httpx.AsyncClient, value: str, field: str
+) -> None:
     await refuse(client, f'{{"node":{value}}}', field)
 
 
@@ -55,7 +57,7 @@ async def test_a_node_is_text_or_a_list_of_it(client: httpx.AsyncClient, value: 
         '["tag","Eq","x","y"]',
     ],
 )
-async def test_a_predicate_has_one_of_three_forms(client: httpx.AsyncClient, predicate: str) -> None:
+async def test_an_invalid_tag_predicate_is_refused(client: httpx.AsyncClient, predicate: str) -> None:
     await refuse(client, f'{{"tag":{predicate}}}', "tag")
 
 
@@ -77,7 +79,7 @@ async def test_a_flag_in_a_query_is_true_or_false(client: httpx.AsyncClient, fie
     refused_field(await client.get(f"/v0/topics/t/records?{field}=yes"), field)
 
 
-async def test_a_wrong_field_is_told_before_an_absent_topic(client: httpx.AsyncClient) -> None:
+async def test_an_invalid_field_is_reported_before_an_absent_topic(client: httpx.AsyncClient) -> None:
     refused_field(await client.post("/v0/topics/absent/diff", json={"limit": -1}), "limit")
 
 

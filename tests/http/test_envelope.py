@@ -55,7 +55,9 @@ async def test_an_escaped_slash_is_in_no_name(client: httpx.AsyncClient) -> None
         ("/openapi.json", "GET, HEAD, OPTIONS"),
     ],
 )
-async def test_a_method_that_is_none_is_told_those_there_are(client: httpx.AsyncClient, path: str, allow: str) -> None:
+async def test_an_unsupported_method_is_refused_with_the_allowed_methods(
+    client: httpx.AsyncClient, path: str, allow: str
+) -> None:
     for method in ("PROPFIND", "TRACE", "BREW"):
         answer = await client.request(method, path)
         refused(answer, 405, "method_not_allowed")
@@ -73,7 +75,7 @@ async def test_head_is_get_without_the_body(client: httpx.AsyncClient, path: str
     assert int(answer.headers["content-length"]) > 0
 
 
-async def test_what_goes_wrong_inside_is_told_to_nobody(
+async def test_an_internal_error_hides_its_message(
     client: httpx.AsyncClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -100,7 +102,7 @@ async def test_what_goes_wrong_inside_is_told_to_nobody(
         (storage_errors.LimitReached("Too many.", limit="max_topics", max=1), 429),
     ],
 )
-async def test_what_storage_refuses_has_its_status(
+async def test_every_storage_error_has_its_status_and_detail(
     client: httpx.AsyncClient,
     engine: Engine,
     monkeypatch: pytest.MonkeyPatch,

@@ -225,7 +225,7 @@ def as_client_sees(code: str, detail: dict[str, Any]) -> ApiError:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_what_the_table_says_about_trying_again_is_what_the_client_does(code: str) -> None:
+def test_the_retry_column_of_each_code_matches_the_client(code: str) -> None:
     row = CODES[code]
     seen = as_client_sees(code, {})
     assert seen.code == code
@@ -233,7 +233,7 @@ def test_what_the_table_says_about_trying_again_is_what_the_client_does(code: st
     assert seen.outcome == ("unknown" if row.effect.startswith("unknown") else "none")
 
 
-def test_a_cap_of_what_stays_is_not_tried_again() -> None:
+def test_throttled_lists_exactly_the_limits_that_the_client_does_not_retry() -> None:
     said = {word.strip("`,") for word in CODES["throttled"].retry.split() if "`" in word}
     assert said == {limit for limit in _limits() if not as_client_sees("throttled", {"limit": limit}).transient}
 

@@ -130,7 +130,7 @@ async def test_messages_of_a_websocket(server: HotServer, http: httpx.AsyncClien
         {"topic": "t"},
     ],
 )
-async def test_what_is_refused_does_not_fit_the_schema(server: HotServer, command: dict[str, Any]) -> None:
+async def test_a_refused_command_does_not_match_its_schema(server: HotServer, command: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         check("SocketCommand", command)
     async with socket(server) as ws:

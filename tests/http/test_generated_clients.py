@@ -27,7 +27,7 @@ def fetch_document(server: LiveServer, folder: Path) -> None:
     (folder / "openapi.json").write_bytes(answer.content)
 
 
-def test_the_linter_has_nothing_to_say(tmp_path: Path, npm: str) -> None:
+def test_the_linter_reports_no_problem_of_the_openapi_document(tmp_path: Path, npm: str) -> None:
     packages(npm)
     with LiveServer(tmp_path / "data") as server:
         fetch_document(server, tmp_path)

@@ -146,7 +146,7 @@ def filled(body: Any, jobs: list[Any]) -> Any:
 @pytest.mark.parametrize("headers", [{}, {"accept-encoding": "gzip"}], ids=["plain", "gzip"])
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
 @DURABLE
-async def test_both_ways_give_the_same_answers(
+async def test_claims_on_the_short_way_are_answered_as_by_asgi(
     server: Counted, steps: list[tuple[str, Any, bool]], headers: dict[str, str], leases_durable: bool
 ) -> None:
     wire = await server.connect()
@@ -168,7 +168,7 @@ async def test_both_ways_give_the_same_answers(
 
 
 @pytest.mark.parametrize("name", ["plain", "none"])
-async def test_topics_that_are_no_queue_or_not_there_are_refused_alike(server: Counted, name: str) -> None:
+async def test_claims_of_absent_topics_and_plain_logs_are_refused_as_by_asgi(server: Counted, name: str) -> None:
     await server.topic("plain")
     for operation, fields in (("claim", {"node": "n"}), ("ack", {"node": "n", "seqs": [1]})):
         one, other = [envelope(await server.ask(post(f"{name}/{operation}", fields, kind))) for kind in WAYS]
@@ -203,7 +203,9 @@ async def test_jobs_of_a_client_that_left_are_back_at_once_and_forgiven(
 
 
 @BOTH
-async def test_a_claim_whose_jobs_vanish_while_they_are_read_waits_on(server: Counted, kind: dict[str, str]) -> None:
+async def test_a_claim_whose_jobs_are_deleted_during_its_read_keeps_waiting(
+    server: Counted, kind: dict[str, str]
+) -> None:
     await server.absorbed(2)
     wire = await server.connect()
     with server.disk.hold("pread", "*.data", times=1) as gate:
@@ -240,7 +242,9 @@ async def test_the_body_of_a_claim_that_waits_is_counted() -> None:
 
 
 @BOTH
-async def test_a_claim_that_hangs_is_told_at_the_end_of_the_grace_and_its_jobs_are_back(kind: dict[str, str]) -> None:
+async def test_a_hanging_claim_ends_with_shutting_down_after_the_grace_and_its_jobs_are_ready(
+    kind: dict[str, str],
+) -> None:
     async with Counted(grace_s=0.2) as server:
         await server.queue(3, leases_durable=True)
         with server.disk.hold("datasync", "*/wal-*", times=1) as gate:
@@ -257,7 +261,7 @@ async def test_a_claim_that_hangs_is_told_at_the_end_of_the_grace_and_its_jobs_a
 
 
 @BOTH
-async def test_an_ack_that_hangs_is_told_at_the_end_of_the_grace(kind: dict[str, str]) -> None:
+async def test_a_hanging_ack_ends_with_shutting_down_and_unknown_outcome_after_the_grace(kind: dict[str, str]) -> None:
     async with Counted(grace_s=0.2) as server:
         await server.queue(3)
         wire = await server.connect()
@@ -314,7 +318,7 @@ async def test_durable_leases_are_synced_before_the_answer_and_outlast_the_proce
 
 @BOTH
 @DURABLE
-async def test_leases_stand_when_the_disk_does_not_take_their_ack(kind: dict[str, str], leases_durable: bool) -> None:
+async def test_leases_stay_valid_when_their_ack_fails_on_disk(kind: dict[str, str], leases_durable: bool) -> None:
     async with Counted() as server:
         await server.queue(3, leases_durable=leases_durable)
         given = await server.ask(claim(2, kind))

@@ -46,7 +46,7 @@ async def test_hot_and_other_requests_take_turns_on_a_connection(server: HotServ
     assert (server.taken, server.engine.state("t").head_seq) == (3, 4)
 
 
-async def test_every_byte_may_come_by_itself(server: HotServer) -> None:
+async def test_requests_sent_byte_by_byte_are_answered(server: HotServer) -> None:
     wire = await server.connect()
     for byte in post("t", records("ä")) + post("t", records(2)):
         wire.send(bytes([byte]))
@@ -56,7 +56,7 @@ async def test_every_byte_may_come_by_itself(server: HotServer) -> None:
     assert server.taken == 2
 
 
-async def test_a_request_that_is_left_keeps_its_body_and_the_next_one(server: HotServer) -> None:
+async def test_a_request_left_to_asgi_keeps_its_body_and_the_next_request(server: HotServer) -> None:
     wire = await server.connect()
     wire.send(post("new", records("x" * 200_000)), post("t", ONE))
     first, second = await wire.answer(), await wire.answer()
@@ -80,7 +80,7 @@ async def test_a_connection_that_is_to_end_ends_behind_the_answer(
     assert (server.taken, server.engine.state("t").head_seq) == (1, 2)
 
 
-async def test_http_1_0_with_keep_alive_is_served_alike(server: HotServer) -> None:
+async def test_http_1_0_with_keep_alive_is_served_as_by_asgi(server: HotServer) -> None:
     outcomes: list[tuple[int, bool]] = []
     for kind in ({}, ASGI):
         wire = await server.connect()
@@ -98,7 +98,7 @@ async def closes(wire: Wire) -> bool:
     return False
 
 
-async def test_who_expects_100_continue_gets_it(server: HotServer) -> None:
+async def test_expect_100_continue_is_answered_before_the_body(server: HotServer) -> None:
     wire = await server.connect()
     head, body = post("t", ONE, {"expect": "100-continue"}).split(b"\r\n\r\n")
     wire.send(head, b"\r\n\r\n")
@@ -117,7 +117,7 @@ async def test_a_body_in_chunks_is_taken_the_long_way(server: HotServer) -> None
     assert (server.taken, server.engine.state("t").head_seq) == (1, 2)
 
 
-async def test_what_follows_a_body_and_is_no_request_is_refused_behind_the_answer(server: HotServer) -> None:
+async def test_invalid_bytes_after_a_body_are_refused_after_the_answer(server: HotServer) -> None:
     for kind in ({}, ASGI):
         wire = await server.connect()
         wire.send(post("t", ONE, kind), b"rubbish\r\n\r\n")
@@ -158,7 +158,7 @@ async def test_the_last_of_several_headers_of_a_name_counts(server: HotServer) -
     assert (await server.ask(twice)).code == "unsupported_media_type"
 
 
-async def test_a_client_that_leaves_amid_its_body_is_counted_and_nothing_is_written(server: HotServer) -> None:
+async def test_a_disconnect_amid_a_body_is_counted_and_writes_no_record(server: HotServer) -> None:
     for kind in ({}, ASGI):
         wire = await server.connect()
         wire.send(post("t", ONE, kind, length=1000))
@@ -170,7 +170,7 @@ async def test_a_client_that_leaves_amid_its_body_is_counted_and_nothing_is_writ
     assert server.engine.state("t").head_seq == 0
 
 
-async def test_a_client_that_leaves_before_its_answer_loses_nothing_but_that(server: HotServer) -> None:
+async def test_a_write_of_a_client_that_disconnects_before_its_answer_is_stored(server: HotServer) -> None:
     with server.disk.hold("pwritev", "*/wal-*", times=1) as gate:
         wire = await server.connect()
         wire.send(post("t", ONE))
@@ -185,7 +185,7 @@ async def test_a_client_that_leaves_before_its_answer_loses_nothing_but_that(ser
     assert (await server.ask(post("t", ONE))).body["first_seq"] == 2
 
 
-async def test_requests_are_counted_once_whichever_way_they_went(server: HotServer) -> None:
+async def test_each_request_is_counted_once_on_the_short_way_and_by_asgi(server: HotServer) -> None:
     for request in (post("t", ONE), post("t", ONE, ASGI), post("t", b"{"), post("new", ONE)):
         await server.ask(request)
     assert server.counted("topics_http_requests") == {(ROUTE, "POST", "2xx"): 3, (ROUTE, "POST", "4xx"): 1}
@@ -218,7 +218,7 @@ async def test_a_client_that_fetches_no_answers_is_waited_for(server: HotServer)
 
 
 @pytest.mark.parametrize("kind", [{}, ASGI])
-async def test_too_much_behind_a_request_under_way_is_not_told_as_its_refusal(
+async def test_excess_bytes_behind_a_pending_write_close_the_connection_without_a_refusal(
     server: HotServer, kind: dict[str, str]
 ) -> None:
     wire = await server.connect()
@@ -259,7 +259,7 @@ async def test_an_answer_that_cannot_be_rendered_is_an_internal_error(
     assert (answer.status, answer.code) == (500, "internal")
 
 
-async def test_a_connection_that_fails_under_an_answer_is_closed_and_the_others_go_on(
+async def test_a_connection_that_fails_amid_an_answer_is_closed_and_other_connections_are_served(
     server: HotServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give = HotRequests._answer  # pyright: ignore[reportPrivateUsage]

@@ -166,7 +166,7 @@ def as_bytes(body: Any) -> bytes:
 
 
 @pytest.mark.parametrize(("body", "headers", "query"), [each[1:] for each in HOT], ids=[each[0] for each in HOT])
-async def test_what_is_taken_is_answered_as_on_the_other_way(
+async def test_writes_taken_by_the_short_way_are_answered_as_by_asgi(
     server: HotServer, agains: list[bytes], body: Any, headers: dict[str, str], query: str
 ) -> None:
     await compare(server, body, headers, query)
@@ -175,7 +175,7 @@ async def test_what_is_taken_is_answered_as_on_the_other_way(
 
 
 @pytest.mark.parametrize(("body", "headers", "query"), [each[1:] for each in LEFT], ids=[each[0] for each in LEFT])
-async def test_what_is_left_is_answered_as_on_the_other_way(
+async def test_writes_left_by_the_short_way_are_answered_as_by_asgi(
     server: HotServer, agains: list[bytes], body: Any, headers: dict[str, str], query: str
 ) -> None:
     await compare(server, body, headers, query)
@@ -222,7 +222,7 @@ async def compare(server: HotServer, body: Any, headers: dict[str, str], query: 
         "ä",
     ],
 )
-async def test_odd_names_lead_to_the_same(server: HotServer, name: str) -> None:
+async def test_unusual_topic_names_are_answered_as_by_asgi(server: HotServer, name: str) -> None:
     answers: list[Any] = []
     for kind in ({}, ASGI):
         answers += [comparable(await server.ask(post(name, records(1), kind)), "none")]
@@ -281,7 +281,9 @@ def _changed(text: bytes, changes: list[tuple[int, int]]) -> bytes:
 
 @settings(max_examples=30)
 @given(requests=st.lists(REQUESTS, min_size=1, max_size=12))
-async def test_any_requests_in_a_row_lead_to_the_same(requests: list[tuple[bytes, dict[str, str], str]]) -> None:
+async def test_any_sequence_of_requests_is_answered_as_by_asgi(
+    requests: list[tuple[bytes, dict[str, str], str]],
+) -> None:
     async with HotServer() as server:
         for topic in ("short-way", "other-way"):
             await server.topic(topic, CONFIG)

@@ -30,7 +30,9 @@ def envelope(answer: Reply) -> Told:
 
 @BOTH
 @pytest.mark.parametrize(("number", "expected"), [(errno.EIO, FAILED), (errno.ENOSPC, FULL)])
-async def test_a_disk_that_fails_is_told(kind: dict[str, str], number: int, expected: Told) -> None:
+async def test_a_write_on_a_failing_disk_ends_with_storage_failed(
+    kind: dict[str, str], number: int, expected: Told
+) -> None:
     async with HotServer() as server:
         await server.topic("t", FSYNC)
         await server.ask(post("t", ONE))
@@ -51,7 +53,7 @@ async def test_a_disk_that_fails_is_told(kind: dict[str, str], number: int, expe
 
 
 @BOTH
-async def test_a_log_that_does_not_keep_up_is_told(kind: dict[str, str]) -> None:
+async def test_a_write_to_a_saturated_log_is_refused_with_wal_saturated(kind: dict[str, str]) -> None:
     async with HotServer(limits=options(wal_queue_frames=20, wal_enqueue_timeout_ms=10)) as server:
         await server.topic("t", FSYNC)
         with server.disk.hold("pwritev", "*/wal-*", times=1) as gate:
@@ -90,7 +92,7 @@ async def test_a_write_that_is_held_while_the_queue_is_full_says_for_how_long(ki
 
 
 @BOTH
-async def test_a_full_topic_is_told(kind: dict[str, str]) -> None:
+async def test_a_write_to_a_full_topic_is_refused_with_topic_full(kind: dict[str, str]) -> None:
     async with HotServer() as server:
         await server.topic("t", TopicConfig(cap_records=1, discard=Discard.REJECT))
         wire = await server.connect()
@@ -100,7 +102,7 @@ async def test_a_full_topic_is_told(kind: dict[str, str]) -> None:
 
 
 @BOTH
-async def test_a_write_that_hangs_in_the_disk_is_told_at_the_end_of_the_grace(kind: dict[str, str]) -> None:
+async def test_a_hanging_write_ends_with_shutting_down_after_the_grace(kind: dict[str, str]) -> None:
     async with HotServer(grace_s=0.2) as server:
         await server.topic("t", FSYNC)
         with server.disk.hold("datasync", "*/wal-*", times=1) as gate:
@@ -137,7 +139,7 @@ async def test_a_write_that_ends_within_the_grace_is_answered(kind: dict[str, st
 
 
 @BOTH
-async def test_a_write_whose_client_left_holds_the_server_until_it_has_ended(kind: dict[str, str]) -> None:
+async def test_a_stop_waits_for_a_pending_write_of_a_disconnected_client(kind: dict[str, str]) -> None:
     async with HotServer(grace_s=20) as server:
         await server.topic("t", FSYNC)
         with server.disk.hold("datasync", "*/wal-*", times=1) as gate:
@@ -155,7 +157,7 @@ async def test_a_write_whose_client_left_holds_the_server_until_it_has_ended(kin
 
 
 @BOTH
-async def test_half_a_request_is_told_at_the_end_of_the_grace(kind: dict[str, str]) -> None:
+async def test_an_incomplete_request_ends_with_shutting_down_after_the_grace(kind: dict[str, str]) -> None:
     async with HotServer(grace_s=0.2) as server:
         wire = await server.connect()
         wire.send(post("t", ONE, kind, length=500))
@@ -194,7 +196,7 @@ async def test_an_engine_that_is_not_ready_answers_before_the_body_has_come(kind
 
 
 @BOTH
-async def test_a_body_over_the_limit_is_refused_before_it_has_come(kind: dict[str, str]) -> None:
+async def test_a_body_over_the_limit_is_refused_by_its_content_length(kind: dict[str, str]) -> None:
     async with HotServer(max_body_bytes=2000) as server:
         await server.topic("t", FSYNC)
         answer = await server.ask(post("t", ONE, kind, length=2001))
@@ -205,7 +207,7 @@ async def test_a_body_over_the_limit_is_refused_before_it_has_come(kind: dict[st
         assert server.taken == (0 if kind else 1)
 
 
-async def test_a_disk_that_is_slow_holds_up_nobody_else() -> None:
+async def test_a_slow_sync_does_not_delay_other_requests() -> None:
     disk = SimDisk()
     async with HotServer(disk=disk) as server:
         await server.topic("t", FSYNC)

@@ -136,7 +136,7 @@ def without_times(outcome: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("headers", [{}, {"accept-encoding": "gzip"}], ids=["plain", "gzip"])
 @pytest.mark.parametrize("body", TAKEN.values(), ids=TAKEN)
-async def test_what_is_taken_is_answered_as_on_the_other_way(
+async def test_reads_on_the_short_way_are_answered_as_by_asgi(
     server: HotServer, long_ways: list[str], body: Any, headers: dict[str, str]
 ) -> None:
     for topic in ("short-way", "other-way"):
@@ -164,7 +164,7 @@ async def test_a_query_is_read_as_on_the_other_way(server: HotServer, query: str
     assert alike(await both_ways(server, b"{}", {}, query))
 
 
-async def test_a_reader_of_this_epoch_is_told_nothing(server: HotServer, long_ways: list[str]) -> None:
+async def test_a_read_with_the_current_epoch_gets_no_tombstone(server: HotServer, long_ways: list[str]) -> None:
     await filled(server, "t")
     long_ways.clear()
     epoch = server.engine.topic("t").log.epoch
@@ -176,13 +176,13 @@ async def test_a_reader_of_this_epoch_is_told_nothing(server: HotServer, long_wa
 
 
 @pytest.mark.parametrize("name", ["none", "a%20b", "A B", "x" * 300])
-async def test_topics_that_are_not_there_are_refused_alike(server: HotServer, name: str) -> None:
+async def test_reads_of_absent_topics_are_refused_as_by_asgi(server: HotServer, name: str) -> None:
     answers = [await server.ask(diff(name, {}, kind)) for kind in WAYS]
     assert [(each.status, each.code) for each in answers] == [(answers[0].status, answers[0].code)] * 2
     assert answers[0].status in (400, 404)
 
 
-async def test_jobs_and_what_kafka_clients_sent_are_shown_alike(server: HotServer, long_ways: list[str]) -> None:
+async def test_jobs_and_kafka_records_are_shown_as_by_asgi(server: HotServer, long_ways: list[str]) -> None:
     await server.topic("jobs", TopicConfig(type=TopicType.QUEUE, durability=Durability.FSYNC))
     body = {"records": [{"data": 1, "delay_ms": 60_000}, {"data": {"deliver": ',"ct":1}'}}]}
     assert (await server.ask(post("jobs", body))).status == 200
@@ -194,7 +194,7 @@ async def test_jobs_and_what_kafka_clients_sent_are_shown_alike(server: HotServe
     assert long_ways == ["/v0/topics/jobs/diff"]
 
 
-async def test_where_a_router_leads_its_copies_are_waited_for(server: HotServer, long_ways: list[str]) -> None:
+async def test_a_read_of_a_routed_topic_waits_for_its_copies(server: HotServer, long_ways: list[str]) -> None:
     await server.topic("source", TopicConfig(durability=Durability.FSYNC))
     await server.engine.routers.put("r", Definition(source="source", dest="dest"))
     await server.ask(post("source", records(1, 2)))
@@ -205,7 +205,7 @@ async def test_where_a_router_leads_its_copies_are_waited_for(server: HotServer,
     assert long_ways == ["/v0/topics/dest/diff"]
 
 
-async def test_one_that_finds_nothing_for_its_reader_waits_on(server: HotServer, long_ways: list[str]) -> None:
+async def test_a_waiting_read_ignores_records_of_its_own_node(server: HotServer, long_ways: list[str]) -> None:
     await server.topic("t", TopicConfig(durability=Durability.FSYNC))
     await server.ask(post("t", records(1, node="me")))
     wire = await server.connect()
@@ -219,7 +219,7 @@ async def test_one_that_finds_nothing_for_its_reader_waits_on(server: HotServer,
     assert [each["data"] for each in answer.body["records"]] == ["news"]
 
 
-async def test_damage_is_told_alike() -> None:
+async def test_a_corrupt_record_is_reported_as_by_asgi() -> None:
     async with HotServer(limits=options(tail_cache_bytes=0)) as server:
         await absorbed(server, "t", *range(40), "number 41", 42)
         content = server.disk.content()
@@ -244,7 +244,7 @@ async def test_reads_and_writes_sent_at_once_are_answered_in_order(server: HotSe
         assert [(each["$seq"], each["data"]) for each in read["records"]] == [(number + 1, number)]
 
 
-async def test_many_reads_in_one_piece_do_not_pile_up(server: HotServer) -> None:
+async def test_many_pipelined_reads_in_one_chunk_are_answered(server: HotServer) -> None:
     await filled(server, "t")
     wire = await server.connect()
     one = diff("t", {"from_seq": 25, "limit": 1})
@@ -253,7 +253,7 @@ async def test_many_reads_in_one_piece_do_not_pile_up(server: HotServer) -> None
     assert answers == [26] * 300
 
 
-async def test_a_read_whose_client_left_is_let_go(server: HotServer, long_ways: list[str]) -> None:
+async def test_a_read_of_a_disconnected_client_leaves_no_task(server: HotServer, long_ways: list[str]) -> None:
     await server.topic("t", TopicConfig(durability=Durability.FSYNC))
     await server.ask(post("t", records(*range(10))))
     wire = await server.connect()
@@ -267,7 +267,7 @@ async def test_a_read_whose_client_left_is_let_go(server: HotServer, long_ways: 
     assert long_ways == []
 
 
-async def test_nothing_of_a_read_is_kept(server: HotServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_task_of_a_finished_read_is_freed(server: HotServer, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[weakref.ref[Any]] = []
     made = server.engine.read
 
@@ -286,7 +286,7 @@ async def test_nothing_of_a_read_is_kept(server: HotServer, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("kind", WAYS, ids=["hot", "asgi"])
-async def test_a_read_that_hangs_in_the_disk_is_told_at_the_end_of_the_grace(kind: dict[str, str]) -> None:
+async def test_a_hanging_read_ends_with_shutting_down_after_the_grace(kind: dict[str, str]) -> None:
     async with HotServer(limits=options(tail_cache_bytes=0), grace_s=0.2) as server:
         await absorbed(server, "t", 1, 2)
         wire = await server.connect()
@@ -302,7 +302,7 @@ async def test_a_read_that_hangs_in_the_disk_is_told_at_the_end_of_the_grace(kin
         assert server.counted("topics_http_requests")["/v0/topics/{topic}/diff", "POST", "5xx"] == 1
 
 
-async def test_a_slow_disk_holds_up_who_reads_from_it_and_nobody_else(long_ways: list[str]) -> None:
+async def test_a_slow_disk_read_does_not_delay_other_connections(long_ways: list[str]) -> None:
     async with HotServer(limits=options(tail_cache_bytes=0)) as server:
         await absorbed(server, "t", 1, 2)
         await server.topic("other", TopicConfig(durability=Durability.FSYNC))
@@ -317,7 +317,9 @@ async def test_a_slow_disk_holds_up_who_reads_from_it_and_nobody_else(long_ways:
         assert long_ways == []
 
 
-async def test_one_that_is_cancelled_within_is_answered(server: HotServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_read_is_answered_with_shutting_down(
+    server: HotServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await filled(server, "t")
 
     async def cancelled(*_: Any) -> None:

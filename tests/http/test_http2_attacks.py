@@ -106,7 +106,7 @@ async def test_a_flood_ends_its_connection_and_is_counted(server: HotServer, wha
 
 
 @pytest.mark.parametrize("what", ["ping", "settings"])
-async def test_answers_to_a_flood_that_nobody_reads_do_not_pile_up(server: HotServer, what: str) -> None:
+async def test_unread_answers_to_a_flood_are_bounded(server: HotServer, what: str) -> None:
     wire = await server.connect()
     wire.transport.pause_reading()
     wire.send(PREFACE, frame(SETTINGS))
@@ -120,7 +120,7 @@ async def test_answers_to_a_flood_that_nobody_reads_do_not_pile_up(server: HotSe
     await still_serves(server)
 
 
-async def test_what_is_within_the_limit_goes_on(server: HotServer) -> None:
+async def test_pings_within_the_limit_are_answered(server: HotServer) -> None:
     two = Two(await server.connect())
     for number in range(PER_S * BURST_S // 2):
         two.http.ping(number.to_bytes(8, "big"))
@@ -142,7 +142,7 @@ async def test_no_limit_is_none() -> None:
         await still_serves(server, two)
 
 
-async def test_frames_that_are_ignored_cost_nothing_but_their_reading(server: HotServer) -> None:
+async def test_many_ignored_frames_do_not_end_the_connection(server: HotServer) -> None:
     two = Two(await server.connect())
     two.wire.send(many(frame(PRIORITY, 0, 3, bytes(5)), 20_000), many(frame(0x7F, 0xFF, 0, b"x" * 20), 20_000))
     two.wire.send(many(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1)), 20_000))
@@ -175,7 +175,7 @@ MALFORMED: dict[str, list[tuple[str | bytes, str | bytes]]] = {
 
 
 @pytest.mark.parametrize("what", MALFORMED)
-async def test_what_is_no_request_is_reset_and_its_connection_goes_on(server: HotServer, what: str) -> None:
+async def test_a_malformed_request_is_reset_and_its_connection_stays_open(server: HotServer, what: str) -> None:
     wire = await server.connect()
     wire.send(PREFACE, frame(SETTINGS), request(1, *MALFORMED[what]), request(3, *get(f"/v0/topics/{THERE}")))
     got = b""
@@ -267,7 +267,7 @@ async def test_targets_that_lead_nowhere_are_refused(server: HotServer) -> None:
     await still_serves(server, two)
 
 
-async def test_streams_beyond_the_limit_are_refused_and_leave_nothing(server: HotServer) -> None:
+async def test_streams_over_the_limit_are_refused_and_leave_no_task(server: HotServer) -> None:
     wire = await server.connect()
     wire.send(PREFACE, frame(SETTINGS))
     post = [(":method", "POST"), *get(f"/v0/topics/{THERE}")[1:], ("content-type", "application/json")]

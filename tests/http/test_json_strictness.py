@@ -66,7 +66,7 @@ async def test_a_malformed_body_is_refused_at_its_byte(client: httpx.AsyncClient
 
 
 @pytest.mark.parametrize("body", LONE_SURROGATES)
-async def test_half_a_surrogate_pair_is_refused_wherever_it_stands(client: httpx.AsyncClient, body: bytes) -> None:
+async def test_half_a_surrogate_pair_is_refused_at_any_position(client: httpx.AsyncClient, body: bytes) -> None:
     byte = await refuse(client, body)
     assert body[:byte].count(b"\\u") <= body.count(b"\\u")
     assert 0 < byte <= len(body)
@@ -87,7 +87,9 @@ async def test_half_a_surrogate_pair_is_refused_wherever_it_stands(client: httpx
         b"{1:2}",
     ],
 )
-async def test_all_routes_are_equally_strict(client: httpx.AsyncClient, path: str, body: bytes) -> None:
+async def test_every_route_refuses_malformed_json_at_its_byte(
+    client: httpx.AsyncClient, path: str, body: bytes
+) -> None:
     await fill(client, "t", 1)
     error = refused(await client.post(path, content=body, headers=JSON), 400, "invalid_request")
     assert f"byte {error['detail']['byte']}" in error["message"]
@@ -129,7 +131,7 @@ async def test_deeper_nesting_is_refused_however_deep(client: httpx.AsyncClient,
 
 
 @pytest.mark.parametrize("method", ["PUT", "POST"])
-async def test_the_bound_holds_for_settings_and_reads_too(client: httpx.AsyncClient, method: str) -> None:
+async def test_the_nesting_bound_holds_for_settings_and_reads(client: httpx.AsyncClient, method: str) -> None:
     path = "/v0/topics/t" if method == "PUT" else "/v0/topics/t/diff"
     await client.put("/v0/topics/t")
     taken = b'{"unknown":%b}' % nested(MAX_NESTING - 1)

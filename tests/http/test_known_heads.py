@@ -22,7 +22,9 @@ from tests.http.test_hot_outcomes import ROUTE
 # -- the same answers ------------------------------------------------------------------------------------------------
 
 
-async def test_what_came_before_is_answered_alike_and_counted_alike(server: HotServer, agains: list[bytes]) -> None:
+async def test_a_request_with_a_known_head_is_answered_and_counted_as_a_parsed_request(
+    server: HotServer, agains: list[bytes]
+) -> None:
     wire = await server.connect()
     answers: list[Any] = []
     for _ in range(3):
@@ -47,7 +49,7 @@ async def test_an_answer_is_the_parsers_to_the_byte(server: HotServer, agains: l
         assert len(agains) == 1
 
 
-async def test_what_the_engine_says_no_to_is_told_alike(
+async def test_an_engine_error_is_answered_identically_for_a_known_head(
     server: HotServer, agains: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once or later, and to the byte, whatever it is."""
@@ -93,7 +95,7 @@ async def test_a_body_that_is_not_taken_goes_the_long_way_once(
     assert server.server.server_state.total_requests == 5
 
 
-async def test_headers_count_as_in_the_request_that_has_them(server: HotServer, agains: list[bytes]) -> None:
+async def test_a_known_head_applies_its_own_headers(server: HotServer, agains: list[bytes]) -> None:
     wire = await warm(server)
     for number in (1, 2, 1, 2):
         wire.send(post("t", ONE, {"idempotency-key": f"k{number}", "x-request-id": f"r{number}"}))
@@ -169,7 +171,7 @@ async def test_a_key_is_asked_for_each_time(agains: list[bytes], monkeypatch: py
         assert len(agains) == taken
 
 
-async def test_nothing_of_an_answered_request_is_kept(server: HotServer, agains: list[bytes]) -> None:
+async def test_the_body_of_an_answered_request_is_freed(server: HotServer, agains: list[bytes]) -> None:
     wire = await server.connect()
     for count in (0, 1):
         wire.send(post("t", records("x" * 60_000)))
@@ -182,7 +184,7 @@ async def test_nothing_of_an_answered_request_is_kept(server: HotServer, agains:
 # -- idle connections ------------------------------------------------------------------------------------------------
 
 
-async def test_an_idle_connection_ends_when_its_time_is_over_and_no_earlier(agains: list[bytes]) -> None:
+async def test_an_idle_connection_ends_at_the_keep_alive_timeout(agains: list[bytes]) -> None:
     async with HotServer(keep_alive_s=1) as server:
         await server.topic("t")
         wire = await warm(server)
@@ -210,7 +212,9 @@ async def test_a_connection_that_waits_for_an_answer_is_not_idle(agains: list[by
 
 
 @pytest.mark.parametrize("begun", [b"P", post("t", ONE)[:-1], post("t", ONE)[:30]])
-async def test_half_a_request_behind_one_is_not_waited_for_longer(agains: list[bytes], begun: bytes) -> None:
+async def test_an_incomplete_request_behind_a_known_head_is_closed_at_its_timeout(
+    agains: list[bytes], begun: bytes
+) -> None:
     async with HotServer(keep_alive_s=1000, header_timeout_s=0.4, body_timeout_s=0.4) as server:
         await server.topic("t")
         for is_held in (False, True):

@@ -28,7 +28,7 @@ async def nothing_comes(wire: Wire, for_s: float = 0.05) -> None:
 # -- what stands around them -----------------------------------------------------------------------------------------
 
 
-async def test_what_comes_behind_one_under_way_waits_and_is_answered_in_order(
+async def test_requests_behind_a_pending_request_wait_and_are_answered_in_order(
     server: HotServer, agains: list[bytes]
 ) -> None:
     wire = await warm(server)
@@ -43,7 +43,9 @@ async def test_what_comes_behind_one_under_way_waits_and_is_answered_in_order(
     assert await data(server.engine, "t") == [1, "a", "b", "c"]
 
 
-async def test_one_that_waited_whole_is_not_parsed_either(server: HotServer, agains: list[bytes]) -> None:
+async def test_a_complete_waiting_request_with_a_known_head_is_not_parsed(
+    server: HotServer, agains: list[bytes]
+) -> None:
     wire = await warm(server)
     async with under_way(server, wire, post("t", records("a"))):
         wire.send(post("t", records("b")))
@@ -52,7 +54,7 @@ async def test_one_that_waited_whole_is_not_parsed_either(server: HotServer, aga
     assert len(agains) == 2
 
 
-async def test_what_waits_is_bounded(server: HotServer, agains: list[bytes]) -> None:
+async def test_bytes_that_wait_behind_a_pending_request_are_bounded(server: HotServer, agains: list[bytes]) -> None:
     wire = await warm(server)
     async with under_way(server, wire, post("t", records("a"))):
         wire.send(post("t", ONE) * 100_000)
@@ -71,7 +73,7 @@ async def test_what_waits_is_bounded(server: HotServer, agains: list[bytes]) -> 
         b"\n" + post("t", ONE),
     ],
 )
-async def test_what_is_no_request_is_refused_behind_the_answers(
+async def test_invalid_bytes_behind_a_request_are_refused_after_its_answer(
     server: HotServer, agains: list[bytes], behind: bytes
 ) -> None:
     wire = await warm(server)
@@ -111,7 +113,7 @@ BETWEEN: dict[str, list[bytes]] = {
 
 
 @pytest.mark.parametrize("pieces", BETWEEN.values(), ids=BETWEEN)
-async def test_whatever_comes_between_is_one_request(
+async def test_an_incomplete_or_changed_head_between_known_heads_is_a_single_request(
     server: HotServer, agains: list[bytes], pieces: list[bytes]
 ) -> None:
     """It gets one answer and writes nothing, and the next request gets its own."""
@@ -151,7 +153,7 @@ async def test_a_head_that_ends_the_connection_is_not_remembered(server: HotServ
 # -- how they end ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_leaves_loses_its_answer_only(server: HotServer, agains: list[bytes]) -> None:
+async def test_a_pending_write_of_a_disconnected_client_is_stored(server: HotServer, agains: list[bytes]) -> None:
     wire = await warm(server)
     async with under_way(server, wire, post("t", records("a"))):
         await wire.close()  # it may have closed this side only: its connection ends behind the answer
@@ -161,7 +163,7 @@ async def test_a_client_that_leaves_loses_its_answer_only(server: HotServer, aga
     assert (await data(server.engine, "t"), len(agains)) == ([1, "a"], 1)
 
 
-async def test_at_a_shutdown_one_under_way_is_answered_and_what_waits_is_not_begun(agains: list[bytes]) -> None:
+async def test_a_shutdown_answers_the_pending_request_and_begins_no_waiting_request(agains: list[bytes]) -> None:
     async with HotServer(grace_s=20) as server:
         await server.topic("t", FSYNC)
         wire = await warm(server)
@@ -177,7 +179,7 @@ async def test_at_a_shutdown_one_under_way_is_answered_and_what_waits_is_not_beg
         assert (len(agains), server.engine.state("t").head_seq) == (1, 2)
 
 
-async def test_one_that_hangs_is_told_at_the_end_of_the_grace(agains: list[bytes]) -> None:
+async def test_a_hanging_request_ends_with_shutting_down_after_the_grace(agains: list[bytes]) -> None:
     async with HotServer(grace_s=0.2) as server:
         await server.topic("t", FSYNC)
         wire = await warm(server)
@@ -210,7 +212,7 @@ async def test_a_claim_that_turns_out_to_wait_is_handed_over_and_stops_with_the_
         assert (await wire.answer()).body["count"] == 0
 
 
-async def test_what_is_handed_over_late_is_answered_and_a_defect_ends_one_connection_only(
+async def test_a_request_deferred_by_the_engine_is_answered_and_a_defect_ends_only_its_connection(
     server: HotServer, agains: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine leaves one after the other: none may keep it from the next."""

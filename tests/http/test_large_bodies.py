@@ -59,7 +59,7 @@ async def test_the_loop_goes_round_before_and_after_records_are_counted(body: by
     assert rounds.count >= 3 * slices.ROUNDS - 1
 
 
-async def test_large_bodies_are_worked_on_one_at_a_time(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_bodies_are_decoded_one_at_a_time(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     rounds = Rounds()
     decode: Any = strict_json.decoded
@@ -76,7 +76,7 @@ async def test_large_bodies_are_worked_on_one_at_a_time(body: bytes, monkeypatch
 
 
 @pytest.mark.parametrize("at", [0, slices.LARGE_BYTES - 1, 2 * slices.LARGE_BYTES])
-async def test_the_byte_that_is_not_utf8_is_named_in_large_bodies_too(at: int) -> None:
+async def test_an_invalid_utf8_byte_of_a_large_body_is_named(at: int) -> None:
     text = bytearray(b'"' + "é".encode() * slices.LARGE_BYTES * 2 + b'"')
     text[at] = 0xFF
     with pytest.raises(InvalidRequest) as error:
@@ -111,7 +111,7 @@ async def test_large_bodies_are_bounded_in_depth() -> None:
         ("POST", "/v0/topics/t/redrive"),
     ],
 )
-async def test_settings_have_a_bound_of_their_own(client: httpx.AsyncClient, method: str, path: str) -> None:
+async def test_bodies_of_settings_have_a_smaller_size_limit(client: httpx.AsyncClient, method: str, path: str) -> None:
     await client.put("/v0/topics/t", json={})
     text = b"{}" + b" " * (MAX_CONTROL_BODY_BYTES - 2)
     at_bound = await client.request(method, path, content=text, headers=JSON)
@@ -120,6 +120,6 @@ async def test_settings_have_a_bound_of_their_own(client: httpx.AsyncClient, met
     assert refused(over, 413, "payload_too_large")["detail"]["max"] == MAX_CONTROL_BODY_BYTES
 
 
-async def test_records_are_not_held_to_it(client: httpx.AsyncClient) -> None:
+async def test_bodies_of_records_may_exceed_the_limit_of_settings(client: httpx.AsyncClient) -> None:
     text = b'{"records":[{"data":1}]}' + b" " * MAX_CONTROL_BODY_BYTES
     assert (await client.post("/v0/topics/t", content=text, headers=JSON)).is_success

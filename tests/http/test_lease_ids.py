@@ -23,17 +23,17 @@ def shown(token: int) -> str:
 
 
 @given(st.lists(TOKENS | st.just(0), min_size=1, max_size=30))
-def test_what_was_given_out_is_understood(given_out: list[int]) -> None:
+def test_issued_lease_ids_are_parsed(given_out: list[int]) -> None:
     assert tokens([shown(token) for token in given_out]) == given_out
 
 
 @pytest.mark.parametrize("given", [None, []])
-def test_none_at_all_are_none(given: list[str] | None) -> None:
+def test_absent_lease_ids_are_parsed_as_none(given: list[str] | None) -> None:
     assert tokens(given) is None
 
 
 @given(st.lists(st.lists(PARTS, max_size=3).map("".join), min_size=1, max_size=4))
-def test_each_is_judged_by_itself(texts: list[str]) -> None:
+def test_an_invalid_lease_id_is_refused_by_its_index(texts: list[str]) -> None:
     """However well they go together."""
     sound = [text == "" or (len(text) == 22 and text == "lease_0123456789abcdef") for text in texts]
     if all(sound):
@@ -59,14 +59,14 @@ SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n\t", ":")])
 
 
 @given(st.lists(TOKENS | st.just(0), max_size=30), SEPARATORS)
-def test_however_they_are_written_they_are_understood(given_out: list[int], separators: tuple[str, str]) -> None:
+def test_lease_ids_in_json_are_parsed_with_any_separators(given_out: list[int], separators: tuple[str, str]) -> None:
     texts = [shown(token) for token in given_out]
     found = tokens_of_json(json.dumps(texts, separators=separators).encode())
     assert (None if found is None else [*found]) == tokens(texts)
 
 
 @given(st.lists(st.lists(PARTS, max_size=3).map("".join), max_size=4), SEPARATORS)
-def test_in_a_body_each_is_judged_by_itself(texts: list[str], separators: tuple[str, str]) -> None:
+def test_an_invalid_lease_id_in_json_is_refused_by_its_index(texts: list[str], separators: tuple[str, str]) -> None:
     body = json.dumps(texts, separators=separators).encode()
     assert told(lambda: tokens_of_json(body)) == told(lambda: tokens(texts))
 
@@ -77,6 +77,6 @@ def test_none_in_a_body_are_none(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b'"lease_0123456789abcdef"', b"{}", b"[1]", b'["lease_0123456789abcdef",null]', b"7"])
-def test_what_is_no_array_of_strings_is_refused(body: bytes) -> None:
+def test_lease_ids_that_are_no_array_of_strings_are_refused(body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         tokens_of_json(body)

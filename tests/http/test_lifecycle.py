@@ -76,7 +76,7 @@ async def test_the_port_is_open_while_the_engine_recovers(tmp_path: Path) -> Non
         assert (await client.put("/v0/topics/t")).status_code == 201
 
 
-async def test_a_stop_during_recovery_gives_it_up(tmp_path: Path) -> None:
+async def test_a_stop_during_recovery_aborts_the_recovery(tmp_path: Path) -> None:
     async with running(tmp_path) as (process, _):
         process.lifecycle.stop()
         assert await process.ended is ExitCode.OK
@@ -99,7 +99,7 @@ async def test_a_port_file_that_cannot_be_written_ends_the_process(tmp_path: Pat
         assert await process.ended is ExitCode.CANNOT_START
 
 
-async def test_what_is_still_in_flight_after_the_grace_is_told_so(tmp_path: Path) -> None:
+async def test_a_request_in_flight_after_the_grace_ends_with_shutting_down(tmp_path: Path) -> None:
     head = (
         b"POST /v0/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 24\r\n\r\n"
     )
@@ -117,7 +117,7 @@ async def test_what_is_still_in_flight_after_the_grace_is_told_so(tmp_path: Path
         assert await process.ended is ExitCode.OK
 
 
-async def test_a_failed_shard_ends_the_process_when_told_so(tmp_path: Path) -> None:
+async def test_a_failed_shard_ends_the_process_if_configured(tmp_path: Path) -> None:
     async with running(tmp_path, on_storage_failed="exit") as (process, _):
         await process.until_ready()
         assert process.engine.on_shard_failed is not None

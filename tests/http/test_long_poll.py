@@ -34,7 +34,7 @@ async def parked(broker: Broker, client: httpx.AsyncClient, **fields: object) ->
     return waiting
 
 
-async def test_a_waiting_read_gets_what_is_written(broker: Broker, client: httpx.AsyncClient) -> None:
+async def test_a_waiting_read_gets_an_appended_record(broker: Broker, client: httpx.AsyncClient) -> None:
     await fill(client, "t", 1)
     waiting = await parked(broker, client, from_seq=1)
     await append(client, "t", {"data": "new"})
@@ -44,7 +44,7 @@ async def test_a_waiting_read_gets_what_is_written(broker: Broker, client: httpx
     assert broker.parking.parked == 0
 
 
-async def test_it_does_not_wake_for_what_its_filters_leave_out(broker: Broker, client: httpx.AsyncClient) -> None:
+async def test_a_waiting_read_does_not_wake_for_filtered_records(broker: Broker, client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t")
     waiting = await parked(broker, client, tag="wanted", node="me")
     await append(client, "t", {"data": 1, "tag": "other"}, {"data": 2, "tag": "wanted", "node": "me"})
@@ -54,14 +54,14 @@ async def test_it_does_not_wake_for_what_its_filters_leave_out(broker: Broker, c
     assert answer["next_from_seq"] == 3
 
 
-async def test_a_read_that_has_something_to_give_does_not_wait(client: httpx.AsyncClient) -> None:
+async def test_a_read_with_matching_records_does_not_wait(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 1)
     begin = monotonic()
     assert len((await read(client, "t", wait_ms=LONG_MS))["records"]) == 1
     assert monotonic() - begin < LONG_MS / 1000 / 2
 
 
-async def test_a_tombstone_is_something_to_give(client: httpx.AsyncClient) -> None:
+async def test_a_read_with_a_tombstone_does_not_wait(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t")
     assert (await read(client, "t", from_seq=5, wait_ms=LONG_MS))["tombstone"]["reason"] == "recreated"
 
@@ -120,7 +120,7 @@ async def test_shutting_down_answers_the_waiting_at_once(
     assert answer.json()["next_from_seq"] == 1
 
 
-async def test_while_shutting_down_nobody_waits(engine: Engine, client: httpx.AsyncClient) -> None:
+async def test_a_read_during_shutdown_does_not_wait(engine: Engine, client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t")
     engine.begin_shutdown()
     assert (await read(client, "t", wait_ms=LONG_MS))["records"] == []
@@ -148,7 +148,9 @@ async def test_at_the_bound_reads_that_do_not_wait_are_served(broker: Broker, cl
     await waiting
 
 
-async def test_a_reader_that_leaves_gives_its_place_back(broker: Broker, client: httpx.AsyncClient) -> None:
+async def test_a_waiting_read_of_a_disconnected_client_frees_its_place(
+    broker: Broker, client: httpx.AsyncClient
+) -> None:
     await client.put("/v0/topics/t")
     waiting = await parked(broker, client)
     waiting.cancel()

@@ -61,7 +61,7 @@ def differences(there: Iterable[Parsed], declared: Iterable[Metric]) -> list[str
     return sorted(problems)
 
 
-async def test_what_is_shown_is_what_is_declared(client: httpx.AsyncClient, broker: Broker) -> None:
+async def test_exposed_metrics_equal_the_declared_metrics(client: httpx.AsyncClient, broker: Broker) -> None:
     await use_everything(client, broker)
     assert differences(await shown(client), ALL) == []
 
@@ -81,7 +81,7 @@ async def test_any_difference_is_reported(client: httpx.AsyncClient, broker: Bro
         assert len(differences(there, declared)) == 1
 
 
-async def test_before_it_is_ready_nothing_else_is_shown(tmp_path: Path, settings: Settings) -> None:
+async def test_a_broker_that_is_not_ready_exposes_only_declared_metrics(tmp_path: Path, settings: Settings) -> None:
     broker = Broker(Engine(str(tmp_path / "data")), settings)
     with pytest.raises(NotReady):
         broker.engine.check_open()
@@ -90,14 +90,14 @@ async def test_before_it_is_ready_nothing_else_is_shown(tmp_path: Path, settings
     assert found <= {metric.name for metric in ALL}
 
 
-def test_what_is_not_declared_cannot_be_shown() -> None:
+def test_an_undeclared_metric_cannot_be_exposed() -> None:
     with pytest.raises(KeyError):
         METRICS.whole("topics_made_up", 1)
     with pytest.raises(KeyError):
         MetricTable().family("topics_ready", [])
 
 
-def test_declarations_are_of_one_kind_each() -> None:
+def test_every_declared_metric_has_a_unique_name_a_kind_a_unit_and_help() -> None:
     names = [metric.exposed for metric in ALL]
     assert len(names) == len(set(names)) > 100
     for metric in ALL:

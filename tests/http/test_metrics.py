@@ -43,7 +43,7 @@ async def test_the_text_is_prometheus_text_and_every_name_is_ours(client: httpx.
     assert found["topics_ready"] == [({}, 1.0)]
 
 
-async def test_both_forms_tell_the_same(client: httpx.AsyncClient) -> None:
+async def test_metrics_as_json_contain_all_metrics_of_the_text_form(client: httpx.AsyncClient) -> None:
     text = await samples(client)
     answer = await client.get("/v0/metrics", headers={"accept": "application/json"})
     assert answer.headers["content-type"] == "application/json"
@@ -79,7 +79,7 @@ async def test_requests_are_counted_by_route_and_class(client: httpx.AsyncClient
     assert counted["/v0/topics/{topic}", "GET", "4xx"] == 1
 
 
-async def test_strange_requests_make_no_series_of_their_own(client: httpx.AsyncClient) -> None:
+async def test_unknown_methods_and_routes_share_a_single_series(client: httpx.AsyncClient) -> None:
     for number in range(5):
         await client.request(f"METHOD{number}", f"/strange/{number}")
     counted = (await samples(client))["topics_http_requests_total"]
@@ -122,7 +122,7 @@ async def test_clients_that_leave_are_counted() -> None:
     assert b'topics_http_clients_gone_total{route="/v0/topics/{topic}/diff"} 1' in await as_text(metrics.families())
 
 
-async def test_the_engine_shows_its_own(client: httpx.AsyncClient) -> None:
+async def test_metrics_include_those_of_the_engine(client: httpx.AsyncClient) -> None:
     await fill(client, "orders", 3)
     found = await samples(client)
     assert ({"topic": "orders"}, 3.0) in found["topics_topic_head_seq"]
@@ -193,7 +193,7 @@ async def test_open_streams_and_parked_claims_are_shown(broker: Broker, client: 
     assert found["topics_sse_refused_total"] == [({}, 0)]
 
 
-async def test_what_goes_in_and_out_is_counted(client: httpx.AsyncClient, engine: Engine) -> None:
+async def test_appended_read_evicted_and_deleted_records_are_counted(client: httpx.AsyncClient, engine: Engine) -> None:
     await client.put("/v0/topics/t", json={"cap_records": 5})
     await append(client, "t", *({"data": number} for number in range(4)))
     await append(client, "t", *({"data": number} for number in range(4)))
@@ -210,7 +210,7 @@ async def test_what_goes_in_and_out_is_counted(client: httpx.AsyncClient, engine
     assert found["topics_deleted_records_total"] == [({}, 2.0)]
 
 
-async def test_nothing_that_is_replayed_is_counted(engine: Engine, settings: Settings) -> None:
+async def test_replayed_records_are_not_counted(engine: Engine, settings: Settings) -> None:
     await engine.append("t", [NewRecord(Raw(b"1"))] * 3, config=TopicConfig(cap_records=2))
     await engine.delete_records("t", before_seq=3)
     await engine.close()
@@ -221,7 +221,7 @@ async def test_nothing_that_is_replayed_is_counted(engine: Engine, settings: Set
         assert "topics_evicted_records_total" not in found
 
 
-async def test_the_process_is_told_of(client: httpx.AsyncClient) -> None:
+async def test_metrics_include_memory_files_and_cpu_of_the_process(client: httpx.AsyncClient) -> None:
     found = await samples(client)
     assert found["topics_process_resident_bytes"][0][1] > 10_000_000
     files = found["topics_process_open_files"][0][1]

@@ -46,14 +46,14 @@ def depth(text: bytes) -> int:
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=100, deadline=None)
-def test_a_document_is_refused_exactly_when_it_is_too_deep(seed: int) -> None:
+def test_a_document_is_refused_only_if_nested_too_deeply(seed: int) -> None:
     text = document(seed, PLAIN)
     assert (refused_at(text) is not None) == (depth(text) > MAX_NESTING)
 
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=100, deadline=None)
-def test_a_refusal_names_the_bracket_that_goes_too_deep(seed: int) -> None:
+def test_a_refusal_names_the_byte_of_the_first_bracket_over_the_limit(seed: int) -> None:
     text = document(seed, WITH_BRACKETS_IN_TEXT)
     byte = refused_at(text)
     if byte is not None:

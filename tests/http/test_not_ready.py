@@ -64,7 +64,9 @@ async def test_metrics_answer_from_the_start(early: httpx.AsyncClient) -> None:
         ("GET", "/docs"),
     ],
 )
-async def test_everything_else_waits_for_the_engine(early: httpx.AsyncClient, method: str, path: str) -> None:
+async def test_other_requests_before_ready_are_refused_with_replay_progress(
+    early: httpx.AsyncClient, method: str, path: str
+) -> None:
     answer = await early.request(method, path, content=b"not even JSON" if method == "POST" else None, headers=JSON)
     assert refused(answer, 503, "not_ready")["detail"] == {"replay_progress": 0.25}
 

@@ -142,7 +142,7 @@ async def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None
     assert set(references(document)) <= known
 
 
-async def test_operations_are_named_by_a_verb_and_a_noun_of_their_own(document: dict[str, Any]) -> None:
+async def test_operation_ids_are_unique_and_start_with_a_verb(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, _, operation in operations(document)]
     assert len(set(names)) == len(names)
     verbs = {name.partition("_")[0] for name in names}
@@ -158,19 +158,19 @@ async def test_every_tag_is_described_and_used(document: dict[str, Any]) -> None
     assert described == {tag for _, _, operation in operations(document) for tag in operation["tags"]}
 
 
-async def test_the_document_is_about_the_broker_that_serves_it(document: dict[str, Any]) -> None:
+async def test_the_document_has_the_serving_broker_as_its_server(document: dict[str, Any]) -> None:
     assert [server["url"] for server in document["servers"]] == ["/"]
     assert document["info"]["license"]["identifier"] == "Apache-2.0"
 
 
-async def test_the_error_codes_are_those_that_are_declared(document: dict[str, Any]) -> None:
+async def test_error_codes_of_the_document_equal_the_declared_codes(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     assert schemas["ErrorCode"]["enum"] == list(CODES)
     assert schemas["ErrorBody"]["properties"]["code"]["$ref"] == "#/components/schemas/ErrorCode"
     assert "error-code" not in str(document)
 
 
-async def test_what_streams_carry_has_a_schema(document: dict[str, Any]) -> None:
+async def test_events_of_streams_have_schemas(document: dict[str, Any]) -> None:
     found = {}
     for _, path, operation in operations(document):
         [schema] = [media.get("schema", {}) for media in operation["responses"]["200"]["content"].values()][:1]
@@ -237,7 +237,7 @@ async def test_the_example_requests_work(broker: Broker, client: httpx.AsyncClie
             assert answer.is_success, answer.text
 
 
-async def test_the_page_loads_nothing_from_elsewhere(client: httpx.AsyncClient) -> None:
+async def test_the_docs_page_refers_to_no_other_host(client: httpx.AsyncClient) -> None:
     page = await client.get("/docs")
     assert page.status_code == 200
     assert page.headers["content-type"].startswith("text/html")
@@ -247,7 +247,7 @@ async def test_the_page_loads_nothing_from_elsewhere(client: httpx.AsyncClient) 
     assert "'unsafe-eval'" not in page.headers["content-security-policy"]
 
 
-async def test_what_the_page_loads_is_there(client: httpx.AsyncClient) -> None:
+async def test_assets_of_the_docs_page_are_served(client: httpx.AsyncClient) -> None:
     page = await client.get("/docs")
     assets = re.findall(r'(?:src|href)="([^"]+)"', page.text)
     assert len(assets) >= 4
@@ -274,7 +274,7 @@ async def test_the_root_leads_to_the_page(client: httpx.AsyncClient) -> None:
     assert answer.headers["location"] == "/docs"
 
 
-def test_every_operation_says_who_may_call_it(document: dict[str, Any]) -> None:
+def test_every_operation_states_its_required_scopes(document: dict[str, Any]) -> None:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             expected = EXPECTED[method.upper(), re.sub(r"\{[^}]*\}", "{}", path)]

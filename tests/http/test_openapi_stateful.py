@@ -39,7 +39,7 @@ def test_streams_are_known_by_their_type() -> None:
 @pytest.mark.timeout(PATIENCE_S + 60)
 @pytest.mark.parametrize("seed", [77, 1, 2024])
 @pytest.mark.parametrize("keys", ["", KEY])
-def test_what_answers_name_can_be_asked_for(tmp_path: Path, keys: str, seed: int) -> None:
+def test_names_in_answers_are_accepted_by_later_requests(tmp_path: Path, keys: str, seed: int) -> None:
     settings: dict[str, Any] = {"api_keys": keys} if keys else {}
     with LiveServer(tmp_path / "data", **settings) as server:
         command = [

@@ -68,7 +68,7 @@ async def test_no_more_jobs_are_taken_than_fit() -> None:
     filling.cancel()
 
 
-async def test_all_that_came_before_the_end_is_given() -> None:
+async def test_jobs_before_the_end_of_the_stream_are_returned() -> None:
     jobs, outbox = Jobs(3), outbox_of_q()
     filling = asyncio.create_task(outbox.fill(aiter(jobs)))
     given = b""
@@ -78,7 +78,7 @@ async def test_all_that_came_before_the_end_is_given() -> None:
     assert isinstance(filling.exception(), ShuttingDown)
 
 
-async def test_when_nothing_comes_for_long_nothing_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_outbox_returns_no_bytes_after_the_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "HEARTBEAT_S", 0.01)
     outbox = outbox_of_q()
     assert await outbox.take() == b""

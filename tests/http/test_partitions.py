@@ -58,14 +58,14 @@ async def test_tags_that_belong_to_different_partitions_are_refused(client: http
     assert (answer.json()["partition"], answer.json()["first_seq"]) == (2, 1)
 
 
-async def test_a_topic_of_one_partition_names_none(client: httpx.AsyncClient) -> None:
+async def test_answers_of_a_topic_with_a_single_partition_name_no_partition(client: httpx.AsyncClient) -> None:
     await make(client, 1)
     assert "partition" not in await post(client)
     assert "partition" not in await post(client, query="?partition=0")
     assert "partitions" not in (await client.get("/v0/topics/orders")).json()
 
 
-async def test_what_is_written_to_one_is_read_from_it(client: httpx.AsyncClient) -> None:
+async def test_records_appended_to_a_partition_are_read_from_it(client: httpx.AsyncClient) -> None:
     await make(client)
     await post(client, 2, query="?partition=1")
     for answer in (
@@ -100,7 +100,9 @@ async def test_what_is_written_to_one_is_read_from_it(client: httpx.AsyncClient)
         ("POST", "/consumers/c/seek", {"seq": 0}),
     ],
 )
-async def test_there_are_so_many_and_no_more(client: httpx.AsyncClient, method: str, path: str, body: Any) -> None:
+async def test_a_partition_out_of_range_is_refused(
+    client: httpx.AsyncClient, method: str, path: str, body: Any
+) -> None:
     await make(client)
     url = f"/v0/topics/orders{path}"
     refused(await client.request(method, f"{url}?partition=3", json=body), 400, "invalid_request", "partition")
@@ -114,7 +116,7 @@ async def test_the_address_of_a_partition_is_no_name(client: httpx.AsyncClient) 
     refused(await client.put("/v0/routers/r", json={"source": "orders/1", "dest": "x"}), 400, "invalid_request")
 
 
-async def test_the_state_lists_them_and_sums(client: httpx.AsyncClient) -> None:
+async def test_the_state_of_a_topic_lists_its_partitions_and_their_sums(client: httpx.AsyncClient) -> None:
     await make(client)
     for partition, count in ((0, 1), (1, 2), (2, 4)):
         await post(client, count, query=f"?partition={partition}")
@@ -130,7 +132,7 @@ async def test_the_state_lists_them_and_sums(client: httpx.AsyncClient) -> None:
     assert (entry["topic"], entry["count"], entry["bytes"]) == ("orders", 7, 49)
 
 
-async def test_records_are_deleted_from_one(client: httpx.AsyncClient) -> None:
+async def test_records_are_deleted_from_a_single_partition(client: httpx.AsyncClient) -> None:
     await make(client)
     await post(client, 3, query="?partition=1")
     await post(client, 3)
@@ -139,7 +141,7 @@ async def test_records_are_deleted_from_one(client: httpx.AsyncClient) -> None:
     assert (await client.get("/v0/topics/orders")).json()["count"] == 4
 
 
-async def test_an_expected_seq_is_that_of_one(client: httpx.AsyncClient) -> None:
+async def test_an_expected_seq_applies_to_its_partition(client: httpx.AsyncClient) -> None:
     await make(client)
     await post(client, 2, query="?partition=1")
     records = {"records": [{"data": 1}]}

@@ -192,7 +192,7 @@ def killed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerPro
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(killed: BrokerProcess) -> None:
+async def test_acked_writes_survive_kills_under_load(killed: BrokerProcess) -> None:
     await be_killed_again_and_again(killed, random.Random(random.getrandbits(64)), 30)
     assert "io_backend_refused" not in killed.log()
 

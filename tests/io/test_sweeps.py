@@ -54,13 +54,13 @@ def test_the_calls_to_the_disk_are_those_of_plain_calls(name: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_a_machine_that_stops_under_load_keeps_what_it_had_acked(seed: int) -> None:
-    await threads.test_a_machine_that_stops_under_load_keeps_what_it_had_acked(seed)
+async def test_acked_writes_survive_a_crash_under_load(seed: int) -> None:
+    await threads.test_acked_writes_survive_a_crash_under_load(seed)
 
 
 @pytest.mark.parametrize("op", ["datasync", "pwritev"])
-async def test_a_failing_disk_under_load_acks_nothing_that_is_not_there(op: str) -> None:
-    await threads.test_a_failing_disk_under_load_acks_nothing_that_is_not_there(op)
+async def test_writes_acked_under_load_on_a_failing_disk_survive(op: str) -> None:
+    await threads.test_writes_acked_under_load_on_a_failing_disk_survive(op)
 
 
 @pytest.mark.soak

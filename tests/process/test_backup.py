@@ -120,7 +120,7 @@ async def _backed_up(directory: Path, backup: Path, writers: list[Writer]) -> di
     return windows
 
 
-def test_backups_under_load_hold_exactly_their_instant(tmp_path: Path) -> None:
+def test_backups_under_load_hold_exactly_the_state_at_one_instant(tmp_path: Path) -> None:
     seed = random.getrandbits(32)
     writers = [Writer(f"w{number}", seed) for number in range(WRITERS)]
     windows = asyncio.run(_backed_up(tmp_path / "data", tmp_path / "backup", writers))
@@ -191,7 +191,7 @@ def _finished(broker: BrokerProcess) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_a_broker_killed_amid_a_backup_leaves_one_that_is_whole(tmp_path: Path) -> None:
+def test_a_broker_killed_amid_a_backup_leaves_a_complete_backup(tmp_path: Path) -> None:
     rng = random.Random(random.getrandbits(32))
     backup = tmp_path / "backups" / "all"
     for turn in range(KILLS):
@@ -257,7 +257,7 @@ def topics(broker: BrokerProcess, *arguments: object) -> subprocess.CompletedPro
     )
 
 
-def test_one_command_backs_up_and_one_restores(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_backup_and_restore_commands_recover_all_records(broker: BrokerProcess, tmp_path: Path) -> None:
     for number in range(3):
         broker.call("POST", "/v0/topics/t", {"records": [{"data": number}]})
     first = topics(broker, "backup", "nightly")
@@ -275,7 +275,9 @@ def test_one_command_backs_up_and_one_restores(broker: BrokerProcess, tmp_path: 
     assert "cluster" in topics(broker, "restore", tmp_path / "backups" / "nightly", tmp_path / "two", "--json").stdout
 
 
-def test_what_cannot_be_done_is_said_with_its_exit_status(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_a_refused_backup_or_restore_prints_the_reason_and_its_exit_status(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
     outside = topics(broker, "backup", tmp_path / "elsewhere")
     assert (outside.returncode, outside.stdout) == (1, "")
     assert "TOPICS_BACKUP_DIR" in outside.stderr

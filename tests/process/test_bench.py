@@ -19,7 +19,9 @@ def measured(capsys: pytest.CaptureFixture[str], *options: str) -> list[Measured
 
 
 @pytest.mark.parametrize("place", places.PLACES)
-def test_records_are_read_from_where_it_says(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_read_measurement_reads_from_the_requested_source(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ("--read", "--batch", "256", "--from", place, "--preload", "20000", "--dir", str(tmp_path))
     (found,) = measured(capsys, *options)
     assert found.scenario.name == f"diff-256-{place}"
@@ -38,7 +40,7 @@ def test_records_that_are_elsewhere_are_no_figure(
     assert "diff-256-tail: the tail cache holds" in capsys.readouterr().err
 
 
-def test_all_is_what_it_says() -> None:
+def test_the_option_all_runs_every_documented_scenario() -> None:
     names = [each.name for each in bench.scenarios(bench.parser().parse_args(["--all"]))]
     appends = {
         f"append-{kind}-{batch}-{n}c" for kind in ("disk", "fsync") for batch in (1, 100, 1000) for n in (16, 64)
@@ -56,19 +58,21 @@ def test_the_place_is_not_asked_of_a_broker_that_runs_already() -> None:
 STEADY = ("--steady", "--batch", "100", "--set", "SNAPSHOT_INTERVAL_MS=100", "--set", "CHECKPOINT_RECORDS=1000")
 
 
-def test_a_steady_load_says_what_was_done_behind_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_steady_load_reports_the_records_flushed_meanwhile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = (*STEADY, "--set", "CHECKPOINT_INTERVAL_MS=50", "--dir", str(tmp_path), "--warmup", "1")
     (found,) = measured(capsys, *options)
     assert found.scenario.name == "append-fsync-100-4c-steady"
     assert "absorbed" in found.proof
 
 
-def test_a_load_behind_which_nothing_was_done_is_no_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_steady_load_without_a_flush_gives_no_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main([*STEADY, "--set", "CHECKPOINT_INTERVAL_MS=1000000", "--dir", str(tmp_path), *SHORT]) == 1
     assert ": 0 records were absorbed" in capsys.readouterr().err
 
 
-def test_a_steady_load_takes_a_minute_unless_told_otherwise() -> None:
+def test_a_steady_load_takes_a_minute_by_default() -> None:
     for given, seconds in (["--steady"], 60.0), ([], 10.0), (["--steady", "--seconds", "3"], 3.0):
         (scenario,) = bench.scenarios(bench.parser().parse_args(given))
         assert scenario.seconds == seconds

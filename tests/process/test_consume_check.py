@@ -28,7 +28,7 @@ def test_readers_that_share_may_be_given_in_any_order(strict: bool) -> None:
     assert lives(life(3, 1, 2, 5, 4), strict=strict) == []
 
 
-def test_twice_in_one_life() -> None:
+def test_a_record_given_twice_in_one_life_is_reported() -> None:
     assert "twice in life 0: [2]" in lives(life(1, 2, 2, 3))[0]
 
 
@@ -63,13 +63,13 @@ def test_left_out_between_lives() -> None:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_what_a_lost_answer_may_have_held(strict: bool) -> None:
+def test_records_that_a_lost_answer_may_have_held_are_excused(strict: bool) -> None:
     assert lives(life(1, 2, lost=1), life(5, 6), strict=strict) == []
     assert lives(life(1, 4, 5, lost=1), life(6), strict=strict) == []
     assert "left out" in lives(life(1, 2, lost=1), life(6), strict=strict)[0]
 
 
-def test_nothing_is_excused_for_one_that_is_alone_at_least_once() -> None:
+def test_a_lone_at_least_once_consumer_is_excused_no_missing_record() -> None:
     each = [life(1, 2, lost=1), life(5, 6)]
     for strict, problems in ((True, 0), (False, 1)):
         consumed = Consumed(name="c", strict=strict, limit=2, alone=True, lives=each)
@@ -80,7 +80,7 @@ def test_a_lost_answer_does_not_excuse_a_later_life() -> None:
     assert "left out in life 2" in lives(life(1, lost=1), life(2, 3), life(5))[0]
 
 
-def test_not_everything_at_the_end() -> None:
+def test_records_missing_at_the_end_are_reported() -> None:
     consumed = Consumed(name="c", strict=True, limit=1, lives=[life(1, 2)])
     assert "not given at the end: 3 to 4" in consumed.check(4)[0]
 
@@ -98,7 +98,7 @@ def committing() -> Consumed:
     return Consumed(name="c", strict=False, limit=2, commits=True)
 
 
-def test_commits_that_are_answered_are_where_it_goes_on() -> None:
+def test_a_peek_that_ignores_an_answered_commit_is_reported() -> None:
     consumed = committing()
     consumed.peeked(0, 0, [1, 2])
     consumed.committing(2)
@@ -121,7 +121,7 @@ def test_a_commit_without_an_answer_may_have_happened_or_not() -> None:
     assert "possible" in consumed.check(2)[0]
 
 
-def test_a_peek_that_leaves_something_out() -> None:
+def test_a_peek_that_skips_a_record_is_reported() -> None:
     consumed = committing()
     consumed.peeked(0, 0, [2])
     assert "2 came behind 0" in consumed.check(2)[0]

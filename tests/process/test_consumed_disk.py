@@ -73,7 +73,7 @@ async def test_the_disk_is_given_back_as_the_slowest_gets_on(tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(120)
-async def test_without_consumption_it_is_not(tmp_path: Path) -> None:
+async def test_blocks_stay_allocated_with_retention_all(tmp_path: Path) -> None:
     async with Engine.open(tmp_path, OPTIONS) as engine:
         await written(engine, Retention.ALL)
         assert await read_all(engine, "c") == await read_all(engine, "other") == RECORDS

@@ -50,7 +50,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 @pytest.mark.timeout(1800 if SOAK else 300)
-async def test_each_crash_does_what_it_may_and_no_more(broker: BrokerProcess, dice: random.Random) -> None:
+async def test_consumers_keep_their_promises_over_kills(broker: BrokerProcess, dice: random.Random) -> None:
     broker.start()
     for topic, durability in TOPICS.items():
         broker.ok("PUT", f"/v0/topics/{topic}", {"durability": durability})

@@ -32,7 +32,7 @@ def run(terminal: Terminal, step: Step) -> None:
         assert fits(step.shown, printed), f"{step.text}\nshown:\n{step.shown}\nprinted:\n{printed}"
 
 
-def test_the_quick_start_does_what_it_shows(terminal: Terminal) -> None:
+def test_the_commands_of_the_quick_start_print_the_shown_output(terminal: Terminal) -> None:
     for step in quick_start():
         run(terminal, step)
     assert terminal.close() == 0
@@ -45,7 +45,7 @@ def test_the_quick_start_kills_the_server_and_starts_it_again() -> None:
     assert any(command.startswith("kill -9") for command in commands)
 
 
-def test_the_examples_of_the_api_do_what_they_show(terminal: Terminal) -> None:
+def test_the_examples_of_the_api_print_the_shown_output(terminal: Terminal) -> None:
     examples = api_examples()
     assert len(examples) > 10
     for step in examples:
@@ -55,14 +55,14 @@ def test_the_examples_of_the_api_do_what_they_show(terminal: Terminal) -> None:
 @pytest.mark.parametrize(
     "page", ["quickstart.md", "guides/python.md", "guides/workers.md", "guides/rest-proxy.md"], ids=lambda page: page
 )
-def test_the_examples_of_a_page_do_what_they_show(terminal: Terminal, page: str) -> None:
+def test_the_examples_of_a_page_print_the_shown_output(terminal: Terminal, page: str) -> None:
     examples = steps(section((ROOT / "docs" / page).read_text(), "examples"))
     assert len(examples) > 5
     for step in examples:
         run(terminal, step)
 
 
-def test_the_stand_in_for_curl_prints_the_same(terminal: Terminal) -> None:
+def test_the_stand_in_for_curl_prints_the_output_of_curl(terminal: Terminal) -> None:
     for step in api_examples():
         with_stand_in = step.text.replace("curl ", f"{CURL} ", 1) if step.text.startswith("curl ") else step.text
         run(terminal, Step(kind=step.kind, text=with_stand_in, shown=step.shown))

@@ -85,7 +85,7 @@ def running(broker: BrokerProcess, output: Path, *command: str) -> Iterator[Runn
         process.wait()
 
 
-def test_the_web_shop_puts_a_mail_that_fails_aside_and_sends_it_once_it_can(
+def test_the_web_shop_dead_letters_a_failing_mail_and_sends_it_after_the_fix(
     tmp_path: Path, broker: BrokerProcess
 ) -> None:
     broker.start()
@@ -112,7 +112,7 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def test_kafka_and_http_clients_read_what_the_other_writes(broker: BrokerProcess) -> None:
+def test_kafka_and_http_clients_read_records_of_each_other(broker: BrokerProcess) -> None:
     kafka_port = free_port()
     broker.start(kafka_port=kafka_port)
     for turn in range(2):
@@ -153,9 +153,7 @@ def test_the_service_packs_each_order_once(tmp_path: Path, broker: BrokerProcess
 
 
 @pytest.mark.timeout(2 * FETCH_S + 2 * BROWSER_S)
-def test_the_dashboard_shows_orders_as_they_come(
-    tmp_path: Path, broker: BrokerProcess, chromium: str, npm: str
-) -> None:
+def test_the_dashboard_shows_new_orders_live(tmp_path: Path, broker: BrokerProcess, chromium: str, npm: str) -> None:
     build(npm)
     with running(broker, tmp_path / "site", "examples/live_dashboard/serve.py", "0") as site:
         origin = site.until(r"^http://127\.0\.0\.1:\d+$")[0]

@@ -106,7 +106,7 @@ def serves(broker: BrokerProcess, acked: dict[str, list[str]]) -> None:
 
 
 @pytest.mark.parametrize("started_full", [False, True], ids=["as-it-runs", "started-full"])
-def test_on_a_full_disk_only_what_needs_space_is_refused(
+def test_a_full_disk_refuses_only_requests_that_need_space(
     broker: BrokerProcess, small_disk: SmallDisk, started_full: bool
 ) -> None:
     for topic in CLASSES:
@@ -155,7 +155,7 @@ def start_again_without_a_byte(broker: BrokerProcess, disk: SmallDisk) -> None:
     broker.start()
 
 
-def test_deleting_a_topic_makes_room_on_a_disk_that_it_has_filled(broker: BrokerProcess) -> None:
+def test_deleting_a_topic_frees_space_on_a_full_disk(broker: BrokerProcess) -> None:
     broker.ok("PUT", "/v0/topics/kept")
     write_until_full(broker, ("doomed",), {"doomed": []})
     assert broker.refused("POST", "/v0/topics/kept", batch("a")) == FULL

@@ -56,7 +56,7 @@ def watched(broker: BrokerProcess, count: int) -> list[Any]:
     return found
 
 
-def test_every_door_gives_what_any_other_took(tmp_path: Path) -> None:
+def test_records_written_over_any_protocol_are_read_over_every_protocol(tmp_path: Path) -> None:
     file = tmp_path / "kafka-port"
     with BrokerProcess(tmp_path, kafka_port=0, kafka_port_file=file) as broker:
         broker.start()

@@ -46,7 +46,7 @@ def wait_stuck(load: GroupLoad, disk: SmallDisk) -> None:
     "killed", [pytest.param(False, id="as-it-runs"), pytest.param(True, id="killed-when-full", marks=pytest.mark.soak)]
 )
 @pytest.mark.timeout(200)
-def test_clients_wait_for_space_and_lose_nothing(
+def test_kafka_clients_wait_for_space_and_lose_no_record(
     broker: BrokerProcess, small_disk: SmallDisk, port: int, killed: bool
 ) -> None:
     make_topics(f"127.0.0.1:{port}", TOPICS)

@@ -79,14 +79,12 @@ def is_sound(data_dir: Path) -> None:
     "rounds",
     [pytest.param(FEW_ROUNDS, id="few-rounds"), pytest.param(ROUNDS, id="some-rounds", marks=pytest.mark.slow)],
 )
-async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(
-    broker: BrokerProcess, dice: random.Random, rounds: int
-) -> None:
+async def test_acked_writes_survive_kills_under_load(broker: BrokerProcess, dice: random.Random, rounds: int) -> None:
     await be_killed_again_and_again(broker, dice, rounds)
 
 
 @pytest.mark.timeout(1800 if SOAK else 200)
-async def test_nothing_acknowledged_is_lost_while_records_move_to_segments(
+async def test_acked_writes_survive_kills_during_flushes_to_segments(
     segmented: BrokerProcess, dice: random.Random
 ) -> None:
     await be_killed_again_and_again(segmented, dice, SEGMENT_ROUNDS)
@@ -131,7 +129,7 @@ def end_somehow(broker: BrokerProcess, dice: random.Random) -> None:
         assert broker.stop() == 0
 
 
-async def test_a_kill_during_recovery_loses_nothing(broker: BrokerProcess, dice: random.Random) -> None:
+async def test_acked_writes_survive_a_kill_during_recovery(broker: BrokerProcess, dice: random.Random) -> None:
     ledger = Ledger(dice)
     broker.start()
     await ledger.create(broker.port)

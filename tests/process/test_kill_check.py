@@ -53,7 +53,7 @@ def wrong(book: Book, view: View, sentence: str) -> None:
         check_topic(book, view)
 
 
-def test_what_was_acknowledged_and_is_there_passes(book: Book, pair: Write) -> None:
+def test_acked_records_that_are_served_pass(book: Book, pair: Write) -> None:
     check_topic(book, view_of(book, served(1, pair, 0), served(2, pair, 1), head_seq=2))
     assert book.base == 2
 
@@ -64,7 +64,7 @@ def test_a_record_that_is_missing(book: Book, pair: Write) -> None:
     assert one.first_seq == 3
 
 
-def test_a_head_below_what_was_given_out(book: Book, pair: Write) -> None:
+def test_a_head_below_an_acked_seq_is_reported(book: Book, pair: Write) -> None:
     wrong(book, view_of(book, served(1, pair, 0), head_seq=1), "seq 2 was given out")
 
 
@@ -83,7 +83,7 @@ def test_a_record_that_a_reader_was_given_must_stay(book: Book) -> None:
     wrong(book, view_of(book, head_seq=1), "open was unknown .* is lost")
 
 
-def test_a_record_that_nobody_wrote_or_that_was_refused(book: Book) -> None:
+def test_a_record_of_a_refused_or_unknown_write_is_reported(book: Book) -> None:
     write = write_of(book, "late", None)
     book.refuse(write)
     wrong(book, view_of(book, served(1, write, 0), head_seq=1), "refused")
@@ -91,7 +91,7 @@ def test_a_record_that_nobody_wrote_or_that_was_refused(book: Book) -> None:
     wrong(book, view_of(book, served(1, write, 0), head_seq=1), "nobody's")
 
 
-def test_a_record_that_is_not_as_it_was_written(book: Book, pair: Write) -> None:
+def test_a_changed_record_is_reported(book: Book, pair: Write) -> None:
     changed = {**served(1, pair, 0), "meta": {"index": 7}}
     wrong(book, view_of(book, changed, served(2, pair, 1), head_seq=2), "not what was written")
 
@@ -108,16 +108,16 @@ def test_a_seq_that_two_were_given(book: Book, pair: Write) -> None:
     wrong(book, view_of(book, served(1, pair, 0), served(2, other, 0), head_seq=2), "seq 2 was given out twice")
 
 
-def test_a_seq_that_nobody_was_given(book: Book, pair: Write) -> None:
+def test_a_seq_of_no_write_is_reported(book: Book, pair: Write) -> None:
     wrong(book, view_of(book, served(1, pair, 0), served(2, pair, 1), head_seq=3), "seq 3 was given to nobody")
 
 
-def test_a_loss_that_is_announced_where_nothing_can_be_lost(book: Book, pair: Write) -> None:
+def test_an_announced_loss_in_a_synced_topic_is_reported(book: Book, pair: Write) -> None:
     gap = Gap(3, 256, "crash")
     wrong(book, view_of(book, served(1, pair, 0), served(2, pair, 1), head_seq=256, gaps=(gap,)), "nothing is lost")
 
 
-def test_a_loss_in_memory_passes_only_when_it_is_announced() -> None:
+def test_a_loss_in_an_ephemeral_topic_passes_only_if_announced() -> None:
     book = Book("t", "ephemeral", tight=False)
     write_of(book, "one", None, first_seq=1)
     wrong(book, view_of(book, head_seq=1), "went silently")
@@ -136,7 +136,7 @@ def test_a_deleted_record_that_is_back(book: Book, pair: Write) -> None:
     check_topic(book, view_of(book, served(1, pair, 0), head_seq=2))
 
 
-def test_a_deletion_does_not_touch_what_was_written_after_it(book: Book, pair: Write) -> None:
+def test_a_lost_record_written_after_a_deletion_is_reported(book: Book, pair: Write) -> None:
     deletion = Deletion(tag="t")
     book.new_deletion(deletion)
     book.deleted(deletion)
@@ -144,7 +144,7 @@ def test_a_deletion_does_not_touch_what_was_written_after_it(book: Book, pair: W
     wrong(book, view_of(book, served(1, pair, 0), head_seq=4), "later was ok .* is lost")
 
 
-def test_what_lies_below_a_floor_is_gone(book: Book, pair: Write) -> None:
+def test_a_record_below_a_delete_floor_is_reported(book: Book, pair: Write) -> None:
     deletion = Deletion(before_seq=2)
     book.new_deletion(deletion)
     check_topic(book, view_of(book, served(2, pair, 1), head_seq=2))
@@ -157,7 +157,7 @@ def test_a_setting_that_went_back(book: Book) -> None:
     wrong(book, view_of(book, head_seq=0), "setting 2 was acknowledged, 2 asked for, it is 0")
 
 
-def test_a_cap_keeps_the_newest_and_announces_the_others() -> None:
+def test_a_cap_keeps_the_newest_records_and_announces_evicted_records() -> None:
     book = Book("t", "disk", cap=2)
     write = write_of(book, "one", None, None, None, None, first_seq=1)
     newest = (served(3, write, 2), served(4, write, 3))

@@ -40,7 +40,7 @@ def run(directory: Path, broker: BrokerProcess, *options: str) -> subprocess.Com
     )
 
 
-def test_a_mixed_load_leaves_nothing_lost_doubled_or_out_of_order(tmp_path: Path) -> None:
+def test_a_mixed_load_has_no_lost_duplicate_or_reordered_record(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         broker.start()
         ended = run(tmp_path, broker)

@@ -57,7 +57,7 @@ def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listene
     listener.close()
 
 
-def test_a_life_is_told_from_recovery_to_stop(
+def test_the_service_manager_is_notified_from_recovery_to_stop(
     listener: Listener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", listener.address)
@@ -99,7 +99,7 @@ def test_a_long_drain_asks_for_time_again_and_again(tmp_path: Path, monkeypatch:
     "address",
     ["", "@", "/none/there/socket", "@topics-nobody-listens", "relative", "/" + "x" * 300, "/dev/null", "vsock:2"],
 )
-def test_nobody_who_listens_is_no_reason_not_to_start(
+def test_a_broker_starts_when_the_notify_socket_has_no_listener(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
@@ -133,7 +133,7 @@ def test_a_manager_that_does_not_read_is_not_waited_for() -> None:
         ({}, None),
     ],
 )
-def test_what_the_environment_says_is_taken_out_of_it(given: dict[str, str], watchdog_s: float | None) -> None:
+def test_notify_variables_are_removed_from_the_environment(given: dict[str, str], watchdog_s: float | None) -> None:
     environment = {"NOTIFY_SOCKET": "@x", "OTHER": "y", **given}
     notifier = Notifier.taken_from(environment)
     assert environment == {"OTHER": "y"}

@@ -97,7 +97,7 @@ def of_stopped(data_dir: Path) -> list[tuple[int, str]]:
         origin.close()
 
 
-def test_every_reader_sees_what_the_producer_sent(tmp_path: Path) -> None:
+def test_readers_of_packed_segments_get_the_records_of_the_producer(tmp_path: Path) -> None:
     file = tmp_path / "kafka-port"
     doors = {"kafka_port": 0, "kafka_port_file": file, "backup_dir": tmp_path / "backups"}
     with BrokerProcess(tmp_path, **doors, **SETTINGS) as broker:

@@ -11,7 +11,9 @@ from loadtest import own_redis, queue
 
 
 @pytest.mark.parametrize("with_redis", [False, True] if own_redis.is_there() else [False])
-def test_one_and_many_jobs_a_call(with_redis: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_are_measured_with_one_and_many_jobs_a_call(
+    with_redis: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(queue, "is_there", lambda: with_redis)
     path = tmp_path / "results" / "q.json"
     options = ["--connections", "2", "--batch", "1", "100", "--jobs", "1000", "--rounds", "1"]
@@ -25,6 +27,6 @@ def test_one_and_many_jobs_a_call(with_redis: bool, tmp_path: Path, monkeypatch:
         assert len(each.ratios) == (4 if with_redis else 0)
 
 
-def test_fewer_jobs_are_there_where_they_go_one_by_one() -> None:
+def test_small_batches_are_measured_with_fewer_jobs() -> None:
     assert queue.jobs_of(1) < queue.jobs_of(10) < queue.jobs_of(100) == queue.jobs_of(1000)
     assert all(queue.jobs_of(batch) % 1000 == 0 for batch in (1, 7, 16, 100))

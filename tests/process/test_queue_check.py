@@ -36,14 +36,14 @@ def test_jobs_that_are_acked_dead_or_still_there() -> None:
     script.right()
 
 
-def test_a_claim_that_waits_beyond_a_deadline_is_dealt_the_job_a_moment_after_it(script: Script) -> None:
+def test_a_waiting_claim_may_get_a_job_after_its_lease_expires(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A", deadline=110), at=10)
     script.takes("b", Given(1, "B", 2, deadline=211), at=50, took=70)
     script.right()
 
 
-def test_at_the_deadline_itself_the_lease_is_valid(script: Script) -> None:
+def test_a_lease_is_valid_at_its_deadline(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A", deadline=110), at=10)
     script.acks("a", (1, "A"), at=110, took=0)
@@ -56,14 +56,14 @@ def test_at_the_deadline_itself_the_lease_is_valid(script: Script) -> None:
     other.wrong("B 0 ms before A of a expired")
 
 
-def test_a_job_that_a_claim_without_an_answer_took_comes_back_with_one_delivery_more(script: Script) -> None:
+def test_a_job_of_an_unanswered_claim_returns_with_one_more_delivery(script: Script) -> None:
     script.jobs(1)
     script.takes("a", at=10, outcome=UNKNOWN)
     script.takes("b", Given(1, "B", 2), at=20)
     script.right()
 
 
-def test_a_lost_answer_that_is_asked_for_again_under_its_key(script: Script) -> None:
+def test_a_repeated_claim_may_get_the_lost_answer_of_its_key(script: Script) -> None:
     script.jobs(1, 2)
     script.takes("a", at=10, outcome=UNKNOWN, key="k")
     script.takes("b", Given(2, "B"), at=20)
@@ -215,7 +215,7 @@ def test_a_token_that_two_have(script: Script) -> None:
     script.wrong("job 1: A was given to a and b")
 
 
-def test_a_job_that_comes_back_before_its_delay_is_over(script: Script) -> None:
+def test_a_job_returned_before_its_nack_delay_is_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.nacks("a", (1, "A"), at=20, delay_ms=500)
@@ -223,7 +223,7 @@ def test_a_job_that_comes_back_before_its_delay_is_over(script: Script) -> None:
     script.wrong("before the delay of its nack was over")
 
 
-def test_a_job_that_is_dealt_before_it_is_due(script: Script) -> None:
+def test_a_job_claimed_before_its_due_time_is_reported(script: Script) -> None:
     script.jobs(1, delay_ms=50)
     script.takes("a", Given(1, "A"), at=10)
     script.wrong("before the job was due")
@@ -268,7 +268,7 @@ def test_acks_of_a_lease_that_is_over(script: Script) -> None:
     script.wrong("C was ended by ack and ack, both counted")
 
 
-def test_an_ack_of_a_lease_that_another_has_by_now(script: Script) -> None:
+def test_an_ack_of_a_superseded_lease_is_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.takes("b", Given(1, "B", 2), at=111)
@@ -277,7 +277,7 @@ def test_an_ack_of_a_lease_that_another_has_by_now(script: Script) -> None:
     script.wrong("under A counted, though b had the job under B")
 
 
-def test_an_ack_by_another_node_or_under_nobodys_token(script: Script) -> None:
+def test_an_ack_by_the_wrong_node_or_with_an_unknown_token_is_reported(script: Script) -> None:
     script.jobs(1, 2)
     script.takes("a", Given(1, "A"), Given(2, "B"), at=10)
     script.acks("b", (1, "A"), at=20)
@@ -318,7 +318,7 @@ def test_a_lost_ack_that_happened_cannot_be_undone_later(durable: Script) -> Non
     durable.wrong("b was given B after it was acked under A")
 
 
-def test_a_lost_ack_that_happened_leaves_nothing_behind(durable: Script) -> None:
+def test_a_job_left_by_an_unanswered_ack_that_took_effect_is_reported(durable: Script) -> None:
     durable.jobs(1)
     durable.takes("a", Given(1, "A"), at=10)
     durable.acks("a", (1, "A"), at=20, outcome=UNKNOWN)
@@ -328,7 +328,7 @@ def test_a_lost_ack_that_happened_leaves_nothing_behind(durable: Script) -> None
     durable.wrong("was acked under A and is still there")
 
 
-def test_a_node_that_gives_no_token_is_asked_about_what_it_surely_held(script: Script) -> None:
+def test_an_ack_without_a_token_is_checked_against_jobs_that_its_node_held(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.nacks("a", (1, None), at=20)
@@ -362,7 +362,7 @@ def test_a_lost_ack_of_a_lease_with_a_successor_did_not_happen(script: Script) -
     script.wrong("is lost: it was never acked")
 
 
-def test_an_extension_with_a_deadline_of_its_own(script: Script) -> None:
+def test_an_extension_with_a_wrong_deadline_is_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.extends("a", 1, "A", at=20, ms=50, deadlines={1: 90})
@@ -428,7 +428,7 @@ def test_a_dead_job_that_had_been_acked(buried: Script) -> None:
     buried.wrong("was acked under A and dead-lettered")
 
 
-def test_a_job_that_is_dead_too_soon_or_with_another_count() -> None:
+def test_a_job_dead_too_early_or_with_a_wrong_count_is_reported() -> None:
     script = Script(max_deliveries=3)
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
@@ -447,7 +447,7 @@ def test_a_job_that_is_delivered_more_often_than_allowed(buried: Script) -> None
     buried.wrong("delivered 2 times, 0 of them forgiven, at most 1 are allowed")
 
 
-def test_a_nack_without_penalty_allows_one_delivery_more(buried: Script) -> None:
+def test_a_nack_without_penalty_allows_one_more_delivery(buried: Script) -> None:
     buried.nacks("a", (1, "A"), at=20, penalty=False)
     buried.takes("b", Given(1, "B", 2), at=111)
     buried.looks(at=300, dead=[Dead(1, 2, "j1")], final=True)
@@ -469,7 +469,7 @@ def test_deliveries_that_go_down_or_stay(script: Script, durable: Script) -> Non
     durable.wrong("B says 1 deliveries, it must be 2 at least")
 
 
-def test_deliveries_that_nobody_had(script: Script) -> None:
+def test_deliveries_without_a_claim_are_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", at=300, outcome=UNKNOWN)
     script.takes("a", Given(1, "A", 2), at=10)
@@ -485,7 +485,7 @@ def test_deliveries_that_outlive_a_crash_though_leases_do_not(script: Script) ->
     script.wrong("B says 2 deliveries: of 1 nobody knows")
 
 
-def test_a_lost_claim_took_no_more_than_it_asked_for(script: Script) -> None:
+def test_deliveries_beyond_the_maximum_of_an_unanswered_claim_are_reported(script: Script) -> None:
     script.jobs(*range(1, 12))
     script.takes("a", at=5, outcome=UNKNOWN)
     for seq in range(1, 12):
@@ -531,13 +531,13 @@ def test_returned_jobs_come_first_and_in_order(script: Script) -> None:
     other.wrong(r"given returned jobs out of order: \[2, 1\]")
 
 
-def test_more_jobs_than_asked_for_or_one_twice(script: Script) -> None:
+def test_an_answer_with_too_many_jobs_is_reported(script: Script) -> None:
     script.jobs(*range(1, 12))
     script.takes("a", *(Given(seq, f"t{seq}") for seq in range(1, 12)), at=10)
     script.wrong("a asked for 10 jobs and was given")
 
 
-def test_a_key_that_gives_other_jobs_while_its_own_are_leased(script: Script) -> None:
+def test_a_repeated_claim_with_other_jobs_than_its_leased_jobs_is_reported(script: Script) -> None:
     script.jobs(1, 2)
     script.takes("a", Given(1, "A"), at=10, key="k")
     script.takes("a", Given(2, "B"), at=20, key="k")
@@ -545,7 +545,7 @@ def test_a_key_that_gives_other_jobs_while_its_own_are_leased(script: Script) ->
     script.wrong("a asked again under k and was given other jobs: B")
 
 
-def test_a_key_that_gives_another_deadline_or_count(durable: Script) -> None:
+def test_a_repeated_claim_with_another_deadline_or_count_is_reported(durable: Script) -> None:
     durable.jobs(1)
     durable.takes("a", Given(1, "A", deadline=110), at=10, key="k")
     durable.crash(20)

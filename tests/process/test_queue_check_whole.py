@@ -44,7 +44,7 @@ def test_a_job_waits_for_its_backoff_after_a_nack_an_expiry_and_a_stream(script:
     script.right()
 
 
-def test_a_job_that_comes_back_before_its_backoff_is_over() -> None:
+def test_a_job_returned_before_its_backoff_is_reported() -> None:
     script = Script(retry_backoff_ms=80)
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
@@ -58,7 +58,7 @@ def test_a_job_that_comes_back_before_its_backoff_is_over() -> None:
     script.wrong("B before the backoff was over")
 
 
-def test_backoff_does_not_count_what_was_forgiven_and_dies_with_the_leases() -> None:
+def test_backoff_ignores_nacks_without_penalty_and_ends_at_a_crash() -> None:
     script = Script(retry_backoff_ms=80)
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
@@ -79,7 +79,7 @@ def test_a_delay_that_lasts_over_a_crash(script: Script) -> None:
 # -- strict ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_strict_call_that_is_refused_has_done_nothing(script: Script) -> None:
+def test_a_refused_strict_call_changes_no_lease(script: Script) -> None:
     script.jobs(1, 2)
     script.takes("a", Given(1, "A"), Given(2, "B"), at=10)
     script.nacks("a", (2, "B"), at=20)
@@ -99,7 +99,7 @@ def test_a_strict_call_that_was_refused_and_done(script: Script) -> None:
     script.wrong(r"job 1 \(j1\): is lost")
 
 
-def test_a_strict_call_that_was_refused_for_nothing(script: Script) -> None:
+def test_a_strict_call_refused_for_a_valid_lease_is_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.refuses(Act.EXTEND, "a", (1, "A"), lost=[1], at=30)
@@ -109,7 +109,7 @@ def test_a_strict_call_that_was_refused_for_nothing(script: Script) -> None:
 # -- pauses ------------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_dealt_between_a_pause_and_a_resume(script: Script) -> None:
+def test_a_claim_answered_between_pause_and_resume_is_reported(script: Script) -> None:
     script.jobs(1, 2)
     script.pauses(at=10)
     script.pauses(at=30, paused=False)
@@ -133,7 +133,7 @@ def test_a_pause_outlives_the_process(script: Script) -> None:
     script.wrong("A was dealt while the queue was paused")
 
 
-def test_a_pause_nobody_asked_for(script: Script) -> None:
+def test_a_paused_queue_without_a_pause_request_is_reported(script: Script) -> None:
     script.jobs(1)
     script.pauses(at=10)
     script.pauses(at=20, paused=False)
@@ -166,7 +166,7 @@ def test_leases_are_settled_while_paused(script: Script) -> None:
 # -- purges ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_gone_was_purged(script: Script) -> None:
+def test_jobs_missing_after_a_purge_pass(script: Script) -> None:
     script.jobs(1, 2, 3)
     script.takes("a", Given(1, "A"), at=10)
     script.purges(2, at=20)
@@ -255,7 +255,7 @@ def test_a_job_that_is_brought_back_and_lost(risen: Script) -> None:
     risen.wrong(r"job 2 \(j1\): is lost")
 
 
-def test_a_dead_letter_that_is_lost_on_its_way_back() -> None:
+def test_a_dead_letter_lost_by_a_redrive_is_reported() -> None:
     script = Script(max_deliveries=1)
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
@@ -268,7 +268,7 @@ def test_a_dead_letter_that_is_lost_on_its_way_back() -> None:
     script.wrong("redrives moved 1 jobs, and 0 came back")
 
 
-def test_a_dead_letter_that_stays_one_though_it_was_brought_back(risen: Script) -> None:
+def test_a_dead_letter_left_behind_by_its_redrive_is_reported(risen: Script) -> None:
     risen.looks(at=60, again={2: "j1"}, dead=[dead(1)])
     risen.right()
     risen.looks(at=70, again={2: "j1"}, dead=[dead(1)], final=True)
@@ -293,14 +293,14 @@ def test_a_job_that_is_acked_and_brought_back(script: Script) -> None:
     script.wrong("is job 1 again, which was acked under A")
 
 
-def test_a_job_that_is_there_again_and_nobody_redrove_it(script: Script) -> None:
+def test_a_duplicate_job_without_a_redrive_is_reported(script: Script) -> None:
     script.jobs(1)
     script.redrives(0, at=5, outcome=FAILED)
     script.takes("a", Given(7, "A", name="j1"), at=10)
     script.wrong("j1 is job 1 and 7")
 
 
-def test_a_job_that_is_brought_back_while_its_old_lease_lasts() -> None:
+def test_a_job_redriven_while_its_lease_lasts_is_reported() -> None:
     script = Script(max_deliveries=1)
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
@@ -309,7 +309,7 @@ def test_a_job_that_is_brought_back_while_its_old_lease_lasts() -> None:
     script.wrong("B was given before A had ended")
 
 
-def test_deliveries_of_a_job_that_is_brought_back_begin_at_one(risen: Script) -> None:
+def test_deliveries_of_a_redriven_job_start_at_one(risen: Script) -> None:
     risen.nacks("b", (2, "B"), at=60, penalty=False)
     risen.takes("c", Given(2, "C", 3, name="j1"), at=70)
     risen.wrong("C says 3 deliveries: of 1 nobody knows")
@@ -340,7 +340,7 @@ def test_a_lost_dead_letter_move() -> None:
 # -- streams -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_brings_one_job_after_the_other(script: Script) -> None:
+def test_a_stream_delivers_jobs_after_acks_and_expiries(script: Script) -> None:
     script.jobs(1, 2, 3)
     stream = script.opens("s", at=5)
     script.brings(stream, Given(1, "A"), at=10)
@@ -352,7 +352,7 @@ def test_a_stream_brings_one_job_after_the_other(script: Script) -> None:
     script.right()
 
 
-def test_a_stream_that_brings_more_than_it_was_asked_for(script: Script) -> None:
+def test_a_stream_that_exceeds_its_maximum_of_jobs_is_reported(script: Script) -> None:
     script.jobs(1, 2, 3)
     stream = script.opens("s", at=5, max=2)
     script.brings(stream, Given(1, "A"), at=10)
@@ -361,7 +361,7 @@ def test_a_stream_that_brings_more_than_it_was_asked_for(script: Script) -> None
     script.wrong("C was pushed to s, which had 2 jobs in hand, 2 at most")
 
 
-def test_a_job_of_a_stream_that_another_has_as_well(script: Script) -> None:
+def test_a_job_leased_by_a_stream_and_a_claim_is_reported(script: Script) -> None:
     script.jobs(1)
     stream = script.opens("s", at=5)
     script.brings(stream, Given(1, "A"), at=10)
@@ -385,7 +385,7 @@ def test_leases_of_a_stream_outlive_a_crash_but_not_a_clean_stop() -> None:
             durable.wrong("a was given B 80 ms before A of s expired")
 
 
-def test_a_job_that_a_stream_never_brought_comes_back_with_one_delivery_more(script: Script) -> None:
+def test_an_undelivered_job_of_a_stream_returns_with_one_more_delivery(script: Script) -> None:
     script.jobs(1)
     stream = script.opens("s", at=5)
     script.leaves(stream, at=20)
@@ -401,7 +401,7 @@ def test_a_job_that_a_stream_never_brought_comes_back_with_one_delivery_more(scr
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_a_process_that_is_asked_to_stop_gives_back_before_its_client_has_read_that(durable: Script, cut: bool) -> None:
+def test_a_stopping_process_may_release_leases_before_the_client_reads_the_end(durable: Script, cut: bool) -> None:
     durable.jobs(1)
     stream = durable.opens("s", at=5)
     durable.brings(stream, Given(1, "A"), at=10)

@@ -57,7 +57,7 @@ async def work_off(broker: BrokerProcess, load: QueueLoad, service: Service, *, 
     return violations(load.calls.history)
 
 
-async def test_nothing_is_found_where_nobody_lies(broker: BrokerProcess, dice: random.Random) -> None:
+async def test_an_honest_queue_history_has_no_problem(broker: BrokerProcess, dice: random.Random) -> None:
     service = Service()
     load = QueueLoad("honest", LEASES, service, dice, workers=6, jobs=400)
     assert await work_off(broker, load, service, turns=TURNS) == []

@@ -57,7 +57,9 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 @pytest.mark.timeout(1800 if SOAK else 300)
-async def test_nothing_unread_goes_and_the_disk_is_given_back(broker: BrokerProcess, dice: random.Random) -> None:
+async def test_kills_lose_no_unread_record_and_consumed_disk_space_is_freed(
+    broker: BrokerProcess, dice: random.Random
+) -> None:
     broker.start()
     for topic, durability in TOPICS.items():
         broker.ok("PUT", f"/v0/topics/{topic}", {"durability": durability, "retention": "consumed"})

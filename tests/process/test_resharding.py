@@ -64,7 +64,7 @@ def look(broker: BrokerProcess, condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_change_killed_at_some_moment_loses_nothing(tmp_path: Path, dice: random.Random) -> None:
+def test_a_killed_change_of_the_shard_count_loses_no_record(tmp_path: Path, dice: random.Random) -> None:
     with BrokerProcess(tmp_path) as broker:
         broker.start(wal_shards=1)
         fill(broker)

@@ -45,7 +45,7 @@ def append(broker: OwnBroker, topic: str, *data: int) -> None:
     assert ask(broker.host, broker.port, "POST", f"/v0/topics/{topic}", body)[0] < 300
 
 
-def test_a_copy_that_is_missing_other_or_too_many_makes_no_figure(own: OwnBroker) -> None:
+def test_missing_wrong_or_duplicate_copies_give_no_figure(own: OwnBroker) -> None:
     with pytest.raises(BrokerFailed, match="copies"):
         router.verify(own, "source")
     append(own, "load-copies", 2)

@@ -75,7 +75,7 @@ class Load:
 
 
 @pytest.mark.timeout(1800 if SOAK else 200)
-async def test_nothing_is_missing_and_nothing_comes_twice(broker: BrokerProcess, dice: random.Random) -> None:
+async def test_router_copies_are_complete_and_unique_after_kills(broker: BrokerProcess, dice: random.Random) -> None:
     broker.start()
     for topic, durability in CLASSES.items():
         broker.ok("PUT", f"/v0/topics/{topic}", {"durability": durability})

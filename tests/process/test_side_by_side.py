@@ -25,7 +25,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield process
 
 
-def test_two_brokers_know_nothing_of_one_another(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_two_brokers_on_one_machine_are_independent(broker: BrokerProcess, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with BrokerProcess(tmp_path / "other") as other:
         for each in (broker, other):
@@ -43,7 +43,7 @@ def test_two_brokers_know_nothing_of_one_another(broker: BrokerProcess, tmp_path
         assert other.ok("POST", "/v0/topics/yours", {"records": [{"data": 3}]})["first_seq"] == 2
 
 
-def test_a_directory_keeps_its_cluster_id_and_topics_keep_their_epochs(broker: BrokerProcess) -> None:
+def test_cluster_id_and_epochs_survive_restarts(broker: BrokerProcess) -> None:
     broker.start()
     broker.ok("PUT", "/v0/topics/orders", {"durability": "fsync"})
     cluster, epoch = cluster_id(broker), broker.ok("GET", "/v0/topics/orders")["epoch"]

@@ -57,7 +57,7 @@ def progress(seen: list[Glimpse]) -> list[float]:
     return [each.ready["error"]["detail"]["replay_progress"] for each in seen[:-1]]
 
 
-async def test_while_it_recovers_it_says_how_far_it_is_and_lives(tmp_path: Path) -> None:
+async def test_a_recovering_broker_reports_progress_and_is_healthy(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         records = 0
         for _ in range(ATTEMPTS):

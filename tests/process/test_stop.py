@@ -74,7 +74,7 @@ def stopping(broker: BrokerProcess, jobs: Jobs) -> Callable[[], None]:
     return stop
 
 
-async def test_a_stop_under_load_answers_everybody_and_loses_nothing(
+async def test_a_stop_under_load_answers_all_requests_and_keeps_acked_writes(
     broker: BrokerProcess, dice: random.Random, soak_mode: bool
 ) -> None:
     """Writers of every class, workers of a queue, a watcher, readers who wait."""
@@ -128,7 +128,7 @@ def test_after_a_clean_stop_seqs_go_on_without_a_gap(broker: BrokerProcess) -> N
         assert answer["tombstone"] is None
 
 
-def test_a_signal_before_it_is_ready_ends_it_as_well(broker: BrokerProcess) -> None:
+def test_a_sigterm_during_recovery_stops_the_broker_cleanly(broker: BrokerProcess) -> None:
     broker.launch()
     broker.wait_listening()
     broker.signal(signal.SIGTERM)

@@ -75,7 +75,7 @@ def used(broker: BrokerProcess) -> int:
     return broker.stop()
 
 
-def test_spans_go_where_the_variables_say_and_the_last_ones_at_the_stop(
+def test_spans_are_exported_to_the_configured_endpoint_and_flushed_at_the_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with collecting() as collector, BrokerProcess(tmp_path) as broker:
@@ -86,7 +86,7 @@ def test_spans_go_where_the_variables_say_and_the_last_ones_at_the_stop(
     assert collector.spans() == [("shop", "POST /v0/topics/{topic}", TRACE)]
 
 
-def test_a_collector_that_is_not_there_keeps_it_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_serves_without_its_trace_collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     with BrokerProcess(tmp_path) as broker:
         broker.start(tracing=1)
@@ -94,7 +94,7 @@ def test_a_collector_that_is_not_there_keeps_it_from_nothing(tmp_path: Path, mon
         assert "stopped" in broker.log()
 
 
-def test_an_exporter_that_is_not_there_is_told_before_anything_is_touched(
+def test_an_unknown_exporter_is_refused_before_the_data_directory_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "smoke")

@@ -16,7 +16,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_each_operation_is_counted_from_its_door_to_the_log() -> None:
+def test_each_operation_is_counted_from_the_handler_to_the_log() -> None:
     found = {each["operation"]: each for each in json.loads(run("--json").stdout)}
     assert list(found) == list(OPERATIONS)
     for name, each in found.items():

@@ -36,7 +36,7 @@ def test_a_pair_is_measured_and_kept(
     assert 0 < outcome["ratio"]["lowest"] <= outcome["ratio"]["ratio"] <= outcome["ratio"]["highest"]
 
 
-def test_pairs_whose_server_is_absent_are_left_out_and_that_is_said(
+def test_pairs_with_an_absent_server_are_skipped_with_a_message(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_nats, "is_there", lambda: False)
@@ -73,7 +73,7 @@ def stood_in_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("sync", ["always", "default"])
 @pytest.mark.parametrize("stands_in", [True, *([False] if own_nats.is_there() else [])])
-def test_a_nats_server_has_what_it_acknowledged(
+def test_a_nats_server_holds_the_acknowledged_messages(
     stands_in: bool, sync: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if stands_in:

@@ -244,7 +244,7 @@ async def wake(events: AsyncIterator[Event], coverage: Coverage, middle: int) ->
 
 
 @pytest.mark.timeout(600)
-async def test_others_do_not_notice_memory_is_bounded_and_nothing_is_lost(
+async def test_stalled_watchers_do_not_delay_other_watchers_and_get_every_record_or_gap(
     broker: BrokerProcess, http: httpx.AsyncClient
 ) -> None:
     for name in TOPICS:

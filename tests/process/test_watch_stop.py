@@ -16,7 +16,7 @@ from tests.http.watch_calls import session, stream
 from tests.support.live_server import LiveServer
 
 
-async def test_streams_and_websockets_are_told_and_the_exit_code_is_0(data_dir: Path) -> None:
+async def test_streams_and_websockets_get_a_shutdown_message_and_the_exit_code_is_0(data_dir: Path) -> None:
     with LiveServer(data_dir) as server:
         async with httpx.AsyncClient(base_url=server.url, timeout=20) as http:
             await http.put("/v0/topics/t")

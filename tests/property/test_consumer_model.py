@@ -152,7 +152,7 @@ async def happen(machine: Machine, engine: Engine, model: Model, kind: str) -> E
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(1, 6), st.lists(steps, min_size=10, max_size=40))
-async def test_consumers_keep_their_promises_whatever_happens(every: int, history: list[tuple[Any, ...]]) -> None:
+async def test_consumers_match_the_model_over_crashes(every: int, history: list[tuple[Any, ...]]) -> None:
     async with Machine() as machine:
         engine = await machine.start(**OPTIONS)
         await engine.put_topic("a", FSYNC)

@@ -24,7 +24,7 @@ PART = st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_siz
     st.booleans(),
     st.booleans(),
 )
-def test_what_goes_is_what_a_look_at_each_finds(
+def test_the_cut_equals_a_record_by_record_search(
     segments: list[list[tuple[int, bool]]],
     batches: list[list[tuple[int, bool]]],
     at: int,

@@ -146,7 +146,7 @@ def figures(engine: Engine) -> dict[str, tuple[Any, ...]]:
 
 @given(st.lists(STEPS, min_size=1, max_size=30), st.lists(STEPS, max_size=15))
 @settings(max_examples=2 * settings().max_examples // 3)
-async def test_the_books_balance_and_a_killed_process_finds_what_there_was(
+async def test_concurrent_steps_keep_figures_consistent_and_survive_a_kill(
     first: list[Step], second: list[Step]
 ) -> None:
     async with Machine() as machine:
@@ -167,7 +167,7 @@ async def test_the_books_balance_and_a_killed_process_finds_what_there_was(
 
 @given(st.lists(STEPS, min_size=4, max_size=25), st.integers(1, 25), st.integers(0, 200))
 @settings(max_examples=2 * settings().max_examples // 3)
-async def test_a_disk_that_fills_up_leaves_no_trace_of_what_was_refused(steps: list[Step], nth: int, room: int) -> None:
+async def test_writes_refused_by_a_full_disk_leave_no_trace(steps: list[Step], nth: int, room: int) -> None:
     async with Machine() as machine:
         engine = await machine.start(**SMALL)
         machine.disk.fail("pwritev", "*/wal/*", errno=errno.ENOSPC, nth=nth)
@@ -187,7 +187,7 @@ async def test_a_disk_that_fills_up_leaves_no_trace_of_what_was_refused(steps: l
 
 @given(st.lists(STEPS, min_size=4, max_size=25), st.integers(1, 25), st.sampled_from(["pwritev", "datasync", "sync"]))
 @settings(max_examples=settings().max_examples // 3)
-async def test_a_disk_that_fails_loses_nothing_that_was_acked(steps: list[Step], nth: int, op: str) -> None:
+async def test_a_failing_disk_loses_no_acked_write(steps: list[Step], nth: int, op: str) -> None:
     async with Machine() as machine:
         engine = await machine.start(**SMALL)
         machine.disk.fail(op, "*/wal/wal-*", errno=errno.EIO, nth=nth)

@@ -99,7 +99,7 @@ def small_generations() -> Iterator[None]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 90), NAMES, st.sampled_from([1, 20, 100, 400])), max_size=60))
-def test_a_window_that_changes_never_hides_a_key_that_was_live_all_along(steps: list[tuple[int, int, int]]) -> None:
+def test_a_changing_window_never_hides_a_live_key(steps: list[tuple[int, int, int]]) -> None:
     ring = KeyRing()
     now = 0
     written: dict[int, int] = {}
@@ -120,7 +120,7 @@ def test_a_window_that_changes_never_hides_a_key_that_was_live_all_along(steps: 
 
 
 @given(st.sets(st.integers(0, 500), min_size=1, max_size=300))
-def test_many_keys_of_one_moment_are_all_found(names: set[int]) -> None:
+def test_many_keys_with_one_timestamp_are_all_found(names: set[int]) -> None:
     ring = KeyRing.of([remembered(name, 5) for name in sorted(names)], 1000)
     assert ring.key_count == len(names)
     for name in range(501):

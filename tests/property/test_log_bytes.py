@@ -85,7 +85,7 @@ def comparable(unit: Unit) -> tuple[object, ...]:
 
 
 @given(st.lists(writes(), min_size=1, max_size=6), st.integers(1, 400))
-def test_units_come_back_as_they_were_written(units: list[EncodedUnit], chunk_bytes: int) -> None:
+def test_scanned_units_equal_the_written_units(units: list[EncodedUnit], chunk_bytes: int) -> None:
     data = b"".join(each.payload for each in units)
     scan = UnitScan(FrameStream(file_of(data), 0, chunk_bytes), 1)
     found = list(scan.units())
@@ -97,7 +97,9 @@ def test_units_come_back_as_they_were_written(units: list[EncodedUnit], chunk_by
 
 
 @given(st.lists(writes(), min_size=1, max_size=4), st.data(), st.integers(1, 400))
-def test_a_cut_anywhere_leaves_the_units_before_it(units: list[EncodedUnit], data: st.DataObject, chunk: int) -> None:
+def test_a_log_cut_at_any_byte_keeps_the_units_before_the_cut(
+    units: list[EncodedUnit], data: st.DataObject, chunk: int
+) -> None:
     whole = b"".join(each.payload for each in units)
     cut = data.draw(st.integers(0, len(whole)))
     tail = data.draw(st.sampled_from([b"", bytes(1), bytes(300), b"\xff" * 60]))
@@ -111,7 +113,7 @@ def test_a_cut_anywhere_leaves_the_units_before_it(units: list[EncodedUnit], dat
 
 
 @given(BATCH, st.sampled_from([b"", b"edge-1"]), st.booleans())
-def test_frames_hold_what_was_sent_byte_for_byte(batch: list[NewRecord], node: bytes, more: bool) -> None:
+def test_encoded_frames_hold_the_sent_records_byte_for_byte(batch: list[NewRecord], node: bytes, more: bool) -> None:
     head = WriteHeader(9, 41, 1_700_000_000_000, True, node)
     data, run = encode_batch(batch, head, more=more)
     tagged: list[tuple[bytes, int]] = []
@@ -138,7 +140,7 @@ def test_frames_hold_what_was_sent_byte_for_byte(batch: list[NewRecord], node: b
 
 
 @given(writes())
-def test_a_batch_says_how_many_frames_and_bytes_follow_it(unit: EncodedUnit) -> None:
+def test_a_batch_frame_states_the_frames_and_bytes_that_follow(unit: EncodedUnit) -> None:
     frames, end, _ = kernel.scan(unit.payload)
     assert (end, len(frames)) == (len(unit.payload), unit.frames)
     batch = unit.unit.batch
@@ -153,7 +155,7 @@ def test_a_batch_says_how_many_frames_and_bytes_follow_it(unit: EncodedUnit) -> 
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=12), st.integers(1, 700), st.integers(0, 45))
-def test_frames_are_found_whatever_the_chunks(lengths: list[int], chunk_bytes: int, trailing: int) -> None:
+def test_frames_are_found_with_any_chunk_size(lengths: list[int], chunk_bytes: int, trailing: int) -> None:
     frames = [wal_frame.encode(1, 0, 5, n + 1, 9, data=b"d" * length) for n, length in enumerate(lengths)]
     data = b"".join(frames) + bytes(trailing)
     stream = FrameStream(file_of(data), 0, chunk_bytes)
@@ -168,7 +170,7 @@ def test_frames_are_found_whatever_the_chunks(lengths: list[int], chunk_bytes: i
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=5), st.integers(50, 900), st.integers(0, 400))
-def test_the_last_sync_point_is_found_whatever_the_chunks(gaps: list[int], chunk_bytes: int, start: int) -> None:
+def test_the_last_sync_point_is_found_with_any_chunk_size(gaps: list[int], chunk_bytes: int, start: int) -> None:
     data = b""
     wanted: control.SyncPoint | None = None
     for gap in gaps:

@@ -79,7 +79,7 @@ def long_batches(draw: st.DrawFn) -> list[EncodedUnit]:
     st.integers(0, 2000) | st.just(0),
     st.binary(max_size=60),
 )
-def test_grouped_units_are_the_same_units(
+def test_grouped_scanning_gives_the_units_of_plain_scanning(
     units: list[EncodedUnit], chunk_bytes: int, group_from: int, tail: bytes
 ) -> None:
     data = b"".join(each.payload for each in units) + tail
@@ -91,7 +91,7 @@ def test_grouped_units_are_the_same_units(
 
 
 @given(st.lists(st.tuples(st.integers(50, 300), st.integers(0, 5)), min_size=1), st.booleans())
-def test_rows_added_together_are_the_rows_added_one_by_one(records: list[tuple[int, int]], deleted: bool) -> None:
+def test_a_bulk_append_to_the_tail_index_equals_single_appends(records: list[tuple[int, int]], deleted: bool) -> None:
     one_by_one, together = TailIndex(), TailIndex()
     for index in (one_by_one, together):
         index.set_lsn(index.append(AppendedRecords(1, 5, array("I", [60]), array("I", [3]), [])), 100, 0)

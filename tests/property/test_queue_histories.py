@@ -308,7 +308,7 @@ def _body(body: bytes) -> dict[str, Any]:
     retry_backoff_ms=0,
     max_deliveries=1,
 )
-def test_whatever_comes_together_the_history_is_one_of_a_queue(seed: int, **settings: Any) -> None:
+def test_concurrent_queue_calls_give_a_valid_history(seed: int, **settings: Any) -> None:
     async def run() -> None:
         async with Machine() as machine:
             engine = await machine.start()

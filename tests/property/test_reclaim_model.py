@@ -144,7 +144,7 @@ async def settle(engine: Engine) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(steps, min_size=4, max_size=30))
-def test_readers_find_what_the_model_says(script: list[tuple[Any, ...]]) -> None:
+def test_readers_of_a_reclaimed_topic_match_the_model(script: list[tuple[Any, ...]]) -> None:
     async def run() -> None:
         async with Machine() as machine:
             engine = await machine.start(**OPTIONS)

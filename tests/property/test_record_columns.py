@@ -53,7 +53,9 @@ heads = st.builds(
 
 
 @given(writes(), heads, st.booleans())
-def test_columns_are_the_records_one_by_one(records: list[NewRecord], head: WriteHeader, more: bool) -> None:
+def test_encoding_by_columns_equals_encoding_one_by_one(
+    records: list[NewRecord], head: WriteHeader, more: bool
+) -> None:
     wanted = refusal(lambda: (check_records(records, SMALL), check_delays(records, NOW)))
     assert refusal(lambda: contents.measured(records, SMALL, lambda: NOW)) == wanted
     if wanted is not None:

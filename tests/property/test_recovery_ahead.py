@@ -161,7 +161,9 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_both_ways_say_the_same(seed: int, tmp_path: Path, ahead: list[int], soak_mode: bool) -> None:
+async def test_recovery_with_read_ahead_equals_recovery_in_place(
+    seed: int, tmp_path: Path, ahead: list[int], soak_mode: bool
+) -> None:
     refused = 0
     for round in range(20 if soak_mode else 1):
         rng = Random(f"{seed}/{round}")

@@ -218,7 +218,7 @@ class World:
         ("kill",),
     ]
 )
-def test_topics_hold_what_the_model_says(script: list[tuple[Any, ...]]) -> None:
+def test_router_destinations_match_the_model(script: list[tuple[Any, ...]]) -> None:
     async def run() -> None:
         async with Machine() as machine:
             world = World(machine, await machine.start(**OPTIONS))

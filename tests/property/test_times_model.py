@@ -14,7 +14,7 @@ RUNS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)))
 
 
 @given(RUNS, RUNS)
-def test_times_by_runs_are_the_same_as_one_by_one(loaded: list[tuple[int, int]], added: list[tuple[int, int]]) -> None:
+def test_times_kept_by_runs_equal_a_plain_list(loaded: list[tuple[int, int]], added: list[tuple[int, int]]) -> None:
     both = [*loaded, *added]
     stamps = accumulate(step for _, step in both)
     steps = [(count, ts) for (count, _), ts in zip(both, stamps, strict=True)]

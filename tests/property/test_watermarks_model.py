@@ -65,7 +65,7 @@ def merged(changes: list[tuple[dict[LossCause, int], list[tuple[int, int, str]]]
 
 
 @given(CHANGES)
-def test_floors_are_the_greatest_said_and_ranges_at_the_floor_join_it(changes: list) -> None:
+def test_each_floor_is_its_greatest_change_and_absorbs_adjacent_loss_ranges(changes: list) -> None:
     marks, model = merged(changes), Model(changes)
     assert marks.evict_floor == model.evict_floor
     assert marks.live_floor == max([1, *model.floors.values()])
@@ -76,7 +76,7 @@ def test_floors_are_the_greatest_said_and_ranges_at_the_floor_join_it(changes: l
 
 
 @given(CHANGES)
-def test_a_walk_through_the_log_is_told_of_every_loss_and_of_nothing_else(changes: list) -> None:
+def test_tombstones_of_a_full_read_cover_exactly_the_lost_seqs(changes: list) -> None:
     marks, model = merged(changes), Model(changes)
     told: set[int] = set()
     shown: set[int] = set()
@@ -98,7 +98,7 @@ def test_a_walk_through_the_log_is_told_of_every_loss_and_of_nothing_else(change
 
 
 @given(CHANGES, SEQ)
-def test_a_reason_is_the_one_cause_or_mixed(changes: list, seq: int) -> None:
+def test_a_tombstone_reason_is_its_single_cause_or_mixed(changes: list, seq: int) -> None:
     marks, model = merged(changes), Model(changes)
     causes = [str(cause) for cause in ANNOUNCED if model.floors.get(cause, 1) > seq]
     tombstone = marks.tombstone(seq - 1, earliest_seq=1, head_seq=HEAD)
@@ -111,7 +111,7 @@ def test_a_reason_is_the_one_cause_or_mixed(changes: list, seq: int) -> None:
 
 
 @given(CHANGES, SEQ)
-def test_a_lost_record_has_a_reason_and_a_live_one_has_none(changes: list, seq: int) -> None:
+def test_only_lost_seqs_have_a_loss_reason(changes: list, seq: int) -> None:
     marks, model = merged(changes), Model(changes)
     why = marks.lost_to(seq)
     if seq < model.evict_floor:
@@ -135,7 +135,7 @@ def test_order_and_repetition_make_no_difference(changes: list, random: object) 
 
 
 @given(CHANGES)
-def test_what_a_snapshot_keeps_is_enough(changes: list) -> None:
+def test_watermarks_are_restored_from_their_snapshot_fields(changes: list) -> None:
     marks = merged(changes)
     restored = Watermarks(dict(marks.floors), list(marks.loss))
     assert (restored.floors, restored.loss, restored.evict_floor) == (marks.floors, marks.loss, marks.evict_floor)

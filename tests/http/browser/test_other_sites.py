@@ -54,7 +54,7 @@ def nothing_was_done(server: LiveServer) -> None:
     assert [job["deliveries"] for job in claimed["claimed"]] == [1]
 
 
-def test_a_page_of_another_site_does_and_sees_nothing(tmp_path: Path, chromium: str) -> None:
+def test_a_page_of_another_site_can_neither_read_nor_write(tmp_path: Path, chromium: str) -> None:
     with Site() as site, LiveServer(tmp_path / "data") as server:
         furnish(server, site)
         found = visit(chromium, site, site.origin(NAME), server.url, tmp_path)
@@ -62,7 +62,7 @@ def test_a_page_of_another_site_does_and_sees_nothing(tmp_path: Path, chromium: 
         nothing_was_done(server)
 
 
-def test_neither_does_one_whose_name_leads_to_the_broker(tmp_path: Path, chromium: str) -> None:
+def test_a_page_whose_name_resolves_to_the_broker_is_forbidden(tmp_path: Path, chromium: str) -> None:
     with Site() as site, LiveServer(tmp_path / "data") as server:
         furnish(server, site)
         own = site.origin(NAME)
@@ -73,7 +73,7 @@ def test_neither_does_one_whose_name_leads_to_the_broker(tmp_path: Path, chromiu
         nothing_was_done(server)
 
 
-def test_a_page_of_a_named_site_does_and_sees_all(tmp_path: Path, chromium: str) -> None:
+def test_a_page_of_an_allowed_site_can_read_and_write(tmp_path: Path, chromium: str) -> None:
     with Site() as site, LiveServer(tmp_path / "data", cors_origins=site.origin(NAME)) as server:
         furnish(server, site)
         assert visit(chromium, site, site.origin(NAME), server.url, tmp_path) == ALLOWED

@@ -29,7 +29,9 @@ def topics(server: LiveServer) -> list[str]:
     return [each["topic"] for each in answer.json()["topics"]]
 
 
-def test_a_page_of_a_named_site_walks_through_everything(tmp_path: Path, chromium: str, site: Site) -> None:
+def test_the_typescript_client_completes_all_steps_in_a_page_of_an_allowed_site(
+    tmp_path: Path, chromium: str, site: Site
+) -> None:
     with site:
         origin = site.origin("page.example")
         with LiveServer(tmp_path / "data", api_keys=KEYS, cors_origins=origin) as server:
@@ -37,7 +39,9 @@ def test_a_page_of_a_named_site_walks_through_everything(tmp_path: Path, chromiu
             assert topics(server) == ["page-jobs", "page-log"]
 
 
-def test_a_page_of_another_site_does_nothing(tmp_path: Path, chromium: str, site: Site) -> None:
+def test_the_typescript_client_fails_to_connect_in_a_page_of_another_site(
+    tmp_path: Path, chromium: str, site: Site
+) -> None:
     with site:
         named = site.origin("other.example")
         with LiveServer(tmp_path / "data", api_keys=KEYS, cors_origins=named) as server:

@@ -93,7 +93,9 @@ async def until_owned(client: httpx.AsyncClient, path: str, expected: set[Partit
             await asyncio.sleep(0.02)
 
 
-async def test_a_kafka_client_that_comes_gets_its_share(client: httpx.AsyncClient, broker: Broker) -> None:
+async def test_a_kafka_client_that_joins_gets_its_share_of_partitions(
+    client: httpx.AsyncClient, broker: Broker
+) -> None:
     path = await subscribed(client, "t")
     assert await owned(client, path) == ALL
     await asyncio.sleep(0.1)
@@ -108,7 +110,7 @@ async def test_a_kafka_client_that_comes_gets_its_share(client: httpx.AsyncClien
     await until_owned(client, path, ALL)
 
 
-async def test_an_instance_that_comes_gets_its_share(client: httpx.AsyncClient, broker: Broker) -> None:
+async def test_an_instance_that_joins_gets_its_share_of_partitions(client: httpx.AsyncClient, broker: Broker) -> None:
     kafka = KafkaClient(broker)
     assert await kafka.join() == ALL
     path = await subscribed(client, "t")
@@ -149,7 +151,9 @@ async def test_v3_tells_of_members_by_any_door(client: httpx.AsyncClient, broker
     assert {each["consumer_id"] for each in members} == {"i", kafka.member_id}
 
 
-async def test_instances_share_what_the_proxy_has(client: httpx.AsyncClient, broker: Broker, engine: Engine) -> None:
+async def test_instances_share_the_partitions_of_the_proxy(
+    client: httpx.AsyncClient, broker: Broker, engine: Engine
+) -> None:
     first = await subscribed(client, "t", name="a")
     second = await subscribed(client, "t", name="b")
     await asyncio.sleep(0.1)

@@ -21,7 +21,7 @@ async def offsets(client: httpx.AsyncClient, path: str) -> list[dict[str, Any]]:
     return answer.json()["offsets"]
 
 
-async def test_an_instance_says_where_it_is(client: httpx.AsyncClient) -> None:
+async def test_a_new_instance_is_answered_with_its_base_uri(client: httpx.AsyncClient) -> None:
     answer = await client.post("/consumers/my group", json={"name": "my instance"}, headers=V2)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/vnd.kafka.v2+json"
@@ -32,7 +32,7 @@ async def test_an_instance_says_where_it_is(client: httpx.AsyncClient) -> None:
     assert (await client.delete("/consumers/my%20group/instances/my%20instance")).status_code == 204
 
 
-async def test_an_instance_without_a_name_gets_one(client: httpx.AsyncClient) -> None:
+async def test_an_instance_without_a_name_gets_a_generated_name(client: httpx.AsyncClient) -> None:
     first, second = [(await client.post("/consumers/g")).json()["instance_id"] for _ in range(2)]
     assert first.startswith("rest-consumer-")
     assert first != second
@@ -104,7 +104,7 @@ async def test_an_instance_that_is_not_there(client: httpx.AsyncClient, method: 
     refused(answer, 404, 40403, "Consumer instance not found.")
 
 
-async def test_the_first_read_has_what_is_there(client: httpx.AsyncClient) -> None:
+async def test_the_first_read_returns_existing_records(client: httpx.AsyncClient) -> None:
     await produce(client, "t", 1, 2, 3)
     path = await subscribed(client, "t")
     answer = await client.get(f"{path}/records", headers=ACCEPT_JSON)
@@ -132,7 +132,7 @@ async def test_without_a_reset_there_is_nowhere_to_begin(client: httpx.AsyncClie
     assert await values(client, path) == [1]
 
 
-async def test_a_topic_that_comes_later_is_read_from_its_beginning(client: httpx.AsyncClient) -> None:
+async def test_a_topic_created_after_the_subscription_is_read_from_its_beginning(client: httpx.AsyncClient) -> None:
     path = await subscribed(client, "t", **{"auto.offset.reset": "latest"})
     assert await values(client, path) == []
     await produce(client, "t", 1)
@@ -148,7 +148,7 @@ async def test_a_read_waits_for_records(client: httpx.AsyncClient) -> None:
     assert await asyncio.wait_for(waiting, 5) == ["late"]
 
 
-async def test_a_read_ends_when_it_has_waited(client: httpx.AsyncClient) -> None:
+async def test_a_read_without_records_ends_after_its_timeout(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={})
     assert await values(client, await subscribed(client, "t"), timeout=30) == []
 
@@ -190,12 +190,12 @@ async def test_subscribing_and_assigning_exclude_each_other(client: httpx.AsyncC
     assert await values(client, path) == [1]
 
 
-async def test_who_has_nothing_to_read_is_told(client: httpx.AsyncClient) -> None:
+async def test_a_read_without_a_subscription_or_assignment_is_refused(client: httpx.AsyncClient) -> None:
     message = refused(await client.get(f"{await instance(client)}/records"), 409, 40903)
     assert message == "Illegal state: Consumer is not subscribed to any topics or assigned any partitions"
 
 
-async def test_what_is_assigned_has_to_be_there(client: httpx.AsyncClient) -> None:
+async def test_an_assignment_of_an_absent_partition_is_refused(client: httpx.AsyncClient) -> None:
     await produce(client, "t", 1)
     path = await instance(client)
     for topic, number, code in (("u", 0, 40401), ("t", 1, 40402)):
@@ -212,7 +212,7 @@ async def test_the_format_is_that_of_the_instance(client: httpx.AsyncClient) -> 
     assert [each["value"] for each in answer.json()] == [b64('"x"')]
 
 
-async def test_positions_are_where_it_reads_on(client: httpx.AsyncClient) -> None:
+async def test_reads_continue_at_a_set_position(client: httpx.AsyncClient) -> None:
     await produce(client, "t", *range(5))
     path = await subscribed(client, "t")
     assert len(await values(client, path)) == 5
@@ -246,7 +246,7 @@ async def test_a_commit_may_go_back(client: httpx.AsyncClient) -> None:
         assert await offsets(client, path) == [{**T0, "offset": offset + 1, "metadata": ""}]
 
 
-async def test_a_commit_without_a_body_is_of_all_that_was_read(client: httpx.AsyncClient) -> None:
+async def test_a_commit_without_a_body_commits_all_read_records(client: httpx.AsyncClient) -> None:
     await produce(client, "t", *range(5))
     path = await subscribed(client, "t")
     assert await values(client, path, count=3) == [0, 1, 2]
@@ -284,7 +284,7 @@ async def test_after_a_commit_beyond_the_end_the_reset_decides(
     assert await values(client, again) == [3]
 
 
-async def test_auto_commit_says_nothing_of_a_topic_that_is_another_by_now(client: httpx.AsyncClient) -> None:
+async def test_auto_commit_skips_a_topic_that_was_recreated(client: httpx.AsyncClient) -> None:
     await produce(client, "t", 1, 2, 3)
     path = await subscribed(client, "t", **{"auto.commit.enable": "true"})
     assert await values(client, path) == [1, 2, 3]
@@ -294,7 +294,7 @@ async def test_auto_commit_says_nothing_of_a_topic_that_is_another_by_now(client
     assert await offsets(client, path) == []
 
 
-async def test_auto_commit_is_of_what_was_given_before(client: httpx.AsyncClient) -> None:
+async def test_auto_commit_commits_the_records_of_the_previous_read(client: httpx.AsyncClient) -> None:
     await produce(client, "t", *range(5))
     path = await subscribed(client, "t", **{"auto.commit.enable": "true"})
     assert await values(client, path, count=2) == [0, 1]
@@ -305,7 +305,7 @@ async def test_auto_commit_is_of_what_was_given_before(client: httpx.AsyncClient
     assert await values(client, await subscribed(client, "t")) == [3, 4]
 
 
-async def test_without_auto_commit_nothing_is_committed(client: httpx.AsyncClient) -> None:
+async def test_reads_without_auto_commit_commit_no_offset(client: httpx.AsyncClient) -> None:
     await produce(client, "t", 1)
     path = await subscribed(client, "t")
     for _ in range(3):
@@ -323,7 +323,7 @@ async def test_topics_in_memory_are_read_without_commits(client: httpx.AsyncClie
     assert await offsets(client, path) == []
 
 
-async def test_a_topic_that_is_made_again_is_read_from_its_beginning(client: httpx.AsyncClient) -> None:
+async def test_a_recreated_topic_is_read_from_its_beginning(client: httpx.AsyncClient) -> None:
     await produce(client, "t", 1, 2, 3)
     path = await subscribed(client, "t", **{"auto.commit.enable": "true"})
     assert await values(client, path) == [1, 2, 3]

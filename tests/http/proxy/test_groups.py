@@ -17,7 +17,7 @@ async def held(client: httpx.AsyncClient, path: str) -> list[str]:
     return [f"{each['topic']}-{each['partition']}" for each in found]
 
 
-async def test_each_partition_has_one_reader(client: httpx.AsyncClient) -> None:
+async def test_each_partition_is_held_by_a_single_member(client: httpx.AsyncClient) -> None:
     for topic in ("t", "u"):
         await produce(client, topic, topic)
     first = await subscribed(client, "t", "u", name="a")
@@ -28,7 +28,7 @@ async def test_each_partition_has_one_reader(client: httpx.AsyncClient) -> None:
     assert sorted((await values(client, first)) + (await values(client, second))) == ["t", "u"]
 
 
-async def test_who_comes_later_waits_for_a_place(client: httpx.AsyncClient) -> None:
+async def test_a_later_member_waits_until_a_partition_is_free(client: httpx.AsyncClient) -> None:
     await produce(client, "t", 1, 2)
     first = await subscribed(client, "t", name="a")
     assert await values(client, first, count=1) == [1]
@@ -41,7 +41,7 @@ async def test_who_comes_later_waits_for_a_place(client: httpx.AsyncClient) -> N
     assert await asyncio.wait_for(waiting, 5) == [1, 2]
 
 
-async def test_what_is_committed_is_not_read_again(client: httpx.AsyncClient) -> None:
+async def test_committed_records_are_not_read_again_by_the_next_member(client: httpx.AsyncClient) -> None:
     await produce(client, "t", 1, 2)
     first = await subscribed(client, "t", name="a")
     second = await subscribed(client, "t", name="b")
@@ -51,7 +51,7 @@ async def test_what_is_committed_is_not_read_again(client: httpx.AsyncClient) ->
     assert await values(client, second) == [2]
 
 
-async def test_latest_means_what_came_since_the_group_began(client: httpx.AsyncClient) -> None:
+async def test_reset_to_latest_starts_where_the_group_began(client: httpx.AsyncClient) -> None:
     await produce(client, "t", 1)
     first = await subscribed(client, "t", name="a", **{"auto.offset.reset": "latest"})
     second = await subscribed(client, "t", name="b", **{"auto.offset.reset": "latest"})
@@ -60,13 +60,13 @@ async def test_latest_means_what_came_since_the_group_began(client: httpx.AsyncC
     assert await values(client, second) == [2]
 
 
-async def test_other_groups_read_everything_too(client: httpx.AsyncClient) -> None:
+async def test_each_group_reads_all_records(client: httpx.AsyncClient) -> None:
     await produce(client, "t", 1)
     for group in ("g", "h"):
         assert await values(client, await subscribed(client, "t", group=group)) == [1]
 
 
-async def test_who_is_assigned_takes_nothing_from_the_group(client: httpx.AsyncClient) -> None:
+async def test_an_assigned_member_takes_no_partition_from_subscribed_members(client: httpx.AsyncClient) -> None:
     await produce(client, "t", 1)
     first = await subscribed(client, "t", name="a")
     second = await instance(client, name="b")
@@ -85,6 +85,6 @@ async def test_there_is_a_limit_of_instances(client: httpx.AsyncClient, engine: 
 
 
 @pytest.mark.parametrize("body", [{}, {"topics": []}, {"topics": ["t"], "topic_pattern": "t"}, {"topics": "t"}])
-async def test_a_subscription_says_to_what(client: httpx.AsyncClient, body: dict[str, object]) -> None:
+async def test_an_incomplete_subscription_is_refused(client: httpx.AsyncClient, body: dict[str, object]) -> None:
     path = await instance(client)
     refused(await client.post(f"{path}/subscription", json=body, headers=V2), 422, 422)

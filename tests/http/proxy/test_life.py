@@ -32,7 +32,7 @@ async def running(path: Path, *, clean: bool = True, **settings: object) -> Asyn
             await broker.proxy.stop()
 
 
-async def test_they_are_there_after_a_restart(tmp_path: Path) -> None:
+async def test_instances_survive_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as client:
         await produce(client, "t", *range(4))
         path = await subscribed(client, "t", **{"auto.offset.reset": "latest"})
@@ -47,7 +47,7 @@ async def test_they_are_there_after_a_restart(tmp_path: Path) -> None:
         refused(await client.post("/consumers/g", json={"name": "i"}, headers=V2), 409, 40902)
 
 
-async def test_what_was_read_right_before_a_crash_is_read_again(tmp_path: Path) -> None:
+async def test_uncommitted_reads_are_repeated_after_a_crash(tmp_path: Path) -> None:
     async with running(tmp_path, clean=False) as client:
         await produce(client, "t", *range(4))
         path = await subscribed(client, "t")
@@ -58,7 +58,7 @@ async def test_what_was_read_right_before_a_crash_is_read_again(tmp_path: Path) 
         assert await values(client, path) == [2, 3]
 
 
-async def test_a_subscription_without_a_commit_is_where_it_was(tmp_path: Path) -> None:
+async def test_a_subscription_without_a_commit_keeps_its_position_over_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path, clean=False) as client:
         await produce(client, "t", "before")
         path = await subscribed(client, "t", **{"auto.offset.reset": "latest"})
@@ -101,7 +101,7 @@ async def engine(tmp_path: Path, clock: Ahead) -> AsyncIterator[Engine]:
         yield engine
 
 
-async def test_idle_ones_are_gone(broker: Broker, client: httpx.AsyncClient, engine: Engine, clock: Ahead) -> None:
+async def test_idle_instances_expire(broker: Broker, client: httpx.AsyncClient, engine: Engine, clock: Ahead) -> None:
     await produce(client, "t", 1)
     path = await subscribed(client, "t")
     clock.advance(200)
@@ -116,13 +116,13 @@ async def test_idle_ones_are_gone(broker: Broker, client: httpx.AsyncClient, eng
     assert engine.states.items("proxy_instance") == []
 
 
-async def test_the_name_of_an_idle_one_is_free(client: httpx.AsyncClient, clock: Ahead) -> None:
+async def test_the_name_of_an_expired_instance_is_free(client: httpx.AsyncClient, clock: Ahead) -> None:
     await instance(client)
     clock.advance(301)
     await instance(client)
 
 
-async def test_an_idle_member_leaves_its_partitions_to_others(
+async def test_partitions_of_an_expired_member_go_to_another_member(
     broker: Broker, client: httpx.AsyncClient, clock: Ahead
 ) -> None:
     await produce(client, "t", 1)
@@ -137,7 +137,9 @@ async def test_an_idle_member_leaves_its_partitions_to_others(
     assert await values(client, second) == [1]
 
 
-async def test_who_waits_is_not_idle(broker: Broker, client: httpx.AsyncClient, clock: Ahead) -> None:
+async def test_an_instance_with_a_waiting_read_does_not_expire(
+    broker: Broker, client: httpx.AsyncClient, clock: Ahead
+) -> None:
     await client.put("/v0/topics/t", json={})
     path = await subscribed(client, "t")
     waiting = asyncio.create_task(values(client, path, wait_ms=10_000))
@@ -162,7 +164,7 @@ async def test_there_is_a_limit(engine: Engine, settings: Settings) -> None:
         await instance(client, name="c")
 
 
-async def test_a_prefix_moves_everything(engine: Engine, settings: Settings) -> None:
+async def test_a_configured_prefix_applies_to_all_paths(engine: Engine, settings: Settings) -> None:
     broker = Broker(engine, settings.model_copy(update={"kafka_rest_prefix": "/kafka"}))
     async with client_of(broker) as client:
         assert (await client.get("/topics")).status_code == 404

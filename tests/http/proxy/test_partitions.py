@@ -64,7 +64,7 @@ async def test_a_repetition_goes_where_the_first_went(client: httpx.AsyncClient)
     assert sorted(await values(client, path)) == [1, 2]
 
 
-async def test_one_instance_reads_all_and_commits_each(client: httpx.AsyncClient) -> None:
+async def test_an_instance_reads_all_partitions_and_commits_each_offset(client: httpx.AsyncClient) -> None:
     for number in range(3):
         await produce(client, "t", *(10 * number + n for n in range(2)), partition=number)
     path = await subscribed(client, "t")
@@ -89,7 +89,7 @@ async def test_members_share_partitions_by_range(client: httpx.AsyncClient) -> N
     assert await values(client, second) == [0]
 
 
-async def test_no_partition_starves_behind_a_busy_one(client: httpx.AsyncClient) -> None:
+async def test_a_busy_partition_does_not_starve_other_partitions(client: httpx.AsyncClient) -> None:
     await produce(client, "t", *(["busy"] * 20), partition=0)
     await produce(client, "t", "quiet", partition=2)
     path = await subscribed(client, "t")
@@ -99,7 +99,7 @@ async def test_no_partition_starves_behind_a_busy_one(client: httpx.AsyncClient)
     assert "quiet" in found
 
 
-async def test_partitions_that_are_added_are_shared_too(client: httpx.AsyncClient, engine: Engine) -> None:
+async def test_an_added_partition_is_read_by_a_subscribed_instance(client: httpx.AsyncClient, engine: Engine) -> None:
     path = await subscribed(client, "t")
     url = f"/v3/clusters/{engine.cluster_id}/topics/t"
     answer = await client.patch(url, json={"partitions_count": 5})

@@ -34,7 +34,7 @@ async def path(client: httpx.AsyncClient) -> str:
     return path
 
 
-async def test_the_password_is_the_key_whoever_the_user_is(client: httpx.AsyncClient) -> None:
+async def test_the_basic_password_is_checked_as_the_key_for_any_user_name(client: httpx.AsyncClient) -> None:
     for user in ("anybody", ""):
         assert (await client.get("/topics", auth=(user, key("r")))).json() == []
     assert (await client.get("/topics", headers=bearer(key("r")))).json() == []
@@ -44,7 +44,7 @@ async def test_the_password_is_the_key_whoever_the_user_is(client: httpx.AsyncCl
     refused(await client.get("/topics", auth=("u", key("w"))), 403, 40301)
 
 
-async def test_the_api_itself_takes_no_passwords(client: httpx.AsyncClient) -> None:
+async def test_the_v0_api_refuses_basic_credentials(client: httpx.AsyncClient) -> None:
     assert (await client.get("/v0/topics", auth=("u", key("r")))).status_code == 401
 
 
@@ -65,7 +65,7 @@ async def test_topics_in_bodies_count(client: httpx.AsyncClient, path: str, rest
 
 
 @pytest.mark.parametrize("rest", ["/positions/end", "/positions/beginning", "/positions", "/offsets", "/assignments"])
-async def test_nothing_tells_whether_a_topic_of_others_is_there(
+async def test_refusals_do_not_reveal_whether_a_forbidden_topic_exists(
     client: httpx.AsyncClient, path: str, rest: str
 ) -> None:
     headers = {**V2, **bearer(key("r+w", "beta"))}
@@ -85,7 +85,7 @@ async def test_nothing_tells_whether_a_topic_of_others_is_there(
     assert len(told) == 1
 
 
-async def test_a_group_of_others_is_out_of_reach_whether_it_has_such_an_instance_or_not(
+async def test_a_group_of_another_key_is_forbidden_with_or_without_the_instance(
     client: httpx.AsyncClient, path: str
 ) -> None:
     headers = {**V2, **bearer(key("r+w", "beta"))}
@@ -95,7 +95,7 @@ async def test_a_group_of_others_is_out_of_reach_whether_it_has_such_an_instance
     refused(await client.get("/consumers/free/instances/none/records", headers=headers), 404, 40403)
 
 
-async def test_an_instance_without_topics_is_of_the_key_that_made_it(client: httpx.AsyncClient) -> None:
+async def test_an_instance_without_topics_belongs_to_the_key_that_made_it(client: httpx.AsyncClient) -> None:
     for name, whose in (("alpha", 0), ("beta", 403)):
         headers = {**V2, **bearer(key("r+w", name))}
         answer = await client.post("/consumers/g", json={"name": name}, headers=headers)
@@ -105,7 +105,7 @@ async def test_an_instance_without_topics_is_of_the_key_that_made_it(client: htt
 
 
 @pytest.mark.parametrize("rest", ["", "/consumers", "/lags", "/lag-summary"])
-async def test_v3_tells_of_no_group_with_a_topic_of_others(client: httpx.AsyncClient, path: str, rest: str) -> None:
+async def test_v3_hides_groups_with_forbidden_topics(client: httpx.AsyncClient, path: str, rest: str) -> None:
     await client.get(f"{path}/records", headers=bearer(key("r")))
     assert (await client.post(f"{path}/offsets", headers=bearer(key("r+w")))).status_code == 204
     clusters = (await client.get("/v3/clusters", headers=bearer(key("r")))).json()
@@ -116,7 +116,7 @@ async def test_v3_tells_of_no_group_with_a_topic_of_others(client: httpx.AsyncCl
         assert [each["consumer_group_id"] for each in found] == (["g"] if status == 200 else [])
 
 
-async def test_v0_makes_no_consumer_of_a_group_of_others(client: httpx.AsyncClient, path: str) -> None:
+async def test_v0_refuses_a_consumer_in_a_group_of_another_key(client: httpx.AsyncClient, path: str) -> None:
     for name, status in (("group:g", 403), ("group:free", 201), ("g", 201)):
         url = f"/v0/topics/beta/consumers/{name}"
         answer = await client.put(url, json={}, headers=bearer(key("r+w", "beta")))
@@ -139,7 +139,7 @@ async def test_v0_makes_no_consumer_of_a_group_of_others(client: httpx.AsyncClie
         ("POST", "/positions/end", {"partitions": [T0]}),
     ],
 )
-async def test_an_instance_of_others_is_out_of_reach(
+async def test_an_instance_of_another_key_is_forbidden(
     client: httpx.AsyncClient, path: str, method: str, rest: str, body: Any
 ) -> None:
     headers = {**V2, **bearer(key("r+w+d+a", "beta"))}
@@ -148,7 +148,7 @@ async def test_an_instance_of_others_is_out_of_reach(
     assert [each["value"] for each in answer.json()] == [1]
 
 
-async def test_a_pattern_reaches_what_the_key_is_for(client: httpx.AsyncClient, path: str) -> None:
+async def test_a_topic_pattern_matches_only_topics_of_the_key(client: httpx.AsyncClient, path: str) -> None:
     headers = {**V2, **bearer(key("r", "beta"))}
     made = {"name": "j", "auto.commit.enable": "false", "auto.offset.reset": "earliest"}
     await client.post("/consumers/h", json=made, headers=headers)
@@ -158,7 +158,7 @@ async def test_a_pattern_reaches_what_the_key_is_for(client: httpx.AsyncClient, 
     assert [each["topic"] for each in found] == ["beta"]
 
 
-async def test_who_commits_may_write(client: httpx.AsyncClient, path: str) -> None:
+async def test_a_commit_needs_the_write_scope(client: httpx.AsyncClient, path: str) -> None:
     refused(await client.post("/consumers/g", json={"name": "j"}, headers={**V2, **bearer(key("r"))}), 403, 40301)
     refused(await client.post(f"{path}/offsets", headers=bearer(key("r"))), 403, 40301)
     assert (await client.post(f"{path}/offsets", headers=bearer(key("r+w")))).status_code == 204

@@ -68,7 +68,7 @@ async def test_a_partition_is_followed_and_gone_on_with(http: httpx.AsyncClient)
         assert (await Events(answer).next())[1]["value"] == "MQ=="
 
 
-async def test_what_was_lost_is_an_event(http: httpx.AsyncClient) -> None:
+async def test_a_loss_is_streamed_as_an_event(http: httpx.AsyncClient) -> None:
     await http.put("/v0/topics/t", json={"cap_records": 1})
     await produce(http, "t", 0, 1, 2)
     async with http.stream("GET", "/topics/t/partitions/0/records?offset=0", headers=EVENTS) as answer:
@@ -79,7 +79,7 @@ async def test_what_was_lost_is_an_event(http: httpx.AsyncClient) -> None:
         assert (await events.next())[1]["value"] == 2
 
 
-async def test_verbatim_json_stays_one_event(http: httpx.AsyncClient) -> None:
+async def test_json_with_line_breaks_is_sent_as_a_single_event(http: httpx.AsyncClient) -> None:
     body = '{"records":[{"value":{"a":\n\r\n1,"b":"x\\ny"}}]}'
     headers = {"content-type": "application/vnd.kafka.json.v2+json"}
     assert (await http.post("/topics/t", content=body, headers=headers)).is_success
@@ -87,7 +87,7 @@ async def test_verbatim_json_stays_one_event(http: httpx.AsyncClient) -> None:
         assert (await Events(answer).next())[1]["value"] == {"a": 1, "b": "x\ny"}
 
 
-async def test_an_instance_streams_and_its_commits_follow(http: httpx.AsyncClient) -> None:
+async def test_a_commit_covers_the_records_that_an_instance_streamed(http: httpx.AsyncClient) -> None:
     await produce(http, "t", 0, 1)
     path = await subscribed(http, "t")
     async with http.stream("GET", f"{path}/records", headers=EVENTS) as answer:
@@ -154,9 +154,7 @@ def clients_gone(server: HotServer) -> float:
     return sum(sample.value for family in families for sample in family.samples)
 
 
-async def test_a_client_that_leaves_amid_its_records_has_sent_those_before(
-    server: HotServer, http: httpx.AsyncClient
-) -> None:
+async def test_records_sent_before_a_client_disconnects_are_stored(server: HotServer, http: httpx.AsyncClient) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port)
     url = f"/v3/clusters/{server.engine.cluster_id}/topics/t/records"
     head = f"POST {url} HTTP/1.1\r\nhost: [::]\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -34,7 +34,7 @@ async def test_a_topic_is_described(client: httpx.AsyncClient) -> None:
     assert (await client.get("/brokers")).json() == {"brokers": [1]}
 
 
-async def test_what_is_not_there_has_numbers_of_its_own(client: httpx.AsyncClient) -> None:
+async def test_absent_topics_and_partitions_are_answered_with_kafka_rest_error_codes(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={})
     for path in ("/topics/u", "/topics/u/partitions", "/topics/u/partitions/0", "/topics/u/partitions/0/offsets"):
         refused(await client.get(path), 404, 40401, "Topic not found.")
@@ -94,7 +94,7 @@ async def test_text_goes_in_and_out(client: httpx.AsyncClient) -> None:
     assert (await client.get("/v0/topics/t/records?include_tags=true")).json()["records"][0]["$tag"] == "k"
 
 
-async def test_what_a_format_cannot_show_is_shown_all_the_same(client: httpx.AsyncClient) -> None:
+async def test_values_that_a_format_cannot_hold_are_shown_as_text_or_base64(client: httpx.AsyncClient) -> None:
     records = [{"key": b64("k"), "value": b64("no json")}, {"key": b64(b"\xff"), "value": b64(b"\xff")}]
     await client.post("/topics/t", json={"records": records}, headers=BINARY)
     for format in ("json", "text"):
@@ -118,7 +118,7 @@ async def test_headers_and_times_go_in_and_out(client: httpx.AsyncClient) -> Non
     assert third["timestamp"] == (await client.get("/v0/topics/t/records/3")).json()["$ts"]
 
 
-async def test_records_of_the_api_are_there_too(client: httpx.AsyncClient) -> None:
+async def test_records_of_the_v0_api_are_read_over_the_proxy(client: httpx.AsyncClient) -> None:
     await append(client, "t", {"data": {"id": 1}, "tag": "k", "meta": {"m": "x", "n": 1}}, node="n1")
     [record] = (await client.get(RECORDS, headers=ACCEPT_JSON)).json()
     assert (record["key"], record["value"]) == ("k", {"id": 1})
@@ -155,7 +155,7 @@ async def test_a_partition_is_read_from_any_offset(client: httpx.AsyncClient) ->
     refused(await client.get(RECORDS, params={"count": "many"}), 422, 422)
 
 
-async def test_what_was_lost_is_said_in_a_header(client: httpx.AsyncClient) -> None:
+async def test_a_loss_is_reported_in_the_topics_lost_header(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={"cap_records": 2})
     await produce(client, "t", *range(5))
     answer = await client.get(RECORDS, params={"offset": 1}, headers=ACCEPT_JSON)
@@ -186,12 +186,12 @@ async def test_a_repeated_write_is_written_once(client: httpx.AsyncClient) -> No
         '{"records":[{"value":null,"headers":[{"name":"x","value":"?"}]}]}',
     ],
 )
-async def test_wrong_records_are_refused_and_nothing_is_written(client: httpx.AsyncClient, body: str) -> None:
+async def test_invalid_records_are_refused_and_create_no_topic(client: httpx.AsyncClient, body: str) -> None:
     assert refused(await client.post("/topics/t", content=body, headers=BINARY), 422, 422)
     refused(await client.get("/topics/t"), 404, 40401)
 
 
-async def test_what_is_no_json_is_a_bad_request(client: httpx.AsyncClient) -> None:
+async def test_a_body_that_is_not_json_is_a_bad_request(client: httpx.AsyncClient) -> None:
     refused(await client.post("/topics/t", content="{", headers=BINARY), 400, 400)
 
 
@@ -220,7 +220,7 @@ async def test_answers_are_of_the_type_that_is_accepted(client: httpx.AsyncClien
     refused(await client.get(RECORDS, headers={"accept": "application/vnd.kafka.avro.v2+json"}), 406, 406)
 
 
-async def test_a_write_that_the_topic_refuses_is_told_record_by_record(client: httpx.AsyncClient) -> None:
+async def test_a_write_refused_by_its_topic_is_answered_record_by_record(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={"cap_records": 1, "discard": "reject"})
     await produce(client, "t", 1)
     [outcome] = await produce(client, "t", 2)
@@ -228,13 +228,13 @@ async def test_a_write_that_the_topic_refuses_is_told_record_by_record(client: h
     assert outcome["error"]
 
 
-async def test_other_methods_are_refused_in_the_same_words(client: httpx.AsyncClient) -> None:
+async def test_an_unsupported_method_is_refused_with_the_allowed_methods(client: httpx.AsyncClient) -> None:
     answer = await client.put("/topics/t", json={})
     refused(answer, 405, 405)
     assert answer.headers["allow"] == "GET, HEAD, OPTIONS, POST"
 
 
-async def test_it_says_when_it_is_not_ready(client: httpx.AsyncClient, engine: Engine) -> None:
+async def test_requests_before_ready_are_refused_as_unavailable(client: httpx.AsyncClient, engine: Engine) -> None:
     engine.logs.ready = False
     refused(await client.get("/topics"), 503, 50003)
     engine.logs.ready = True

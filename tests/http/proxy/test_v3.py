@@ -29,7 +29,9 @@ async def get(client: httpx.AsyncClient, path: str) -> dict[str, Any]:
     return answer.json()
 
 
-async def test_there_is_one_cluster(client: httpx.AsyncClient, engine: Engine, cluster: str) -> None:
+async def test_the_cluster_list_has_a_single_cluster_with_a_single_broker(
+    client: httpx.AsyncClient, engine: Engine, cluster: str
+) -> None:
     found = await get(client, "/v3/clusters")
     assert found["kind"] == "KafkaClusterList"
     assert found["metadata"] == {"self": "http://localhost/v3/clusters", "next": None}
@@ -44,7 +46,7 @@ async def test_there_is_one_cluster(client: httpx.AsyncClient, engine: Engine, c
     refused(await client.get("/v3/clusters/another/topics"), 404, 404)
 
 
-async def test_a_topic_from_its_making_to_its_end(client: httpx.AsyncClient, engine: Engine, cluster: str) -> None:
+async def test_a_topic_is_created_changed_and_deleted(client: httpx.AsyncClient, engine: Engine, cluster: str) -> None:
     body = {"topic_name": "t", "partitions_count": 1, "configs": [{"name": "retention.ms", "value": "60000"}]}
     answer = await client.post(f"{cluster}/topics", json=body)
     assert answer.status_code == 201, answer.text
@@ -86,12 +88,14 @@ async def test_a_topic_from_its_making_to_its_end(client: httpx.AsyncClient, eng
         {"name": "t"},
     ],
 )
-async def test_what_cannot_be_made_is_refused(client: httpx.AsyncClient, cluster: str, body: dict[str, Any]) -> None:
+async def test_an_invalid_topic_is_refused_and_not_created(
+    client: httpx.AsyncClient, cluster: str, body: dict[str, Any]
+) -> None:
     refused(await client.post(f"{cluster}/topics", json=body), 400, 40002)
     assert (await client.get("/topics")).json() == []
 
 
-async def test_a_topic_may_be_made_to_see_whether_it_could(client: httpx.AsyncClient, cluster: str) -> None:
+async def test_validate_only_creates_no_topic(client: httpx.AsyncClient, cluster: str) -> None:
     answer = await client.post(f"{cluster}/topics", json={"topic_name": "t", "validate_only": True})
     assert answer.status_code == 201
     assert (await client.get("/topics")).json() == []
@@ -114,7 +118,9 @@ async def test_partitions_are_described(client: httpx.AsyncClient, cluster: str)
     refused(await client.get(f"{cluster}/topics/u/partitions/-/reassignment"), 404, 40403)
 
 
-async def test_offsets_of_a_partition_are_told(client: httpx.AsyncClient, engine: Engine, cluster: str) -> None:
+async def test_earliest_and_latest_offset_of_a_partition_are_returned(
+    client: httpx.AsyncClient, engine: Engine, cluster: str
+) -> None:
     await engine.put_topic("t", TopicConfig(cap_records=3))
     await produce(client, "t", *range(5))
     url = f"{cluster}/topics/t/partitions/0/offset"
@@ -150,9 +156,7 @@ async def test_settings_of_the_broker_are_shown(client: httpx.AsyncClient, clust
     assert (await get(client, f"{cluster}/broker-configs"))["data"] == []
 
 
-async def test_what_a_key_may_do_with_a_topic_is_told_where_it_is_asked_for(
-    client: httpx.AsyncClient, cluster: str
-) -> None:
+async def test_authorized_operations_are_included_on_request(client: httpx.AsyncClient, cluster: str) -> None:
     await produce(client, "t", 1)
     found = await get(client, f"{cluster}/topics/t?include_authorized_operations=true")
     assert set(found["authorized_operations"]) == {
@@ -184,7 +188,7 @@ async def test_settings_are_shown_and_changed(client: httpx.AsyncClient, engine:
     refused(await client.put(f"{path}/nonsense", json={"value": "1"}), 400, 40002)
 
 
-async def test_groups_and_how_far_they_are(client: httpx.AsyncClient, cluster: str) -> None:
+async def test_consumer_groups_and_their_lags_are_returned(client: httpx.AsyncClient, cluster: str) -> None:
     await produce(client, "t", *range(5))
     await produce(client, "u", *range(3))
     await client.put("/v0/topics/t/consumers/mine", json={})
@@ -275,7 +279,9 @@ async def test_a_bad_record_spoils_no_other(client: httpx.AsyncClient, cluster: 
 
 
 @pytest.mark.parametrize("content", ["", "[1]x", "{", '{"value":{"type":"JSON","data":1}', "}", '{"value":1}'])
-async def test_what_is_no_record_is_told(client: httpx.AsyncClient, cluster: str, content: str) -> None:
+async def test_an_invalid_record_gets_an_error_receipt_and_creates_no_topic(
+    client: httpx.AsyncClient, cluster: str, content: str
+) -> None:
     [receipt] = await post(client, f"{cluster}/topics/t/records", content)
     assert receipt["error_code"] in (400, 40002)
     assert (await client.get("/topics")).json() == []
@@ -289,7 +295,9 @@ async def test_a_repeated_body_is_written_once(client: httpx.AsyncClient, cluste
     assert [each["offset"] for each in receipts] == [0, 0]
 
 
-async def test_records_are_written_as_they_come(broker: Broker, client: httpx.AsyncClient, cluster: str) -> None:
+async def test_streamed_records_are_written_with_any_chunk_size(
+    broker: Broker, client: httpx.AsyncClient, cluster: str
+) -> None:
     """In pieces that end anywhere."""
     text = "".join(json.dumps({"value": {"type": "STRING", "data": f'"{n}" {{\\'}}) for n in range(30)).encode()
     for size in (1, 7, 64):
@@ -303,7 +311,7 @@ async def test_records_are_written_as_they_come(broker: Broker, client: httpx.As
         assert [each["offset"] for each in receipts] == list(range(30))
 
 
-async def test_a_batch_says_of_each_entry_what_became_of_it(client: httpx.AsyncClient, cluster: str) -> None:
+async def test_a_batch_answer_lists_successes_and_failures(client: httpx.AsyncClient, cluster: str) -> None:
     entries = [
         {"id": "a", "value": {"type": "JSON", "data": 1}},
         {"id": "b", "value": {"type": "BINARY", "data": "?"}},
@@ -316,7 +324,7 @@ async def test_a_batch_says_of_each_entry_what_became_of_it(client: httpx.AsyncC
     assert [(each["id"], each["error_code"]) for each in done["failures"]] == [("b", 40002)]
 
 
-async def test_a_partition_that_is_not_there_fails_its_records_alone(
+async def test_records_for_an_absent_partition_fail_and_the_rest_is_written(
     client: httpx.AsyncClient, cluster: str, engine: Engine
 ) -> None:
     await engine.put_topic("t", TopicConfig(partitions=2))
