@@ -153,7 +153,7 @@ async def test_an_expected_seq_applies_to_its_partition(client: httpx.AsyncClien
         assert (await post(client, expected_seq=expected))["partition"] == 0
 
 
-async def test_a_key_is_looked_up_in_all(client: httpx.AsyncClient) -> None:
+async def test_an_idempotency_key_is_found_in_every_partition(client: httpx.AsyncClient) -> None:
     await make(client)
     first = await post(client, idempotency_key="k", query="?partition=2")
     for query in ("", "?partition=1", "?partition=0"):
@@ -200,7 +200,7 @@ async def test_there_is_a_limit(client: httpx.AsyncClient) -> None:
     refused(await client.put("/v0/topics/orders", json={"partitions": 1025}), 400, "invalid_request", "partitions")
 
 
-async def test_queues_routers_and_dead_letters_take_one(client: httpx.AsyncClient) -> None:
+async def test_queues_routers_and_dead_letter_topics_refuse_several_partitions(client: httpx.AsyncClient) -> None:
     refused(await client.put("/v0/topics/q", json={"type": "queue", "partitions": 2}), 409, "topic_exists_incompatible")
     await make(client)
     for ends in ({"source": "orders", "dest": "x"}, {"source": "x", "dest": "orders"}):
@@ -220,12 +220,12 @@ async def test_queues_routers_and_dead_letters_take_one(client: httpx.AsyncClien
         refused(answer, 409, "topic_exists_incompatible", "partitions")
 
 
-async def test_claims_on_it_are_refused(client: httpx.AsyncClient) -> None:
+async def test_a_claim_on_a_partitioned_topic_is_refused(client: httpx.AsyncClient) -> None:
     await make(client)
     refused(await client.post("/v0/topics/orders/claim", json={"node": "n"}), 409, "not_a_queue")
 
 
-async def test_consumers_are_of_one_partition(client: httpx.AsyncClient) -> None:
+async def test_a_consumer_belongs_to_a_single_partition(client: httpx.AsyncClient) -> None:
     await make(client)
     await post(client, 3, query="?partition=1")
     for partition in (0, 1):
@@ -247,7 +247,7 @@ async def test_consumers_are_of_one_partition(client: httpx.AsyncClient) -> None
     assert (await client.get("/v0/topics/orders/consumers/c")).status_code == 200
 
 
-async def test_all_of_it_is_deleted(client: httpx.AsyncClient, engine: Engine) -> None:
+async def test_deleting_a_topic_deletes_all_its_partitions(client: httpx.AsyncClient, engine: Engine) -> None:
     await make(client)
     await post(client, query="?partition=2")
     refused(await client.delete("/v0/topics/orders?if_empty=true"), 409, "topic_not_empty")

@@ -34,11 +34,11 @@ async def post(http: httpx.AsyncClient, partition: int | None = None, count: int
     return answer.json()["partition"]
 
 
-async def test_the_plainest_write_takes_turns_too(http: httpx.AsyncClient) -> None:
+async def test_plain_writes_rotate_over_partitions(http: httpx.AsyncClient) -> None:
     assert [await post(http) for _ in range(4)] == [0, 1, 2, 0]
 
 
-async def test_one_partition_is_watched(http: httpx.AsyncClient) -> None:
+async def test_a_watch_of_a_partition_gets_only_its_records(http: httpx.AsyncClient) -> None:
     await post(http, 1, 2)
     path = await session(http, topics={"t": {"partition": 1, "from_seq": 0}})
     async with stream(http, path) as watch:
@@ -55,7 +55,7 @@ async def test_one_partition_is_watched(http: httpx.AsyncClient) -> None:
         assert next(event.data["head_seq"] for event in await watch.caught_up()) == 3
 
 
-async def test_a_place_behind_one_partition_is_none_behind_another(http: httpx.AsyncClient) -> None:
+async def test_a_last_event_id_of_a_partition_does_not_apply_to_another_partition(http: httpx.AsyncClient) -> None:
     await post(http, 0, 2)
     await post(http, 1, 2)
     path = await session(http, topics={"t": {"partition": 1, "from_seq": 0}})
@@ -67,7 +67,7 @@ async def test_a_place_behind_one_partition_is_none_behind_another(http: httpx.A
         assert (first.seqs, "partition" in first.data, list(first.cursor)) == ([1, 2], False, ["t"])
 
 
-async def test_a_watched_partition_goes_with_its_topic(http: httpx.AsyncClient) -> None:
+async def test_a_watch_of_a_partition_is_told_of_the_deletion_of_its_topic(http: httpx.AsyncClient) -> None:
     path = await session(http, topics={"t": {"partition": 2, "from_seq": 0}})
     async with stream(http, path) as watch:
         await watch.caught_up()

@@ -52,7 +52,7 @@ async def test_a_write_that_asks_not_to_be_refused_is_not(kind: dict[str, str]) 
         assert await data(server.engine, "t") == [1]
 
 
-async def test_what_makes_work_less_goes_on() -> None:
+async def test_claims_acks_reads_and_deletes_go_on_under_pressure() -> None:
     async with HotServer() as server:
         await server.topic("q", TopicConfig(type=TopicType.QUEUE))
         await server.ask(post("q", records(1, 2)))
@@ -82,7 +82,7 @@ async def test_a_log_that_does_not_commit_is_pressure() -> None:
         assert await data(server.engine, "t") == [1, 1]
 
 
-async def test_a_queue_that_fills_is_pressure_before_anybody_has_to_wait() -> None:
+async def test_a_filling_log_queue_refuses_writes_before_any_write_waits() -> None:
     async with HotServer(limits=options(wal_queue_frames=100)) as server:
         await server.topic("t", TopicConfig(durability=Durability.FSYNC))
         with server.disk.hold("pwritev", "*/wal-*", times=1) as gate:
@@ -103,7 +103,7 @@ async def test_a_queue_that_fills_is_pressure_before_anybody_has_to_wait() -> No
         assert [(await wire.answer()).status for wire in wires] == [200] * 3
 
 
-async def test_each_step_does_what_it_says_and_undoes_it() -> None:
+async def test_each_pressure_step_applies_and_reverts_its_measures() -> None:
     async with HotServer() as server:
         pressure, engine, turns = server.broker.pressure, server.engine, server.broker.live.scheduler
 

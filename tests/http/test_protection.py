@@ -20,12 +20,12 @@ EXPECTED = {
 ONCE = {name: [value] for name, value in EXPECTED.items()}
 
 
-def test_these_are_the_headers() -> None:
+def test_the_protection_headers_equal_the_expected_headers() -> None:
     assert {name.decode(): value.decode() for name, value in PROTECTION} == EXPECTED
 
 
 @pytest.mark.parametrize("http", ["zttp", "httptools"])
-async def test_every_answer_has_them(http: str) -> None:
+async def test_every_answer_has_the_protection_headers_once(http: str) -> None:
     async with HotServer(http=http, api_keys="one") as server:
         for kind in ({}, ASGI):
             for headers in ({}, bearer("one")):

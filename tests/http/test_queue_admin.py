@@ -11,7 +11,7 @@ from tests.http.queue_calls import call, claim, figures, queue, seqs
 from tests.http.test_long_poll import until
 
 
-async def test_a_paused_queue_gives_nothing_until_it_is_resumed(client: httpx.AsyncClient) -> None:
+async def test_a_paused_queue_returns_no_job_until_resumed(client: httpx.AsyncClient) -> None:
     await queue(client, 1, 2)
     [job] = await claim(client, max=1)
     for _ in range(2):
@@ -25,7 +25,7 @@ async def test_a_paused_queue_gives_nothing_until_it_is_resumed(client: httpx.As
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"states":null}', b'{"states":["ready","delayed"]}'])
-async def test_a_purge_takes_what_nobody_holds(client: httpx.AsyncClient, body: bytes) -> None:
+async def test_a_purge_deletes_jobs_without_a_lease(client: httpx.AsyncClient, body: bytes) -> None:
     await queue(client, 1, 2, 3)
     await claim(client, max=1)
     answer = await client.post("/v0/topics/q/purge", content=body, headers={"content-type": "application/json"})
@@ -33,7 +33,7 @@ async def test_a_purge_takes_what_nobody_holds(client: httpx.AsyncClient, body: 
     assert (await figures(client))["in_flight"] == 1
 
 
-async def test_a_purge_may_be_of_one_state(client: httpx.AsyncClient) -> None:
+async def test_a_purge_of_a_state_deletes_only_jobs_in_that_state(client: httpx.AsyncClient) -> None:
     await queue(client, 1, 2)
     await claim(client, max=1)
     await call(client, "nack", node="w", seqs=[1], delay_ms=60_000)
@@ -42,7 +42,9 @@ async def test_a_purge_may_be_of_one_state(client: httpx.AsyncClient) -> None:
     assert (await call(client, "purge", states=["ready"]))["purged"] == 1
 
 
-async def test_leases_say_who_holds_what(engine: Engine, client: httpx.AsyncClient) -> None:
+async def test_the_lease_list_has_node_state_and_deadline_of_each_job(
+    engine: Engine, client: httpx.AsyncClient
+) -> None:
     await queue(client, 1, 2, 3)
     jobs = await claim(client, max=2)
     await call(client, "nack", node="w", seqs=[2], delay_ms=60_000)
@@ -58,7 +60,7 @@ async def test_leases_say_who_holds_what(engine: Engine, client: httpx.AsyncClie
 
 
 @pytest.mark.parametrize(("state", "expected"), [("leased", [1]), ("ready", [2, 3]), ("delayed", []), ("dead", [])])
-async def test_leases_of_one_state(client: httpx.AsyncClient, state: str, expected: list[int]) -> None:
+async def test_the_lease_list_is_filtered_by_state(client: httpx.AsyncClient, state: str, expected: list[int]) -> None:
     await queue(client, 1, 2, 3)
     await claim(client, max=1)
     answer = await client.get(f"/v0/topics/q/leases?state={state}")
@@ -91,7 +93,7 @@ async def test_a_listing_tells_no_lease_ids(client: httpx.AsyncClient) -> None:
     assert job["lease_id"] not in (await client.get("/v0/topics/q/leases")).text
 
 
-async def test_a_redrive_is_passed_on_as_it_was_asked_for(
+async def test_a_redrive_passes_its_fields_to_the_engine(
     engine: Engine, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []

@@ -35,19 +35,19 @@ async def refuse(client: httpx.AsyncClient, call: str, field: str, value: Any, c
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("node", [None, "", "n" * 129, "é" * 65, 1, ["w"]])
-async def test_a_worker_names_itself(client: httpx.AsyncClient, call: str, node: Any) -> None:
+async def test_an_invalid_node_is_refused(client: httpx.AsyncClient, call: str, node: Any) -> None:
     await refuse(client, call, "node", node)
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_a_worker_that_does_not_is_told(client: httpx.AsyncClient, call: str) -> None:
+async def test_a_call_without_a_node_is_refused(client: httpx.AsyncClient, call: str) -> None:
     body = {name: value for name, value in GOOD[call].items() if name != "node"}
     refused_field(await client.post(f"/v0/topics/q/{call}", json=body), "node")
 
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("node", ["n" * 128, "é" * 64])
-async def test_a_node_of_128_bytes_is_one(client: httpx.AsyncClient, call: str, node: str) -> None:
+async def test_a_node_of_128_bytes_is_accepted(client: httpx.AsyncClient, call: str, node: str) -> None:
     await queue(client, 1)
     assert (await client.post(f"/v0/topics/q/{call}", json=GOOD[call] | {"node": node})).is_success
 
@@ -115,9 +115,7 @@ async def test_lease_ids_are_as_many_as_seqs(client: httpx.AsyncClient, call: st
         None,
     ],
 )
-async def test_a_lease_id_is_one_that_could_have_been_given_out(
-    client: httpx.AsyncClient, call: str, given: Any
-) -> None:
+async def test_a_malformed_lease_id_is_refused(client: httpx.AsyncClient, call: str, given: Any) -> None:
     await refuse(client, call, "lease_ids[0]", [given])
 
 
@@ -176,7 +174,9 @@ async def test_strict_is_true_or_false(client: httpx.AsyncClient, call: str) -> 
         ([None], "states[0]"),
     ],
 )
-async def test_only_jobs_that_nobody_holds_are_purged(client: httpx.AsyncClient, value: Any, field: str) -> None:
+async def test_a_purge_of_leased_or_unknown_states_is_refused(
+    client: httpx.AsyncClient, value: Any, field: str
+) -> None:
     await refuse(client, "purge", field, value)
 
 
@@ -213,12 +213,12 @@ async def test_a_listing_is_of_a_state_that_there_is(client: httpx.AsyncClient, 
 
 
 @pytest.mark.parametrize("value", ["x", "AAAAAA", "%F0%9F"])
-async def test_a_listing_goes_on_from_its_own_cursor(client: httpx.AsyncClient, value: str) -> None:
+async def test_an_invalid_cursor_of_the_lease_list_is_refused(client: httpx.AsyncClient, value: str) -> None:
     await queue(client)
     refused_field(await client.get(f"/v0/topics/q/leases?cursor={value}"), "cursor")
 
 
-async def test_the_cursor_of_another_list_is_not_one_of_jobs(client: httpx.AsyncClient) -> None:
+async def test_a_cursor_of_the_topic_list_is_refused_by_the_lease_list(client: httpx.AsyncClient) -> None:
     await queue(client)
     await queue(client, name="r")
     cursor = (await client.get("/v0/topics?page_size=1")).json()["next_cursor"]
@@ -262,7 +262,7 @@ async def test_an_absent_queue_is_not_found(client: httpx.AsyncClient, call: str
 
 
 @pytest.mark.parametrize("call", ["leases", "work?node=w"])
-async def test_what_is_asked_for_by_get_needs_a_queue_too(client: httpx.AsyncClient, call: str) -> None:
+async def test_a_get_on_a_plain_or_absent_topic_is_refused(client: httpx.AsyncClient, call: str) -> None:
     await client.put("/v0/topics/log")
     refused(await client.get(f"/v0/topics/log/{call}"), 409, "not_a_queue")
     refused(await client.get(f"/v0/topics/absent/{call}"), 404, "topic_not_found")
@@ -274,7 +274,7 @@ async def test_a_name_that_no_topic_has_is_refused(client: httpx.AsyncClient, ca
 
 
 @pytest.mark.parametrize("call", ["leases", "work?node=w"])
-async def test_so_it_is_by_get(client: httpx.AsyncClient, call: str) -> None:
+async def test_a_get_with_an_invalid_topic_name_is_refused(client: httpx.AsyncClient, call: str) -> None:
     refused_field(await client.get(f"/v0/topics/-x/{call}"), "topic")
 
 
@@ -288,13 +288,15 @@ async def test_a_call_needs_a_body_of_json(client: httpx.AsyncClient, call: str)
 
 
 @pytest.mark.parametrize("accept", ["application/json", "text/plain", "text/event-stream;q=0", "image/*"])
-async def test_a_stream_is_not_for_those_who_take_none(client: httpx.AsyncClient, accept: str) -> None:
+async def test_a_work_stream_without_a_matching_accept_header_is_not_acceptable(
+    client: httpx.AsyncClient, accept: str
+) -> None:
     """Said before anything else is."""
     refused(await client.get("/v0/topics/absent/work", headers={"accept": accept}), 406, "not_acceptable")
 
 
 @pytest.mark.parametrize("accept", ["text/event-stream", "*/*", "text/*", "application/json, text/event-stream;q=0.5"])
-async def test_a_stream_is_for_those_who_take_one(client: httpx.AsyncClient, accept: str) -> None:
+async def test_a_work_stream_with_a_matching_accept_header_is_accepted(client: httpx.AsyncClient, accept: str) -> None:
     answer = await client.get("/v0/topics/absent/work?node=w", headers={"accept": accept})
     refused(answer, 404, "topic_not_found")
 

@@ -66,7 +66,7 @@ def test_a_suffix_is_the_end(size: int, count: int) -> None:
         b"bytes=" + b"9" * 5000 + b"-",
     ],
 )
-def test_what_is_no_single_range_is_ignored(header: bytes | None) -> None:
+def test_a_header_that_is_no_single_range_is_ignored(header: bytes | None) -> None:
     assert parse(header, 10) is None
 
 

@@ -94,7 +94,7 @@ async def test_a_put_without_a_body_is_400(client: httpx.AsyncClient) -> None:
     refused(await client.put(URL, content=b"{}"), 415, "unsupported_media_type")
 
 
-async def test_refusals_have_their_codes(client: httpx.AsyncClient) -> None:
+async def test_refused_router_requests_have_their_error_codes(client: httpx.AsyncClient) -> None:
     refused(await client.get(URL), 404, "router_not_found")
     missing = await client.put(URL, json={"source": "a", "dest": "b", "create_dest": False})
     refused(missing, 404, "topic_not_found")
@@ -106,7 +106,7 @@ async def test_refusals_have_their_codes(client: httpx.AsyncClient) -> None:
     await put(client, "back", "b", "a", allow_cycle=True)
 
 
-async def test_a_router_is_described_as_it_is(client: httpx.AsyncClient) -> None:
+async def test_the_state_of_a_router_has_cursor_lag_and_total(client: httpx.AsyncClient) -> None:
     await put(client)
     await append(client, "a", {"data": 1}, {"data": 2})
     assert len((await read(client, "b"))["records"]) == 2
@@ -137,7 +137,7 @@ async def test_lists_are_paged_and_filtered(client: httpx.AsyncClient) -> None:
     refused_field(await client.get("/v0/routers", params={"dest": "?"}), "dest")
 
 
-async def test_deleting_says_whether_there_was_one(client: httpx.AsyncClient) -> None:
+async def test_a_delete_states_whether_the_router_existed(client: httpx.AsyncClient) -> None:
     await put(client)
     for deleted in (True, False):
         answer = await client.delete(URL)
@@ -145,7 +145,7 @@ async def test_deleting_says_whether_there_was_one(client: httpx.AsyncClient) ->
         assert RouterDeleteAnswer.model_validate(answer.json()).deleted is deleted
 
 
-async def test_routers_go_with_their_topic_and_are_named(client: httpx.AsyncClient) -> None:
+async def test_deleting_a_topic_removes_its_routers_and_names_them(client: httpx.AsyncClient) -> None:
     await put(client, "r2", "a", "b")
     await put(client, "r1", "b", "c")
     await put(client, "r3", "a", "c")
@@ -155,7 +155,7 @@ async def test_routers_go_with_their_topic_and_are_named(client: httpx.AsyncClie
     assert [each["router"] for each in (await client.get("/v0/routers")).json()["routers"]] == ["r3"]
 
 
-async def test_every_kind_of_read_sees_what_was_written_to_the_source(client: httpx.AsyncClient) -> None:
+async def test_every_kind_of_read_waits_for_records_of_the_source(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/jobs", json={"type": "queue"})
     await put(client, "r", "a", "b")
     await put(client, "r2", "b", "jobs")
@@ -216,7 +216,7 @@ async def test_metrics_tell_of_routers(client: httpx.AsyncClient) -> None:
     assert "topics_routers 1" in text
 
 
-async def test_the_limit_says_which_it_is(client: httpx.AsyncClient, engine: Engine) -> None:
+async def test_a_router_over_the_limit_is_refused_with_max_routers(client: httpx.AsyncClient, engine: Engine) -> None:
 
     engine.logs.options = msgspec.structs.replace(engine.options, max_routers=1)
     await put(client)
@@ -226,7 +226,7 @@ async def test_the_limit_says_which_it_is(client: httpx.AsyncClient, engine: Eng
     await put(client, preserve_tag=False)
 
 
-async def test_a_watch_begins_with_what_routers_bring(client: httpx.AsyncClient) -> None:
+async def test_a_watch_starts_after_pending_router_copies(client: httpx.AsyncClient) -> None:
     await put(client)
     for number in range(1, 6):
         await append(client, "a", {"data": number})

@@ -49,7 +49,7 @@ def table() -> RouteTable:
         ("/a/{}", "/a/{x}", ["{}"]),
     ],
 )
-def test_a_path_leads_to_its_template(table: RouteTable, path: str, template: str, values: list[str]) -> None:
+def test_a_path_is_matched_to_its_template(table: RouteTable, path: str, template: str, values: list[str]) -> None:
     found = table.match(path)
     assert found is not None
     assert (found[0].template, found[1]) == (template, values)
@@ -60,7 +60,7 @@ def test_other_paths_lead_nowhere(table: RouteTable, path: str) -> None:
     assert table.match(path) is None
 
 
-def test_get_serves_head_and_others_do_not(table: RouteTable) -> None:
+def test_head_is_served_by_the_get_operation(table: RouteTable) -> None:
     found = table.match("/a")
     assert found is not None
     served = {method: found[0].operation(method) for method in ("HEAD", "POST", "PUT")}
@@ -72,6 +72,6 @@ def test_get_serves_head_and_others_do_not(table: RouteTable) -> None:
     assert found[0].allow == "GET, HEAD, OPTIONS, POST"
 
 
-def test_two_operations_for_one_method_are_a_mistake(table: RouteTable) -> None:
+def test_two_operations_for_a_method_and_path_are_refused(table: RouteTable) -> None:
     with pytest.raises(ValueError, match="GET /a occurs twice"):
         table.add(operation("GET", "/a", there))

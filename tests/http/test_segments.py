@@ -89,7 +89,7 @@ async def test_a_new_topic_has_no_segments(engine: Engine, client: httpx.AsyncCl
     assert found["epoch"] == (await state(client, "t"))["epoch"]
 
 
-async def test_segments_and_tail_follow_one_another(engine: Engine, client: httpx.AsyncClient) -> None:
+async def test_the_segment_list_is_contiguous_and_ends_at_the_tail(engine: Engine, client: httpx.AsyncClient) -> None:
     await absorbed(engine, client)
     await fill(client, "t", 2)
     found = await listed(client)
@@ -143,7 +143,7 @@ async def test_absent_and_deleted_topics_are_not_found(engine: Engine, client: h
 # -- the files -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_file_comes_whole_with_its_headers(engine: Engine, client: httpx.AsyncClient) -> None:
+async def test_a_segment_file_is_sent_whole_with_its_headers(engine: Engine, client: httpx.AsyncClient) -> None:
     await absorbed(engine, client)
     topic_id = (await listed(client))["topic_id"]
     for first_seq in (1, 11):
@@ -188,7 +188,7 @@ async def test_a_head_has_the_length_and_no_body(engine: Engine, client: httpx.A
 
 
 @pytest.mark.parametrize("file", FILES)
-async def test_what_is_not_sealed_is_not_found_and_says_why(
+async def test_an_unsealed_or_absent_segment_is_not_found_with_its_reason(
     engine: Engine, client: httpx.AsyncClient, file: str
 ) -> None:
     await absorbed(engine, client)
@@ -201,7 +201,7 @@ async def test_what_is_not_sealed_is_not_found_and_says_why(
         refused_field(await fetch(client, file, wrong), "first_seq")
 
 
-async def test_a_part_has_its_place_in_the_whole(engine: Engine, client: httpx.AsyncClient) -> None:
+async def test_a_range_of_a_segment_file_is_sent_with_content_range(engine: Engine, client: httpx.AsyncClient) -> None:
     await absorbed(engine, client)
     whole = (await fetch(client)).content
     answer = await fetch(client, range="bytes=5-99")
@@ -269,7 +269,9 @@ def test_every_range_is_a_slice_of_the_whole(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("file", FILES)
-async def test_only_what_matches_is_sent(engine: Engine, client: httpx.AsyncClient, file: str) -> None:
+async def test_conditional_requests_for_a_segment_file_are_honored(
+    engine: Engine, client: httpx.AsyncClient, file: str
+) -> None:
     await absorbed(engine, client)
     tag = (await fetch(client, file)).headers["etag"]
     assert (await fetch(client, file, if_match=tag, range="bytes=0-9")).status_code == 206
@@ -294,7 +296,7 @@ async def test_a_segment_written_anew_does_not_match(engine: Engine, client: htt
     assert (await listed(client))["segments"][0]["generation"] == 1
 
 
-async def test_a_dropped_segment_is_not_found_whatever_should_match(engine: Engine, client: httpx.AsyncClient) -> None:
+async def test_a_dropped_segment_is_not_found_with_if_match(engine: Engine, client: httpx.AsyncClient) -> None:
     await absorbed(engine, client)
     tag = (await fetch(client)).headers["etag"]
     await client.post("/v0/topics/t/delete", json={"before_seq": 11})
@@ -354,7 +356,7 @@ async def test_a_large_file_comes_in_bounded_pieces(engine: Engine, broker: Brok
     assert content == (await fetch(client)).content
 
 
-async def test_nothing_more_is_read_for_a_client_that_left(
+async def test_reading_a_segment_stops_when_its_client_disconnects(
     engine: Engine, broker: Broker, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await large(engine, client)
@@ -376,7 +378,7 @@ async def test_nothing_more_is_read_for_a_client_that_left(
     assert sent[-1]["more_body"]
 
 
-async def test_an_answer_whose_segment_goes_is_left_incomplete(
+async def test_a_download_of_a_dropped_segment_is_left_incomplete(
     engine: Engine, broker: Broker, client: httpx.AsyncClient
 ) -> None:
     await large(engine, client)
@@ -392,14 +394,16 @@ async def test_an_answer_whose_segment_goes_is_left_incomplete(
 
 
 @pytest.mark.parametrize("file", [DATA, IDX])
-async def test_a_missing_file_is_told(engine: Engine, client: httpx.AsyncClient, file: str) -> None:
+async def test_a_missing_segment_file_is_answered_with_segment_corrupt(
+    engine: Engine, client: httpx.AsyncClient, file: str
+) -> None:
     await absorbed(engine, client)
     engine.fs.unlink(path(engine.path, SegmentId((await listed(client))["topic_id"], 1), file))
     refused(await fetch(client, file), 500, "segment_corrupt")
 
 
 @pytest.mark.parametrize("http_2", [False, True])
-def test_a_server_sends_what_is_there_and_goes_on(tmp_path: Path, http_2: bool) -> None:
+def test_a_server_sends_files_ranges_and_304_on_a_single_connection(tmp_path: Path, http_2: bool) -> None:
     """Through sockets: a large body, its length to a HEAD, a part, 304, and the connection is of use afterwards."""
     config = {"durability": "fsync"}
     small = {"segment_max_events": "10", "checkpoint_records": "1", "checkpoint_interval_ms": "10"}

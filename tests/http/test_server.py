@@ -72,7 +72,7 @@ def test_a_connection_goes_on_after_a_refusal(server: LiveServer, client_of: Cal
 
 
 @pytest.mark.parametrize("client_of", [http1, http2])
-def test_a_reader_that_disconnects_gives_its_place_back(
+def test_a_disconnected_waiting_reader_frees_its_place(
     server: LiveServer, client_of: Callable[[str], httpx.Client]
 ) -> None:
     with client_of(server.url) as client:
@@ -94,7 +94,7 @@ def test_httptools_serves_only_http_1(tmp_path: Path) -> None:
         assert client.post("/v0/topics/t", json=BODY).status_code == 201
 
 
-def test_what_was_acknowledged_is_there_after_a_clean_stop(tmp_path: Path) -> None:
+def test_an_acked_record_survives_a_clean_stop(tmp_path: Path) -> None:
     with LiveServer(tmp_path / "data") as server:
         httpx.post(f"{server.url}/v0/topics/t", json=BODY)
         assert server.stop() == 0
@@ -103,7 +103,7 @@ def test_what_was_acknowledged_is_there_after_a_clean_stop(tmp_path: Path) -> No
 
 
 @pytest.mark.fast
-def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
+def test_an_acked_record_survives_a_kill(tmp_path: Path) -> None:
     with LiveServer(tmp_path / "data") as server:
         httpx.post(f"{server.url}/v0/topics/t", json=BODY)
         server.kill()
@@ -117,7 +117,7 @@ def test_the_port_is_written_to_a_file(tmp_path: Path) -> None:
         assert port_file.read_text() == f"{server.port}\n"
 
 
-def test_the_log_says_where_it_listens_and_stores(server: LiveServer) -> None:
+def test_the_listening_event_has_url_and_data_directory(server: LiveServer) -> None:
     [listening] = [line for line in server.events if line["event"] == "listening"]
     assert listening["url"] == f"http://127.0.0.1:{server.port}"
     assert listening["docs"] == f"{server.url}/docs"

@@ -31,7 +31,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def test_without_settings_everything_has_its_default() -> None:
+def test_every_setting_has_its_default_in_an_empty_environment() -> None:
     settings, warnings = load()
     assert (settings.host, settings.port, settings.data_dir) == ("127.0.0.1", 4000, Path("data"))
     assert settings.http is HttpServer.ZTTP
@@ -52,7 +52,7 @@ def test_every_setting_is_described() -> None:
     assert all(f"TOPICS_{name.upper()}" in described() for name in Settings.model_fields)
 
 
-def test_settings_are_read_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_read_from_prefixed_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {
         "PORT": "0",
         "DATA_DIR": "/var/lib/topics",
@@ -103,7 +103,9 @@ def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         ("MAX_TAG_BYTES", "65536"),
     ],
 )
-def test_a_bad_value_is_told_by_the_variables_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_an_invalid_value_is_reported_by_the_name_of_its_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
     monkeypatch.setenv(f"TOPICS_{name}", value)
     with pytest.raises(SettingsError, match=rf"^TOPICS_{name} is '{value}': .+\.$") as refusal:
         load()
@@ -187,7 +189,9 @@ def test_kafka_clients_are_not_let_in_from_beyond_either(monkeypatch: pytest.Mon
     ("text", "host", "port"),
     [("broker:9092", "broker", 9092), ("[2001:db8::1]:9093", "2001:db8::1", 9093), ("10.0.0.1:1", "10.0.0.1", 1)],
 )
-def test_the_address_told_to_kafka_clients(monkeypatch: pytest.MonkeyPatch, text: str, host: str, port: int) -> None:
+def test_kafka_advertised_is_parsed_into_host_and_port(
+    monkeypatch: pytest.MonkeyPatch, text: str, host: str, port: int
+) -> None:
     monkeypatch.setenv("TOPICS_KAFKA_ADVERTISED", text)
     assert load()[0].kafka_advertised == (host, port)
 
@@ -230,7 +234,7 @@ def test_unknown_variable_is_reported_with_the_most_similar_setting(monkeypatch:
     ["TOPICS_URL", "TOPICS_JOB_SEQ", "TOPICS_SERVICE_HOST", "TOPICS_SERVICE_PORT_HTTP", "TOPICS_PORT_4000_TCP_ADDR",
      "TOPICS_HEADLESS_SERVICE_PORT", "topics_log_level", "UNTOPICAL"],
 )  # fmt: skip
-def test_what_others_put_there_is_not_told(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_environment_variables_give_no_warning(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "info")
     assert load()[1] == []
 

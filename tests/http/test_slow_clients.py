@@ -91,7 +91,7 @@ async def test_a_head_that_drips_is_not_waited_for(http: str) -> None:
 
 
 @pytest.mark.parametrize("http", SERVERS)
-async def test_who_waits_between_requests_or_for_an_answer_is_not_cut_off(http: str) -> None:
+async def test_a_client_that_waits_between_requests_or_for_an_answer_is_not_closed(http: str) -> None:
     async with server(http=http, header_timeout_s=SHORT_S, body_timeout_s=SHORT_S, send_timeout_s=SHORT_S) as broker:
         await broker.topic("t")
         wire = await broker.connect()
@@ -113,7 +113,7 @@ async def test_a_tls_handshake_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("http", SERVERS)
-async def test_a_head_that_is_too_long_is_refused(http: str) -> None:
+async def test_a_request_head_over_the_limit_is_refused(http: str) -> None:
     async with server(http=http, max_header_bytes=1000) as broker:
         fits = b"GET /v0/topics?x=" + b"y" * 900 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n"
         for request, status in (
@@ -145,7 +145,7 @@ async def test_a_head_that_is_too_long_is_refused(http: str) -> None:
 
 
 @pytest.mark.parametrize("http", SERVERS)
-async def test_what_is_no_http_is_refused_in_the_form_of_all_refusals(http: str) -> None:
+async def test_invalid_http_is_refused_with_an_error_body(http: str) -> None:
     async with server(http=http) as broker:
         answer = await broker.ask(b"NONSENSE\r\n\r\n")
         assert (answer.status, answer.code) == (400, "invalid_request")
@@ -172,7 +172,7 @@ async def test_a_body_that_does_not_come_or_drips_is_given_up(http: str, kind: d
         assert not broker.engine.topics()
 
 
-async def test_a_body_that_keeps_its_pace_may_take_long() -> None:
+async def test_a_body_at_the_minimum_rate_may_exceed_the_body_timeout() -> None:
     async with server(body_timeout_s=PACE_S, min_bytes_per_s=300) as broker:
         for kind in ({}, ASGI):
             wire = await broker.connect()
@@ -277,7 +277,7 @@ class Two:
                 self.flush()
 
 
-async def test_http2_that_asks_nothing_is_not_waited_for() -> None:
+async def test_an_http2_connection_without_a_request_is_closed_after_the_header_timeout() -> None:
     async with server(header_timeout_s=SHORT_S) as broker:
         two = Two(await broker.connect())
         pings = asyncio.create_task(_ping(two))
@@ -286,7 +286,7 @@ async def test_http2_that_asks_nothing_is_not_waited_for() -> None:
         assert cut_off(broker) == {"head": 1}
 
 
-async def test_http2_that_only_pings_ends_as_if_it_were_idle() -> None:
+async def test_an_http2_connection_with_pings_only_is_closed_as_idle() -> None:
     async with server(keep_alive_s=1) as broker:
         two = Two(await broker.connect())
         two.ask(1, "GET", "/v0/topics")
@@ -304,7 +304,7 @@ async def _ping(two: Two) -> None:
         await asyncio.sleep(SHORT_S / 8)
 
 
-async def test_a_body_over_http2_is_given_up_and_its_connection_goes_on() -> None:
+async def test_an_http2_body_timeout_is_answered_with_408_and_the_connection_stays_open() -> None:
     async with server(body_timeout_s=SHORT_S) as broker:
         two = Two(await broker.connect())
         two.ask(1, "POST", "/v0/topics/t", ("content-type", "application/json"), end=False)
@@ -317,7 +317,7 @@ async def test_a_body_over_http2_is_given_up_and_its_connection_goes_on() -> Non
         assert broker.counted("topics_refused")["request_timeout",] == 1
 
 
-async def test_a_stream_that_makes_no_room_is_reset_and_its_connection_goes_on() -> None:
+async def test_an_http2_stream_with_a_closed_window_is_reset_and_the_connection_stays_open() -> None:
     async with server(send_timeout_s=SHORT_S) as broker:
         await big(broker)
         two = Two(await broker.connect())
@@ -355,7 +355,7 @@ async def test_a_stream_under_way_that_makes_no_room_is_reset() -> None:
         assert cut_off(broker) == {"answer": 1}
 
 
-async def test_a_head_over_http2_that_is_too_long_is_reset() -> None:
+async def test_an_http2_head_over_the_limit_is_reset() -> None:
     async with server(max_header_bytes=1000) as broker:
         two = Two(await broker.connect())
         two.ask(1, "GET", "/v0/topics", ("x", "y" * 2000))
@@ -387,7 +387,7 @@ async def test_no_more_connections_are_open_than_may(http: str) -> None:
 # -- the rule --------------------------------------------------------------------------------------------------------
 
 
-def test_a_quota_counts_from_the_last_time_it_was_met() -> None:
+def test_a_quota_deadline_restarts_when_the_quota_is_met() -> None:
     progress = Progress(Quota(10, 100), now=0)
     assert progress.deadline() == 10
     progress.moved(999, 5)

@@ -37,7 +37,7 @@ async def test_both_versions_of_http_are_spoken_over_tls(tmp_path: Path) -> None
         assert server.taken == 1
 
 
-async def test_who_does_not_speak_tls_learns_nothing(tmp_path: Path) -> None:
+async def test_a_plain_http_request_to_a_tls_port_gets_no_http_answer(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     async with HotServer(tls_cert=cert, tls_key=key) as server:
         wire = await server.connect()
@@ -47,7 +47,7 @@ async def test_who_does_not_speak_tls_learns_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["no cert", "no key", "absent", "garbage", "other key", "passphrase"])
-def test_what_cannot_be_used_refuses_to_start_with_a_sentence(tmp_path: Path, case: str) -> None:
+def test_an_unusable_certificate_or_key_refuses_the_start_with_one_line(tmp_path: Path, case: str) -> None:
     cert, key = certificate(tmp_path, *(("-passout", "pass:sEcReT") if case == "passphrase" else ()))
     given = {"tls_cert": str(cert), "tls_key": str(key)}
     if case == "no cert":

@@ -68,7 +68,7 @@ async def test_every_field_is_echoed_with_its_default(client: httpx.AsyncClient,
     assert config == {**DEFAULTS, "type": kind}
 
 
-async def test_null_is_the_same_as_leaving_out(client: httpx.AsyncClient) -> None:
+async def test_a_null_setting_gets_its_default(client: httpx.AsyncClient) -> None:
     assert await put(client, **dict.fromkeys(DEFAULTS)) == DEFAULTS
 
 
@@ -98,7 +98,7 @@ async def test_durable_decides_where_durability_is_left_out(
         ("claim_jitter_ms", 6000, 5000),
     ],
 )
-async def test_what_is_out_of_range_is_clamped(client: httpx.AsyncClient, field: str, sent: int, stored: int) -> None:
+async def test_a_setting_out_of_range_is_clamped(client: httpx.AsyncClient, field: str, sent: int, stored: int) -> None:
     assert (await put(client, **{field: sent}))[field] == stored
 
 
@@ -106,12 +106,12 @@ async def test_the_greatest_numbers_are_kept(client: httpx.AsyncClient) -> None:
     assert (await put(client, ttl_ms=2**64 - 1))["ttl_ms"] == 2**64 - 1
 
 
-async def test_settings_left_out_return_to_their_defaults(client: httpx.AsyncClient) -> None:
+async def test_settings_omitted_from_a_put_return_to_their_defaults(client: httpx.AsyncClient) -> None:
     await put(client, cap_records=5, discard="reject", durable=True, priority=3)
     assert await put(client) == DEFAULTS
 
 
-async def test_what_a_topic_is_set_to_is_what_it_says(client: httpx.AsyncClient) -> None:
+async def test_the_state_of_a_topic_has_its_configured_settings(client: httpx.AsyncClient) -> None:
     config = await put(client, cap_records=5, dead_letter="dead", lease_ms=1)
     assert (await client.get("/v0/topics/t")).json()["config"] == config
 
@@ -140,7 +140,7 @@ async def test_a_flag_is_true_or_false(client: httpx.AsyncClient, field: str, va
 
 @pytest.mark.parametrize("field", CHOICES)
 @pytest.mark.parametrize("value", ['"other"', '""', "1", "true"])
-async def test_a_choice_is_one_of_its_words(client: httpx.AsyncClient, field: str, value: str) -> None:
+async def test_an_unknown_choice_is_refused(client: httpx.AsyncClient, field: str, value: str) -> None:
     await refuse(client, f'{{"{field}":{value}}}', field)
 
 
@@ -150,7 +150,7 @@ async def test_partitions_are_1_to_1024(client: httpx.AsyncClient, value: str) -
 
 
 @pytest.mark.parametrize("value", ['"t"', '"-x"', '""', "1", '["a"]'])
-async def test_a_dead_letter_topic_is_another_topic(client: httpx.AsyncClient, value: str) -> None:
+async def test_an_invalid_dead_letter_topic_is_refused(client: httpx.AsyncClient, value: str) -> None:
     await refuse(client, f'{{"dead_letter":{value}}}', "dead_letter")
 
 
@@ -159,14 +159,16 @@ async def test_settings_are_an_object(client: httpx.AsyncClient, body: str) -> N
     await refuse(client, body, "body")
 
 
-async def test_a_wrong_put_leaves_a_topic_as_it_was(client: httpx.AsyncClient) -> None:
+async def test_an_invalid_put_changes_no_setting(client: httpx.AsyncClient) -> None:
     config = await put(client, ttl_ms=77)
     refused_field(await client.put("/v0/topics/t", json={"ttl_ms": 1, "discard": "no"}), "discard")
     assert (await client.get("/v0/topics/t")).json()["config"] == config
 
 
 @pytest.mark.parametrize("field", ['"ttl_ms":1', '"cap_records":1', '"cap_bytes":1', '"retention":"consumed"'])
-async def test_a_topic_that_keeps_everything_has_no_retention(client: httpx.AsyncClient, field: str) -> None:
+async def test_a_compacted_topic_without_delete_refuses_retention_settings(
+    client: httpx.AsyncClient, field: str
+) -> None:
     await refuse(client, f'{{"cleanup_policy":"compact",{field}}}', field.split('"')[1])
     assert (await put(client, cleanup_policy="compact"))["cleanup_policy"] == "compact"
     assert (await put(client, cleanup_policy="compact,delete", ttl_ms=1))["ttl_ms"] == 1

@@ -17,7 +17,7 @@ async def test_a_put_makes_the_topic_and_echoes_its_settings(client: httpx.Async
     assert put.config.ttl_ms == 5000
 
 
-async def test_a_second_put_replaces_and_says_it_made_nothing(client: httpx.AsyncClient) -> None:
+async def test_a_second_put_replaces_the_settings_and_is_answered_with_created_false(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/orders", json={"ttl_ms": 5000})
     answer = await client.put("/v0/topics/orders", json={"cap_records": 7})
     assert answer.status_code == 200
@@ -43,7 +43,7 @@ async def test_a_new_topic_is_described_as_empty(client: httpx.AsyncClient) -> N
     assert found.last_read_ts is not None  # this look
 
 
-async def test_a_look_counts_as_a_read_unless_told_otherwise(client: httpx.AsyncClient) -> None:
+async def test_a_get_of_the_state_counts_as_a_read_unless_touch_is_false(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/orders")
     for _ in range(2):
         answer = await client.get("/v0/topics/orders", params={"touch": "false"})
@@ -83,7 +83,7 @@ async def test_topics_are_listed_bytewise_in_pages(client: httpx.AsyncClient) ->
     assert pages == 2
 
 
-async def test_the_last_page_has_no_cursor_even_when_it_is_full(client: httpx.AsyncClient) -> None:
+async def test_a_full_last_page_has_no_cursor(client: httpx.AsyncClient) -> None:
     for name in ("a", "b"):
         await client.put(f"/v0/topics/{name}")
     assert "next_cursor" not in (await client.get("/v0/topics?page_size=2")).json()
@@ -118,7 +118,7 @@ async def test_a_deleted_topic_is_gone(client: httpx.AsyncClient) -> None:
     refused(await client.get("/v0/topics/orders"), 404, "topic_not_found")
 
 
-async def test_deleting_what_is_not_there_says_so(client: httpx.AsyncClient) -> None:
+async def test_deleting_an_absent_topic_is_answered_with_deleted_false(client: httpx.AsyncClient) -> None:
     answer = await client.delete("/v0/topics/orders")
     assert answer.status_code == 200
     assert answer.json()["deleted"] is False
@@ -139,7 +139,7 @@ async def test_a_flag_is_true_or_false(client: httpx.AsyncClient) -> None:
     refused_field(await client.delete("/v0/topics/orders?if_empty=yes"), "if_empty")
 
 
-async def test_a_topic_made_again_starts_anew_in_another_epoch(client: httpx.AsyncClient) -> None:
+async def test_a_recreated_topic_starts_at_seq_1_in_another_epoch(client: httpx.AsyncClient) -> None:
     await fill(client, "orders", 3)
     before = await state(client, "orders")
     await client.delete("/v0/topics/orders")

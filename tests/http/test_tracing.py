@@ -97,7 +97,7 @@ MESSAGING = (
 
 
 @pytest.mark.parametrize("kind", [{}, ASGI], ids=["hot", "asgi"])
-async def test_an_append_is_a_child_of_its_caller_either_way(
+async def test_an_append_span_is_a_child_of_the_callers_span_on_both_paths(
     server: HotServer, seen: Seen, kind: dict[str, str]
 ) -> None:
     await server.topic("t")
@@ -115,7 +115,7 @@ async def test_an_append_is_a_child_of_its_caller_either_way(
     assert said(span, "messaging.system", "error.type") == ["topics", None]
 
 
-async def test_a_span_is_as_long_as_its_request(server: HotServer, seen: Seen) -> None:
+async def test_the_duration_of_a_span_matches_its_request(server: HotServer, seen: Seen) -> None:
     await server.topic("t")
     answer = await server.ask(post("t", records(1)))
     span = seen.last(f"POST {T}")
@@ -162,7 +162,7 @@ async def test_other_operations_on_records_say_how_many(
     assert parent_of(span) == (TWO if path.startswith("t") else None)
 
 
-async def test_records_that_carry_one_context_belong_to_its_trace(seen: Seen, http: httpx.AsyncClient) -> None:
+async def test_an_append_of_records_with_a_shared_context_joins_its_trace(seen: Seen, http: httpx.AsyncClient) -> None:
     meta = {"traceparent": parent(ONE), "tracestate": "a=b", "more": 1}
     await append(http, "t", {"data": 1, "meta": meta}, {"data": 2, "meta": meta}, {"data": 3})
     span = seen.last(f"POST {T}")
@@ -184,7 +184,7 @@ async def test_the_header_is_the_parent_and_the_records_are_linked(seen: Seen, h
     assert (parent_of(span), links_of(span)) == (ONE, [TWO])
 
 
-async def test_a_claim_is_linked_to_whoever_appended_its_jobs(seen: Seen, http: httpx.AsyncClient) -> None:
+async def test_a_claim_span_is_linked_to_the_traces_of_its_jobs(seen: Seen, http: httpx.AsyncClient) -> None:
     await http.put("/v0/topics/q", json={"type": "queue"})
     await append(http, "q", *({"data": 1, "meta": {"traceparent": parent(trace)}} for trace in (ONE, TWO)))
     body = {"node": "w", "max": 5}
@@ -193,7 +193,7 @@ async def test_a_claim_is_linked_to_whoever_appended_its_jobs(seen: Seen, http: 
     assert (parent_of(span), links_of(span)) == ("1" * 32, [ONE, TWO])
 
 
-async def test_a_copy_belongs_to_the_trace_of_its_record(
+async def test_a_router_copy_joins_the_trace_of_its_record(
     server: HotServer, seen: Seen, http: httpx.AsyncClient
 ) -> None:
     await http.put("/v0/routers/r", json={"source": "a", "dest": "b"})
@@ -220,7 +220,9 @@ async def test_a_copy_that_is_refused_is_a_span_that_failed(
     assert said(span, "error.type") == ["topic_full"]
 
 
-async def test_dead_jobs_and_their_return_are_traced(server: HotServer, seen: Seen, http: httpx.AsyncClient) -> None:
+async def test_dead_letter_moves_and_redrives_join_the_trace_of_the_job(
+    server: HotServer, seen: Seen, http: httpx.AsyncClient
+) -> None:
     await http.put("/v0/topics/q", json={"type": "queue", "max_deliveries": 1, "dead_letter": "dead"})
     await append(http, "q", {"data": 1, "meta": {"traceparent": parent(ONE)}})
     await http.post("/v0/topics/q/claim", json={"node": "w"})
@@ -233,7 +235,7 @@ async def test_dead_jobs_and_their_return_are_traced(server: HotServer, seen: Se
     assert (trace_of(span), said(span, *MESSAGING)) == (ONE, ["redrive", "send", "q", 1])
 
 
-async def test_a_refusal_is_a_span_too_and_a_failure_an_error(
+async def test_a_refused_request_has_a_span_and_a_failed_request_an_error_span(
     server: HotServer, seen: Seen, http: httpx.AsyncClient
 ) -> None:
     await http.get("/v0/topics/none")
@@ -248,7 +250,7 @@ async def test_a_refusal_is_a_span_too_and_a_failure_an_error(
     assert span.status.status_code is StatusCode.ERROR
 
 
-async def test_a_path_that_is_none_is_named_by_its_method(seen: Seen, http: httpx.AsyncClient) -> None:
+async def test_the_span_of_an_unknown_path_is_named_by_its_method(seen: Seen, http: httpx.AsyncClient) -> None:
     await http.get("/v0/nowhere/secret")
     assert seen.names() == ["GET"]
     assert said(seen.last("GET"), "http.route") == [None]
@@ -271,7 +273,7 @@ async def test_a_header_that_is_no_context_begins_a_trace(seen: Seen, http: http
 
 
 @pytest.mark.parametrize("meta", [5, "traceparent", ["traceparent"], {"traceparent": 5}, {"traceparent": "x"}, None])
-async def test_a_meta_that_carries_no_context_changes_nothing(seen: Seen, http: httpx.AsyncClient, meta: Any) -> None:
+async def test_a_meta_without_a_context_adds_no_parent_or_link(seen: Seen, http: httpx.AsyncClient, meta: Any) -> None:
     await append(http, "t", {"data": {"traceparent": parent(ONE)}, "meta": meta})
     span = seen.last(f"POST {T}")
     assert (parent_of(span), links_of(span)) == (None, [])
@@ -280,14 +282,14 @@ async def test_a_meta_that_carries_no_context_changes_nothing(seen: Seen, http: 
     assert (parent_of(span), links_of(span)) == (None, [])
 
 
-def test_contexts_are_looked_for_in_so_many_records_only() -> None:
+def test_contexts_are_read_from_a_bounded_number_of_records() -> None:
     metas = [json.dumps({"traceparent": parent(f"{number:032x}")}).encode() for number in range(1, 300)]
     assert len(of_metas(metas)) == MAX_CARRIED
     assert len(of_bodies(b'{"data":1,"meta":%b}' % meta for meta in metas)) == MAX_CARRIED
     assert of_metas([metas[0]] * 3) == [Carried(parent(f"{1:032x}"))]
 
 
-async def test_whoever_traces_may_fail_and_nobody_notices(
+async def test_a_failing_tracer_does_not_affect_requests(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -303,7 +305,7 @@ async def test_whoever_traces_may_fail_and_nobody_notices(
     assert {line["event"] for line in logs} == {"span_not_made"}
 
 
-async def test_an_error_of_a_move_goes_on_to_whoever_moves(seen: Seen) -> None:
+async def test_an_error_of_a_move_is_recorded_and_raised(seen: Seen) -> None:
     def raising(error: BaseException) -> None:
         with seen.tracing.moving("forward", "a", "b", [], "r"):
             raise error
@@ -320,7 +322,7 @@ async def test_an_error_of_a_move_goes_on_to_whoever_moves(seen: Seen) -> None:
         assert said(seen.last("forward r"), "error.type") == [name]
 
 
-async def test_nothing_is_noted_where_nobody_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_trace_note_is_made_with_tracing_off(monkeypatch: pytest.MonkeyPatch) -> None:
     def noted(*_: object, **__: object) -> None:
         raise AssertionError("nobody asked")
 

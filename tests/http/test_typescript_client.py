@@ -27,7 +27,7 @@ SUITE_S = 300
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * FETCH_S + PATIENCE_S + SUITE_S)]
 
 
-def test_its_own_tests_pass(npm: str) -> None:
+def test_the_test_suite_of_the_typescript_client_passes(npm: str) -> None:
     folder = build(npm)
     told = run([npm, "test"], folder, SUITE_S, PYTHON=sys.executable)
     passed = re.search(r"^\W*pass (\d+)$", told, re.MULTILINE)
@@ -35,7 +35,7 @@ def test_its_own_tests_pass(npm: str) -> None:
     assert int(passed[1]) >= 25
 
 
-def test_the_package_has_all_that_it_refers_to_and_no_dependency(npm: str) -> None:
+def test_the_npm_package_is_complete_and_has_no_dependency(npm: str) -> None:
     folder = build(npm)
     [packed] = json.loads(run([npm, "pack", "--dry-run", "--json"], folder))
     names = {each["path"] for each in packed["files"]}
@@ -44,7 +44,7 @@ def test_the_package_has_all_that_it_refers_to_and_no_dependency(npm: str) -> No
     assert "dependencies" not in json.loads((folder / "package.json").read_text())
 
 
-def test_the_programs_of_the_guide_do_what_they_show(tmp_path: Path, npm: str) -> None:
+def test_the_programs_of_the_guide_print_the_shown_output(tmp_path: Path, npm: str) -> None:
     build(npm)
     scope = tmp_path / "node_modules" / "@topics-broker"
     scope.mkdir(parents=True)

@@ -32,14 +32,14 @@ async def put_in(client: httpx.AsyncClient, record: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", PAYLOADS)
-async def test_data_comes_back_as_it_was_sent(client: httpx.AsyncClient, data: bytes) -> None:
+async def test_data_is_returned_byte_for_byte(client: httpx.AsyncClient, data: bytes) -> None:
     await put_in(client, b'{"data":%b}' % data)
     assert b',"data":%b}]' % data in (await client.get("/v0/topics/t/records")).content
     assert b',"data":%b,"topic"' % data in (await client.get("/v0/topics/t/records/1")).content
 
 
 @pytest.mark.parametrize("meta", [payload for payload in PAYLOADS if payload != b"null"])
-async def test_meta_comes_back_as_it_was_sent(client: httpx.AsyncClient, meta: bytes) -> None:
+async def test_meta_is_returned_byte_for_byte(client: httpx.AsyncClient, meta: bytes) -> None:
     await put_in(client, b'{"data":1,"meta":%b}' % meta)
     expected = b',"data":1,"meta":%b}' % meta
     assert expected + b"]" in (await client.get("/v0/topics/t/records")).content
@@ -56,7 +56,7 @@ async def test_of_a_field_given_twice_the_last_counts(client: httpx.AsyncClient)
     assert (await client.get("/v0/topics/t/records")).json()["records"][0]["data"] == 2
 
 
-async def test_nodes_and_tags_come_back_as_the_same_text(client: httpx.AsyncClient) -> None:
+async def test_nodes_and_tags_are_returned_as_the_same_text(client: httpx.AsyncClient) -> None:
     await put_in(client, rb'{"data":1,"node":"n\"\\\u00e9","tag":"t\n\ud83d\ude00"}')
     [record] = (await client.get("/v0/topics/t/records?include_tags=true")).json()["records"]
     assert record["$node"] == 'n"\\é'

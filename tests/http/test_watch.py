@@ -29,7 +29,7 @@ async def http(server: HotServer) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def test_a_stream_is_neither_stored_nor_held_back_on_its_way(http: httpx.AsyncClient) -> None:
+async def test_a_watch_stream_has_headers_against_caching_and_buffering(http: httpx.AsyncClient) -> None:
     await fill(http, "t", 1)
     async with watching(http, "t") as watch:
         headers = watch.answer.headers
@@ -39,7 +39,7 @@ async def test_a_stream_is_neither_stored_nor_held_back_on_its_way(http: httpx.A
         assert await watch.frame() == "retry: 2000"
 
 
-async def test_the_backlog_comes_first_then_what_is_written(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_watch_gets_the_backlog_and_then_new_records(server: HotServer, http: httpx.AsyncClient) -> None:
     await fill(http, "t", 2)
     async with watching(http, "t", include_tags=True) as watch:
         [backlog, caught_up] = await watch.caught_up()
@@ -60,7 +60,7 @@ async def test_the_backlog_comes_first_then_what_is_written(server: HotServer, h
     assert server.broker.live.figures.pushed > 0
 
 
-async def test_it_starts_behind_the_head_of_the_moment_of_the_wish(http: httpx.AsyncClient) -> None:
+async def test_a_watch_without_from_seq_starts_at_the_head_of_its_creation(http: httpx.AsyncClient) -> None:
     await fill(http, "t", 3)
     path = await session(http, topics={"t": {}})
     await append(http, "t", {"data": 4})
@@ -69,14 +69,16 @@ async def test_it_starts_behind_the_head_of_the_moment_of_the_wish(http: httpx.A
 
 
 @pytest.mark.parametrize(("tail", "seqs"), [(0, []), (True, []), (2, [4, 5]), (99, [1, 2, 3, 4, 5])])
-async def test_a_tail_is_the_last_ones(http: httpx.AsyncClient, tail: int | bool, seqs: list[int]) -> None:
+async def test_a_watch_with_a_tail_gets_the_last_records(
+    http: httpx.AsyncClient, tail: int | bool, seqs: list[int]
+) -> None:
     await fill(http, "t", 5)
     async with watching(http, topics={"t": {"tail": tail}}) as watch:
         events = await watch.caught_up()
         assert [seq for event in events[:-1] for seq in event.seqs] == seqs
 
 
-async def test_what_a_cap_took_before_is_no_gap_for_a_tail(http: httpx.AsyncClient) -> None:
+async def test_a_watch_with_a_tail_gets_no_tombstone_for_evicted_records(http: httpx.AsyncClient) -> None:
     await http.put("/v0/topics/t", json={"cap_records": 2})
     await fill(http, "t", 9)
     async with watching(http, topics={"t": {"tail": 5}}) as watch:
@@ -93,7 +95,7 @@ async def test_batches_are_cut_at_the_limit(http: httpx.AsyncClient) -> None:
         assert [len(event.seqs) for event in live] == [4, 4, 1]
 
 
-async def test_own_records_are_left_out_and_the_position_passes_them(http: httpx.AsyncClient) -> None:
+async def test_records_of_the_own_node_are_skipped_and_the_position_advances(http: httpx.AsyncClient) -> None:
     await append(http, "t", {"data": 1, "node": "me"}, {"data": 2, "node": "other"}, {"data": 3, "node": "me"})
     async with watching(http, "t", node="me") as watch:
         [only, caught_up] = await watch.caught_up()
@@ -116,7 +118,7 @@ async def test_line_breaks_in_a_record_become_spaces(http: httpx.AsyncClient) ->
         assert len(frame.split("\n")) == 3
 
 
-async def test_one_stream_has_all_its_topics_and_its_ids_all_positions(http: httpx.AsyncClient) -> None:
+async def test_event_ids_hold_the_positions_of_all_watched_topics(http: httpx.AsyncClient) -> None:
     await fill(http, "a", 1)
     await fill(http, "b", 2)
     async with watching(http, "a", "b") as watch:
@@ -128,7 +130,7 @@ async def test_one_stream_has_all_its_topics_and_its_ids_all_positions(http: htt
         assert {name: each["seq"] for name, each in event.cursor.items()} == {"a": 1, "b": 3}
 
 
-async def test_the_last_event_id_is_where_it_goes_on(http: httpx.AsyncClient) -> None:
+async def test_a_watch_resumes_at_its_last_event_id(http: httpx.AsyncClient) -> None:
     await fill(http, "t", 5)
     path = await session(http, "t", limit=2)
     async with stream(http, path) as watch:
@@ -138,7 +140,9 @@ async def test_the_last_event_id_is_where_it_goes_on(http: httpx.AsyncClient) ->
         assert (await watch.next()).seqs == [3, 4]
 
 
-async def test_without_one_it_goes_on_behind_what_was_handed_out(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_watch_without_a_last_event_id_resumes_after_the_sent_records(
+    server: HotServer, http: httpx.AsyncClient
+) -> None:
     await fill(http, "t", 3)
     path = await session(http, "t")
     async with stream(http, path) as watch:
@@ -152,13 +156,13 @@ async def test_without_one_it_goes_on_behind_what_was_handed_out(server: HotServ
 
 
 @pytest.mark.parametrize("last", ["", "x", "e30", urlsafe_b64encode(b'{"other":{"epoch":1,"seq":1},"t":7}').decode()])
-async def test_a_last_event_id_that_says_nothing_is_ignored(http: httpx.AsyncClient, last: str) -> None:
+async def test_an_invalid_last_event_id_is_ignored(http: httpx.AsyncClient, last: str) -> None:
     await fill(http, "t", 2)
     async with stream(http, await session(http, "t"), last) as watch:
         assert (await watch.next()).seqs == [1, 2]
 
 
-async def test_two_streams_of_one_session_each_get_everything(http: httpx.AsyncClient) -> None:
+async def test_two_streams_of_a_session_each_get_all_records(http: httpx.AsyncClient) -> None:
     await fill(http, "t", 1)
     path = await session(http, topics={"t": {}})
     async with stream(http, path) as one, stream(http, path) as two:
@@ -170,7 +174,7 @@ async def test_two_streams_of_one_session_each_get_everything(http: httpx.AsyncC
             assert [record["data"] for record in await watch.records(20)] == list(range(20))
 
 
-async def test_a_gap_that_is_there_at_the_start_is_told(http: httpx.AsyncClient) -> None:
+async def test_a_gap_at_the_start_is_sent_as_a_tombstone(http: httpx.AsyncClient) -> None:
     await http.put("/v0/topics/t", json={"cap_records": 2})
     await fill(http, "t", 9)
     async with watching(http, "t") as watch:
@@ -183,7 +187,7 @@ async def test_a_gap_that_is_there_at_the_start_is_told(http: httpx.AsyncClient)
         assert (await watch.next()).seqs == [8, 9]
 
 
-async def test_a_topic_made_again_is_noticed_and_read_from_its_beginning(http: httpx.AsyncClient) -> None:
+async def test_a_recreated_topic_gives_a_tombstone_and_is_watched_from_its_beginning(http: httpx.AsyncClient) -> None:
     await fill(http, "t", 3)
     path = await session(http, "t")
     async with stream(http, path) as watch:
@@ -200,7 +204,7 @@ async def test_a_topic_made_again_is_noticed_and_read_from_its_beginning(http: h
         path = await session(http, topics={"t": {"from_seq": 99}})
 
 
-async def test_a_deleted_topic_is_told_at_once(http: httpx.AsyncClient) -> None:
+async def test_a_deleted_topic_is_announced_at_once(http: httpx.AsyncClient) -> None:
     await fill(http, "t", 3)
     await fill(http, "u", 1)
     path = await session(http, "t", "u")
@@ -235,7 +239,7 @@ async def test_a_topic_made_again_is_left_to_the_next_stream(http: httpx.AsyncCl
         assert (await watch.next()).seqs == [1, 2, 3, 4, 5]
 
 
-async def test_trouble_with_one_watcher_is_none_of_the_deletion_nor_of_the_others(
+async def test_a_failing_watcher_does_not_affect_a_deletion_or_other_watchers(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(name: str, head_seq: int) -> None:
@@ -255,7 +259,7 @@ async def test_trouble_with_one_watcher_is_none_of_the_deletion_nor_of_the_other
             assert (await append(http, "t", {"data": 1}))["first_seq"] == 1
 
 
-async def test_an_idle_stream_shows_that_it_lives(http: httpx.AsyncClient) -> None:
+async def test_an_idle_watch_sends_heartbeats(http: httpx.AsyncClient) -> None:
     await fill(http, "t", 1)
     async with watching(http, "t", heartbeat_ms=1) as watch:
         await watch.caught_up()
@@ -268,7 +272,7 @@ async def test_an_idle_stream_shows_that_it_lives(http: httpx.AsyncClient) -> No
         assert (await watch.next()).seqs == [2]
 
 
-async def test_at_shutdown_the_stream_says_so_and_ends(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_watch_ends_with_server_shutting_down_at_shutdown(server: HotServer, http: httpx.AsyncClient) -> None:
     await fill(http, "t", 1)
     path = await session(http, "t")
     async with stream(http, path) as watch:
@@ -281,7 +285,9 @@ async def test_at_shutdown_the_stream_says_so_and_ends(server: HotServer, http: 
     assert (await http.get(path)).status_code == 503
 
 
-async def test_when_the_last_one_leaves_nothing_is_kept(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_feeds_and_listeners_are_removed_with_the_last_watcher(
+    server: HotServer, http: httpx.AsyncClient
+) -> None:
     await fill(http, "t", 1)
     async with watching(http, "t", consistency="strong") as watch:
         await watch.next()
@@ -293,7 +299,7 @@ async def test_when_the_last_one_leaves_nothing_is_kept(server: HotServer, http:
     assert server.engine.shards[0].on_synced is None
 
 
-async def test_strong_gives_only_what_is_synced(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_strong_watch_sends_only_synced_records(server: HotServer, http: httpx.AsyncClient) -> None:
     shard = server.engine.shards[0]
     await server.topic("t", TopicConfig(durability=Durability.DISK))
     async with (
@@ -314,7 +320,9 @@ async def test_strong_gives_only_what_is_synced(server: HotServer, http: httpx.A
             assert (await waiting).seqs == [1]
 
 
-async def test_strong_stops_amid_what_there_is(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_strong_watch_stops_the_backlog_at_the_last_synced_record(
+    server: HotServer, http: httpx.AsyncClient
+) -> None:
     shard = server.engine.shards[0]
     await server.topic("t", TopicConfig(durability=Durability.DISK))
     await append(http, "t", {"data": 1})
@@ -330,7 +338,7 @@ async def test_strong_stops_amid_what_there_is(server: HotServer, http: httpx.As
         assert (await watch.next()).seqs == [2]
 
 
-async def test_many_watchers_share_one_read(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_many_watchers_of_a_topic_share_a_single_read(server: HotServer, http: httpx.AsyncClient) -> None:
     await fill(http, "t", 1)
     paths = [await session(http, topics={"t": {}}) for _ in range(20)]
     async with httpx.AsyncClient(base_url=server.server.url, timeout=PATIENCE_S) as other:

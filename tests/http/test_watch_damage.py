@@ -76,7 +76,7 @@ def numbers(*seqs: int) -> list[str]:
     return [f"number {seq}" for seq in seqs]
 
 
-async def test_a_stream_gives_what_is_in_front_and_ends_with_an_error(
+async def test_a_watch_sends_records_before_a_corrupt_record_and_ends_with_an_error(
     server: HotServer, http: httpx.AsyncClient, damage: Damage
 ) -> None:
     await damaged(server, http, damage, 4)
@@ -131,7 +131,7 @@ async def test_the_other_topics_of_a_stream_go_on(server: HotServer, http: httpx
         assert len(await watch.records(7 + 2)) == 9
 
 
-async def test_a_stream_ends_with_the_last_of_its_topics(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_watch_ends_when_its_last_topic_ends(server: HotServer, http: httpx.AsyncClient) -> None:
     await damaged(server, http, damage_log, 1)
     await append(http, "u", {"data": 1})
     async with watching(http, topics={"t": {"from_seq": 0}, "u": {}}) as watch:
@@ -163,7 +163,7 @@ async def test_on_a_websocket_the_topic_ends_and_the_connection_stays(
         assert data_of((await ws.next())["records"]) == numbers(5, 6, 7, 8, 9, 10, 11)
 
 
-async def test_skip_corrupt_goes_on_behind_it_and_says_what_it_has_passed(
+async def test_skip_corrupt_continues_after_a_corrupt_record_and_reports_its_seq(
     server: HotServer, http: httpx.AsyncClient, damage: Damage
 ) -> None:
     await damaged(server, http, damage, 1, 4, 10)
@@ -179,7 +179,7 @@ async def test_skip_corrupt_goes_on_behind_it_and_says_what_it_has_passed(
         assert (await ws.next())["type"] == "caught_up"
 
 
-async def test_what_is_passed_is_told_where_nothing_else_is(
+async def test_corrupt_seqs_at_the_head_are_reported_without_records(
     server: HotServer, http: httpx.AsyncClient, damage: Damage
 ) -> None:
     await damaged(server, http, damage, 9, 10)
@@ -192,7 +192,7 @@ async def test_what_is_passed_is_told_where_nothing_else_is(
         assert (event.seqs, "corrupt_seqs" in event.data) == ([11], False)
 
 
-async def test_at_the_head_each_of_those_who_watch_is_told(
+async def test_every_watcher_at_the_head_is_told_of_a_corrupt_record(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Damaged between its commit and the read that is made for all of them."""
@@ -222,7 +222,7 @@ async def test_at_the_head_each_of_those_who_watch_is_told(
 
 
 @pytest.mark.parametrize("ext", [".data", ".idx"])
-async def test_of_a_segment_that_is_missing_the_range_is_told(
+async def test_a_missing_segment_is_reported_with_its_range_of_seqs(
     server: HotServer, http: httpx.AsyncClient, ext: str
 ) -> None:
     await damaged(server, http, damage_segment)
@@ -242,7 +242,7 @@ async def test_of_a_segment_that_is_missing_the_range_is_told(
         assert (data_of(answer["records"]), answer["corrupt_seqs"]) == (numbers(11), [*range(1, 11)])
 
 
-async def test_a_disk_that_gives_nothing_ends_the_topic_and_comes_back(
+async def test_a_failing_disk_ends_the_watch_and_a_new_watch_works_after_it_recovers(
     server: HotServer, http: httpx.AsyncClient
 ) -> None:
     await written(server, http)

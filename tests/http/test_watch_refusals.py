@@ -17,7 +17,7 @@ async def post(client: httpx.AsyncClient, topics: Any, query: str = "", **fields
     return await client.post(f"/v0/watch{query}", json={"topics": topics, **fields})
 
 
-async def test_a_session_says_where_it_starts(client: httpx.AsyncClient) -> None:
+async def test_a_new_watch_session_is_answered_with_its_start_positions(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={"cap_records": 2})
     await fill(client, "t", 5)
     answer = await post(client, {"t": {"from_seq": 1}})
@@ -55,7 +55,7 @@ async def test_fields_that_make_no_sense(client: httpx.AsyncClient, fields: dict
     refused_field(await post(client, {"t": {}}, **fields), next(iter(fields)))
 
 
-async def test_null_is_as_good_as_nothing(client: httpx.AsyncClient) -> None:
+async def test_null_fields_of_a_watch_get_their_defaults(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 1)
     answer = await post(client, {"t": None}, node=None, limit=None, consistency=None)
     assert answer.json()["topics"]["t"]["from_seq"] == 1
@@ -69,7 +69,7 @@ async def test_a_topic_that_is_not_there(client: httpx.AsyncClient) -> None:
     assert answer.json()["topics"].keys() == {"t"}
 
 
-async def test_strong_makes_no_sense_where_nothing_is_ever_synced(client: httpx.AsyncClient) -> None:
+async def test_a_strong_watch_of_an_ephemeral_topic_is_refused(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={"durability": "ephemeral"})
     refused_field(await post(client, {"t": {}}, consistency="strong"), "consistency")
     assert (await post(client, {"t": {}})).status_code == 200
@@ -98,7 +98,9 @@ async def test_a_session_that_is_not_there(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("accept", ["application/json", "text/html", "text/event-stream;q=0", "*/*;q=0"])
-async def test_who_takes_no_event_stream_is_told(client: httpx.AsyncClient, accept: str) -> None:
+async def test_a_watch_without_a_matching_accept_header_is_not_acceptable(
+    client: httpx.AsyncClient, accept: str
+) -> None:
     refused(await client.get("/v0/watch/wid_x", headers={"accept": accept}), 406, "not_acceptable")
 
 

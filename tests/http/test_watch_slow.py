@@ -55,7 +55,7 @@ async def until_full(server: HotServer, http: httpx.AsyncClient) -> int:
     return written
 
 
-async def test_others_get_everything_at_once_while_one_does_not_read(
+async def test_a_watcher_that_does_not_read_does_not_delay_other_watchers(
     server: HotServer, http: httpx.AsyncClient
 ) -> None:
     await http.put("/v0/topics/t")
@@ -68,7 +68,7 @@ async def test_others_get_everything_at_once_while_one_does_not_read(
             assert (await watch.next()).seqs == [written + number + 1]
 
 
-async def test_what_waits_for_it_is_bounded(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_buffers_of_a_watcher_that_does_not_read_are_bounded(server: HotServer, http: httpx.AsyncClient) -> None:
     await http.put("/v0/topics/t")
     await sleeper(server, http, await session(http, "t"))
     await until_full(server, http)
@@ -82,7 +82,9 @@ async def test_what_waits_for_it_is_bounded(server: HotServer, http: httpx.Async
     assert max(held) < 65_536 + 2 * 262_144 + 2 * BYTES
 
 
-async def test_when_it_reads_on_it_gets_all_that_it_missed(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_stalled_watcher_gets_all_missed_records_when_it_reads_on(
+    server: HotServer, http: httpx.AsyncClient
+) -> None:
     await http.put("/v0/topics/t")
     wire = await sleeper(server, http, await session(http, "t"))
     written = await until_full(server, http)
@@ -93,7 +95,7 @@ async def test_when_it_reads_on_it_gets_all_that_it_missed(server: HotServer, ht
             got = got[-100:] + await wire._reader.read(1 << 20)  # pyright: ignore[reportPrivateUsage]
 
 
-async def test_after_its_time_it_is_told_and_left_and_loses_nothing_when_it_comes_back(
+async def test_a_stalled_watcher_is_closed_as_slow_and_resumes_without_loss(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "PATIENCE_S", 0.3)
@@ -119,7 +121,7 @@ async def test_after_its_time_it_is_told_and_left_and_loses_nothing_when_it_come
         assert seqs + rest == list(range(1, written + 1))
 
 
-async def test_a_connection_that_is_not_read_at_all_is_cut(
+async def test_a_connection_that_is_never_read_is_closed(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "PATIENCE_S", 0.3)
@@ -131,7 +133,7 @@ async def test_a_connection_that_is_not_read_at_all_is_cut(
     await soon(lambda: not server.server.server_state.connections)
 
 
-async def test_over_http_2_it_is_reset_the_others_of_its_connection_stay_and_it_loses_nothing(
+async def test_a_stalled_http2_watch_is_reset_alone_and_resumes_without_loss(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "PATIENCE_S", 0.3)
@@ -157,9 +159,7 @@ async def test_over_http_2_it_is_reset_the_others_of_its_connection_stay_and_it_
     writer.close()
 
 
-async def test_over_http_2_a_closed_window_is_waited_for_and_others_do_not_wait(
-    server: HotServer, http: httpx.AsyncClient
-) -> None:
+async def test_a_closed_http2_window_delays_only_its_own_stream(server: HotServer, http: httpx.AsyncClient) -> None:
     await http.put("/v0/topics/t")
     reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port)
     peer = Peer(reader, writer)

@@ -93,7 +93,7 @@ async def test_several_topics_at_once(server: HotServer, http: httpx.AsyncClient
         assert (await ws.ask("subscribe", topics=["c"]))["topics"]["c"]["from_seq"] == 1
 
 
-async def test_after_unsubscribing_nothing_comes(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_an_unsubscribed_topic_sends_no_more_records(server: HotServer, http: httpx.AsyncClient) -> None:
     await fill(http, "t", 1)
     await fill(http, "u", 1)
     async with socket(server) as ws:
@@ -120,7 +120,7 @@ async def test_a_second_subscription_replaces_the_first(server: HotServer, http:
         assert (await ws.ask("ping"))["type"] == "pong"  # and no second copy before it
 
 
-async def test_a_publish_is_answered_by_where_it_is(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_publish_is_acked_with_its_seqs(server: HotServer, http: httpx.AsyncClient) -> None:
     async with socket(server) as ws:
         body = {"records": [{"data": {"a": 1}, "tag": "x", "meta": None}, {"data": 2}], "node": "p"}
         ack = await ws.ask("publish", request_id=[1], topic="t", **body)
@@ -136,7 +136,7 @@ async def test_a_publish_is_answered_by_where_it_is(server: HotServer, http: htt
     assert (records[0]["$tag"], records[0]["$node"]) == ("x", "p")
 
 
-async def test_acks_of_one_topic_keep_their_order_and_another_topic_does_not_wait(
+async def test_acks_keep_their_order_within_a_topic_only(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, hold = appends.append, asyncio.Event()
@@ -206,7 +206,7 @@ async def test_no_more_writes_are_under_way_than_may_be(
         ('{"type":"publish","topic":"no","records":[{"data":1}],"create":false}', "topic_not_found"),
     ],
 )
-async def test_what_is_refused_changes_nothing_and_the_connection_stays(
+async def test_a_refused_message_is_answered_with_an_error_and_the_connection_stays_open(
     server: HotServer, http: httpx.AsyncClient, message: str | bytes, code: str
 ) -> None:
     await fill(http, "t", 1)
@@ -218,7 +218,7 @@ async def test_what_is_refused_changes_nothing_and_the_connection_stays(
         assert (await ws.ask("ping", request_id=None))["type"] == "pong"
 
 
-async def test_a_deleted_topic_is_told_at_once(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_deleted_topic_is_announced_at_once(server: HotServer, http: httpx.AsyncClient) -> None:
     await fill(http, "t", 2)
     async with socket(server) as ws:
         await ws.ask("subscribe", topic="t")
@@ -227,7 +227,7 @@ async def test_a_deleted_topic_is_told_at_once(server: HotServer, http: httpx.As
         assert await ws.next() == {"type": "topic_deleted", "topic": "t", "head_seq": 2, "reason": "deleted"}
 
 
-async def test_a_gap_is_told(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_gap_is_sent_as_a_tombstone(server: HotServer, http: httpx.AsyncClient) -> None:
     await http.put("/v0/topics/t", json={"cap_records": 1})
     await fill(http, "t", 5)
     async with socket(server) as ws:
@@ -236,7 +236,9 @@ async def test_a_gap_is_told(server: HotServer, http: httpx.AsyncClient) -> None
         assert (gap["type"], gap["gap_from"], gap["gap_to"]) == ("tombstone", 3, 4)
 
 
-async def test_at_shutdown_it_is_told_and_closed(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_websocket_is_closed_with_server_shutting_down_at_shutdown(
+    server: HotServer, http: httpx.AsyncClient
+) -> None:
     async with socket(server) as ws:
         assert (await ws.ask("ping"))["type"] == "pong"
         server.broker.live.shut_down()
@@ -244,13 +246,13 @@ async def test_at_shutdown_it_is_told_and_closed(server: HotServer, http: httpx.
         assert await ws.closed() == 1001
 
 
-async def test_a_message_that_is_too_long_ends_it(http: httpx.AsyncClient) -> None:
+async def test_a_message_over_the_limit_closes_the_websocket(http: httpx.AsyncClient) -> None:
     async with HotServer(max_body_bytes=2000) as server, socket(server) as ws:
         await ws.connection.send(json.dumps({"type": "ping", "more": "x" * 3000}))
         assert await ws.closed() == 1009
 
 
-async def test_it_counts_as_a_stream(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_websocket_counts_toward_the_stream_limit(server: HotServer, http: httpx.AsyncClient) -> None:
     server.broker.streams.max = 1
     async with socket(server) as ws:
         await ws.ask("ping")
@@ -272,7 +274,7 @@ async def test_elsewhere_there_is_no_websocket(server: HotServer, http: httpx.As
         assert refusal.value.response.status_code == status
 
 
-async def test_a_client_that_does_not_read_is_told_and_left(
+async def test_a_websocket_client_that_does_not_read_is_closed_as_slow(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "PATIENCE_S", 0.3)
@@ -292,14 +294,14 @@ async def test_a_client_that_does_not_read_is_told_and_left(
 
 
 @pytest.mark.parametrize("http_server", ["zttp", "httptools"])
-async def test_with_every_server_it_works(http_server: str) -> None:
+async def test_a_websocket_works_with_every_http_server(http_server: str) -> None:
     async with HotServer(http=http_server) as server, socket(server) as ws:
         assert (await ws.ask("publish", topic="t", records=[{"data": 1}]))["last_seq"] == 1
         await ws.ask("subscribe", topic="t", from_seq=0)
         assert (await ws.next())["records"][0]["data"] == 1
 
 
-async def test_a_subscription_begins_with_what_routers_bring(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_subscription_starts_after_pending_router_copies(server: HotServer, http: httpx.AsyncClient) -> None:
     assert (await http.put("/v0/routers/r", json={"source": "a", "dest": "b"})).status_code == 201
     for number in range(1, 6):
         await append(http, "a", {"data": number})

@@ -71,7 +71,9 @@ async def test_later_commands_do_not_wait(server: HotServer, ws: Socket, release
     assert [record["data"] for record in (await ws.next())["records"]] == [1, 2]
 
 
-async def test_what_is_about_its_topics_keeps_its_order(server: HotServer, ws: Socket, release: Release) -> None:
+async def test_commands_about_the_topics_of_a_waiting_subscription_keep_their_order(
+    server: HotServer, ws: Socket, release: Release
+) -> None:
     await ws.say("subscribe", request_id=1, topic="b", from_seq=0)
     await ws.say("unsubscribe", request_id=2, topics=["b", "c"])
     await ws.say("subscribe", request_id=3, topics={"a": {}, "b": {"from_seq": 1}})
@@ -95,7 +97,7 @@ async def four_answers(ws: Socket) -> AsyncIterator[dict[str, object]]:
         yield message
 
 
-async def test_what_the_connection_writes_behind_it_is_given_to_it(
+async def test_a_waiting_subscription_gets_records_published_behind_it(
     server: HotServer, ws: Socket, release: Release
 ) -> None:
     await ws.say("subscribe", request_id=1, topic="b")
@@ -108,7 +110,7 @@ async def test_what_the_connection_writes_behind_it_is_given_to_it(
     assert [record["data"] for record in (await ws.next())["records"]] == ["mine", 1, 2]
 
 
-async def test_one_that_is_refused_in_the_end_lets_the_next_one_go_on(
+async def test_a_refused_waiting_subscription_lets_the_next_subscription_start(
     http: httpx.AsyncClient, server: HotServer, ws: Socket, release: Release
 ) -> None:
     await ws.say("subscribe", request_id=1, topics=["b", "no"])
@@ -121,7 +123,7 @@ async def test_one_that_is_refused_in_the_end_lets_the_next_one_go_on(
     assert [record["data"] for record in (await ws.next())["records"]] == [2]
 
 
-async def test_when_the_connection_ends_nothing_is_left_of_it(server: HotServer, release: Release) -> None:
+async def test_waiting_subscriptions_end_with_their_connection(server: HotServer, release: Release) -> None:
     async with socket(server) as ws:
         for number in range(5):
             await ws.say("subscribe", request_id=number, topic="b")

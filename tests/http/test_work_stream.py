@@ -76,7 +76,7 @@ async def working(http: httpx.AsyncClient, query: str = "node=w", **headers: str
         yield Stream(answer)
 
 
-async def test_a_stream_is_neither_stored_nor_held_back_on_its_way(http: httpx.AsyncClient) -> None:
+async def test_a_work_stream_has_headers_against_caching_and_buffering(http: httpx.AsyncClient) -> None:
     await queue(http)
     async with working(http, **{"accept-encoding": "gzip"}) as stream:
         headers = stream.answer.headers
@@ -87,7 +87,7 @@ async def test_a_stream_is_neither_stored_nor_held_back_on_its_way(http: httpx.A
         assert await stream.frame() == "retry: 2000"
 
 
-async def test_jobs_are_pushed_as_they_come(http: httpx.AsyncClient) -> None:
+async def test_an_appended_job_is_pushed(http: httpx.AsyncClient) -> None:
     await queue(http)
     async with working(http) as stream:
         await append(http, "q", {"data": {"n": 1}, "tag": "t", "node": "p", "meta": [1]})
@@ -105,7 +105,7 @@ async def test_jobs_are_pushed_as_they_come(http: httpx.AsyncClient) -> None:
         assert done["acked"] == 1
 
 
-async def test_what_is_there_already_is_pushed_at_once(http: httpx.AsyncClient) -> None:
+async def test_existing_jobs_are_pushed_at_once(http: httpx.AsyncClient) -> None:
     await queue(http, 1, 2, 3)
     async with working(http, "node=w&max=3") as stream:
         assert [(await stream.job())["data"] for _ in range(3)] == [1, 2, 3]
@@ -155,7 +155,7 @@ async def test_a_lease_lasts_as_long_as_was_asked_for(server: HotServer, http: h
         assert begin + 77_000 <= (await stream.job())["deadline"] <= server.engine.now_ms() + 77_000
 
 
-async def test_when_the_client_leaves_its_jobs_go_back_at_once(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_jobs_of_a_disconnected_client_are_ready_at_once(server: HotServer, http: httpx.AsyncClient) -> None:
     await queue(http, 1, 2, 3)
     async with working(http, "node=w&max=2") as stream:
         assert [(await stream.job())["$seq"] for _ in range(2)] == [1, 2]
@@ -166,7 +166,7 @@ async def test_when_the_client_leaves_its_jobs_go_back_at_once(server: HotServer
         assert (await stream.job())["deliveries"] == 2
 
 
-async def test_when_the_queue_is_deleted_the_stream_says_so_and_ends(http: httpx.AsyncClient) -> None:
+async def test_a_work_stream_ends_with_topic_deleted_when_its_queue_is_deleted(http: httpx.AsyncClient) -> None:
     await queue(http, 1, 2)
     async with working(http) as stream:
         await stream.job()
@@ -178,7 +178,7 @@ async def test_when_the_queue_is_deleted_the_stream_says_so_and_ends(http: httpx
 
 
 @pytest.mark.parametrize("most", [1, 2])
-async def test_at_shutdown_the_stream_says_so_at_once_and_ends(
+async def test_a_work_stream_ends_with_server_shutting_down_at_shutdown(
     server: HotServer, http: httpx.AsyncClient, most: int
 ) -> None:
     """Whether its worker waits for a job or has all that it wants."""
@@ -194,7 +194,7 @@ async def test_at_shutdown_the_stream_says_so_at_once_and_ends(
             await stream.frame()
 
 
-async def test_an_idle_stream_shows_that_it_lives(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_work_stream_sends_heartbeats(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "HEARTBEAT_S", 0.01)
     await queue(http)
     async with working(http) as stream:
@@ -227,7 +227,7 @@ async def test_head_takes_no_job(server: HotServer, http: httpx.AsyncClient) -> 
     assert server.broker.streams.parked == 0
 
 
-async def test_a_client_that_does_not_read_is_left_and_its_jobs_go_back(
+async def test_a_work_stream_that_is_not_read_is_closed_and_its_jobs_are_ready(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And no more of them are taken from the queue in the meantime than fit in the buffers."""

@@ -95,7 +95,7 @@ async def test_jobs_are_pushed(http: httpx.AsyncClient) -> None:
             await call(http, "ack", node="w", seqs=[seq])
 
 
-async def test_leaving_one_stream_gives_its_jobs_back(server: HotServer, peer: Peer) -> None:
+async def test_closing_an_http2_work_stream_makes_its_jobs_ready(server: HotServer, peer: Peer) -> None:
     """The connection stays."""
     peer.leave()
     await until(lambda: server.engine.queues.figures("q").in_flight == 0)
