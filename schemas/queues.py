@@ -196,6 +196,9 @@ class RedriveRequest(RequestModel):
         None, description="Jobs per second; the default is as fast as possible."
     )
     dry_run: Flag = Field(False, description="Only count.")
+    seqs: Seqs | None = Field(
+        None, description="Only these records of that topic. Those that were no jobs of this queue stay where they are."
+    )
 
     model_config = _example({"from": "mails-dead", "max": 100, "dry_run": True})
 

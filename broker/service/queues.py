@@ -173,11 +173,18 @@ def sources(topic: str, source: str | None) -> list[str]:
 
 
 async def redrive(
-    engine: Engine, topic: str, *, source: str | None, max: int, rate_per_s: float | None, dry_run: bool
+    engine: Engine,
+    topic: str,
+    *,
+    source: str | None,
+    max: int,
+    rate_per_s: float | None,
+    dry_run: bool,
+    seqs: list[int] | None,
 ) -> Redriven:
     """Move jobs of the queue back from its dead letter topic."""
     sources(topic, source)
-    return await engine.queues.redrive(topic, source=source, max=max, rate_per_s=rate_per_s, dry_run=dry_run)
+    return await engine.queues.redrive(topic, source=source, max=max, rate_per_s=rate_per_s, dry_run=dry_run, seqs=seqs)
 
 
 async def leases(

@@ -531,11 +531,16 @@ class Queues:
         max: int = 1000,
         rate_per_s: float | None = None,
         dry_run: bool = False,
+        seqs: Sequence[int] | None = None,
     ) -> Redriven:
-        """Move jobs that came from this queue back from its dead letter topic, each exactly once over crashes."""
+        """Move jobs that came from this queue back from its dead letter topic, each exactly once over crashes.
+
+        `seqs`: only these records of that topic. Those that are not there, or were no jobs of this queue, stay out of
+        the counts.
+        """
         self._logs.check_open()
         queue = await self.open(name)
-        return await redrive(self._shared, self, queue.topic, source, max, rate_per_s, dry_run=dry_run)
+        return await redrive(self._shared, self, queue.topic, source, max, rate_per_s, dry_run=dry_run, seqs=seqs)
 
     def figures(self, name: str) -> QueueFigures:
         """A queue's figures now."""

@@ -6,6 +6,7 @@ Source: docs/reference/api.md#queues.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Protocol
 
 from storage.errors import InvalidRequest, StorageError
@@ -54,6 +55,7 @@ async def redrive(
     rate_per_s: float | None,
     *,
     dry_run: bool,
+    seqs: Sequence[int] | None = None,
 ) -> Redriven:
     """See `Queues.redrive`. Jobs that the queue refuses stay where they are."""
     if not 0 < count <= MAX_JOBS:
@@ -67,7 +69,11 @@ async def redrive(
     source = shared.logs.topic(name)
     if source is queue:
         raise InvalidRequest("from: a queue is not redriven from itself.", field="from")
-    wanted, more = await _found(shared, queues, source, queue.name, count, whole=dry_run)
+    if seqs is None:
+        wanted, more = await _found(shared, queues, source, queue.name, count, whole=dry_run)
+    else:
+        named = await _named(shared, queues.mover, source, queue.name, seqs)
+        wanted, more = named[:count], max(0, len(named) - count)
     if dry_run:
         return Redriven(moved=len(wanted), remaining=more)
     moved, began_ns = 0, shared.logs.clock.monotonic_ns()
@@ -118,6 +124,17 @@ async def _found(
             return seqs, max(1, more)
         await asyncio.sleep(0)
     return seqs, more
+
+
+async def _named(shared: SharedQueues, mover: Mover, source: Topic, queue: str, seqs: Sequence[int]) -> list[int]:
+    """Those of these records of `source` that were jobs of `queue` and are not held, each once, by seq."""
+    ours: list[int] = []
+    for seq in source.log.live_of(sorted({*seqs})):
+        result = await shared.reader.read(source, ReadQuery(from_seq=seq - 1, limit=1, skip_corrupt=True))
+        # A damaged record is passed over: the one that follows was not asked for.
+        ours += [each.seq for each in result.records if each.seq == seq and came_from(each.body) == queue]
+        await asyncio.sleep(0)
+    return _free(mover, source, ours)
 
 
 def _seen(queues: Redriving, source: Topic, queue: str) -> Seen:

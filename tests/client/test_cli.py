@@ -17,7 +17,7 @@ Topics = Callable[..., Result]
 
 COMMANDS = ["serve", "list", "put", "append", "read", "tail", "state", "delete"]
 COMMANDS += ["work", "claim", "ack", "nack", "extend", "leases", "pause", "resume", "purge", "redrive"]
-COMMANDS += ["get", "status"]
+COMMANDS += ["get", "status", "bench"]
 NOBODY = "http://127.0.0.1:1"
 
 

@@ -217,3 +217,18 @@ def test_what_work_has_not_done_when_it_is_interrupted_goes_back_at_once(broker:
     while (client.state("q").queue or {})["in_flight"]:
         time.sleep(0.01)
     assert [job.state for job in client.leases("q")] == ["ready"]
+
+
+def test_dead_letters_are_redriven_by_seq(topics: Topics, client: Client) -> None:
+    client.put_topic("q", type="queue", max_deliveries=1, dead_letter="dead")
+    client.append("q", [1, 2, 3])
+    client.nack("q", "w", client.claim("q", "w", max=3).jobs)
+    deadline = time.monotonic() + PATIENCE_S
+    while (client.state("q").queue or {})["dead_lettered"] < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert topics("redrive", "q", "--seq", "3", "--seq", "1").stdout == "Moved 2 jobs back to q; 0 left.\n"
+    assert [record.seq for record in client.read("dead").records] == [2]
+    result = topics("redrive", "q", "--seq", "2", "--seq", "7", "--json", status=ExitCode.REFUSED)
+    assert (lines(result)[0]["moved"], "1 seq named no job" in result.stderr) == (1, True)
+    topics("redrive", "q", "--seq", "0", status=ExitCode.USAGE)
+    assert sorted(job.data for job in client.claim("q", "w", max=9).jobs) == [1, 2, 3]

@@ -7,6 +7,7 @@ import pytest
 
 from storage import Engine
 from storage.state.queues.values import Redriven
+from tests.http.calls import append
 from tests.http.queue_calls import call, claim, figures, queue, seqs
 from tests.http.test_long_poll import until
 
@@ -104,13 +105,41 @@ async def test_a_redrive_passes_its_fields_to_the_engine(
 
     monkeypatch.setattr(engine.queues, "redrive", redrive)
     await queue(client)
-    done = await call(client, "redrive", **{"from": "dead", "max": 10_000, "rate_per_s": 2, "dry_run": True})
+    fields = {"max": 10_000, "rate_per_s": 2, "dry_run": True, "seqs": [7]}
+    done = (await client.post("/v0/topics/q/redrive", json={"from": "dead", **fields})).json()
     assert (done["topic"], done["moved"], done["remaining"]) == ("q", 3, 2)
     await client.post("/v0/topics/q/redrive")
     assert asked == [
-        ("q", {"source": "dead", "max": 10_000, "rate_per_s": 2, "dry_run": True}),
-        ("q", {"source": None, "max": 1000, "rate_per_s": None, "dry_run": False}),
+        ("q", {"source": "dead", "max": 10_000, "rate_per_s": 2, "dry_run": True, "seqs": [7]}),
+        ("q", {"source": None, "max": 1000, "rate_per_s": None, "dry_run": False, "seqs": None}),
     ]
+
+
+async def test_the_dead_jobs_that_are_named_come_back(engine: Engine, client: httpx.AsyncClient) -> None:
+    await queue(client, *({"n": n} for n in range(1, 5)), max_deliveries=1, dead_letter="dead")
+    await client.put("/v0/topics/other", json={"type": "queue", "max_deliveries": 1, "dead_letter": "dead"})
+    await append(client, "other", {"data": "of another queue"})
+    await claim(client, max=4)
+    await call(client, "nack", node="w", seqs=[1, 2, 3, 4])
+    await until(lambda: engine.queues.figures("q").dead_lettered == 4)
+    await client.post("/v0/topics/other/claim", json={"node": "w"})
+    await client.post("/v0/topics/other/nack", json={"node": "w", "seqs": [1]})
+    await until(lambda: engine.queues.figures("other").dead_lettered == 1)
+    names = {each["$seq"]: each["data"] for each in (await client.get("/v0/topics/dead/records")).json()["records"]}
+    [other] = [seq for seq, data in names.items() if data == "of another queue"]
+    first, second, *_ = [seq for seq in sorted(names) if seq != other]
+    wanted = [second, first, first, other, 0, 99, (1 << 64) - 1]
+    done = await call(client, "redrive", seqs=wanted, dry_run=True)
+    assert (done["moved"], done["remaining"]) == (2, 0)
+    done = await call(client, "redrive", seqs=wanted, max=1)
+    assert (done["moved"], done["remaining"]) == (1, 1)
+    done = await call(client, "redrive", seqs=wanted)
+    assert (done["moved"], done["remaining"]) == (1, 0)
+    assert [job["data"] for job in await claim(client, max=9)] == [names[first], names[second]]
+    left = (await client.get("/v0/topics/dead/records")).json()["records"]
+    assert sorted(each["$seq"] for each in left) == sorted(names.keys() - {first, second})
+    assert (await call(client, "redrive", seqs=[]))["moved"] == 0
+    assert (await call(client, "redrive"))["moved"] == 2
 
 
 async def test_dead_jobs_come_back(engine: Engine, client: httpx.AsyncClient) -> None:

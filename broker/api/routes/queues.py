@@ -76,6 +76,7 @@ async def redrive_queue(current: Current, topic: TopicName, body: RedriveRequest
             max=body.max,
             rate_per_s=body.rate_per_s,
             dry_run=body.dry_run,
+            seqs=body.seqs,
         )
     )
     return RedriveAnswer(topic=topic, moved=done.moved, remaining=done.remaining, performance=performance(current))

@@ -46,6 +46,8 @@ class RedriveOptions(TypedDict, total=False):
     max: int
     rate_per_s: float | None
     dry_run: bool
+    #: Only these records of the topic that they are moved from.
+    seqs: list[int] | None
 
 
 def claim(topic: str, node: str, options: ClaimOptions) -> Call[Claimed]:

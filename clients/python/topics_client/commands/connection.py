@@ -54,14 +54,15 @@ def broker(
     patient = RetryPolicy(total_s=retry_for_s) if retry_for_s is not None else BRIEFLY
     with (
         plain_endings(as_json),
-        _client(reach, as_json, patient, threads=threads) as client,
+        connect(reach, as_json, patient, threads=threads) as client,
     ):
         if retry_for_s is not None:
             client.run(calls.health(), retry=BRIEFLY)
         yield client
 
 
-def _client(reach: Reach, as_json: bool, patient: RetryPolicy, *, threads: bool) -> Client:
+def connect(reach: Reach, as_json: bool, retry: RetryPolicy = BRIEFLY, *, threads: bool = False) -> Client:
+    """A client of the broker that the options name, whose errors go on to the caller. `threads`: for several."""
     try:
         found = resolve(reach)
     except ContextError as error:
@@ -69,7 +70,7 @@ def _client(reach: Reach, as_json: bool, patient: RetryPolicy, *, threads: bool)
     return Client(
         found.url,
         token=found.token,
-        retry=patient,
+        retry=retry,
         on_retry=WaitNotes(),
         ca_file=found.ca_file,
         sender=None if threads else _light_sender(found.url, found.token),

@@ -132,6 +132,10 @@ def redrive(
     rate_per_s: Annotated[
         float | None, Option("--rate", min=0.001, metavar="JOBS", help="So many a second. Default: no limit.")
     ] = None,
+    seqs: Annotated[
+        list[int] | None,
+        Option("--seq", min=1, metavar="SEQ", help="Only this record of the topic where they are. Several: again."),
+    ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only count.")] = False,
     as_json: JsonOption = False,
     reach: Reach = ANY,
@@ -145,12 +149,19 @@ def redrive(
         "max": max_,
         "rate_per_s": rate_per_s,
         "dry_run": dry_run,
+        "seqs": seqs,
     }
+    if seqs is not None and len(seqs) > queue_calls.MAX_SEQS:
+        fail(f"--seq: at most {queue_calls.MAX_SEQS:,} in a call.", ExitCode.USAGE, as_json=as_json)
     with broker(reach, as_json) as client:
         answer = client.run(calls.verbatim(queue_calls.redrive(queue, options)))
+        done = msgspec.json.decode(answer, type=Redriven)
         if as_json:
             emit(answer)
-            return
-        done = msgspec.json.decode(answer, type=Redriven)
-        verb = "Would move" if dry_run else "Moved"
-        say(f"{verb} {amount(done.moved, 'job')} back to {queue}; {done.remaining:,} left.")
+        else:
+            verb = "Would move" if dry_run else "Moved"
+            say(f"{verb} {amount(done.moved, 'job')} back to {queue}; {done.remaining:,} left.")
+        others = 0 if seqs is None else len({*seqs}) - done.moved - done.remaining
+        if others > 0:
+            note(f"{amount(others, 'seq')} named no job of {queue} that can be moved.")
+            raise Exit(ExitCode.REFUSED)
