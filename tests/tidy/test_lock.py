@@ -30,6 +30,7 @@ OPTIONAL = {
 }
 #: The parts of the client that need its extra `cli`.
 COMMAND_LINE = ("topics_client.cli", "topics_client.commands")
+TRACES = "topics_client.otel"
 #: Names for annotations, which type checkers know without its being installed.
 FOR_TYPES = {"typing_extensions"}
 
@@ -99,8 +100,9 @@ def of_broker(module: str) -> set[str]:
 def of_client(module: str) -> set[str]:
     """What is installed with the client for this module."""
     found = project(CLIENT)["project"]
-    extra = found["optional-dependencies"]["cli"] if any(within(module, each) for each in COMMAND_LINE) else []
-    return names([*found["dependencies"], *extra])
+    extras = found["optional-dependencies"]
+    extra = extras["cli"] if any(within(module, each) for each in COMMAND_LINE) else []
+    return names([*found["dependencies"], *extra, *(extras["otel"] if module == TRACES else [])])
 
 
 def test_what_is_imported_is_required() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from topics_client.asynchronous import AsyncClient
+    from topics_client.attempts import Attempt, Instrument
     from topics_client.blocking import Client
     from topics_client.consumer import AsyncConsumer, Consumer
     from topics_client.consumer_values import (
@@ -87,6 +88,7 @@ __all__ = [
     "AsyncClient",
     "AsyncConsumer",
     "AsyncConsumers",
+    "Attempt",
     "Backoff",
     "BrokerFault",
     "BufferFull",
@@ -108,6 +110,7 @@ __all__ = [
     "Forbidden",
     "Health",
     "IdempotencyConflict",
+    "Instrument",
     "InvalidRequest",
     "Job",
     "JobContext",
@@ -164,6 +167,7 @@ __all__ = [
 #: asyncio, and the command line no httpx.
 _MODULES = {
     "asynchronous": "AsyncClient",
+    "attempts": "Attempt Instrument",
     "blocking": "Client",
     "consumer": "AsyncConsumer Consumer",
     "consumer_values": "ConsumerChanges ConsumerDeleted ConsumerOptions ConsumerPut ConsumerRead ConsumerState",

@@ -16,6 +16,7 @@ import httpx
 from topics_client import address, calls, deadlines, queue_calls, router_calls, transport
 from topics_client.answers import refusal
 from topics_client.async_renewing import AsyncRenewing
+from topics_client.attempts import Instrument, Observed
 from topics_client.calls import AppendOptions, Match, ReadOptions
 from topics_client.consumers import AsyncConsumers
 from topics_client.errors import ConnectionFailed, LeaseLost, TopicsError
@@ -65,10 +66,10 @@ class AsyncClient:
     block.
 
     `timeout` (seconds) limits one try; `retry` limits all tries of a call together, `retry_budget` the retries of all
-    calls together. `on_retry` is called before every wait for a retry. `ca_file`: only the authorities in this PEM file
-    are trusted; without it those of SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `cert` and `key`: PEM files
-    by which the client says who it is, over https; without `key` it is in `cert` too. `http` replaces the network.
-    Every method raises the errors of `topics_client.errors`.
+    calls together. `on_retry` is called before every wait for a retry, `instrument` around every try. `ca_file`: only
+    the authorities in this PEM file are trusted; without it those of SSL_CERT_FILE and SSL_CERT_DIR, else the usual
+    ones. `cert` and `key`: PEM files by which the client says who it is, over https; without `key` it is in `cert` too.
+    `http` replaces the network. Every method raises the errors of `topics_client.errors`.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class AsyncClient:
         retry: RetryPolicy | None = None,
         retry_budget: RetryBudget | None = None,
         on_retry: Callable[[Pause], None] | None = None,
+        instrument: Instrument | None = None,
         ca_file: str | os.PathLike[str] | None = None,
         cert: str | os.PathLike[str] | None = None,
         key: str | os.PathLike[str] | None = None,
@@ -90,6 +92,7 @@ class AsyncClient:
         self._retry = retry or RetryPolicy()
         self._budget = retry_budget or RetryBudget()
         self._on_retry = on_retry
+        self._instrument = instrument
         #: Iterations of `work` in progress.
         self._workers: list[AsyncRenewing] = []
         #: Readers whose position the broker stores.
@@ -120,12 +123,23 @@ class AsyncClient:
             ends_s=deadlines.ends_s(),
         )
         outcome: Reply | NoReply | None = None
+        tries = 0
         while True:
             try:
                 step = steps.send(outcome)
             except StopIteration as done:
                 return done.value
-            outcome = await self._pause(step) if isinstance(step, Pause) else await self._send(step)
+            if isinstance(step, Pause):
+                outcome = await self._pause(step)
+            else:
+                tries += 1
+                outcome = await self._try(step, tries)
+
+    async def _try(self, request: Request, number: int) -> Reply | NoReply:
+        if self._instrument is None:
+            return await self._send(request)
+        with Observed(self._instrument, request, number) as observed:
+            return observed.end(await self._send(observed.request))
 
     async def _pause(self, pause: Pause) -> None:
         if self._on_retry is not None:

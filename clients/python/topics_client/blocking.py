@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from topics_client import address, calls, deadlines, queue_calls, router_calls
+from topics_client.attempts import Instrument, Observed
 from topics_client.calls import AppendOptions, Match, ReadOptions
 from topics_client.consumers import Consumers
 from topics_client.errors import LeaseLost, TopicsError
@@ -43,7 +44,7 @@ from topics_client.values import (
     Watched,
 )
 from topics_client.watching import Watching, WatchOptions, WatchTopics
-from topics_client.wire import Call, NoReply, Replay, Reply
+from topics_client.wire import Call, NoReply, Replay, Reply, Request
 from topics_client.working import DEFAULT_LEASE_MS, Working
 
 if TYPE_CHECKING:
@@ -64,10 +65,11 @@ class Client:
     """Talks to one broker; may be shared by threads. Close it, or use it in a `with` block.
 
     `timeout` (seconds) limits one try; `retry` limits all tries of a call together, `retry_budget` the retries of all
-    calls together. `on_retry` is called before every wait for a retry. `ca_file`: only the authorities in this PEM file
-    are trusted; without it those of SSL_CERT_FILE and SSL_CERT_DIR, else the usual ones. `cert` and `key`: PEM files
-    by which the client says who it is, over https; without `key` it is in `cert` too. `http` replaces the network.
-    `sender` replaces all of them: it sends the requests. Every method raises the errors of `topics_client.errors`.
+    calls together. `on_retry` is called before every wait for a retry, `instrument` around every try. `ca_file`: only
+    the authorities in this PEM file are trusted; without it those of SSL_CERT_FILE and SSL_CERT_DIR, else the usual
+    ones. `cert` and `key`: PEM files by which the client says who it is, over https; without `key` it is in `cert` too.
+    `http` replaces the network. `sender` replaces all of them: it sends the requests. Every method raises the errors of
+    `topics_client.errors`.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Client:
         retry: RetryPolicy | None = None,
         retry_budget: RetryBudget | None = None,
         on_retry: Callable[[Pause], None] | None = None,
+        instrument: Instrument | None = None,
         ca_file: str | os.PathLike[str] | None = None,
         cert: str | os.PathLike[str] | None = None,
         key: str | os.PathLike[str] | None = None,
@@ -89,6 +92,7 @@ class Client:
         self._retry = retry or RetryPolicy()
         self._budget = retry_budget or RetryBudget()
         self._on_retry = on_retry
+        self._instrument = instrument
         #: Iterations of `work` in progress.
         self._workers: list[Renewing] = []
         #: Readers whose position the broker stores.
@@ -123,12 +127,23 @@ class Client:
             ends_s=deadlines.ends_s(),
         )
         outcome: Reply | NoReply | None = None
+        tries = 0
         while True:
             try:
                 step = steps.send(outcome)
             except StopIteration as done:
                 return done.value
-            outcome = self._pause(step) if isinstance(step, Pause) else self._sender.send(step)
+            if isinstance(step, Pause):
+                outcome = self._pause(step)
+            else:
+                tries += 1
+                outcome = self._try(step, tries)
+
+    def _try(self, request: Request, number: int) -> Reply | NoReply:
+        if self._instrument is None:
+            return self._sender.send(request)
+        with Observed(self._instrument, request, number) as observed:
+            return observed.end(self._sender.send(observed.request))
 
     def _pause(self, pause: Pause) -> None:
         if self._on_retry is not None:
