@@ -32,7 +32,7 @@ async def all_there(engine: Engine) -> bool:
     return all([record.seq for record in each.records] == [*range(1, 1001)] for each in found)
 
 
-async def test_what_is_worth_it_has_moved(machine: Machine) -> None:
+async def test_a_clean_stop_flushes_large_logs_only(machine: Machine) -> None:
     engine = await filled(machine)
     await engine.append("few", [record()] * 10, config=TopicConfig())
     assert not moved(engine)
@@ -43,7 +43,7 @@ async def test_what_is_worth_it_has_moved(machine: Machine) -> None:
     assert await all_there(engine)
 
 
-async def test_it_takes_so_long_and_no_longer(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_flushing_at_a_clean_stop_is_bounded_in_time(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = await filled(machine)
     mark_flushed = Flusher._flush  # pyright: ignore[reportPrivateUsage]
 

@@ -244,7 +244,7 @@ def both(reading: Reading, frames: Frames, made: type[Scan]) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("changes", ALONE, ids=str)
-def test_whatever_ends_a_read_or_thins_it_out_does_so_by_columns(changes: dict[str, Any], kind: str) -> None:
+def test_limits_and_filters_of_a_read_by_columns_match_the_model(changes: dict[str, Any], kind: str) -> None:
     reading = plain_reading(kind=kind, **changes)
     odd = {index: (b"n" if index % 2 else b"", b"t" if index % 3 else b"") for index in reading.odd}
     frames = framed(bodies_of(reading.length, kind, 1), odd=odd, step_ms=reading.step_ms)
@@ -253,7 +253,7 @@ def test_whatever_ends_a_read_or_thins_it_out_does_so_by_columns(changes: dict[s
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("skip_corrupt", [False, True])
-def test_a_read_of_damaged_frames_tells_what_the_model_tells(kind: str, skip_corrupt: bool) -> None:
+def test_a_read_by_columns_of_damaged_frames_matches_the_model(kind: str, skip_corrupt: bool) -> None:
     frames = framed(bodies_of(7, kind, 3))
     for at in range(len(frames.log) - 2 * IN_FRONT):
         reading = plain_reading(length=7, kind=kind, flips=frozenset({at}), skip_corrupt=skip_corrupt)
@@ -276,7 +276,7 @@ def test_records_of_a_large_piece_are_not_created(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damage_is_told_before_what_would_not_fit_any_more(kind: str) -> None:
+def test_damage_is_reported_before_records_beyond_the_byte_limit(kind: str) -> None:
     frames = framed(bodies_of(7, kind, 3))
     for at in range(len(frames.log) - 2 * IN_FRONT):
         reading = plain_reading(length=7, kind=kind, flips=frozenset({at}), max_bytes=60)
@@ -326,7 +326,9 @@ def taken(reading: Reading, pieces: list[Piece], merged_bytes: int | None) -> An
 
 
 @given(reading=READINGS, verified=st.booleans(), merged_bytes=st.sampled_from([200, 1000, 1 << 18]))
-def test_small_pieces_are_read_as_if_one_by_one(reading: Reading, verified: bool, merged_bytes: int) -> None:
+def test_a_read_by_columns_of_small_pieces_matches_the_model(
+    reading: Reading, verified: bool, merged_bytes: int
+) -> None:
     odd = dict.fromkeys(reading.odd, (b"n", b"t"))
     frames = framed(bodies_of(reading.length, reading.kind, reading.seed), odd=odd, step_ms=reading.step_ms)
     pieces = pieces_of(reading, frames, verified)

@@ -26,21 +26,21 @@ def test_a_lone_writer_never_waits(window: CommitWindow) -> None:
         window.committed(1)
 
 
-def test_after_a_crowd_it_waits_for_as_many_with_the_shortest_window(window: CommitWindow) -> None:
+def test_a_window_opens_at_its_minimum_after_concurrent_writes(window: CommitWindow) -> None:
     window.committed(9)
     expected, wait_ns = window.wait_for(1)
     assert 1 < expected <= 9
     assert wait_ns == 500 * US
 
 
-def test_when_as_many_are_there_it_goes_at_once(window: CommitWindow) -> None:
+def test_a_window_closes_when_the_expected_writes_are_there(window: CommitWindow) -> None:
     window.committed(8)
     expected, _ = window.wait_for(1)
     assert window.wait_for(expected) == (0, 0)
     assert window.wait_for(expected + 5) == (0, 0)
 
 
-def test_waits_that_pay_double_the_window_up_to_its_bound(window: CommitWindow) -> None:
+def test_useful_waits_double_the_window_up_to_its_maximum(window: CommitWindow) -> None:
     window.committed(100, syncing_ns=2000 * US)
     seen = []
     for _ in range(7):
@@ -49,7 +49,7 @@ def test_waits_that_pay_double_the_window_up_to_its_bound(window: CommitWindow) 
     assert seen == [500, 1000, 2000, 4000, 8000, 10_000, 10_000]
 
 
-def test_waits_in_vain_halve_it_until_it_is_closed(window: CommitWindow) -> None:
+def test_useless_waits_halve_the_window_until_closed(window: CommitWindow) -> None:
     window.committed(100, syncing_ns=2000 * US)
     for _ in range(7):
         window.waited(10, 60, 500 * US)
@@ -72,19 +72,19 @@ def test_a_closed_window_is_tried_again(window: CommitWindow) -> None:
     assert window.wait_for(1)[1] == 500 * US
 
 
-def test_those_that_came_meanwhile_are_company_too(window: CommitWindow) -> None:
+def test_writes_that_arrive_during_a_sync_count_as_concurrent(window: CommitWindow) -> None:
     for _ in range(8):
         window.committed(32, 32)
     assert window.wait_for(32)[0] == 64
 
 
-def test_when_the_crowd_has_gone_nobody_waits_again(window: CommitWindow) -> None:
+def test_a_single_write_after_concurrent_writes_does_not_wait(window: CommitWindow) -> None:
     window.committed(64)
     window.committed(1)
     assert window.wait_for(1) == (0, 0)
 
 
-def test_what_is_expected_grows_towards_a_larger_crowd_step_by_step(window: CommitWindow) -> None:
+def test_the_expected_number_of_writes_grows_step_by_step(window: CommitWindow) -> None:
     seen = []
     for _ in range(8):
         window.committed(64)
@@ -94,7 +94,7 @@ def test_what_is_expected_grows_towards_a_larger_crowd_step_by_step(window: Comm
     assert seen[-1] == 64
 
 
-def test_a_bound_below_the_other_is_raised_to_it() -> None:
+def test_a_maximum_below_the_minimum_is_raised_to_the_minimum() -> None:
     window = CommitWindow(500, 100)
     window.committed(9, syncing_ns=1000 * US)
     for _ in range(3):
@@ -108,7 +108,7 @@ def alternating(window: CommitWindow) -> CommitWindow:
     return window
 
 
-def test_it_takes_turns_when_the_company_takes_longer_than_the_disk(window: CommitWindow) -> None:
+def test_the_window_alternates_when_gathering_takes_longer_than_a_sync(window: CommitWindow) -> None:
     for _ in range(2 * GROUPS_A_LOOK):
         alternating(window).committed(32, gathering_ns=2000 * US, syncing_ns=2000 * US)
         assert window.wait_for(1)[0] == 32
@@ -116,7 +116,7 @@ def test_it_takes_turns_when_the_company_takes_longer_than_the_disk(window: Comm
     assert window.wait_for(1)[1] == 1000 * US
 
 
-def test_a_turn_that_is_late_has_more_in_it_but_the_company_has_not_grown(window: CommitWindow) -> None:
+def test_a_late_group_of_an_alternating_window_does_not_raise_the_expected_number(window: CommitWindow) -> None:
     alternating(window)
     for _ in range(GROUPS_A_LOOK):
         window.committed(50, 14, gathering_ns=4000 * US, syncing_ns=2000 * US)
@@ -130,7 +130,7 @@ def test_a_turn_that_does_not_come_together_says_that_there_are_fewer(window: Co
     assert window.wait_for(1)[0] == 13
 
 
-def test_those_who_take_turns_are_counted_now_and_then(window: CommitWindow) -> None:
+def test_alternating_writers_are_counted_periodically(window: CommitWindow) -> None:
     alternating(window)
     wanted: list[int] = []
     for _ in range(2 * GROUPS_A_COUNT):
@@ -152,7 +152,7 @@ def test_a_count_that_comes_together_is_of_several_groups(window: CommitWindow) 
     assert wanted == [32] * (GROUPS_A_COUNT - GROUPS_TO_COUNT) + [64] * GROUPS_TO_COUNT
 
 
-def test_a_turn_that_came_together_pays_though_a_sync_at_once_would_have_had_most_of_it(window: CommitWindow) -> None:
+def test_a_complete_group_of_an_alternating_window_counts_as_a_useful_wait(window: CommitWindow) -> None:
     alternating(window)
     before = window.wait_for(1)[1]
     window.waited(30, 32, 2000 * US)
@@ -161,7 +161,7 @@ def test_a_turn_that_came_together_pays_though_a_sync_at_once_would_have_had_mos
     assert window.wait_for(1)[1] == before
 
 
-def test_a_time_in_which_nobody_came_is_no_reason_to_take_turns(window: CommitWindow) -> None:
+def test_an_idle_period_does_not_make_the_window_alternate(window: CommitWindow) -> None:
     window.committed(17, gathering_ns=2_000_000 * US, syncing_ns=2500 * US)
     for _ in range(GROUPS_A_LOOK - 1):
         window.committed(17, gathering_ns=500 * US, syncing_ns=2500 * US)
@@ -176,7 +176,7 @@ def test_turns_end_where_the_disk_never_has_to_wait(window: CommitWindow, gather
     assert window.alternating == goes_on
 
 
-def test_it_takes_no_turns_when_the_disk_is_slower(window: CommitWindow) -> None:
+def test_the_window_does_not_alternate_when_a_sync_takes_longer_than_gathering(window: CommitWindow) -> None:
     for _ in range(2 * GROUPS_A_LOOK):
         window.committed(64, gathering_ns=2000 * US, syncing_ns=4000 * US)
     assert not window.alternating
@@ -273,7 +273,7 @@ def test_the_loop_is_kept_busy_by_a_writer_that_is_late_every_time(
 
 
 @pytest.mark.parametrize(("clients", "cost_us", "sync_us"), [(64, 20, 5000), (16, 10, 1000), (8, 20, 40_000)])
-def test_where_a_sync_costs_more_it_is_shared_by_all(clients: int, cost_us: int, sync_us: int) -> None:
+def test_an_expensive_sync_is_shared_by_all_writers(clients: int, cost_us: int, sync_us: int) -> None:
     load = _ClosedLoop(CommitWindow(500, 10_000), clients=clients, cost_us=cost_us, sync_us=sync_us)
     for _ in range(200):
         load.group()

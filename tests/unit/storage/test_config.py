@@ -28,14 +28,14 @@ def test_numbers_are_clamped_to_their_range(field: str, given: int | None, kept:
     assert getattr(TopicConfig(**{field: given}).clamped(), field) == kept
 
 
-def test_clamping_changes_nothing_else_and_is_done_once() -> None:
+def test_clamping_is_idempotent_and_changes_only_values_out_of_range() -> None:
     config = TopicConfig(ttl_ms=5, cap_records=2, cap_bytes=10**12, lease_ms=1)
     clamped = config.clamped()
     assert clamped == TopicConfig(ttl_ms=5, cap_records=2, cap_bytes=10**12, lease_ms=100)
     assert clamped.clamped() == clamped
 
 
-def test_the_defaults_are_the_documented_ones() -> None:
+def test_default_settings_equal_the_documented_defaults() -> None:
     assert TopicConfig().to_map() == {
         "type": "log",
         "ttl_ms": 0,
@@ -64,7 +64,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
     }
 
 
-def test_it_comes_back_from_its_map() -> None:
+def test_a_config_is_restored_from_its_map() -> None:
     config = TopicConfig(
         type=TopicType.QUEUE,
         discard=Discard.REJECT,
@@ -76,7 +76,7 @@ def test_it_comes_back_from_its_map() -> None:
     assert TopicConfig.from_map(config.to_map()) == config
 
 
-def test_a_map_of_another_version_is_read_as_far_as_it_is_known() -> None:
+def test_unknown_fields_of_a_config_map_are_ignored() -> None:
     assert TopicConfig.from_map({"ttl_ms": 9, "of_a_later_version": [1]}) == TopicConfig(ttl_ms=9)
 
 

@@ -88,7 +88,7 @@ def _record(data: bytes, entry: Entry) -> tuple[int, int, int, int]:
 )
 @pytest.mark.parametrize("gone", [(), (1,), (2, 3, 8), (12,)], ids=str)
 @pytest.mark.parametrize("part_bytes", [1, 150, 500, copying.PART_BYTES])
-def test_records_that_live_are_copied_and_the_others_leave_holes(
+def test_live_records_are_copied_and_deleted_records_leave_holes(
     batches: list[tuple[int, int, list[int]]], gone: tuple[int, ...], part_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copying, "PART_BYTES", part_bytes)
@@ -105,7 +105,7 @@ def test_records_that_live_are_copied_and_the_others_leave_holes(
     assert done.data_bytes == done.written == len(bytes_of(disk, names.DATA))
 
 
-def test_what_is_added_follows_what_is_marked() -> None:
+def test_added_records_follow_the_marked_records() -> None:
     disk, rows = disk_with([(1, 100, [5] * 4), (5, 200, [6] * 4)])
     first = copy(disk, WAL, Copy(ROOT, ID, 1, rows.first(1), 0))
     rest = SliceColumns(*(column[1:] for column in rows[:4]), rows.sizes[4:])
@@ -119,7 +119,7 @@ def test_what_is_added_follows_what_is_marked() -> None:
 
 
 @pytest.mark.parametrize("left", [(names.DATA,), (names.DATA, names.IDX), (names.IDX,)])
-def test_files_of_which_nothing_is_marked_are_made_anew(left: tuple[str, ...]) -> None:
+def test_files_without_marked_records_are_recreated(left: tuple[str, ...]) -> None:
     """A process that was killed may have left one of them, or both, with names that are not durable."""
     disk, rows = disk_with([(1, 100, [5] * 4)])
     for path in (names.topics_folder(ROOT), names.folder(ROOT, ID.topic_id)):
@@ -143,7 +143,7 @@ def test_a_large_copy_is_written_part_by_part_and_synced_once(monkeypatch: pytes
     assert [record and record[0] for record in found(disk.power_cut(Loss.DROP))] == list(range(1, 43))
 
 
-def test_what_fails_in_a_later_part_counts_for_nothing_and_may_be_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_fails_in_a_later_part_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "PART_BYTES", 100)
     disk, rows = disk_with([(1, 100, [5] * 4), (5, 200, [6] * 4), (9, 300, [7] * 4)])
     copy(disk, WAL, Copy(ROOT, ID, 1, rows.first(1), 0))
@@ -163,7 +163,7 @@ def test_what_fails_in_a_later_part_counts_for_nothing_and_may_be_done_again(mon
     assert len(bytes_of(disk, names.DATA)) == sum(rows.sizes[:5])
 
 
-def test_a_log_file_that_goes_between_two_parts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_file_deleted_between_two_parts_fails_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "PART_BYTES", 100)
     disk, rows = disk_with([(1, 100, [5] * 4), (5, 200, [6] * 4)])
     rows.lsns[1] = position(2, 40)  # of a file that there is not any more
@@ -182,7 +182,7 @@ def test_a_log_file_that_is_gone_leaves_no_segment() -> None:
     assert not disk.exists(names.topics_folder(ROOT))
 
 
-def test_rows_from_the_front_have_their_records() -> None:
+def test_first_rows_have_their_seqs_times_and_sizes() -> None:
     _, rows = disk_with([(1, 100, [5] * 4), (9, 200, [6] * 2), (20, 300, [7])])
     assert rows.first(2) == SliceColumns(*(column[:2] for column in rows[:4]), rows.sizes[:6])
     assert rows.first(0) == SliceColumns.none()

@@ -43,7 +43,7 @@ def test_a_new_directory_is_there_after_a_power_cut(disk: SimDisk) -> None:
     assert disk.power_cut(Loss.DROP).is_dir(ROOT)
 
 
-def test_making_it_again_is_harmless(disk: SimDisk) -> None:
+def test_making_an_existing_directory_succeeds(disk: SimDisk) -> None:
     ensure_dir(disk, ROOT)
     assert disk.is_dir(ROOT)
 
@@ -56,7 +56,7 @@ def test_a_second_process_is_refused(disk: SimDisk) -> None:
     take_lock(disk, ROOT).release()
 
 
-def test_the_lock_tells_what_the_process_before_left(disk: SimDisk) -> None:
+def test_the_lock_returns_the_text_of_the_previous_process(disk: SimDisk) -> None:
     lock = take_lock(disk, ROOT)
     assert lock.previous() == ""
     lock.write("77\nboot-a\n")
@@ -71,7 +71,7 @@ STARTING = LockText(pid=7, boot="boot-a", ends=(0, 12))
 @pytest.mark.parametrize(
     "text", [WHOLE, STARTING, LockText(pid=7, boot="boot-a"), LockText(pid=7), LockText(pid=7, came_up=True)]
 )
-def test_a_lock_says_again_what_it_was_told(text: LockText) -> None:
+def test_a_lock_text_is_parsed_back(text: LockText) -> None:
     assert LockText.parse(text.encode()) == text
 
 
@@ -79,18 +79,18 @@ def test_a_lock_says_again_what_it_was_told(text: LockText) -> None:
 @pytest.mark.parametrize(
     "text", [WHOLE, STARTING, LockText(pid=7, boot="boot-a"), LockText(pid=7), LockText(pid=7, came_up=True)]
 )
-def test_a_kill_amid_writing_the_lock_leaves_what_was_to_be_said(before: str, text: LockText) -> None:
+def test_a_lock_text_over_a_longer_text_is_parsed_as_the_new_text(before: str, text: LockText) -> None:
     new = text.encode()
     assert LockText.parse(new + before[len(new) :]) == text
 
 
 @pytest.mark.parametrize("text", ["", "7\n", "7\n\n", "x\ny", "7\nrecovering \n", "7\n\nboot-a\n"])
-def test_a_lock_that_says_nothing_of_a_boot_is_trusted_in_none(text: str) -> None:
+def test_a_lock_without_a_boot_id_is_not_trusted(text: str) -> None:
     found = LockText.parse(text)
     assert (found.boot in ("", "y"), found.ends) == (True, ())
 
 
-def test_trust_ends_where_a_log_was_torn_before_it_is_cut() -> None:
+def test_a_shard_with_a_torn_log_is_not_trusted() -> None:
     trust = ShardTrust(3)
     assert [trust[shard] for shard in range(3)] == [True, True, True]
     after = trust.after([0, 4, 0], [3, 5, 9])
@@ -104,12 +104,12 @@ def test_a_torn_end_in_a_file_of_a_start_that_never_came_up_is_no_evidence() -> 
     assert trust.after([3, 6], [4, 8]).ends == (3, 0)
 
 
-def test_nothing_is_trusted_again_once_it_was_not() -> None:
+def test_a_lost_trust_is_not_regained() -> None:
     assert ShardTrust(2, None).after([0, 0], [1, 1]).ends is None
     assert not ShardTrust(2, None)[1]
 
 
-def test_another_layout_has_its_losses_in_its_snapshots() -> None:
+def test_trust_of_another_shard_count_is_ignored() -> None:
     assert ShardTrust(2, (0, 4, 4))[0]
 
 
@@ -122,7 +122,7 @@ def test_a_new_directory_gets_version_identity_and_shards(disk: SimDisk) -> None
     assert open_format(after, ROOT, 0) == found
 
 
-def test_no_two_directories_have_one_identity() -> None:
+def test_every_directory_has_its_own_cluster_id() -> None:
     ids = set()
     for _ in range(3):
         disk = SimDisk()
@@ -138,14 +138,14 @@ def test_unless_asked_there_are_as_many_shards_as_cpus_up_to_eight(
     assert open_format(disk, ROOT, 0).shards == 8
 
 
-def test_the_count_it_was_made_with_stays_on_record(disk: SimDisk) -> None:
+def test_the_format_file_keeps_the_first_shard_count(disk: SimDisk) -> None:
     made = open_format(disk, ROOT, 2)
     assert made.shards == 2
     assert open_format(disk, ROOT, 0) == open_format(disk, ROOT, 2) == open_format(disk, ROOT, 4) == made
 
 
 @pytest.mark.parametrize("shards", [-1, MAX_SHARDS + 1])
-def test_a_count_out_of_range_is_refused_and_makes_nothing(disk: SimDisk, shards: int) -> None:
+def test_a_shard_count_out_of_range_is_refused_and_creates_no_file(disk: SimDisk, shards: int) -> None:
     with pytest.raises(OpenError):
         open_format(disk, ROOT, shards)
     assert disk.listdir(ROOT) == []
@@ -158,19 +158,19 @@ def test_a_count_out_of_range_is_refused_and_makes_nothing(disk: SimDisk, shards
     ("previous", "complete"),
     [("", False), ("7\n", False), ("7\nb\n", True), ("7\nfailed\n", True), (STARTING.encode(), False)],
 )
-def test_a_start_that_was_cut_short_can_be_told(previous: str, complete: bool) -> None:
+def test_an_incomplete_start_is_recognised_by_its_lock(previous: str, complete: bool) -> None:
     assert LockText.parse(previous).came_up is complete
 
 
 @pytest.mark.parametrize("text", ["3\nid\n1\n", "99\nid\n1\n", "0\nid\n1\n"])
-def test_another_version_is_refused_as_such(disk: SimDisk, text: str) -> None:
+def test_another_format_version_is_refused_as_unsupported(disk: SimDisk, text: str) -> None:
     write(disk, f"{ROOT}/FORMAT", text)
     with pytest.raises(UnsupportedFormat):
         open_format(disk, ROOT, 0)
 
 
 @pytest.mark.parametrize("text", ["", "x", "1", "1\nid", "1\nid\n", "1\nid\nmany\n", "\xff\xfe"])
-def test_a_damaged_format_file_is_refused_as_such(disk: SimDisk, text: str) -> None:
+def test_a_damaged_format_file_is_refused(disk: SimDisk, text: str) -> None:
     write(disk, f"{ROOT}/FORMAT", text)
     with pytest.raises(OpenError):
         open_format(disk, ROOT, 0)
@@ -185,7 +185,7 @@ def test_data_without_a_format_file_is_not_started_as_new(disk: SimDisk, name: s
 
 
 @pytest.mark.parametrize("call", range(2, 9))
-def test_a_crash_while_it_is_made_leaves_a_directory_that_can_be_made(call: int) -> None:
+def test_a_directory_can_be_made_after_a_crash_during_its_creation(call: int) -> None:
     disk = SimDisk()
     ensure_dir(disk, ROOT)
     disk.crash_at(len(disk.calls) + call)

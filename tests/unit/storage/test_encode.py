@@ -27,7 +27,7 @@ def encoded(batch: list[NewRecord], head: WriteHeader = HEAD, **more):
     return assemble(appends, run, head, **more)
 
 
-def test_one_plain_record_is_one_frame_without_a_batch() -> None:
+def test_a_single_plain_record_is_encoded_without_a_batch_frame() -> None:
     unit = encoded([record(5)])
     body = struct.pack("<BBQQQHHI", 1, 4, 7, 41, 1_700_000_000_000, 0, 0, 10) + b'{"data":5}'
     expected = struct.pack("<I", len(body) + 8) + body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body))
@@ -65,7 +65,7 @@ def test_a_key_makes_a_batch_of_a_single_record() -> None:
     assert step.offset == first.size
 
 
-def test_what_creates_comes_first_and_what_evicts_comes_last() -> None:
+def test_creating_controls_precede_the_records_and_evicting_controls_follow() -> None:
     before = [control.TopicDelete(name="before"), control.HeadWatermark(reserved=5)]
     after = [control.EvictWatermark(floors={"cap": 3})]
     unit = encoded([record(), record()], before=before, after=after)

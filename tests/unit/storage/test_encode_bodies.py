@@ -64,7 +64,9 @@ def stored_bodies(draw: st.DrawFn) -> StoredBodies:
     ),
     st.booleans(),
 )
-def test_the_frames_are_those_of_records_one_by_one(stored: StoredBodies, head: WriteHeader, more: bool) -> None:
+def test_frames_of_stored_bodies_equal_frames_of_single_records(
+    stored: StoredBodies, head: WriteHeader, more: bool
+) -> None:
     frames, run = encode_stored(stored, head, more=more)
     assert frames == one_by_one(stored, head, more=more)
     assert run.first_seq == head.first_seq
@@ -75,7 +77,7 @@ def test_the_frames_are_those_of_records_one_by_one(stored: StoredBodies, head: 
     assert list(run.payloads) == [payload_size(body, 0, len(body)) for body in stored.bodies]
 
 
-def test_every_frame_verifies_and_says_what_it_is() -> None:
+def test_every_frame_of_stored_bodies_verifies_with_its_flags() -> None:
     stored = StoredBodies([b'{"data":1}', b"\x81\xa1v\xc4\x01\x00"], [b"a", b""], b"\x00\x01")
     data, run = encode_stored(stored, WriteHeader(7, 1, TS, False, b""), more=False)
     first = decode(data)
@@ -97,7 +99,7 @@ def test_every_frame_verifies_and_says_what_it_is() -> None:
         b"\x81\xa1v\xc0",
     ],
 )
-def test_a_record_counts_the_same_when_written_and_when_read_back(body: bytes) -> None:
+def test_the_payload_size_of_a_record_is_the_same_when_written_and_read(body: bytes) -> None:
     assert list(StoredBodies([body]).payloads) == [payload_size(b"in front" + body, 8, 8 + len(body))]
     assert list(StoredBodies([body, b'{"data":1}']).payloads) == [payload_size(body, 0, len(body)), 1]
 
@@ -115,13 +117,13 @@ SMALL = Options(max_record_bytes=20, max_batch_records=3, max_tag_bytes=4)
         (StoredBodies([b'{"data":1}'] * 2, [b"\xc3", b"\xa9"]), InvalidRequest, "records[0].tag"),
     ],
 )
-def test_what_breaks_a_limit_is_refused(stored: StoredBodies, error: type[Exception], field: str) -> None:
+def test_stored_bodies_over_a_limit_are_refused(stored: StoredBodies, error: type[Exception], field: str) -> None:
     with pytest.raises(error) as raised:
         check_stored(stored, SMALL)
     assert raised.value.detail["field"] == field  # type: ignore[attr-defined]
 
 
-def test_what_is_within_the_limits_is_taken() -> None:
+def test_stored_bodies_within_the_limits_are_accepted() -> None:
     check_stored(StoredBodies([b'{"data":"%b"}' % (b"x" * 18)] * 3, [b"", b"abcd", "ü".encode()]), SMALL)
 
 

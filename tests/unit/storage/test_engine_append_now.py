@@ -50,7 +50,7 @@ def plain(*values: Any) -> PlainRecords:
 
 
 @DURABLE
-async def test_a_write_is_told_when_it_can_be_read(machine: Machine, durability: Durability) -> None:
+async def test_try_append_reports_when_the_records_are_readable(machine: Machine, durability: Durability) -> None:
     engine = await machine.start()
     await engine.put_topic("t", TopicConfig(durability=durability))
     await engine.append("t", records(1))
@@ -93,7 +93,7 @@ async def test_a_topic_that_is_not_there_or_in_memory_only_takes_the_other_way(m
     assert engine.state("ephemeral").head_seq == 0
 
 
-async def test_what_has_to_be_waited_for_takes_the_other_way(machine: Machine) -> None:
+async def test_try_append_declines_a_write_that_has_to_wait(machine: Machine) -> None:
     engine = await machine.start(expiry_interval_ms=10**9)
     await engine.put_topic("reserving", TopicConfig(durability=Durability.DISK))
     expired = TopicConfig(durability=Durability.FSYNC, ttl_ms=10, cap_records=1, discard=Discard.REJECT)
@@ -134,7 +134,7 @@ async def test_a_full_queue_takes_the_other_way(machine: Machine) -> None:
         ({"idempotency_key": "second"}, LimitReached),
     ],
 )
-async def test_what_stands_against_it_is_raised_and_nothing_was_done(
+async def test_try_append_raises_a_refusal_and_writes_no_record(
     machine: Machine, arguments: dict[str, Any], error: type[Exception]
 ) -> None:
     engine = await machine.start(max_batch_records=10, max_idempotency_keys=1)
@@ -150,7 +150,7 @@ async def test_what_stands_against_it_is_raised_and_nothing_was_done(
     assert engine.pending_keys == {}
 
 
-async def test_a_closed_engine_says_so(machine: Machine) -> None:
+async def test_try_append_on_a_closed_engine_raises_shutting_down(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t")
     await machine.close()
@@ -158,7 +158,7 @@ async def test_a_closed_engine_says_so(machine: Machine) -> None:
         engine.try_append("t", plain(1), Told())
 
 
-async def test_what_is_on_its_way_when_the_engine_closes_is_told(machine: Machine) -> None:
+async def test_try_append_in_flight_at_close_is_reported(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t")
     told = Told()
@@ -171,7 +171,7 @@ async def test_what_is_on_its_way_when_the_engine_closes_is_told(machine: Machin
 
 
 @DURABLE
-async def test_a_failing_disk_is_told_to_every_writer_and_the_heads_go_back(
+async def test_a_failing_disk_fails_every_write_and_takes_the_heads_back(
     machine: Machine, durability: Durability
 ) -> None:
     engine = await machine.start()
@@ -188,7 +188,7 @@ async def test_a_failing_disk_is_told_to_every_writer_and_the_heads_go_back(
         engine.try_append("t", plain(1), told)
 
 
-async def test_a_full_disk_is_told_and_the_key_is_free_again(machine: Machine) -> None:
+async def test_a_full_disk_fails_the_write_and_frees_its_key(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", FSYNC)
     machine.disk.fail("pwritev", "*/wal-*", errno=errno.ENOSPC)
@@ -204,7 +204,7 @@ async def test_a_full_disk_is_told_and_the_key_is_free_again(machine: Machine) -
     assert await data(engine, "t") == [2]
 
 
-async def test_a_key_that_is_known_or_on_its_way_takes_the_other_way(machine: Machine) -> None:
+async def test_try_append_declines_a_known_or_pending_key(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", FSYNC)
     told = Told()
@@ -218,7 +218,7 @@ async def test_a_key_that_is_known_or_on_its_way_takes_the_other_way(machine: Ma
     assert await seqs(engine, "t") == [1]
 
 
-async def test_who_shares_a_key_shares_the_failure_and_may_leave_before_it(machine: Machine) -> None:
+async def test_a_write_that_shares_a_pending_key_shares_its_failure(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", FSYNC)
     machine.disk.fail("pwritev", "*/wal-*")
@@ -232,7 +232,7 @@ async def test_who_shares_a_key_shares_the_failure_and_may_leave_before_it(machi
     assert [type(each) for each in await told.all(1)] == [StorageFailed]
 
 
-async def test_a_writer_that_is_told_may_write_at_once(machine: Machine) -> None:
+async def test_a_result_callback_may_write_again(machine: Machine) -> None:
     """As a connection does that has the next request already."""
     engine = await machine.start()
     await engine.put_topic("t", FSYNC)
@@ -251,7 +251,7 @@ async def test_a_writer_that_is_told_may_write_at_once(machine: Machine) -> None
     assert (shard.queued_frames, shard.queued_bytes, len(shard.unresolved)) == (0, 0, 0)
 
 
-async def test_a_writer_that_is_told_of_a_failure_may_write_at_once(machine: Machine) -> None:
+async def test_a_result_callback_may_write_again_after_a_failure(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", FSYNC)
     machine.disk.fail("pwritev", "*/wal-*", errno=errno.ENOSPC)
@@ -284,7 +284,7 @@ async def test_a_cap_evicts_as_with_any_write(machine: Machine) -> None:
     assert await seqs(engine, "t") == [4, 5, 6]
 
 
-async def test_trouble_with_one_answer_leaves_the_others_theirs(
+async def test_a_failing_result_does_not_affect_other_results(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await machine.start()

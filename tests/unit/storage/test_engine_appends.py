@@ -56,7 +56,7 @@ async def test_writes_that_come_together_get_seqs_without_gap_or_double(
     assert await seqs(engine, "t") == sorted(taken)
 
 
-async def test_a_hundred_writes_are_one_group(machine: Machine) -> None:
+async def test_a_hundred_concurrent_writes_share_a_group_commit(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
     before = engine.shards[0].log.stats.fsyncs
@@ -96,7 +96,7 @@ async def test_ephemeral_records_never_reach_the_disk(machine: Machine) -> None:
     assert await data(engine, "t") == list(range(20))
 
 
-async def test_the_node_of_the_write_is_that_of_records_without_one(machine: Machine) -> None:
+async def test_records_without_a_node_get_the_node_of_the_write(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [record(1), record(2, node="own")], node="edge")
     assert [(await engine.read_one("t", seq)).node for seq in (1, 2)] == [b"edge", b"own"]
@@ -132,7 +132,9 @@ async def test_expected_seq_is_the_last_assigned_seq(machine: Machine, durabilit
 
 
 @CLASSES
-async def test_of_many_writers_with_one_expectation_exactly_one_wins(machine: Machine, durability: Durability) -> None:
+async def test_concurrent_writes_with_the_same_expected_seq_have_a_single_winner(
+    machine: Machine, durability: Durability
+) -> None:
     engine = await machine.start()
     await engine.append("t", [record()], config=TopicConfig(durability=durability))
     for round_ in range(1, 6):
@@ -144,7 +146,9 @@ async def test_of_many_writers_with_one_expectation_exactly_one_wins(machine: Ma
 
 
 @CLASSES
-async def test_of_many_who_expect_no_topic_exactly_one_creates_it(machine: Machine, durability: Durability) -> None:
+async def test_concurrent_writes_that_expect_no_topic_have_a_single_winner(
+    machine: Machine, durability: Durability
+) -> None:
     engine = await machine.start()
     config = TopicConfig(durability=durability)
     outcomes = await asyncio.gather(
@@ -156,7 +160,7 @@ async def test_of_many_who_expect_no_topic_exactly_one_creates_it(machine: Machi
     assert engine.state("t").head_seq == 1
 
 
-async def test_writes_on_their_way_count_for_expected_seq(machine: Machine) -> None:
+async def test_pending_writes_count_for_expected_seq(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
     chain = [engine.append("t", records(2), expected_seq=2 * n) for n in range(20)]
@@ -244,7 +248,7 @@ async def test_a_bad_name_is_refused_everywhere(machine: Machine, name: str) -> 
             await work
 
 
-async def test_the_cancellation_of_a_writer_does_not_stop_its_write(machine: Machine) -> None:
+async def test_a_cancelled_append_in_flight_is_stored(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
     writing = asyncio.create_task(engine.append("t", [record("kept")], idempotency_key="k"))
@@ -257,7 +261,7 @@ async def test_the_cancellation_of_a_writer_does_not_stop_its_write(machine: Mac
     assert await data(engine, "t") == ["kept"]
 
 
-async def test_a_cancelled_writer_that_waits_for_a_change_writes_nothing(machine: Machine) -> None:
+async def test_an_append_cancelled_during_a_change_of_durability_is_not_stored(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [record()])
     changing = asyncio.create_task(engine.put_topic("t", TopicConfig(ttl_ms=10**9)))

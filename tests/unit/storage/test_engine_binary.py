@@ -53,7 +53,7 @@ async def test_bytes_survive_the_process_and_the_way_into_a_segment(machine: Mac
     await check(engine)
 
 
-async def test_bytes_and_json_may_be_in_one_batch(machine: Machine) -> None:
+async def test_a_batch_may_mix_bytes_and_json(machine: Machine) -> None:
     engine = await machine.start()
     batch = [BinaryRecord(msgspec.Raw(b"\x00")), NewRecord(msgspec.Raw(b"1")), BinaryRecord(msgspec.Raw(b"1"), tag="x")]
     await engine.append("t", batch)

@@ -29,7 +29,7 @@ async def test_the_oldest_make_room(machine: Machine, durability: Durability) ->
     assert await seqs(engine, "t", from_seq=2) == [3, 4, 5, 6]
 
 
-async def test_a_reader_behind_is_told_what_the_cap_took(machine: Machine) -> None:
+async def test_a_read_of_evicted_records_gets_a_cap_tombstone(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(10), config=TopicConfig(cap_records=4))
     result = await engine.read("t", ReadQuery(from_seq=2))
@@ -52,7 +52,7 @@ async def test_whichever_cap_is_hit_first(machine: Machine) -> None:
     assert kept == [(2, 20), (3, 30), (2, 100), (3, 100)]
 
 
-async def test_a_batch_over_the_cap_keeps_its_own_end(machine: Machine) -> None:
+async def test_a_batch_over_the_cap_retains_its_last_records(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(2), config=TopicConfig(cap_records=3))
     answer = await engine.append("t", records(10))
@@ -88,7 +88,7 @@ async def test_the_evicted_are_evicted_after_a_crash(machine: Machine) -> None:
 # -- discard reject ----------------------------------------------------------------------------------------------
 
 
-async def test_a_full_topic_refuses_and_appends_nothing(machine: Machine) -> None:
+async def test_an_append_to_a_full_topic_is_refused_with_topic_full(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(3), config=reject(cap_records=4))
     with pytest.raises(TopicFull) as caught:
@@ -99,7 +99,7 @@ async def test_a_full_topic_refuses_and_appends_nothing(machine: Machine) -> Non
         await engine.append("t", records(1))
 
 
-async def test_a_batch_that_can_never_fit_is_too_large(machine: Machine) -> None:
+async def test_a_batch_larger_than_the_cap_is_refused_with_record_too_large(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", reject(cap_records=2, cap_bytes=100))
     for batch in (records(3), [sized(60), sized(41)]):
@@ -153,7 +153,7 @@ async def test_a_tightened_cap_applies_at_once(machine: Machine, durability: Dur
     assert (state.count, state.bytes, state.evict_floor) == (2, 20, 9)
 
 
-async def test_a_tightened_cap_with_writes_on_their_way_leaves_no_more_than_it_says(machine: Machine) -> None:
+async def test_a_tightened_cap_holds_with_pending_writes(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(10))
     await asyncio.gather(
@@ -165,7 +165,7 @@ async def test_a_tightened_cap_with_writes_on_their_way_leaves_no_more_than_it_s
     assert (state.count, state.head_seq, state.earliest_seq) == (4, 20, 17)
 
 
-async def test_a_loosened_cap_brings_nothing_back(machine: Machine) -> None:
+async def test_a_loosened_cap_restores_no_record(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(10), config=TopicConfig(cap_records=2))
     state, _ = await engine.put_topic("t", TopicConfig())

@@ -34,7 +34,7 @@ async def test_records_seqs_and_figures_stay(machine: Machine, old: Durability, 
 
 
 @CHANGES
-async def test_after_a_crash_what_was_promised_is_there_and_seqs_go_on(
+async def test_promised_records_survive_a_crash_after_a_change_of_class_and_seqs_continue(
     machine: Machine, old: Durability, new: Durability
 ) -> None:
     engine = await machine.start()
@@ -60,7 +60,9 @@ async def test_after_a_crash_what_was_promised_is_there_and_seqs_go_on(
 
 
 @CHANGES
-async def test_a_clean_stop_loses_only_what_is_in_memory(machine: Machine, old: Durability, new: Durability) -> None:
+async def test_a_clean_stop_after_a_change_of_class_loses_only_ephemeral_records(
+    machine: Machine, old: Durability, new: Durability
+) -> None:
     engine = await machine.start()
     await engine.append("t", records(5), config=config(old))
     await engine.put_topic("t", config(new))
@@ -80,7 +82,7 @@ async def test_to_fsync_answers_after_a_sync(machine: Machine) -> None:
     assert await seqs(engine, "t") == [1, 2, 3, 4, 5]
 
 
-async def test_writes_wait_for_the_change_and_fall_wholly_on_one_side(machine: Machine) -> None:
+async def test_writes_during_a_change_of_class_have_the_old_or_the_new_class(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(1), config=config(Durability.EPHEMERAL))
     work = [
@@ -102,7 +104,7 @@ async def test_writes_wait_for_the_change_and_fall_wholly_on_one_side(machine: M
 # -- what an ephemeral topic takes along -------------------------------------------------------------------------
 
 
-async def test_what_was_evicted_or_deleted_in_memory_stays_gone(machine: Machine) -> None:
+async def test_records_evicted_or_deleted_in_memory_stay_gone_after_a_write_out(machine: Machine) -> None:
     engine = await machine.start()
     tags = ["x", None, "x", None, None, "x", None, None]
     await engine.append("t", [record(n, tag=tag) for n, tag in enumerate(tags)], config=config(Durability.EPHEMERAL))
@@ -117,7 +119,7 @@ async def test_what_was_evicted_or_deleted_in_memory_stays_gone(machine: Machine
     assert (await engine.delete_records("t", match=TagMatch(b"x"))).deleted == 0
 
 
-async def test_tags_are_known_after_it_was_written_out(machine: Machine) -> None:
+async def test_tags_are_found_after_a_write_out(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [record(tag="x"), record(tag="y")], config=config(Durability.EPHEMERAL))
     await engine.put_topic("t", config(Durability.FSYNC))
@@ -126,7 +128,7 @@ async def test_tags_are_known_after_it_was_written_out(machine: Machine) -> None
     assert await seqs(engine, "t") == [1]
 
 
-async def test_keys_are_known_after_it_was_written_out(machine: Machine) -> None:
+async def test_idempotency_keys_are_found_after_a_write_out(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(2), idempotency_key="k", config=config(Durability.EPHEMERAL))
     await engine.put_topic("t", config(Durability.FSYNC))
@@ -134,7 +136,7 @@ async def test_keys_are_known_after_it_was_written_out(machine: Machine) -> None
     assert (await engine.append("t", records(2), idempotency_key="k")).deduped
 
 
-async def test_it_may_go_to_and_fro(machine: Machine) -> None:
+async def test_repeated_changes_of_class_keep_all_records(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", config(Durability.DISK))
     head = 0
@@ -148,7 +150,7 @@ async def test_it_may_go_to_and_fro(machine: Machine) -> None:
     assert await data(engine, "t") == [n for n in range(6) for _ in range(3)]
 
 
-async def test_a_change_that_finds_no_space_changes_nothing_and_can_be_tried_again(machine: Machine) -> None:
+async def test_a_change_of_class_refused_for_space_can_be_repeated(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [sized(20_000) for _ in range(3)], config=config(Durability.EPHEMERAL))
     await engine.append("t", [sized(20_000) for _ in range(3)])

@@ -128,7 +128,7 @@ async def test_older_segments_move_and_are_read_across_every_border(bench: Bench
     assert bench.engine.relocator.relocated == 3
 
 
-async def test_the_topic_file_names_what_counts(bench: Bench) -> None:
+async def test_the_topic_file_has_identity_settings_and_segments(bench: Bench) -> None:
     await fill(bench.engine, 45)
     await bench.settle()
     assert bench.topic_file() == {
@@ -166,7 +166,7 @@ async def test_bytes_to_keep_are_the_stricter_bound(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "power", "clean"])
-async def test_a_restart_finds_the_same_records(bench: Bench, how: str) -> None:
+async def test_a_restart_finds_all_cold_records(bench: Bench, how: str) -> None:
     await fill(bench.engine, 45, tag=True)
     await bench.settle()
     before = bench.engine.state("t")
@@ -262,7 +262,7 @@ async def test_objects_that_could_not_be_removed_go_after_a_restart(bench: Bench
 
 
 @pytest.mark.parametrize("how", ["kill", "power", "clean"])
-async def test_a_deleted_topic_leaves_nothing_in_either_tier(bench: Bench, how: str) -> None:
+async def test_a_deleted_topic_leaves_no_file_in_either_tier(bench: Bench, how: str) -> None:
     await fill(bench.engine, 45)
     await bench.settle()
     bench.store.fail("delete", times=None)
@@ -313,7 +313,7 @@ async def test_a_damaged_object_is_never_served(bench: Bench) -> None:
     )
 
 
-async def test_what_is_read_back_wrong_stays_here(bench: Bench) -> None:
+async def test_a_segment_that_is_read_back_damaged_stays_hot(bench: Bench) -> None:
     await fill(bench.engine, 25)
     await bench.engine.segment_worker.flush_all()
 
@@ -327,7 +327,7 @@ async def test_what_is_read_back_wrong_stays_here(bench: Bench) -> None:
     assert await seqs(bench.engine, "t") == list(range(1, 26))
 
 
-async def test_as_long_as_the_data_is_here_it_is_read_here(bench: Bench) -> None:
+async def test_a_cold_segment_with_local_data_is_read_locally(bench: Bench) -> None:
     await fill(bench.engine, 25)
     await bench.engine.segment_worker.flush_all()
     bench.disk.fail("unlink", "*.data", errno=5)
@@ -375,7 +375,7 @@ async def test_ttl_expires_cold_segments_without_asking_the_store(bench: Bench) 
     assert await seqs(bench.engine, "t", from_seq=first - 1) == list(range(first, 46))
 
 
-async def test_a_lost_or_damaged_index_comes_from_the_cold_one(bench: Bench) -> None:
+async def test_a_lost_or_damaged_index_is_fetched_from_the_cold_tier(bench: Bench) -> None:
     await fill(bench.engine, 45, tag=True)
     await bench.settle()
     await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
@@ -426,7 +426,7 @@ async def test_a_data_directory_with_cold_segments_does_not_start_without_the_ti
     assert await seqs(bench.engine, "t") == list(range(1, 26))
 
 
-async def test_one_log_that_cannot_be_moved_does_not_hold_up_the_others(bench: Bench) -> None:
+async def test_a_log_that_cannot_be_moved_does_not_delay_other_logs(bench: Bench) -> None:
     for topic in ("t", "u"):
         await fill(bench.engine, 25, topic=topic)
     bench.store.fail("put", f"*/{1:016x}/*", times=None)
@@ -454,7 +454,7 @@ async def test_a_half_dead_segment_is_rewritten_before_it_moves(bench: Bench) ->
     assert await seqs(bench.engine, "t") == [seq for seq in range(1, 26) if (seq - 1) % 3 == 0]
 
 
-async def test_verify_checks_what_is_here_of_cold_segments(bench: Bench) -> None:
+async def test_verify_checks_the_local_files_of_cold_segments(bench: Bench) -> None:
     await fill(bench.engine, 35, tag=True)
     await bench.settle()
     assert bench.tiers[:2] == [COLD, COLD]

@@ -66,7 +66,7 @@ FILES = pytest.mark.parametrize("ext", [".data", ".idx"])
 
 @DAMAGES
 @FILES
-async def test_what_is_missing_of_a_segment_is_said_once_with_its_range(
+async def test_a_missing_part_of_a_segment_is_reported_once_with_its_range(
     machine: Machine, damage: Damage, first: int, ext: str
 ) -> None:
     engine = await written(machine)
@@ -87,7 +87,7 @@ async def test_what_is_missing_of_a_segment_is_said_once_with_its_range(
         await engine.read_one("t", 10)
 
 
-async def test_what_was_deleted_of_it_is_not_listed(machine: Machine) -> None:
+async def test_deleted_records_of_a_damaged_segment_are_not_listed_as_corrupt(machine: Machine) -> None:
     engine = await written(machine)
     await engine.delete_records("t", match=TagMatch(b"x"))
     remove(machine, engine, ".data")
@@ -95,7 +95,9 @@ async def test_what_was_deleted_of_it_is_not_listed(machine: Machine) -> None:
     assert result.corrupt_seqs == [6, 9]
 
 
-async def test_a_read_ends_where_it_has_listed_enough(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_corrupt_seqs_in_an_answer_is_bounded(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert MAX_CORRUPT >= 1000  # else a page could be too small for what it lists
     monkeypatch.setattr("storage.reads.scan.MAX_CORRUPT", 3)
     engine = await written(machine)
@@ -111,7 +113,7 @@ async def test_a_read_ends_where_it_has_listed_enough(machine: Machine, monkeypa
 
 
 @FILES
-async def test_a_damaged_segment_keeps_nobody_from_the_others_where_records_expire(machine: Machine, ext: str) -> None:
+async def test_a_damaged_segment_does_not_hide_other_segments_of_a_topic_with_a_ttl(machine: Machine, ext: str) -> None:
     engine = await written(machine, TopicConfig(ttl_ms=10_000))
     remove(machine, engine, ext)
     await machine.clock.advance(8750)  # 1 to 7 have expired, and 6 and 7 lie in what is missing
@@ -146,7 +148,7 @@ async def test_from_a_time_on_where_the_segment_cannot_tell(machine: Machine) ->
     assert ([each.seq for each in result.records], result.corrupt_seqs) == ([*range(11, 21)], [*range(6, 11)])
 
 
-async def test_jobs_of_it_are_put_off_and_the_others_are_given(machine: Machine) -> None:
+async def test_jobs_of_a_damaged_segment_are_delayed_and_other_jobs_are_claimed(machine: Machine) -> None:
     engine = await written(machine, TopicConfig(type=TopicType.QUEUE, lease_ms=3_600_000))
     remove(machine, engine, ".data")
     given = [await outcome(engine.queues.claim("t", "n", max=4)) for _ in range(10)]
@@ -155,7 +157,7 @@ async def test_jobs_of_it_are_put_off_and_the_others_are_given(machine: Machine)
     assert engine.queues.figures("t").delayed == 5
 
 
-async def test_a_consumer_stays_in_front_of_it_or_passes_it(machine: Machine) -> None:
+async def test_a_consumer_stops_at_a_damaged_segment_or_skips_it(machine: Machine) -> None:
     engine = await written(machine)
     await engine.consumers.put("t", "c", None)
     remove(machine, engine, ".data")
@@ -168,7 +170,7 @@ async def test_a_consumer_stays_in_front_of_it_or_passes_it(machine: Machine) ->
     assert (read.result.corrupt_seqs, read.cursor_seq) == ([*range(6, 11)], 20)
 
 
-async def test_an_answer_that_only_lists_damage_is_repeated_too(machine: Machine) -> None:
+async def test_an_answer_with_corrupt_seqs_only_is_repeated_for_its_key(machine: Machine) -> None:
     engine = await written(machine)
     await engine.consumers.put("t", "c", None, start=5)
     await engine.delete_records("t", match=TagMatch(b"y"))
@@ -179,7 +181,7 @@ async def test_an_answer_that_only_lists_damage_is_repeated_too(machine: Machine
     assert [each.repeated for each in answers] == [False, True]
 
 
-async def test_a_router_counts_what_is_missing_as_one_loss(machine: Machine) -> None:
+async def test_a_router_reports_a_missing_segment_as_a_single_loss(machine: Machine) -> None:
     engine = await written(machine)
     remove(machine, engine, ".data")
     await engine.routers.put("r", Definition(source="t", dest="b", start=Start.EARLIEST))
@@ -221,7 +223,7 @@ WHERE = pytest.mark.parametrize(
 
 
 @WHERE
-async def test_a_disk_that_gives_nothing_is_told_and_not_taken_for_damage(
+async def test_a_failing_read_is_reported_and_not_counted_as_damage(
     machine: Machine, absorbed: int, path: str, kind: type[Unreadable]
 ) -> None:
     engine = await written(machine, absorbed=absorbed)
@@ -239,7 +241,7 @@ async def test_a_disk_that_gives_nothing_is_told_and_not_taken_for_damage(
 
 
 @WHERE
-async def test_what_lies_in_front_is_given_first(
+async def test_records_before_an_unreadable_record_are_returned_first(
     machine: Machine, absorbed: int, path: str, kind: type[Unreadable]
 ) -> None:
     engine = await written(machine, absorbed=absorbed)
@@ -276,7 +278,7 @@ async def test_jobs_are_there_afterwards(machine: Machine, absorbed: int, path: 
 
 
 @WHERE
-async def test_a_claim_that_may_wait_is_given_what_comes(
+async def test_a_waiting_claim_on_an_unreadable_log_gets_a_new_job(
     machine: Machine, absorbed: int, path: str, kind: type[Unreadable]
 ) -> None:
     engine = await written(machine, TopicConfig(type=TopicType.QUEUE), absorbed=absorbed)
@@ -291,7 +293,7 @@ async def test_a_claim_that_may_wait_is_given_what_comes(
     assert [job.record.seq for job in (await waiting).jobs] == [21]
 
 
-async def test_jobs_that_the_disk_does_not_give_are_put_off_and_the_others_are_given(machine: Machine) -> None:
+async def test_unreadable_jobs_are_delayed_and_other_jobs_are_claimed(machine: Machine) -> None:
     engine = await written(machine, TopicConfig(type=TopicType.QUEUE, lease_ms=3_600_000))
     machine.disk.fail("pread", f"{SECOND}.data", sticky=True)
     given = [[job.record.seq for job in (await engine.queues.claim("t", "n", max=4)).jobs] for _ in range(5)]
@@ -302,7 +304,7 @@ async def test_jobs_that_the_disk_does_not_give_are_put_off_and_the_others_are_g
     assert [job.record.seq for job in (await engine.queues.claim("t", "n", max=9)).jobs] == [6, 7, 8, 9, 10]
 
 
-async def test_one_claim_passes_all_of_a_segment_with_few_reads(machine: Machine) -> None:
+async def test_a_claim_skips_an_unreadable_segment_with_few_reads(machine: Machine) -> None:
     engine = await machine.start(tail_cache_bytes=0, segment_max_events=500)
     queue = TopicConfig(type=TopicType.QUEUE, durability=Durability.FSYNC)
     for _ in range(2):
@@ -318,7 +320,9 @@ async def test_one_claim_passes_all_of_a_segment_with_few_reads(machine: Machine
     assert engine.catalog.usage.unreadable_reads < 20
 
 
-async def test_a_claim_gives_up_on_a_log_that_gives_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_claim_on_an_unreadable_log_fails_after_a_bounded_number_of_reads(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("storage.queues.lease_queue.MOST_FAILURES", 3)
     engine = await written(machine, TopicConfig(type=TopicType.QUEUE), absorbed=0)
     machine.disk.fail("pread", f"{WAL}/*", sticky=True)
@@ -326,7 +330,7 @@ async def test_a_claim_gives_up_on_a_log_that_gives_nothing(machine: Machine, mo
     assert (engine.queues.figures("t").ready, engine.queues.figures("t").delayed) == (17, 3)
 
 
-async def test_a_repeat_of_a_claim_is_told_and_its_leases_stand(machine: Machine) -> None:
+async def test_a_repeated_claim_of_unreadable_jobs_fails_and_its_leases_stay_valid(machine: Machine) -> None:
     engine = await written(machine, TopicConfig(type=TopicType.QUEUE, lease_ms=3_600_000), absorbed=0)
     given = await engine.queues.claim("t", "n", max=2, attempt_key="k")
     machine.disk.fail("pread", f"{WAL}/*", sticky=True)
@@ -336,7 +340,9 @@ async def test_a_repeat_of_a_claim_is_told_and_its_leases_stand(machine: Machine
 
 
 @WHERE
-async def test_a_consumer_stays_where_it_is(machine: Machine, absorbed: int, path: str, kind: type[Unreadable]) -> None:
+async def test_a_consumer_on_an_unreadable_log_keeps_its_cursor(
+    machine: Machine, absorbed: int, path: str, kind: type[Unreadable]
+) -> None:
     engine = await written(machine, absorbed=absorbed)
     await engine.consumers.put("t", "c", None)
     machine.disk.fail("pread", path, sticky=True)

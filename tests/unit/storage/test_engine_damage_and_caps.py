@@ -81,7 +81,7 @@ def settled(engine: Engine) -> None:
 
 
 @DAMAGES
-async def test_a_cap_on_records_goes_through_it_one_by_one(machine: Machine, damage: Damage) -> None:
+async def test_a_record_cap_evicts_a_damaged_segment_record_by_record(machine: Machine, damage: Damage) -> None:
     engine = await full(machine, cap_records=20)
     damaged(machine, engine, damage)
     assert await earliest(engine, 7) == [2, 3, 4, 5, 6, 7, 8]
@@ -93,7 +93,7 @@ async def test_a_cap_on_records_goes_through_it_one_by_one(machine: Machine, dam
 
 
 @DAMAGES
-async def test_a_cap_on_bytes_takes_all_of_it(machine: Machine, damage: Damage) -> None:
+async def test_a_byte_cap_evicts_a_damaged_segment_as_a_whole(machine: Machine, damage: Damage) -> None:
     engine = await full(machine, cap_bytes=200)
     damaged(machine, engine, damage)
     assert await earliest(engine, 7) == [6, 6, 6, 6, 6, 7, 8]
@@ -131,7 +131,7 @@ async def test_several_writes_together_keep_the_cap(machine: Machine, damage: Da
     settled(engine)
 
 
-async def test_what_becomes_readable_again_is_counted_as_it_is(machine: Machine) -> None:
+async def test_a_segment_that_becomes_readable_again_is_counted_exactly(machine: Machine) -> None:
     engine = await full(machine, cap_records=20)
     damaged(machine, engine, fail)
     assert await earliest(engine, 2) == [2, 3]

@@ -47,7 +47,7 @@ async def test_copies_of_a_router_come_once(rig: Rig, when: int) -> None:
 
 
 @pytest.mark.parametrize("when", range(0, 36, 3))
-async def test_a_job_on_its_way_to_the_dead_letter_topic_is_in_one_place(rig: Rig, when: int) -> None:
+async def test_a_job_moving_to_the_dead_letter_topic_is_restored_exactly_once(rig: Rig, when: int) -> None:
     await rig.engine.put_topic("dead", FSYNC)
     dead_shard = rig.engine.catalog.topics["dead"].log.shard
     queue = TopicConfig(

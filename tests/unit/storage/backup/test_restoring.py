@@ -16,7 +16,7 @@ from tests.unit.storage.backup.conftest import BACKUPS, TARGET, Rig, differences
 from tests.unit.storage.machine import record, seqs
 
 
-async def test_every_epoch_and_the_cluster_are_new_and_no_two_restores_are_alike(rig: Rig) -> None:
+async def test_each_restore_has_new_epochs_and_a_new_cluster_id(rig: Rig) -> None:
     for name in "abc":
         await rig.fill(name, 3)
     await rig.back_up()
@@ -36,7 +36,7 @@ async def test_every_epoch_and_the_cluster_are_new_and_no_two_restores_are_alike
     assert len(set(every)) == len(every) == 3 + 4 + 4
 
 
-async def test_a_cursor_of_the_original_is_told_that_the_topic_was_made_anew(rig: Rig) -> None:
+async def test_a_read_with_an_original_epoch_gets_a_recreated_tombstone(rig: Rig) -> None:
     await rig.fill("t", 3)
     epoch = rig.engine.state("t").epoch
     await rig.back_up()
@@ -48,7 +48,7 @@ async def test_a_cursor_of_the_original_is_told_that_the_topic_was_made_anew(rig
 
 
 @pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC, Durability.MEMORY])
-async def test_seqs_go_on_where_they_were_and_nothing_is_called_lost(rig: Rig, durability: Durability) -> None:
+async def test_restored_topics_continue_their_seqs_without_a_tombstone(rig: Rig, durability: Durability) -> None:
     await rig.engine.put_topic("t", TopicConfig(durability=durability))
     for _ in range(3):
         await rig.engine.append("t", [record(0)])
@@ -69,7 +69,7 @@ async def test_idempotency_keys_hold_over_a_restore(rig: Rig) -> None:
     assert (again.deduped, again.first_seq) == (True, 1)
 
 
-async def test_acked_jobs_stay_away_and_leases_are_what_a_crash_leaves_of_them(rig: Rig) -> None:
+async def test_restored_queues_omit_acked_jobs_and_keep_only_durable_leases(rig: Rig) -> None:
     for name, durable in (("durable", True), ("volatile", False)):
         config = TopicConfig(type=TopicType.QUEUE, durability=Durability.FSYNC, leases_durable=durable, lease_ms=60_000)
         await rig.engine.put_topic(name, config)
@@ -89,7 +89,7 @@ async def test_acked_jobs_stay_away_and_leases_are_what_a_crash_leaves_of_them(r
     assert await seqs(engine, "durable") == [2, 3, 4]
 
 
-async def test_any_byte_that_is_wrong_is_found_and_its_file_named(rig: Rig) -> None:
+async def test_a_restore_of_a_damaged_byte_is_refused_with_its_file(rig: Rig) -> None:
     await rig.fill("t", 35, tag="x")
     await rig.mark_flushed()
     await rig.engine.delete_records("t", match=TagMatch(b"x"), before_seq=3)
@@ -126,7 +126,7 @@ async def test_any_file_that_is_missing_is_named(rig: Rig) -> None:
                 rig.restore()
 
 
-async def test_with_the_newest_damaged_the_one_before_is_named_and_can_be_restored(rig: Rig) -> None:
+async def test_a_damaged_newest_backup_names_the_previous_backup_and_it_is_restored(rig: Rig) -> None:
     await rig.fill("t", 5)
     there = await rig.seen()
     await rig.back_up()
@@ -163,7 +163,7 @@ async def test_the_top_of_a_new_file_system_will_do(rig: Rig) -> None:
     assert engine.state("t").count == 25
 
 
-async def test_there_must_be_such_a_backup(rig: Rig) -> None:
+async def test_a_restore_of_an_absent_backup_is_refused(rig: Rig) -> None:
     with pytest.raises(BackupRefused, match="holds no backups"):
         rig.restore()
     await rig.fill()
@@ -177,7 +177,7 @@ async def test_there_must_be_such_a_backup(rig: Rig) -> None:
         rig.restore(number=7)
 
 
-async def test_nobody_starts_where_a_restore_is_under_way_or_was_cut_short(rig: Rig) -> None:
+async def test_a_start_on_an_unfinished_restore_is_refused(rig: Rig) -> None:
     await rig.fill()
     await rig.back_up()
     rig.restore()

@@ -21,7 +21,7 @@ def shared(rig: Rig) -> set[str]:
     return {path for path in rig.files() if "/segments/" in path}
 
 
-async def test_everything_is_restored_as_it_was(rig: Rig) -> None:
+async def test_a_restore_gives_the_state_of_the_backup(rig: Rig) -> None:
     await rig.fill("a", tag="x")
     await rig.fill("b", 7)
     await rig.mark_flushed()
@@ -47,7 +47,7 @@ async def test_backups_are_counted(rig: Rig) -> None:
     }
 
 
-async def test_what_was_copied_before_is_not_copied_again(rig: Rig) -> None:
+async def test_files_of_an_earlier_backup_are_not_copied_again(rig: Rig) -> None:
     await rig.fill(count=25)
     await rig.mark_flushed()
     first = await rig.back_up()
@@ -62,7 +62,7 @@ async def test_what_was_copied_before_is_not_copied_again(rig: Rig) -> None:
     assert third.reused_bytes == sum(len(data) for path, data in rig.files().items() if path in shared(rig))
 
 
-async def test_of_the_log_only_what_a_replay_reads_is_copied(rig: Rig) -> None:
+async def test_a_backup_copies_only_the_part_of_the_log_that_a_replay_reads(rig: Rig) -> None:
     await rig.fill(count=200)
     await rig.mark_flushed()
     await rig.back_up()
@@ -77,7 +77,7 @@ async def test_of_the_log_only_what_a_replay_reads_is_copied(rig: Rig) -> None:
     assert differences(there, await rig.found()) == []
 
 
-async def test_only_the_two_newest_backups_and_what_they_name_stay(rig: Rig) -> None:
+async def test_only_the_two_newest_backups_and_their_files_are_retained(rig: Rig) -> None:
     await rig.fill(count=25)
     await rig.mark_flushed()
     await rig.back_up()
@@ -129,7 +129,7 @@ async def test_flagged_deletions_are_in_an_index_alone_and_hold(rig: Rig) -> Non
     assert differences(there, await rig.found()) == []
 
 
-async def test_what_happens_behind_the_instant_is_not_in_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_after_the_instant_are_not_in_the_backup(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await rig.fill("gone", 25)
     for tag in ("x", "y", "x", "y", "x"):
         await rig.fill("t", 12, tag=tag)
@@ -173,7 +173,7 @@ async def test_at_the_instant_no_manifest_is_being_changed(rig: Rig) -> None:
     assert not rig.engine.segment_worker.pausing
 
 
-async def test_upkeep_stands_still_while_it_is_paused_and_goes_on_behind(rig: Rig) -> None:
+async def test_the_segment_worker_stops_while_paused_and_resumes(rig: Rig) -> None:
     await rig.fill("t", 40)
     async with rig.engine.segment_worker.paused():
         absorbing = asyncio.ensure_future(rig.mark_flushed())
@@ -184,7 +184,7 @@ async def test_upkeep_stands_still_while_it_is_paused_and_goes_on_behind(rig: Ri
     assert rig.engine.flusher.records == 40
 
 
-async def test_pins_are_let_go_whatever_becomes_of_it(rig: Rig) -> None:
+async def test_pins_are_released_after_a_failed_backup(rig: Rig) -> None:
     await rig.fill("t", 40)
     await rig.mark_flushed()
     rig.disk.fail("sync", f"{BACKUPS}/state-*")
@@ -200,7 +200,7 @@ async def test_pins_are_let_go_whatever_becomes_of_it(rig: Rig) -> None:
     await rig.back_up()
 
 
-async def test_a_segment_of_the_same_name_with_other_records_is_another_one(rig: Rig) -> None:
+async def test_a_segment_with_a_known_name_and_other_records_is_copied(rig: Rig) -> None:
     await rig.fill(count=1, first=10)
     old = rig.disk.process_kill()
     await rig.kill()
@@ -233,7 +233,7 @@ async def test_a_segment_of_the_same_name_with_other_records_is_another_one(rig:
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_directory_with_something_else_in_it_is_refused_and_not_touched(rig: Rig) -> None:
+async def test_a_backup_into_a_directory_with_foreign_files_is_refused(rig: Rig) -> None:
     rig.disk.mkdir("/desk")
     rig.disk.open("/desk/letter", create=True).close()
     with pytest.raises(BackupRefused, match="letter is there"):
@@ -249,7 +249,7 @@ async def test_the_data_directory_is_no_place_for_backups(rig: Rig, place: str) 
     assert rig.disk.content() == before
 
 
-async def test_the_backups_of_another_cluster_are_not_mixed_with(rig: Rig) -> None:
+async def test_a_backup_into_the_directory_of_another_cluster_is_refused(rig: Rig) -> None:
     await rig.fill()
     await rig.back_up()
     rig.restore()
@@ -261,7 +261,7 @@ async def test_the_backups_of_another_cluster_are_not_mixed_with(rig: Rig) -> No
     await other.close()
 
 
-async def test_one_at_a_time(rig: Rig) -> None:
+async def test_a_second_concurrent_backup_is_refused(rig: Rig) -> None:
     await rig.fill()
     second: list[asyncio.Future[Any]] = []
     await rig.back_up(at_instant=lambda: second.append(asyncio.ensure_future(rig.back_up())))
@@ -278,7 +278,7 @@ async def test_a_directory_in_use_is_refused(rig: Rig) -> None:
     lock.release()
 
 
-async def test_without_all_shards_there_is_no_backup(rig: Rig) -> None:
+async def test_a_backup_with_a_failed_shard_is_refused(rig: Rig) -> None:
     await rig.fill()
     rig.disk.fail("datasync", f"{DATA}/wal/*", sticky=True)
     with pytest.raises(StorageFailed):
@@ -288,7 +288,7 @@ async def test_without_all_shards_there_is_no_backup(rig: Rig) -> None:
     assert not [path for path in rig.files() if "/manifest-" in path]
 
 
-async def test_a_damaged_index_fails_it_and_is_named(rig: Rig) -> None:
+async def test_a_damaged_index_fails_the_backup_with_its_path(rig: Rig) -> None:
     await rig.fill(count=20)
     await rig.mark_flushed()
     path = next(path for path in rig.files(DATA) if path.endswith(".idx"))
@@ -300,7 +300,7 @@ async def test_a_damaged_index_fails_it_and_is_named(rig: Rig) -> None:
 # -- ends --------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_stop_ends_it(rig: Rig) -> None:
+async def test_a_stop_ends_a_running_backup(rig: Rig) -> None:
     await rig.fill(count=40)
     await rig.mark_flushed()
     await rig.back_up()
@@ -313,7 +313,7 @@ async def test_a_stop_ends_it(rig: Rig) -> None:
     rig.restore()
 
 
-async def test_whoever_cancels_it_finds_nobody_at_the_files(rig: Rig) -> None:
+async def test_a_cancelled_backup_releases_its_pins_before_it_returns(rig: Rig) -> None:
     await rig.fill(count=40)
     task: asyncio.Future[Any] = asyncio.ensure_future(rig.back_up(at_instant=lambda: void(task.cancel())))
     with pytest.raises(asyncio.CancelledError):
@@ -341,7 +341,7 @@ async def test_a_disk_that_fills_up_meanwhile_takes_precedence(rig: Rig) -> None
     assert not [path for path in rig.files() if "/manifest-" in path]
 
 
-async def test_a_full_backup_disk_fails_it_and_the_engine_goes_on(rig: Rig) -> None:
+async def test_a_full_backup_disk_fails_the_backup_only(rig: Rig) -> None:
     await rig.fill(count=40)
     await rig.mark_flushed()
     rig.disk.fail("pwritev", f"{BACKUPS}/*", errno=errno.ENOSPC, nth=2)
@@ -394,7 +394,7 @@ async def test_cold_segments_are_copied_when_asked_for_and_once(cold: Rig) -> No
     assert differences(there, await cold.found()) == []
 
 
-async def test_a_cold_store_without_what_is_referred_to_restores_nothing(cold: Rig) -> None:
+async def test_a_restore_with_a_missing_cold_object_is_refused(cold: Rig) -> None:
     await cold.back_up()
     store = cold.engine.store.cold
     assert store is not None

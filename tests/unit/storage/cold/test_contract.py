@@ -68,7 +68,7 @@ def test_a_range_that_cannot_be_is_refused(rig: Rig, offset: int, size: int) -> 
 
 
 @pytest.mark.parametrize("key", [KEY, f"{TOPIC}x/topic.json", TOPIC], ids=["file", "folder", "a folder itself"])
-def test_what_is_not_there_is_missing(rig: Rig, key: str) -> None:
+def test_an_absent_object_is_reported_as_missing(rig: Rig, key: str) -> None:
     rig.store.put_bytes(OTHER, b"another")
     for request in (rig.store.get, rig.store.size, lambda key: rig.store.get_range(key, 0, 1)):
         with pytest.raises(ColdMissing) as caught:
@@ -77,7 +77,7 @@ def test_what_is_not_there_is_missing(rig: Rig, key: str) -> None:
         assert caught.value.outcome == "none"
 
 
-def test_a_deleted_object_is_missing_and_its_neighbour_is_not(rig: Rig) -> None:
+def test_deleting_an_object_keeps_its_neighbour(rig: Rig) -> None:
     rig.store.put_bytes(KEY, b"1")
     rig.store.put_bytes(OTHER, b"2")
     rig.store.delete(KEY)
@@ -86,7 +86,7 @@ def test_a_deleted_object_is_missing_and_its_neighbour_is_not(rig: Rig) -> None:
     assert rig.store.list("") == [OTHER]
 
 
-def test_deleting_what_is_not_there_is_fine(rig: Rig) -> None:
+def test_deleting_an_absent_object_succeeds(rig: Rig) -> None:
     rig.store.delete(KEY)
     rig.store.put_bytes(KEY, b"1")
     rig.store.delete(KEY)
@@ -95,7 +95,7 @@ def test_deleting_what_is_not_there_is_fine(rig: Rig) -> None:
     assert rig.store.get(KEY) == b"again"
 
 
-def test_a_list_has_what_is_below_the_folder_and_nothing_else(rig: Rig) -> None:
+def test_a_list_has_exactly_the_keys_below_its_folder(rig: Rig) -> None:
     keys = ["a/topics/01/x.data", "a/topics/01/x.idx", "a/topics/010/y", "a/topics/02/z", "b/topics/01/x.data"]
     for key in reversed(keys):
         rig.store.put_bytes(key, b"1")
@@ -136,7 +136,7 @@ def test_a_list_goes_over_many_pages(rig: Rig) -> None:
         "a" * (MAX_KEY_CHARS + 1),
     ],
 )
-def test_what_is_no_key_is_refused_before_anything_is_asked(rig: Rig, key: str) -> None:
+def test_an_invalid_key_is_refused_before_any_request(rig: Rig, key: str) -> None:
     local = rig.local(b"1")
     for request in (
         lambda: rig.store.put(key, local),
@@ -172,7 +172,7 @@ def test_puts_of_many_threads_do_not_meet(rig: Rig) -> None:
     assert rig.store.list("") == []
 
 
-def test_puts_of_one_key_at_once_leave_one_of_them_whole(rig: Rig) -> None:
+def test_concurrent_puts_of_a_key_leave_one_complete_object(rig: Rig) -> None:
     bodies = [bytes([number]) * 50_000 for number in range(6)]
     start = threading.Barrier(len(bodies))
 
@@ -185,6 +185,6 @@ def test_puts_of_one_key_at_once_leave_one_of_them_whole(rig: Rig) -> None:
     assert rig.store.get(KEY) in bodies
 
 
-def test_it_says_where_it_is(rig: Rig) -> None:
+def test_a_store_describes_its_location(rig: Rig) -> None:
     store: ColdStore = rig.store
     assert store.describe().startswith(("/", "s3://tests/"))

@@ -108,7 +108,7 @@ def test_after_a_crash_amid_a_delete_the_object_is_whole_or_gone(neighbour: byte
 @pytest.mark.parametrize("before", [None, OLD], ids=["new", "replacing"])
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("then", ACTIONS)
-def test_what_a_killed_process_left_unsynced_does_not_spoil_the_next_one(
+def test_unsynced_files_of_a_killed_process_do_not_affect_later_actions(
     action: str, then: str, before: bytes | None
 ) -> None:
     if action == "delete" and before is None:
@@ -122,7 +122,7 @@ def test_what_a_killed_process_left_unsynced_does_not_spoil_the_next_one(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_what_returned_is_there_after_a_power_cut(action: str) -> None:
+def test_a_finished_action_survives_a_power_cut(action: str) -> None:
     act, wanted = ACTIONS[action]
     disk = prepared(OLD, None)
     act(DirectoryStore(disk, ROOT))
@@ -146,7 +146,7 @@ def test_the_root_is_there_after_a_power_cut() -> None:
         ("sync_dir", "*/c*"),
     ],
 )
-def test_a_put_that_fails_says_so_and_leaves_nothing_half_done(op: str, path: str) -> None:
+def test_a_failed_put_is_reported_and_leaves_no_partial_object(op: str, path: str) -> None:
     disk = prepared(None, None)
     store = DirectoryStore(disk, ROOT)
     disk.fail(op, path, errno=errno.EIO)
@@ -206,7 +206,7 @@ def test_a_read_that_fails_is_not_a_missing_object(op: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["unlink", "sync_dir"])
-def test_a_delete_that_fails_says_so_and_can_be_asked_for_again(op: str) -> None:
+def test_a_failed_delete_is_reported_and_can_be_repeated(op: str) -> None:
     disk = prepared(OLD, b"neighbour")
     store = DirectoryStore(disk, ROOT)
     disk.fail(op, f"{ROOT}/{FOLDER}" + ("/seg-1.data" if op == "unlink" else ""))
@@ -216,7 +216,7 @@ def test_a_delete_that_fails_says_so_and_can_be_asked_for_again(op: str) -> None
     assert found(DirectoryStore(disk.power_cut(Loss.DROP), ROOT)) is None
 
 
-def test_a_store_that_is_no_longer_mounted_is_unavailable_and_nothing_is_called_missing() -> None:
+def test_an_unmounted_store_is_unavailable_and_reports_no_object_as_missing() -> None:
     disk = SimDisk()
     disk.write_file(LOCAL, NEW)
     store = DirectoryStore(disk, ROOT)
@@ -235,7 +235,7 @@ def test_a_store_that_is_no_longer_mounted_is_unavailable_and_nothing_is_called_
     assert not disk.exists(ROOT)
 
 
-def test_the_folder_that_the_last_delete_empties_goes_too() -> None:
+def test_the_last_delete_removes_the_empty_folder() -> None:
     disk = prepared(OLD, b"neighbour")
     store = DirectoryStore(disk, ROOT)
     store.delete(KEY)
@@ -244,7 +244,7 @@ def test_the_folder_that_the_last_delete_empties_goes_too() -> None:
     assert not disk.exists(f"{ROOT}/{FOLDER}")
 
 
-def test_a_delete_waits_for_the_put_beside_it() -> None:
+def test_a_delete_waits_for_a_put_in_its_folder() -> None:
     disk = prepared(OLD, None)
     store = DirectoryStore(disk, ROOT)
     gate = disk.hold("open", "*.idx.tmp")

@@ -132,7 +132,7 @@ def assert_reason(handler: type[BaseHTTPRequestHandler], words: str, monkeypatch
         assert words in refused(open_store(f"s3://{BUCKET}/p", disk(), timeout_s=40), "get").reason
 
 
-def test_a_missing_object_tells_nothing_either(s3: Rig) -> None:
+def test_the_error_of_a_missing_object_has_no_credential(s3: Rig) -> None:
     with pytest.raises(ColdMissing) as caught:
         s3.store.get(KEY)
     assert_discreet(caught.value)
@@ -185,7 +185,7 @@ def test_an_upload_that_cannot_be_read_to_its_end_leaves_no_parts(s3: Rig, s3_en
     assert parts_left(s3_endpoint) == []
 
 
-def test_an_upload_that_takes_too_long_is_given_up_and_leaves_no_parts(
+def test_an_upload_over_its_timeout_is_aborted_and_leaves_no_parts(
     s3: Rig, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert isinstance(s3.store, ObjectStore)
@@ -223,7 +223,7 @@ class RefusingParts(servers.Quiet):
             self.send(403, b"<Error><Code>AccessDenied</Code></Error>")
 
 
-def test_an_upload_whose_parts_are_refused_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_with_refused_parts_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     found = SimDisk()
     found.write_file(LOCAL, bytes(PART_BYTES + 1))
     with answering(RefusingParts) as endpoint:

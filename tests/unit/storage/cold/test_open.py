@@ -50,7 +50,7 @@ def test_a_url_is_an_object_store_that_shows_no_credential(
 
 
 @pytest.mark.parametrize("location", ["ftp://host/x", "http://u:hidden@host/x", "S4://bucket", "file:///x"])
-def test_another_scheme_is_refused_by_the_setting_s_name(disk: SimDisk, location: str) -> None:
+def test_an_unknown_scheme_is_refused_with_the_name_of_the_setting(disk: SimDisk, location: str) -> None:
     with pytest.raises(ValueError, match=r"TOPICS_COLD_DIR.*is not known") as caught:
         open_store(location, disk)
     assert "hidden" not in str(caught.value)
@@ -76,15 +76,15 @@ def test_a_location_that_is_none_is_refused_by_the_setting_s_name(disk: SimDisk,
     assert disk.calls == []
 
 
-def test_an_environment_without_what_the_store_needs_is_an_error_of_opening(
-    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_variable_of_the_store_fails_the_opening(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(OpenError, match="AZURE_"):
         open_store("az://container", disk)
 
 
-def test_without_the_extra_a_url_says_what_to_install(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_without_the_cold_extra_is_refused_with_the_pip_command(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("obstore", "obstore.exceptions", "obstore.store"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(OpenError, match=r"pip install 'topics-broker\[cold\]'"):

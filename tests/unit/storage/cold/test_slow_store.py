@@ -38,7 +38,7 @@ def test_every_request_is_delayed_and_answered(sim: Rig) -> None:
     assert store.calls == CALLS
 
 
-def test_without_a_fault_nothing_fails(sim: Rig) -> None:
+def test_a_failing_store_without_faults_behaves_as_its_store(sim: Rig) -> None:
     store = FailingStore(sim.store)
     assert everything(store, sim.local(b"123")) == ANSWERS
     assert store.calls == CALLS
@@ -56,7 +56,7 @@ def test_the_chosen_requests_fail_and_do_not_happen(sim: Rig) -> None:
     assert store.list("") == ["1.data", "1.idx", "3.data"]
 
 
-def test_a_request_whose_answer_is_lost_has_happened(sim: Rig) -> None:
+def test_a_request_with_a_lost_answer_takes_effect(sim: Rig) -> None:
     store = FailingStore(sim.store)
     store.fail("put_bytes", happened=True)
     with pytest.raises(ColdUnavailable):

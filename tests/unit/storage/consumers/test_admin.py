@@ -48,14 +48,14 @@ async def test_a_consumer_is_made_once_and_set_anew_afterwards(machine: Machine)
 
 
 @pytest.mark.parametrize(("start", "first"), [("earliest", [3, 4, 5, 6]), ("head", []), (0, [3, 4, 5, 6]), (4, [5, 6])])
-async def test_a_new_one_begins_behind_its_start(machine: Machine, start: Start, first: list[int]) -> None:
+async def test_a_new_consumer_reads_after_its_start(machine: Machine, start: Start, first: list[int]) -> None:
     engine = await consumed(machine, 6)
     await engine.delete_records("a", 3)
     await engine.consumers.put("a", "d", start=start)
     assert await take(engine, name="d") == first
 
 
-async def test_what_was_lost_before_the_beginning_was_never_for_a_new_one(machine: Machine) -> None:
+async def test_a_new_consumer_gets_no_tombstone_for_records_lost_before_its_start(machine: Machine) -> None:
     engine = await consumed(machine, 6, topic=TopicConfig(durability=Durability.DISK, cap_records=2))
     await engine.consumers.put("a", "d")
     assert (await answer(engine, name="d")).result.tombstone is None
@@ -73,7 +73,7 @@ async def test_what_was_lost_before_the_beginning_was_never_for_a_new_one(machin
         ({"config": every(0)}, "persist_every"),
     ],
 )
-async def test_what_cannot_be_is_refused(machine: Machine, asked: dict[str, Any], field: str) -> None:
+async def test_an_invalid_consumer_config_is_refused(machine: Machine, asked: dict[str, Any], field: str) -> None:
     engine = await consumed(machine, 6)
     with pytest.raises(InvalidRequest) as error:
         await engine.consumers.put("a", **{"consumer": "d", **asked})
@@ -100,7 +100,9 @@ OPERATIONS: list[Any] = [
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-async def test_topics_in_memory_queues_and_missing_ones_have_no_consumers(machine: Machine, operation: Any) -> None:
+async def test_consumers_of_ephemeral_topics_queues_and_absent_topics_are_refused(
+    machine: Machine, operation: Any
+) -> None:
     engine = await consumed(machine)
     await engine.put_topic("memory", EPHEMERAL)
     await engine.put_topic("queue", TopicConfig(type=TopicType.QUEUE))
@@ -116,14 +118,14 @@ async def test_a_consumer_that_is_not_there_is_not_found(machine: Machine, opera
         await operation(engine, "a")
 
 
-async def test_deleting_says_whether_there_was_one(machine: Machine) -> None:
+async def test_a_delete_states_whether_the_consumer_existed(machine: Machine) -> None:
     engine = await consumed(machine)
     assert [await engine.consumers.delete("a", "c") for _ in range(2)] == [True, False]
     engine = await machine.kill()
     assert engine.consumers.list("a") == []
 
 
-async def test_one_made_again_begins_anew(machine: Machine) -> None:
+async def test_a_recreated_consumer_starts_at_the_beginning(machine: Machine) -> None:
     engine = await consumed(machine, 4)
     first = engine.consumers.state("a", "c").consumer_id
     await take(engine, 3)
@@ -153,7 +155,7 @@ async def test_a_topic_made_again_has_no_consumers(machine: Machine) -> None:
     assert engine.consumers.list("a") == []
 
 
-async def test_making_one_name_at_once_makes_one(machine: Machine) -> None:
+async def test_concurrent_puts_of_a_name_create_a_single_consumer(machine: Machine) -> None:
     engine = await consumed(machine)
     made = await asyncio.gather(*(engine.consumers.put("a", "d", every(n)) for n in range(1, 5)))
     assert [created for _, created in made] == [True, False, False, False]
@@ -177,7 +179,7 @@ async def test_the_limit_is_never_passed(machine: Machine) -> None:
     assert engine.catalog.usage.consumers == 3
 
 
-async def test_a_call_whose_caller_has_left_is_carried_out(machine: Machine) -> None:
+async def test_a_call_with_a_cancelled_caller_takes_effect(machine: Machine) -> None:
     engine = await consumed(machine, 5)
     calls: list[Any] = [
         engine.consumers.put("a", "d"),
@@ -226,7 +228,7 @@ async def test_a_commit_is_durable_and_never_goes_back(machine: Machine) -> None
     assert await take(engine) == [6, 7, 8, 9]
 
 
-async def test_a_commit_behind_what_was_handed_out_is_what_a_crash_takes_it_back_to(machine: Machine) -> None:
+async def test_a_crash_resets_the_cursor_to_the_last_commit(machine: Machine) -> None:
     engine = await consumed(machine, 9)
     await take(engine, 7)
     await engine.consumers.commit("a", "c", 4)
@@ -236,7 +238,7 @@ async def test_a_commit_behind_what_was_handed_out_is_what_a_crash_takes_it_back
     assert await take(engine, 1) == [5]
 
 
-async def test_a_commit_counts_what_may_come_again_behind_it(machine: Machine) -> None:
+async def test_a_commit_recounts_the_unpersisted_records_behind_it(machine: Machine) -> None:
     engine = await consumed(machine, 20, every(10))
     await take(engine, 4)
     await take(engine, 3)
@@ -259,7 +261,7 @@ async def test_peek_and_commit_is_at_least_once_for_one_reader(machine: Machine)
 
 
 @pytest.mark.parametrize("seq", [-1, 10])
-async def test_nothing_beyond_the_head_is_committed_or_sought(machine: Machine, seq: int) -> None:
+async def test_a_commit_or_seek_beyond_the_head_is_refused(machine: Machine, seq: int) -> None:
     engine = await consumed(machine, 9)
     for work in (engine.consumers.commit("a", "c", seq), engine.consumers.seek("a", "c", seq=seq)):
         with pytest.raises(InvalidRequest) as error:
@@ -294,13 +296,13 @@ async def test_a_seek_by_time_begins_with_the_first_record_that_is_not_older(mac
 
 
 @pytest.mark.parametrize("where", [{}, {"seq": 1, "ts": 2}, {"ts": 1, "to": "head"}])
-async def test_a_seek_goes_to_one_place(machine: Machine, where: dict[str, Any]) -> None:
+async def test_a_seek_with_no_or_several_positions_is_refused(machine: Machine, where: dict[str, Any]) -> None:
     engine = await consumed(machine, 3)
     with pytest.raises(InvalidRequest):
         await engine.consumers.seek("a", "c", **where)
 
 
-async def test_a_seek_waits_for_the_reader_before_it_and_is_not_undone_by_what_that_one_writes(
+async def test_a_seek_waits_for_an_earlier_read_and_is_not_undone_by_its_cursor_write(
     machine: Machine,
 ) -> None:
     engine = await consumed(machine, 20, every(4))
@@ -327,7 +329,9 @@ async def test_a_topic_with_consumers_does_not_become_ephemeral(machine: Machine
 
 
 @pytest.mark.parametrize("when", range(8))
-async def test_of_a_consumer_and_an_ephemeral_topic_made_at_once_one_comes_to_be(machine: Machine, when: int) -> None:
+async def test_a_concurrent_consumer_put_and_change_to_ephemeral_have_a_single_winner(
+    machine: Machine, when: int
+) -> None:
     engine = await machine.start()
     await engine.put_topic("a", FSYNC)
     making = asyncio.ensure_future(outcome(engine.consumers.put("a", "c")))
@@ -340,7 +344,7 @@ async def test_of_a_consumer_and_an_ephemeral_topic_made_at_once_one_comes_to_be
     assert (engine.state("a").consumers is None) is ephemeral
 
 
-async def test_a_consumer_waits_for_what_its_topic_becomes(machine: Machine) -> None:
+async def test_a_consumer_put_during_a_change_to_ephemeral_is_refused(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("a", FSYNC)
     changing = asyncio.ensure_future(engine.put_topic("a", EPHEMERAL))
@@ -350,7 +354,7 @@ async def test_a_consumer_waits_for_what_its_topic_becomes(machine: Machine) -> 
     await changing
 
 
-async def test_nothing_is_made_on_a_full_disk_while_cursors_go_on(machine: Machine) -> None:
+async def test_a_full_disk_refuses_new_consumers_and_serves_existing_cursors(machine: Machine) -> None:
     engine = await consumed(machine, 20, STRICT, wal_file_bytes=1 << 14)
     machine.disk.capacity_bytes = machine.disk.used_bytes
     outcomes = [await outcome(add(engine, 20)) for _ in range(200)]
@@ -368,7 +372,7 @@ async def test_before_the_start_there_are_none(machine: Machine) -> None:
         await engine.consumers.read("a", "c")
 
 
-async def test_of_a_stopped_shard_nobody_is_told_that_there_is_no_such_consumer(machine: Machine) -> None:
+async def test_a_delete_of_a_consumer_with_unknown_outcome_fails_with_storage_failed(machine: Machine) -> None:
     """Its making, of open end, may be in the log: the next start would find it."""
     engine = await consumed(machine, 2)
     machine.disk.fail("datasync")

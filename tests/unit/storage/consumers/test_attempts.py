@@ -34,7 +34,7 @@ def test_an_answer_is_kept_for_a_minute() -> None:
     assert (len(kept), kept.bytes) == (0, 0)
 
 
-def test_over_the_limit_the_records_of_the_oldest_answers_go_and_where_they_were_stays() -> None:
+def test_answers_over_the_limit_lose_their_records_and_keep_their_range() -> None:
     kept = Attempts(10_000)
     for number in range(5):
         kept.remember(3, str(number), SPAN, made(1500), 0)
@@ -65,7 +65,7 @@ def test_a_key_used_again_stands_for_the_newer_answer() -> None:
 
 
 @pytest.mark.parametrize("config", [None, STRICT])
-async def test_the_same_key_gets_the_same_answer(machine: Machine, config: ConsumerConfig | None) -> None:
+async def test_a_repeated_attempt_key_gets_the_first_answer(machine: Machine, config: ConsumerConfig | None) -> None:
     engine = await consumed(machine, 6, config)
     first = await answer(engine, 2, attempt_key="k")
     again = await answer(engine, 2, attempt_key="k")
@@ -74,14 +74,14 @@ async def test_the_same_key_gets_the_same_answer(machine: Machine, config: Consu
     assert await take(engine, 2) == [5, 6]
 
 
-async def test_the_answer_is_the_same_even_where_its_records_are_gone(machine: Machine) -> None:
+async def test_a_repeated_attempt_key_gets_the_first_answer_after_its_records_are_deleted(machine: Machine) -> None:
     engine = await consumed(machine, 6)
     await take(engine, 2, attempt_key="k")
     await engine.delete_records("a", 7)
     assert await take(engine, 2, attempt_key="k") == [1, 2]
 
 
-async def test_the_same_key_at_once_gets_one_answer(machine: Machine) -> None:
+async def test_concurrent_reads_with_an_attempt_key_share_an_answer(machine: Machine) -> None:
     engine = await consumed(machine, 6, STRICT)
     answers = await asyncio.gather(*(answer(engine, 2, attempt_key="k") for _ in range(3)))
     assert [[each.seq for each in found.result.records] for found in answers] == [[1, 2]] * 3
@@ -89,7 +89,7 @@ async def test_the_same_key_at_once_gets_one_answer(machine: Machine) -> None:
     assert cursor(engine) == 2
 
 
-async def test_the_same_key_waiting_gets_one_answer(machine: Machine) -> None:
+async def test_waiting_reads_with_an_attempt_key_share_an_answer(machine: Machine) -> None:
     engine = await consumed(machine, 0)
     waiting = [asyncio.ensure_future(answer(engine, 1, attempt_key="k", wait_ms=60_000)) for _ in range(2)]
     await asyncio.sleep(0)
@@ -99,7 +99,7 @@ async def test_the_same_key_waiting_gets_one_answer(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("config", [None, STRICT])
-async def test_an_answer_whose_records_were_let_go_is_read_again(
+async def test_a_remembered_answer_without_records_is_read_again(
     machine: Machine, config: ConsumerConfig | None
 ) -> None:
     engine = await consumed(machine, 6, config, consumer_answers_bytes=1000)

@@ -19,7 +19,7 @@ def persist(each: Consumer) -> None:
     each.written(durable=True)
 
 
-def test_the_newest_answer_is_not_what_a_frame_says() -> None:
+def test_a_cursor_frame_excludes_the_unconfirmed_answer() -> None:
     each = consumer()
     each.deliver(6, 6)
     assert not each.due
@@ -29,14 +29,14 @@ def test_the_newest_answer_is_not_what_a_frame_says() -> None:
 
 
 @pytest.mark.parametrize(("handed", "due"), [(4, False), (5, True)])
-def test_half_of_what_may_come_again_is_due(handed: int, due: bool) -> None:
+def test_a_cursor_write_is_due_at_half_of_persist_every(handed: int, due: bool) -> None:
     each = consumer(10)
     each.deliver(handed, handed)
     each.confirm()
     assert each.due is due
 
 
-def test_nothing_is_due_while_a_frame_is_on_its_way() -> None:
+def test_no_cursor_write_is_due_while_a_frame_is_in_flight() -> None:
     each = consumer(10)
     each.deliver(5, 5)
     each.confirm()
@@ -49,7 +49,7 @@ def test_nothing_is_due_while_a_frame_is_on_its_way() -> None:
     assert each.due
 
 
-def test_what_was_passed_over_is_due_in_time() -> None:
+def test_skipped_records_make_a_cursor_write_due() -> None:
     each = consumer(10)
     each.deliver(UNPERSISTED_SEQS - 1, 0)
     each.confirm()
@@ -65,7 +65,7 @@ def test_there_is_room_for_persist_every_records_and_no_more() -> None:
     assert (each.has_room(3), each.has_room(4)) == (True, False)
 
 
-def test_a_frame_makes_room_for_what_it_covers_alone() -> None:
+def test_a_cursor_frame_makes_room_only_for_the_records_it_covers() -> None:
     each = consumer(10)
     each.deliver(6, 6)
     each.confirm()
@@ -91,13 +91,13 @@ def test_seqs_without_records_take_no_room() -> None:
     assert each.has_room(1)
 
 
-def test_a_config_that_allows_less_than_is_out_lets_one_answer_pass_when_all_is_durable() -> None:
+def test_an_answer_over_persist_every_is_allowed_when_the_cursor_is_durable() -> None:
     each = consumer(10)
     each.config = ConsumerConfig(persist_every=1)
     assert each.has_room(3)
 
 
-def test_a_commit_in_front_of_everything_leaves_nothing_to_come_again() -> None:
+def test_a_commit_ahead_of_the_cursor_leaves_no_unpersisted_record() -> None:
     each = consumer(10)
     each.deliver(4, 4)
     each.confirm()
@@ -108,7 +108,7 @@ def test_a_commit_in_front_of_everything_leaves_nothing_to_come_again() -> None:
     assert (each.cursor_seq, each.confirmed_seq, each.unpersisted, each.confirmed) == (8, 8, 0, 0)
 
 
-def test_a_commit_in_the_middle_leaves_what_is_behind_it() -> None:
+def test_a_commit_within_the_delivered_range_keeps_the_later_records_unpersisted() -> None:
     each = consumer(10)
     each.deliver(6, 6)
     each.confirm()
@@ -120,7 +120,7 @@ def test_a_commit_in_the_middle_leaves_what_is_behind_it() -> None:
     assert (each.cursor_seq, each.confirmed_seq, each.unpersisted, each.confirmed) == (8, 6, 3, 1)
 
 
-def test_a_seek_forgets_what_was_handed_out() -> None:
+def test_a_seek_clears_the_unpersisted_records() -> None:
     each = consumer(10)
     each.deliver(8, 8)
     each.durable_seq = 2
@@ -128,7 +128,7 @@ def test_a_seek_forgets_what_was_handed_out() -> None:
     assert (each.cursor_seq, each.confirmed_seq, each.unpersisted, each.behind) == (2, 2, 0, False)
 
 
-def test_strictly_at_once_only_what_was_passed_over_is_behind() -> None:
+def test_a_strict_consumer_is_behind_only_by_skipped_records() -> None:
     each = consumer(strict=True)
     each.deliver(3, 0)
     each.confirm()

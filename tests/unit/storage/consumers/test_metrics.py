@@ -15,7 +15,7 @@ def values(engine: object, name: str) -> dict[tuple[tuple[str, str], ...], float
     return {sample.labels: sample.value for sample in family.samples}
 
 
-async def test_lag_and_unread_are_told_for_each_consumer(machine: Machine) -> None:
+async def test_each_consumer_has_lag_and_unread_metrics(machine: Machine) -> None:
     engine = await consumed(machine, 9, every(4))
     await engine.delete_records("a", 3)
     await take(engine, 3)
@@ -29,7 +29,7 @@ async def test_lag_and_unread_are_told_for_each_consumer(machine: Machine) -> No
     assert values(engine, "topics_consumer_read_waits") == {(): 1}
 
 
-async def test_each_partition_has_a_lag_of_its_own(machine: Machine) -> None:
+async def test_each_partition_has_its_own_lag_metric(machine: Machine) -> None:
     engine = await consumed(machine)
     await engine.put_topic("p", TopicConfig(partitions=3))
     for partition, count in (("p", 1), ("p/2", 4)):

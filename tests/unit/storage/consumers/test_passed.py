@@ -32,12 +32,12 @@ def segments(*bounds: tuple[int, int], active: bool) -> Manifest:
 @pytest.mark.parametrize(
     ("seq", "end"), [(0, 0), (1, 0), (4, 0), (5, 5), (6, 5), (11, 5), (12, 12), (14, 12), (15, 12), (99, 12)]
 )
-def test_a_segment_counts_when_all_of_it_is_below_and_no_longer_written_to(seq: int, end: int) -> None:
+def test_a_sealed_segment_entirely_below_the_cursor_counts(seq: int, end: int) -> None:
     assert segments((1, 5), (8, 12), (12, 15), active=True).sealed_end(seq) == end
 
 
 @pytest.mark.parametrize(("seq", "end"), [(4, 0), (5, 5), (8, 5), (9, 9), (99, 9)])
-def test_the_last_segment_counts_once_it_is_sealed(seq: int, end: int) -> None:
+def test_the_last_segment_counts_when_sealed(seq: int, end: int) -> None:
     assert segments((1, 5), (5, 9), active=False).sealed_end(seq) == end
 
 
@@ -66,7 +66,7 @@ def test_the_slowest_decides(durable: tuple[int, ...], passed: int, floor: int |
     assert (consumed_floor(TopicConfig(), log), reclaimable_floor(TopicConfig(), log)) == (1, None)
 
 
-def test_what_has_gone_otherwise_need_not_go_again() -> None:
+def test_records_gone_for_another_reason_are_not_reclaimed() -> None:
     log = log_with(6)
     log.marks.merge({LossCause.DELETE: 5})
     assert reclaimable_floor(CONSUMED, log) is None
@@ -75,7 +75,7 @@ def test_what_has_gone_otherwise_need_not_go_again() -> None:
     assert reclaimable_floor(CONSUMED, log) is None
 
 
-def test_for_whoever_answers_for_what_it_could_not_read_consumption_is_a_loss() -> None:
+def test_the_trim_floor_includes_consumed_records() -> None:
     marks = Watermarks({LossCause.CAP: 3, LossCause.DELETE: 20, LossCause.CONSUMED: 9})
     assert (marks.evict_floor, marks.trim_floor, marks.live_floor) == (3, 9, 20)
     assert Watermarks({LossCause.CAP: 7}).trim_floor == 7

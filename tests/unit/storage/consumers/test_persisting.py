@@ -14,7 +14,7 @@ from tests.unit.storage.machine import WAL, Machine, outcome
 
 @pytest.mark.parametrize("persist_every", [1, 2, 3, 7])
 @pytest.mark.parametrize("limit", [1, 2, 5])
-async def test_a_crash_brings_no_more_again_than_it_may_and_skips_nothing(
+async def test_a_crash_repeats_at_most_persist_every_records_and_skips_none(
     machine: Machine, persist_every: int, limit: int
 ) -> None:
     engine = await consumed(machine, 40, every(persist_every))
@@ -30,7 +30,7 @@ async def test_a_crash_brings_no_more_again_than_it_may_and_skips_nothing(
     assert got == list(range(1, len(got) + 1))
 
 
-async def test_who_is_silent_for_a_second_is_known_to_the_log(machine: Machine) -> None:
+async def test_the_cursor_of_a_silent_reader_is_written_after_a_second(machine: Machine) -> None:
     engine = await consumed(machine, 10)
     await take(engine, 3)
     await machine.clock.advance(900)
@@ -41,7 +41,7 @@ async def test_who_is_silent_for_a_second_is_known_to_the_log(machine: Machine) 
     assert await take(engine, 1) == [4]
 
 
-async def test_who_keeps_reading_is_not_silent(machine: Machine) -> None:
+async def test_the_cursor_of_an_active_reader_is_not_written_for_silence(machine: Machine) -> None:
     engine = await consumed(machine, 100)
     for _ in range(8):
         await take(engine, 1)
@@ -57,7 +57,7 @@ async def test_a_silent_second_is_written_once(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("config", [None, STRICT])
-async def test_a_clean_stop_forgets_nothing(machine: Machine, config: ConsumerConfig | None) -> None:
+async def test_a_clean_stop_makes_cursors_durable(machine: Machine, config: ConsumerConfig | None) -> None:
     engine = await consumed(machine, 10, config)
     await take(engine, 3)
     await add(engine, 2, node="me")
@@ -67,7 +67,7 @@ async def test_a_clean_stop_forgets_nothing(machine: Machine, config: ConsumerCo
     assert (cursor(engine), durable(engine)) == (12, 12)
 
 
-async def test_a_clean_stop_waits_for_the_frame_on_its_way(machine: Machine) -> None:
+async def test_a_clean_stop_waits_for_the_cursor_frame_in_flight(machine: Machine) -> None:
     engine = await consumed(machine, 20, every(4))
     await take(engine, 4)
     reading = asyncio.ensure_future(take(engine, 4))
@@ -80,7 +80,7 @@ async def test_a_clean_stop_waits_for_the_frame_on_its_way(machine: Machine) -> 
     assert cursor(engine) == (8 if not reading.exception() else 4)
 
 
-async def test_another_shard_count_takes_consumers_along(machine: Machine) -> None:
+async def test_consumers_survive_a_change_of_the_shard_count(machine: Machine) -> None:
     engine = await consumed(machine, 10, STRICT)
     await engine.consumers.put("a", "d", every(5), start=2)
     await take(engine, 4)
@@ -93,7 +93,7 @@ async def test_another_shard_count_takes_consumers_along(machine: Machine) -> No
     assert await take(engine, 2) == [5, 6]
 
 
-async def test_frames_and_snapshots_come_to_the_same(machine: Machine) -> None:
+async def test_replayed_frames_and_snapshots_restore_the_same_consumers(machine: Machine) -> None:
     engine = await consumed(machine, 10, every(2))
     await take(engine, 2)
     await take(engine, 1)
@@ -107,7 +107,7 @@ async def test_frames_and_snapshots_come_to_the_same(machine: Machine) -> None:
     assert found == [("c", every(2), 5), ("d", STRICT, 1)]
 
 
-async def test_a_snapshot_holds_what_is_durable_not_what_was_handed_out(machine: Machine) -> None:
+async def test_a_snapshot_holds_the_durable_cursor(machine: Machine) -> None:
     engine = await consumed(machine, 10)
     await take(engine, 3)
     await engine.snapshotter.take()
@@ -115,7 +115,7 @@ async def test_a_snapshot_holds_what_is_durable_not_what_was_handed_out(machine:
     assert cursor(engine) == 0
 
 
-async def test_the_reclaim_of_what_is_consumed_is_told_when_the_slowest_comes_further(machine: Machine) -> None:
+async def test_reclaim_is_notified_when_the_lowest_durable_cursor_advances(machine: Machine) -> None:
     engine = await consumed(machine, 10, STRICT)
     await engine.consumers.put("a", "d", STRICT)
     told: list[int | None] = []
@@ -130,7 +130,7 @@ async def test_the_reclaim_of_what_is_consumed_is_told_when_the_slowest_comes_fu
     assert told == [2, 4, 4, None]
 
 
-async def test_after_a_failed_sync_readers_get_what_may_come_again_and_no_more(machine: Machine) -> None:
+async def test_reads_after_a_failed_sync_are_limited_to_persist_every_records(machine: Machine) -> None:
     engine = await consumed(machine, 20, every(4))
     await take(engine, 2)
     machine.disk.fail("datasync", f"{WAL}/*", sticky=True)
@@ -144,7 +144,7 @@ async def test_after_a_failed_sync_readers_get_what_may_come_again_and_no_more(m
     assert await take(engine, 1, checkpoint=False) == [5]
 
 
-async def test_no_cursor_is_written_before_the_losses_of_its_log_are_announced(machine: Machine) -> None:
+async def test_losses_of_a_log_are_written_before_a_cursor(machine: Machine) -> None:
     engine = await consumed(machine, 4, every(1))
     log = engine.catalog.topics["a"].log
     engine.pending_losses[log.topic_id] = [(5, 6, "crash")]

@@ -27,7 +27,9 @@ from tests.unit.storage.machine import WAL, Machine
 
 
 @pytest.mark.parametrize("config", [None, STRICT])
-async def test_reads_go_on_where_the_last_one_ended(machine: Machine, config: ConsumerConfig | None) -> None:
+async def test_a_read_continues_at_the_end_of_the_previous_read(
+    machine: Machine, config: ConsumerConfig | None
+) -> None:
     engine = await consumed(machine, 5, config)
     assert await take(engine, 2) == [1, 2]
     assert await take(engine, 2) == [3, 4]
@@ -44,7 +46,7 @@ async def test_an_answer_tells_where_the_cursor_stands_and_how_much_is_left(mach
     assert (found.result.next_from_seq, found.result.head_seq) == (4, 9)
 
 
-async def test_unread_counts_live_records_wherever_they_are(machine: Machine) -> None:
+async def test_unread_counts_live_records_in_segments_and_tail(machine: Machine) -> None:
     engine = await consumed(machine, 9, segment_max_events=4, checkpoint_records=1)
     await engine.segment_worker.flush_all()
     await add(engine, 3, tag="x")
@@ -57,7 +59,7 @@ async def test_unread_counts_live_records_wherever_they_are(machine: Machine) ->
 
 
 @pytest.mark.parametrize("config", [None, STRICT])
-async def test_a_peek_moves_nothing_and_waits_for_nobody(machine: Machine, config: ConsumerConfig | None) -> None:
+async def test_a_peek_does_not_move_the_cursor(machine: Machine, config: ConsumerConfig | None) -> None:
     engine = await consumed(machine, 5, config)
     found = await answer(engine, 2, checkpoint=False)
     assert [each.seq for each in found.result.records] == [1, 2]
@@ -65,7 +67,7 @@ async def test_a_peek_moves_nothing_and_waits_for_nobody(machine: Machine, confi
     assert await take(engine, 2) == [1, 2]
 
 
-async def test_a_peek_is_served_while_somebody_has_the_turn(machine: Machine) -> None:
+async def test_a_peek_is_served_while_a_read_holds_the_lock(machine: Machine) -> None:
     engine = await consumed(machine, 5)
     await take(engine, 1)
     lock = known(engine).cursor_writer.lock
@@ -78,7 +80,7 @@ async def test_a_peek_is_served_while_somebody_has_the_turn(machine: Machine) ->
 
 
 @pytest.mark.parametrize("config", [every(3), STRICT])
-async def test_readers_of_one_consumer_are_served_in_order_and_none_gets_what_another_has(
+async def test_concurrent_reads_of_a_consumer_get_disjoint_records_in_order(
     machine: Machine, config: ConsumerConfig
 ) -> None:
     engine = await consumed(machine, 10, config)
@@ -93,7 +95,7 @@ async def test_strictly_at_once_the_cursor_is_synced_before_anything_is_handed_o
     assert await take(engine) == [3, 4, 5]
 
 
-async def test_at_least_once_nothing_is_written_while_there_is_room(machine: Machine) -> None:
+async def test_an_at_least_once_read_writes_no_cursor_within_persist_every(machine: Machine) -> None:
     engine = await consumed(machine, 10, every(10))
     for _ in range(4):
         await take(engine, 1)
@@ -101,7 +103,7 @@ async def test_at_least_once_nothing_is_written_while_there_is_room(machine: Mac
     assert (cursor(engine), durable(engine), engine.consumers.counters.persisted) == (4, 0, 0)
 
 
-async def test_from_half_of_it_on_what_is_confirmed_is_written_with_nobody_waiting(machine: Machine) -> None:
+async def test_confirmed_reads_are_written_in_the_background_from_half_of_persist_every(machine: Machine) -> None:
     engine = await consumed(machine, 20, every(10))
     await take(engine, 5)
     await turns()
@@ -120,14 +122,14 @@ async def test_an_answer_waits_only_where_more_than_that_would_be_unpersisted(ma
     assert (durable(engine), engine.consumers.counters.waits) == (10, 1)
 
 
-async def test_one_read_hands_out_no_more_than_may_come_again(machine: Machine) -> None:
+async def test_a_read_returns_at_most_persist_every_records(machine: Machine) -> None:
     engine = await consumed(machine, 20, every(3))
     assert await take(engine, 10) == [1, 2, 3]
     assert await take(engine, 10) == [4, 5, 6]
     assert durable(engine) == 3
 
 
-async def test_reading_one_by_one_at_the_tail_brings_no_more_again_than_it_may(machine: Machine) -> None:
+async def test_single_reads_at_the_tail_keep_at_most_persist_every_unpersisted(machine: Machine) -> None:
     engine = await consumed(machine, 0, every(4))
     for seq in range(1, 30):
         await add(engine)
@@ -136,7 +138,7 @@ async def test_reading_one_by_one_at_the_tail_brings_no_more_again_than_it_may(m
     assert engine.consumers.counters.persisted >= 7
 
 
-async def test_records_of_ones_own_are_passed_over_and_the_cursor_with_them(machine: Machine) -> None:
+async def test_records_of_the_own_node_are_skipped_and_the_cursor_advances(machine: Machine) -> None:
     engine = await consumed(machine, 0, every(2))
     await add(engine, 30, node="me")
     await add(engine, 1, node="you")
@@ -144,7 +146,7 @@ async def test_records_of_ones_own_are_passed_over_and_the_cursor_with_them(mach
     assert cursor(engine) == 31
 
 
-async def test_a_reader_that_finds_nothing_waits_until_there_is_something(machine: Machine) -> None:
+async def test_a_waiting_read_returns_when_a_record_is_appended(machine: Machine) -> None:
     engine = await consumed(machine, 1)
     await take(engine)
     waiting = asyncio.ensure_future(take(engine, wait_ms=60_000))
@@ -155,7 +157,7 @@ async def test_a_reader_that_finds_nothing_waits_until_there_is_something(machin
     assert await waiting == [2]
 
 
-async def test_of_those_who_wait_each_record_goes_to_one(machine: Machine) -> None:
+async def test_each_record_goes_to_a_single_waiting_read(machine: Machine) -> None:
     engine = await consumed(machine, 0, STRICT)
     waiting = [asyncio.ensure_future(take(engine, 1, wait_ms=60_000)) for _ in range(3)]
     await turns()
@@ -167,13 +169,13 @@ async def test_of_those_who_wait_each_record_goes_to_one(machine: Machine) -> No
     assert await waiting[2] == [3]
 
 
-async def test_who_waits_in_vain_is_answered_in_time(machine: Machine) -> None:
+async def test_a_waiting_read_without_records_returns_empty_at_its_timeout(machine: Machine) -> None:
     engine = await consumed(machine, 0)
     assert await take(engine, wait_ms=5) == []
     assert await take(engine, wait_ms=5, checkpoint=False) == []
 
 
-async def test_who_waits_hears_of_the_end_of_consumer_topic_and_engine(machine: Machine) -> None:
+async def test_waiting_reads_fail_when_the_consumer_is_deleted_or_the_engine_stops(machine: Machine) -> None:
     engine = await consumed(machine, 0)
     await engine.consumers.put("a", "d")
     await engine.consumers.put("a", "e")
@@ -192,7 +194,7 @@ async def test_who_waits_hears_of_the_end_of_consumer_topic_and_engine(machine: 
         await waiting["e"]
 
 
-async def test_who_waits_hears_that_the_topic_is_gone(machine: Machine) -> None:
+async def test_a_waiting_read_fails_when_the_topic_is_deleted(machine: Machine) -> None:
     engine = await consumed(machine, 0)
     waiting = asyncio.ensure_future(take(engine, wait_ms=60_000))
     await turns()
@@ -201,7 +203,7 @@ async def test_who_waits_hears_that_the_topic_is_gone(machine: Machine) -> None:
         await waiting
 
 
-async def test_losses_are_told_once_and_passed(machine: Machine) -> None:
+async def test_a_loss_is_reported_once(machine: Machine) -> None:
     engine = await consumed(machine, 5, topic=FSYNC)
     await take(engine, 1)
     await engine.put_topic("a", TopicConfig(durability=Durability.FSYNC, cap_records=2))
@@ -224,7 +226,7 @@ async def test_a_damaged_record_holds_the_cursor_until_it_is_skipped(machine: Ma
     assert (found.result.corrupt_seqs, found.cursor_seq) == ([1], 6)
 
 
-async def test_a_read_whose_reader_has_left_while_it_waited_hands_out_nothing(machine: Machine) -> None:
+async def test_a_cancelled_waiting_read_takes_no_record(machine: Machine) -> None:
     engine = await consumed(machine, 0)
     waiting = asyncio.ensure_future(take(engine, wait_ms=60_000))
     await turns()
@@ -234,7 +236,7 @@ async def test_a_read_whose_reader_has_left_while_it_waited_hands_out_nothing(ma
 
 
 @pytest.mark.parametrize("when", range(1, 12))
-async def test_a_strict_read_whose_reader_leaves_leaves_the_next_one_in_order(machine: Machine, when: int) -> None:
+async def test_a_cancelled_strict_read_does_not_break_the_order_of_the_next_read(machine: Machine, when: int) -> None:
     engine = await consumed(machine, 6, STRICT)
     leaving = asyncio.ensure_future(take(engine, 2, attempt_key="k"))
     behind = asyncio.ensure_future(take(engine, 2))
@@ -249,9 +251,7 @@ async def test_a_strict_read_whose_reader_leaves_leaves_the_next_one_in_order(ma
 
 
 @pytest.mark.parametrize("config", [every(1), STRICT])
-async def test_a_cursor_that_cannot_be_written_hands_out_nothing(
-    machine: Machine, config: ConsumerConfig | None
-) -> None:
+async def test_a_read_fails_when_its_cursor_cannot_be_written(machine: Machine, config: ConsumerConfig | None) -> None:
     engine = await consumed(machine, 6, config)
     await take(engine, 1)
     await turns()

@@ -48,7 +48,7 @@ def intercept(
     engine.logs.submit_controls = decide
 
 
-async def test_what_the_slowest_has_passed_goes_a_segment_at_a_time(machine: Machine) -> None:
+async def test_segments_behind_the_slowest_consumer_are_deleted_one_by_one(machine: Machine) -> None:
     engine = await filled(machine, 12, CONSUMED, "fast", "slow")
     await engine.consumers.commit("t", "fast", 12)
     await care(engine)
@@ -63,7 +63,7 @@ async def test_what_the_slowest_has_passed_goes_a_segment_at_a_time(machine: Mac
     assert engine.reclaim.records == 12
 
 
-async def test_nobody_is_told_of_what_was_consumed(machine: Machine) -> None:
+async def test_reclaimed_records_leave_no_tombstone(machine: Machine) -> None:
     engine = await filled(machine, 10, CONSUMED, "c")
     await engine.consumers.commit("t", "c", 6)
     await care(engine)
@@ -87,7 +87,7 @@ async def test_the_floor_is_durable_before_a_file_goes(machine: Machine) -> None
     assert files(machine) == []
 
 
-async def test_a_cursor_that_a_crash_would_take_back_lets_nothing_go(machine: Machine) -> None:
+async def test_a_cursor_that_is_not_durable_reclaims_no_segment(machine: Machine) -> None:
     engine = await filled(machine, 8, CONSUMED, "c")
     await engine.consumers.read("t", "c")
     await care(engine)
@@ -98,7 +98,7 @@ async def test_a_cursor_that_a_crash_would_take_back_lets_nothing_go(machine: Ma
     assert (engine.consumers.state("t", "c").durable_seq, files(machine)) == (8, [])
 
 
-async def test_a_read_strictly_at_once_lets_go_by_itself(machine: Machine) -> None:
+async def test_a_strict_read_reclaims_without_a_commit(machine: Machine) -> None:
     engine = await filled(machine, 8)
     await engine.consumers.put("t", "c", ConsumerConfig(consistency=Consistency.STRICTLY_AT_ONCE))
     await engine.consumers.read("t", "c", ReadQuery(limit=5))
@@ -106,7 +106,7 @@ async def test_a_read_strictly_at_once_lets_go_by_itself(machine: Machine) -> No
     assert files(machine) == [5]
 
 
-async def test_without_a_consumer_everything_stays(machine: Machine) -> None:
+async def test_a_topic_without_consumers_reclaims_no_segment(machine: Machine) -> None:
     engine = await filled(machine, 8)
     await care(engine)
     assert files(machine) == [1, 5]
@@ -122,7 +122,7 @@ async def test_without_a_consumer_everything_stays(machine: Machine) -> None:
     assert files(machine) == [5, 9]
 
 
-async def test_the_deletion_of_the_slowest_lets_go_what_it_held(machine: Machine) -> None:
+async def test_deleting_the_slowest_consumer_reclaims_its_segments(machine: Machine) -> None:
     engine = await filled(machine, 12, CONSUMED, "fast", "slow")
     await engine.consumers.commit("t", "fast", 9)
     assert await engine.consumers.delete("t", "slow")
@@ -130,7 +130,7 @@ async def test_the_deletion_of_the_slowest_lets_go_what_it_held(machine: Machine
     assert files(machine) == [9]
 
 
-async def test_a_consumer_that_comes_later_begins_at_what_is_there(machine: Machine) -> None:
+async def test_a_later_consumer_starts_at_the_remaining_records(machine: Machine) -> None:
     engine = await filled(machine, 10, CONSUMED, "c")
     await engine.consumers.commit("t", "c", 10)
     await care(engine)
@@ -151,7 +151,7 @@ async def test_a_cursor_put_back_before_the_floor_lands_on_the_first_live_record
     assert ([each.seq for each in read.result.records], read.result.tombstone) == ([9, 10, 11, 12], None)
 
 
-async def test_a_cursor_put_back_holds_again_what_is_still_there(machine: Machine) -> None:
+async def test_a_cursor_moved_back_retains_the_remaining_segments(machine: Machine) -> None:
     engine = await filled(machine, 8, CONSUMED, "c")
     await engine.consumers.commit("t", "c", 3)
     await engine.consumers.seek("t", "c", seq=1)
@@ -159,7 +159,7 @@ async def test_a_cursor_put_back_holds_again_what_is_still_there(machine: Machin
     assert files(machine) == [1, 5, 9]
 
 
-async def test_what_was_consumed_before_it_was_sealed_goes_with_the_seal(machine: Machine) -> None:
+async def test_an_active_segment_consumed_early_is_reclaimed_when_sealed(machine: Machine) -> None:
     engine = await filled(machine, 3, CONSUMED, "c")
     await engine.consumers.commit("t", "c", 3)
     await care(engine)
@@ -170,7 +170,7 @@ async def test_what_was_consumed_before_it_was_sealed_goes_with_the_seal(machine
     assert files(machine) == []
 
 
-async def test_an_idle_topic_gives_back_what_was_consumed_once_its_segment_is_old(machine: Machine) -> None:
+async def test_an_idle_topic_reclaims_its_consumed_segment_by_age(machine: Machine) -> None:
     idle = {"segment_max_age_ms": 60_000, "checkpoint_interval_ms": 1000, "checkpoint_age_ms": 5000}
     engine = await filled(machine, 2, CONSUMED, "c", **idle, checkpoint_records=1000)
     await engine.append("t", records(1))
@@ -182,7 +182,7 @@ async def test_an_idle_topic_gives_back_what_was_consumed_once_its_segment_is_ol
     assert files(machine) == []
 
 
-async def test_switched_on_it_takes_at_once_what_was_consumed_before(machine: Machine) -> None:
+async def test_switching_to_retention_consumed_reclaims_consumed_segments_at_once(machine: Machine) -> None:
     engine = await filled(machine, 8, TopicConfig(durability=Durability.FSYNC), "c")
     await engine.consumers.commit("t", "c", 6)
     await care(engine)
@@ -192,7 +192,7 @@ async def test_switched_on_it_takes_at_once_what_was_consumed_before(machine: Ma
     assert files(machine) == [5]
 
 
-async def test_switched_off_it_takes_no_more(machine: Machine) -> None:
+async def test_switching_off_retention_consumed_reclaims_no_more_segments(machine: Machine) -> None:
     engine = await filled(machine, 12, CONSUMED, "c")
     await engine.consumers.commit("t", "c", 4)
     await care(engine)
@@ -208,7 +208,7 @@ async def test_switched_off_it_takes_no_more(machine: Machine) -> None:
 
 @pytest.mark.parametrize("power", [False, True])
 @pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DISK])
-async def test_a_start_takes_what_the_process_before_did_not_come_to(
+async def test_a_start_reclaims_segments_that_the_previous_process_left(
     machine: Machine, durability: Durability, power: bool
 ) -> None:
     engine = await filled(machine, 8, consumed(durability=durability), "c")
@@ -231,7 +231,7 @@ async def test_a_clean_restart_knows_the_floor(machine: Machine) -> None:
     assert files(machine) == [9]
 
 
-async def test_a_clean_stop_that_makes_cursors_durable_lets_the_next_process_take_what_they_passed(
+async def test_segments_behind_cursors_written_by_a_clean_stop_are_reclaimed_by_the_next_start(
     machine: Machine,
 ) -> None:
     engine = await filled(machine, 8, CONSUMED, "c")
@@ -250,7 +250,7 @@ async def test_deletions_do_not_hold_a_segment(machine: Machine) -> None:
     assert (files(machine), engine.reclaim.records) == ([5], 2)
 
 
-async def test_a_full_disk_gets_its_space_back(machine: Machine) -> None:
+async def test_reclaim_frees_space_on_a_full_disk(machine: Machine) -> None:
     engine = await filled(machine, 16, CONSUMED, "c")
     machine.disk.capacity_bytes = machine.disk.used_bytes
     for _ in range(6):
@@ -280,7 +280,7 @@ async def test_a_floor_that_could_not_be_written_is_written_later(machine: Machi
     assert files(machine) == []
 
 
-async def test_what_is_passed_while_a_floor_is_on_its_way_is_not_forgotten(machine: Machine) -> None:
+async def test_commits_during_a_pending_floor_write_are_reclaimed_after_it(machine: Machine) -> None:
     engine = await filled(machine, 12, CONSUMED, "c")
     held = [asyncio.Event()]
 
@@ -303,7 +303,7 @@ async def test_what_is_passed_while_a_floor_is_on_its_way_is_not_forgotten(machi
     assert floors(engine) == {"consumed": 13}
 
 
-async def test_a_topic_may_go_while_its_floor_is_on_its_way(machine: Machine) -> None:
+async def test_a_topic_can_be_deleted_during_a_pending_floor_write(machine: Machine) -> None:
     engine = await filled(machine, 8, CONSUMED, "c")
     await engine.consumers.commit("t", "c", 8)
     await engine.delete_topic("t")
@@ -314,9 +314,7 @@ async def test_a_topic_may_go_while_its_floor_is_on_its_way(machine: Machine) ->
     assert await seqs(engine, "t") == [1, 2, 3, 4]
 
 
-async def test_only_topics_that_something_happened_to_are_looked_at(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_changed_topics_are_checked_for_reclaim(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = await filled(machine, 8, CONSUMED, "c", checkpoint_records=1000)
     for number in range(20):
         await engine.put_topic(f"other-{number}", CONSUMED)
@@ -351,14 +349,14 @@ async def test_bound_and_consumption_together(machine: Machine) -> None:
     assert (told.gap_from, told.gap_to, told.reason) == (4, 5, "cap")
 
 
-async def test_a_bound_that_comes_with_the_switch_takes_silently_what_was_consumed(machine: Machine) -> None:
+async def test_consumed_max_bytes_set_with_retention_consumed_reclaims_without_a_tombstone(machine: Machine) -> None:
     engine = await filled(machine, 7, TopicConfig(durability=Durability.FSYNC), "c")
     await engine.consumers.commit("t", "c", 6)
     await engine.put_topic("t", consumed(consumed_max_bytes=2))
     assert (floors(engine), await seqs(engine, "t")) == ({"consumed": 6}, [6, 7])
 
 
-async def test_another_shard_count_changes_nothing(machine: Machine) -> None:
+async def test_reclaim_goes_on_after_a_change_of_the_shard_count(machine: Machine) -> None:
     engine = await filled(machine, 10, CONSUMED, "c")
     await engine.consumers.commit("t", "c", 5)
     await care(engine)
@@ -369,7 +367,7 @@ async def test_another_shard_count_changes_nothing(machine: Machine) -> None:
     assert (files(machine), floors(engine)) == ([9], {"consumed": 9})
 
 
-async def test_cold_segments_go_too(machine: Machine) -> None:
+async def test_cold_segments_are_reclaimed(machine: Machine) -> None:
     engine = await filled(machine, 16, CONSUMED, "c", hot_retain_segments=1, cold_dir="/cold")
     await engine.relocator.work()
     assert files(machine, root="/cold") == [1, 5, 9]
@@ -383,7 +381,7 @@ async def test_cold_segments_go_too(machine: Machine) -> None:
     assert (files(machine, root="/cold"), files(machine, ".idx")) == ([], [])
 
 
-async def test_what_a_router_has_not_copied_is_a_loss_at_dest(machine: Machine) -> None:
+async def test_reclaimed_records_that_a_router_has_not_copied_are_a_loss_at_its_destination(machine: Machine) -> None:
     engine = await filled(machine, 0, CONSUMED, "c")
     await engine.put_topic("full", TopicConfig(cap_records=2, discard=Discard.REJECT))
     await route(engine, source="t", dest="full")

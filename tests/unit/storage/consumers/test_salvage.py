@@ -17,7 +17,7 @@ def damage(machine: Machine, marker: bytes) -> None:
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
-async def test_no_cursor_stays_beyond_what_salvage_has_left(machine: Machine, snapshot: bool) -> None:
+async def test_cursors_beyond_the_salvaged_head_are_moved_back(machine: Machine, snapshot: bool) -> None:
     engine = await consumed(machine, 4, STRICT, wal_file_bytes=1 << 17)
     await engine.consumers.put("a", "d", STRICT)
     await machine.clock.advance(3000)

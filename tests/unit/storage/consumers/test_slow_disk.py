@@ -35,9 +35,7 @@ async def until_held(disk: SimDisk, engine: Engine) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_nobody_is_served_before_a_strict_read_whose_reader_left_is_settled(
-    disk: SimDisk, engine: Engine
-) -> None:
+async def test_a_read_waits_for_the_pending_cursor_of_a_cancelled_strict_read(disk: SimDisk, engine: Engine) -> None:
     await engine.consumers.put("a", "c", STRICT)
     with disk.hold("datasync", f"{WAL}/*"):
         leaving = asyncio.ensure_future(take(engine, 2, attempt_key="k"))
@@ -64,7 +62,7 @@ async def test_a_topic_does_not_become_ephemeral_under_a_consumer_that_is_being_
     assert engine.state("a").config == FSYNC
 
 
-async def test_different_consumers_do_not_wait_for_one_another(disk: SimDisk, engine: Engine) -> None:
+async def test_reads_of_different_consumers_do_not_wait_for_each_other(disk: SimDisk, engine: Engine) -> None:
     await engine.consumers.put("a", "c", STRICT)
     await engine.consumers.put("a", "d", every(10))
     with disk.hold("datasync", f"{WAL}/*"):
@@ -93,7 +91,7 @@ async def test_readers_go_on_while_a_cursor_is_written_until_no_more_may_come_ag
     assert durable(engine) == 3
 
 
-async def test_a_seek_is_not_undone_by_a_cursor_that_was_on_its_way(disk: SimDisk, engine: Engine) -> None:
+async def test_a_seek_is_not_undone_by_a_cursor_frame_in_flight(disk: SimDisk, engine: Engine) -> None:
     await engine.consumers.put("a", "c", every(4))
     with disk.hold("datasync", f"{WAL}/*"):
         await take(engine, 2)

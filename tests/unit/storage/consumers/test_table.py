@@ -58,12 +58,12 @@ def test_frames_come_to(frames: list[control.Consumer], expected: dict[str, tupl
     assert seen(table(*frames)) == expected
 
 
-def test_a_put_of_one_that_is_there_sets_it_anew() -> None:
+def test_a_put_of_an_existing_consumer_replaces_its_config() -> None:
     found = table(put(3), at(3, 8), put(3, seq=None, config=STRICT)).by_name["c"]
     assert (found.config, found.durable_seq) == (STRICT, 8)
 
 
-def test_how_many_there_are_more_is_told() -> None:
+def test_apply_returns_the_change_in_the_number_of_consumers() -> None:
     found = ConsumerTable()
     assert [found.apply(each) for each in (put(3), put(4, "d"), at(3, 5), gone(9), gone(3), gone(3))] == [
         1, 1, 0, 0, -1, 0,
@@ -101,7 +101,7 @@ def test_the_lowest_durable_cursor_is_known_after_each_frame(
     assert found.lowest_durable() == lowest
 
 
-def test_a_section_holds_what_frames_have_said_and_nothing_else() -> None:
+def test_a_section_holds_only_state_from_frames() -> None:
     before = table(put(9, "z", seq=1, config=every(3)), put(3, seq=2))
     before.by_name["c"].deliver(50, 48)
     sections = section.capture(before)

@@ -27,7 +27,7 @@ BOTH = pytest.mark.parametrize("config", [None, STRICT])
 
 
 @BOTH
-async def test_what_reached_nobody_is_for_the_next_reader(machine: Machine, config: ConsumerConfig | None) -> None:
+async def test_an_undone_answer_is_returned_to_the_next_read(machine: Machine, config: ConsumerConfig | None) -> None:
     engine = await consumed(machine, 5, config)
     await take(engine, 1)
     lost = await answer(engine, 2)
@@ -41,7 +41,7 @@ async def test_what_reached_nobody_is_for_the_next_reader(machine: Machine, conf
 
 
 @BOTH
-async def test_it_stands_when_somebody_was_given_more(machine: Machine, config: ConsumerConfig | None) -> None:
+async def test_an_undo_after_a_later_read_has_no_effect(machine: Machine, config: ConsumerConfig | None) -> None:
     engine = await consumed(machine, 5, config)
     lost = await answer(engine, 2)
     assert await take(engine, 1) == [3]
@@ -50,7 +50,9 @@ async def test_it_stands_when_somebody_was_given_more(machine: Machine, config: 
 
 
 @BOTH
-async def test_one_with_a_key_stands_for_its_repetition(machine: Machine, config: ConsumerConfig | None) -> None:
+async def test_an_undo_of_a_keyed_answer_keeps_it_for_its_repetition(
+    machine: Machine, config: ConsumerConfig | None
+) -> None:
     engine = await consumed(machine, 5, config)
     lost = await answer(engine, 2, attempt_key="k")
     lost.undo()
@@ -72,7 +74,7 @@ async def test_a_peek_and_an_empty_answer_have_nothing_to_undo(machine: Machine,
 
 
 @BOTH
-async def test_whoever_waits_is_given_it(machine: Machine, config: ConsumerConfig | None) -> None:
+async def test_an_undone_answer_goes_to_a_waiting_read(machine: Machine, config: ConsumerConfig | None) -> None:
     engine = await consumed(machine, 2, config)
     lost = await answer(engine)
     waiting = asyncio.ensure_future(take(engine, wait_ms=LONG_MS))
@@ -84,7 +86,7 @@ async def test_whoever_waits_is_given_it(machine: Machine, config: ConsumerConfi
 
 
 @BOTH
-async def test_one_of_a_deleted_consumer_does_nothing(machine: Machine, config: ConsumerConfig | None) -> None:
+async def test_an_undo_for_a_deleted_consumer_has_no_effect(machine: Machine, config: ConsumerConfig | None) -> None:
     engine = await consumed(machine, 5, config)
     lost = await answer(engine, 2)
     await engine.consumers.delete("a", "c")
@@ -94,7 +96,7 @@ async def test_one_of_a_deleted_consumer_does_nothing(machine: Machine, config: 
 
 
 @BOTH
-async def test_a_crash_finds_it_gone_back(machine: Machine, config: ConsumerConfig | None) -> None:
+async def test_an_undone_answer_is_read_again_after_a_crash(machine: Machine, config: ConsumerConfig | None) -> None:
     engine = await consumed(machine, 5, config or every(3))
     lost = await answer(engine, 3)
     assert await take(engine, checkpoint=False) == [4, 5]
@@ -107,7 +109,9 @@ async def test_a_crash_finds_it_gone_back(machine: Machine, config: ConsumerConf
 
 
 @BOTH
-async def test_a_clean_stop_does_too(machine: Machine, config: ConsumerConfig | None) -> None:
+async def test_an_undone_answer_is_read_again_after_a_clean_stop(
+    machine: Machine, config: ConsumerConfig | None
+) -> None:
     engine = await consumed(machine, 5, config)
     await take(engine, 1)
     lost = await answer(engine, 3)
@@ -115,7 +119,7 @@ async def test_a_clean_stop_does_too(machine: Machine, config: ConsumerConfig | 
     assert await take(await machine.restart()) == [2, 3, 4, 5]
 
 
-async def test_a_reader_that_leaves_while_its_cursor_is_synced_has_taken_nothing(machine: Machine) -> None:
+async def test_a_read_cancelled_during_its_cursor_sync_takes_no_record(machine: Machine) -> None:
     engine = await consumed(machine, 3, STRICT)
     leaving = asyncio.ensure_future(take(engine, 2))
     while not leaving.done() and (known(engine).cursor_writer is None or known(engine).cursor_writer.writing is None):
@@ -129,7 +133,7 @@ async def test_a_reader_that_leaves_while_its_cursor_is_synced_has_taken_nothing
 
 @pytest.mark.parametrize("checkpoint", [True, False])
 @BOTH
-async def test_a_seek_back_wakes_those_who_wait(
+async def test_a_seek_back_wakes_waiting_reads(
     machine: Machine, config: ConsumerConfig | None, checkpoint: bool
 ) -> None:
     engine = await consumed(machine, 3, config)
@@ -143,7 +147,7 @@ async def test_a_seek_back_wakes_those_who_wait(
         assert await waiting == [2, 3]
 
 
-async def test_a_seek_to_where_it_stands_wakes_nobody_for_good(machine: Machine) -> None:
+async def test_a_seek_to_the_current_position_leaves_waiting_reads_waiting(machine: Machine) -> None:
     engine = await consumed(machine, 3)
     await take(engine)
     waiting = asyncio.ensure_future(take(engine, wait_ms=LONG_MS))
@@ -156,7 +160,7 @@ async def test_a_seek_to_where_it_stands_wakes_nobody_for_good(machine: Machine)
         assert await waiting == [4]
 
 
-def test_what_is_taken_back_needs_not_be_persisted() -> None:
+def test_taken_back_records_are_not_counted_as_unpersisted() -> None:
     consumer = Consumer(1, "c", every(10), 0)
     consumer.deliver(4, 4)
     consumer.confirm()

@@ -21,7 +21,7 @@ def waiting(most_bytes: int, **more: object) -> TopicConfig:
 
 
 @CLASSES
-async def test_the_oldest_make_room_whoever_waits_for_them(machine: Machine, durability: Durability) -> None:
+async def test_consumed_max_bytes_evicts_the_oldest_records(machine: Machine, durability: Durability) -> None:
     engine = await machine.start()
     await engine.append("t", [sized(10)] * 3, config=waiting(40, durability=durability))
     await engine.append("t", [sized(10)] * 3)
@@ -29,7 +29,7 @@ async def test_the_oldest_make_room_whoever_waits_for_them(machine: Machine, dur
     assert (state.count, state.bytes, state.earliest_seq, state.evict_floor, state.head_seq) == (4, 40, 3, 3, 6)
 
 
-async def test_a_reader_behind_is_told_that_the_bound_took_them(machine: Machine) -> None:
+async def test_a_read_of_records_evicted_by_the_bound_gets_a_cap_tombstone(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [sized(10)] * 10, config=waiting(40))
     told = (await engine.read("t", ReadQuery(from_seq=2))).tombstone
@@ -38,7 +38,7 @@ async def test_a_reader_behind_is_told_that_the_bound_took_them(machine: Machine
     assert (await engine.read("t", ReadQuery(from_seq=6))).tombstone is None
 
 
-async def test_the_bound_means_nothing_where_all_is_kept(machine: Machine) -> None:
+async def test_consumed_max_bytes_is_ignored_with_retention_all(machine: Machine) -> None:
     engine = await machine.start()
     config = TopicConfig(retention=Retention.ALL, consumed_max_bytes=20)
     await engine.append("t", [sized(10)] * 3, config=config)
@@ -64,7 +64,7 @@ async def test_the_lower_of_cap_and_bound_counts(machine: Machine, cap: int, bou
     assert engine.state("t").bytes == kept
 
 
-async def test_where_caps_refuse_the_bound_evicts_all_the_same(machine: Machine) -> None:
+async def test_consumed_max_bytes_evicts_in_a_topic_that_rejects_at_its_cap(machine: Machine) -> None:
     engine = await machine.start()
     config = waiting(30, cap_records=4, cap_bytes=100, discard=Discard.REJECT)
     await engine.append("t", [sized(10)] * 3, config=config)
@@ -91,7 +91,7 @@ async def test_a_bound_set_later_counts_at_once(machine: Machine) -> None:
     assert (state.count, state.evict_floor) == (11, 6)
 
 
-async def test_what_went_by_the_bound_is_gone_after_a_crash(machine: Machine) -> None:
+async def test_records_evicted_by_the_bound_stay_evicted_after_a_crash(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [sized(10)] * 6, config=waiting(25, durability=Durability.FSYNC))
     engine = await machine.cut_power()

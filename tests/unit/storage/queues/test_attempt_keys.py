@@ -15,7 +15,7 @@ DURABLE = pytest.mark.parametrize("leases_durable", [False, True])
 
 
 @DURABLE
-async def test_a_repeat_gives_the_same_leases_and_no_new_ones(machine: Machine, leases_durable: bool) -> None:
+async def test_a_repeated_claim_returns_the_same_leases(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(machine, 5, leases_durable=leases_durable)
     first = await engine.queues.claim("q", "n", max=2, attempt_key="k")
     await machine.clock.advance(1000)
@@ -24,7 +24,7 @@ async def test_a_repeat_gives_the_same_leases_and_no_new_ones(machine: Machine, 
     assert engine.queues.figures("q").in_flight == 2
 
 
-async def test_what_was_settled_meanwhile_is_left_out(machine: Machine) -> None:
+async def test_a_repeated_claim_omits_settled_jobs(machine: Machine) -> None:
     engine = await with_jobs(machine, 5)
     first = await claim(engine, 3, attempt_key="k")
     await engine.queues.ack("q", "n", [1])
@@ -63,7 +63,7 @@ async def test_the_key_is_free_when_the_leases_have_ended(machine: Machine) -> N
     assert new != old
 
 
-async def test_two_at_once_share_one_answer(machine: Machine) -> None:
+async def test_concurrent_claims_with_an_attempt_key_share_an_answer(machine: Machine) -> None:
     for leases_durable in (False, True):
         engine = await with_jobs(machine, 4, leases_durable=leases_durable)
         first, second = await asyncio.gather(claim(engine, 2, attempt_key="k"), claim(engine, 2, attempt_key="k"))
@@ -73,7 +73,7 @@ async def test_two_at_once_share_one_answer(machine: Machine) -> None:
         await machine.close()
 
 
-async def test_two_that_wait_share_one_answer(machine: Machine) -> None:
+async def test_waiting_claims_with_an_attempt_key_share_an_answer(machine: Machine) -> None:
     engine = await with_jobs(machine)
     first, second = await parked(engine, 2, attempt_key="k"), await parked(engine, 2, attempt_key="k")
     await add(engine, 4)
@@ -82,7 +82,7 @@ async def test_two_that_wait_share_one_answer(machine: Machine) -> None:
 
 
 @DURABLE
-async def test_a_client_that_went_finds_its_leases_again(machine: Machine, leases_durable: bool) -> None:
+async def test_a_repeated_claim_after_an_undo_returns_the_same_leases(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(machine, 3, leases_durable=leases_durable)
     claimed = await engine.queues.claim("q", "n", max=2, attempt_key="k")
     given = list(claimed.jobs)
@@ -117,7 +117,7 @@ async def test_durable_keys_outlive_any_end(machine: Machine, end: str) -> None:
     assert (await engine.queues.claim("q", "n", max=2, attempt_key="k")).jobs == first.jobs
 
 
-async def test_others_outlive_a_clean_stop_only(machine: Machine) -> None:
+async def test_volatile_leases_of_an_attempt_key_survive_only_a_clean_stop(machine: Machine) -> None:
     engine = await with_jobs(machine, 3)
     first = await engine.queues.claim("q", "n", max=2, attempt_key="k")
     engine = await machine.restart()
@@ -128,7 +128,7 @@ async def test_others_outlive_a_clean_stop_only(machine: Machine) -> None:
     assert not {job.lease_id for job in again.jobs} & {job.lease_id for job in first.jobs}
 
 
-async def test_who_waited_for_the_first_answer_on_a_queue_that_goes_is_told(machine: Machine) -> None:
+async def test_repetitions_waiting_on_a_deleted_queue_get_topic_not_found(machine: Machine) -> None:
     engine = await with_jobs(machine)
     first = await parked(engine, attempt_key="k", node="n")
     repeat = await parked(engine, attempt_key="k", node="n")

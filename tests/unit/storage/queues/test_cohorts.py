@@ -34,19 +34,19 @@ async def gathered(machine: Machine, *claims: asyncio.Task[list[int]]) -> list[l
 
 
 @pytest.mark.parametrize("leases_durable", [False, True])
-async def test_jobs_are_dealt_one_by_one_in_turn(machine: Machine, leases_durable: bool) -> None:
+async def test_jobs_are_distributed_to_gathered_claims_in_turn(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(machine, 7, claim_jitter_ms=JITTER_MS, leases_durable=leases_durable)
     claims = [await parked(engine, 5, node, wait_ms=0) for node in "abc"]
     assert await gathered(machine, *claims) == [[1, 4, 7], [2, 5], [3, 6]]
 
 
-async def test_who_has_enough_is_passed_over(machine: Machine) -> None:
+async def test_a_gathered_claim_at_its_maximum_is_skipped(machine: Machine) -> None:
     engine = await with_jobs(machine, 7, claim_jitter_ms=JITTER_MS)
     claims = [await parked(engine, most, node, wait_ms=0) for node, most in (("a", 1), ("b", 9), ("c", 2))]
     assert await gathered(machine, *claims) == [[1], [2, 4, 6, 7], [3, 5]]
 
 
-async def test_everybody_has_a_lease_as_long_as_asked_for(machine: Machine) -> None:
+async def test_each_gathered_claim_has_its_own_lease_duration(machine: Machine) -> None:
     engine = await with_jobs(machine, 3, claim_jitter_ms=JITTER_MS, lease_ms=7000)
     claims = [await parked(engine, 1, node, wait_ms=0, lease_ms=ms) for node, ms in (("a", 500), ("b", None))]
     await gathered(machine, *claims)
@@ -58,7 +58,7 @@ async def test_everybody_has_a_lease_as_long_as_asked_for(machine: Machine) -> N
     }
 
 
-async def test_who_comes_in_the_window_is_served_with_it(machine: Machine) -> None:
+async def test_a_claim_within_the_window_is_served_with_it(machine: Machine) -> None:
     engine = await with_jobs(machine, 4, claim_jitter_ms=JITTER_MS)
     first = await parked(engine, 4, "a", wait_ms=0)
     await machine.clock.advance(JITTER_MS - 10)
@@ -67,7 +67,7 @@ async def test_who_comes_in_the_window_is_served_with_it(machine: Machine) -> No
     assert (await first, await second) == ([1, 3], [2, 4])
 
 
-async def test_who_comes_behind_it_opens_another(machine: Machine) -> None:
+async def test_a_claim_after_the_window_opens_a_new_window(machine: Machine) -> None:
     engine = await with_jobs(machine, 2, claim_jitter_ms=JITTER_MS)
     first = await parked(engine, 1, "a", wait_ms=0)
     await machine.clock.advance(JITTER_MS)
@@ -75,7 +75,7 @@ async def test_who_comes_behind_it_opens_another(machine: Machine) -> None:
     assert await gathered(machine, await parked(engine, 1, "b", wait_ms=0)) == [[2]]
 
 
-async def test_a_window_opens_when_work_reaches_those_who_wait(machine: Machine) -> None:
+async def test_a_window_opens_when_a_job_reaches_waiting_claims(machine: Machine) -> None:
     engine = await with_jobs(machine, claim_jitter_ms=JITTER_MS)
     claims = [await parked(engine, 3, node) for node in "ab"]
     await machine.clock.advance(5 * JITTER_MS)
@@ -88,13 +88,13 @@ async def test_a_window_opens_when_work_reaches_those_who_wait(machine: Machine)
     assert [await task for task in claims] == [[1, 3], [2, 4]]
 
 
-async def test_who_gets_nothing_and_will_not_wait_is_told_when_the_window_closes(machine: Machine) -> None:
+async def test_a_claim_without_wait_and_job_returns_empty_when_the_window_closes(machine: Machine) -> None:
     engine = await with_jobs(machine, 1, claim_jitter_ms=JITTER_MS)
     claims = [await parked(engine, 1, node, wait_ms=0) for node in "ab"]
     assert await gathered(machine, *claims) == [[1], []]
 
 
-async def test_who_leaves_before_the_deal_has_no_part_in_it(machine: Machine) -> None:
+async def test_a_claim_cancelled_within_the_window_gets_no_job(machine: Machine) -> None:
     engine = await with_jobs(machine, 3, claim_jitter_ms=JITTER_MS)
     claims = [await parked(engine, 3, node, wait_ms=0) for node in "abc"]
     claims[1].cancel()
@@ -102,7 +102,7 @@ async def test_who_leaves_before_the_deal_has_no_part_in_it(machine: Machine) ->
     assert await gathered(machine, claims[0], claims[2]) == [[1, 3], [2]]
 
 
-async def test_the_leases_of_a_deal_are_one_batch(machine: Machine) -> None:
+async def test_leases_of_a_window_are_written_as_a_single_batch(machine: Machine) -> None:
     engine = await with_jobs(machine, 6, claim_jitter_ms=JITTER_MS, leases_durable=True)
     claims = [await parked(engine, 2, node, wait_ms=0) for node in "abc"]
     await gathered(machine, *claims)
@@ -113,7 +113,7 @@ async def test_the_leases_of_a_deal_are_one_batch(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("op", ["pwritev", "datasync"])
-async def test_all_or_none_have_their_leases(machine: Machine, op: str) -> None:
+async def test_leases_of_a_window_are_atomic_over_a_failure(machine: Machine, op: str) -> None:
     engine = await with_jobs(machine, 6, claim_jitter_ms=JITTER_MS, leases_durable=True)
 
     async def ask(node: str) -> Claimed:

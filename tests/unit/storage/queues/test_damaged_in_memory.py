@@ -10,7 +10,9 @@ from tests.unit.storage.queues.jobs import add, claim_seqs, with_jobs
 
 
 @pytest.mark.parametrize("leases_durable", [False, True])
-async def test_it_is_passed_over_and_the_others_are_given(machine: Machine, leases_durable: bool) -> None:
+async def test_a_job_damaged_in_memory_is_skipped_and_other_jobs_are_claimed(
+    machine: Machine, leases_durable: bool
+) -> None:
     engine = await with_jobs(machine, leases_durable=leases_durable)
     for _ in range(3):
         await add(engine)

@@ -14,7 +14,7 @@ DURABLE = pytest.mark.parametrize("leases_durable", [False, True])
 
 @DURABLE
 @pytest.mark.parametrize("notices", [False, True])
-async def test_at_its_deadline_a_lease_is_still_held(machine: Machine, leases_durable: bool, notices: bool) -> None:
+async def test_a_lease_is_valid_at_its_deadline(machine: Machine, leases_durable: bool, notices: bool) -> None:
     engine = await with_jobs(machine, 3, lease_ms=LEASE_MS, leases_durable=leases_durable)
     leases = await claim(engine, 3)
     machine.clock.tick(LEASE_MS)
@@ -29,7 +29,7 @@ async def test_at_its_deadline_a_lease_is_still_held(machine: Machine, leases_du
 
 @DURABLE
 @pytest.mark.parametrize("notices", [False, True])
-async def test_one_ms_later_it_is_not(machine: Machine, leases_durable: bool, notices: bool) -> None:
+async def test_a_lease_is_lost_one_ms_after_its_deadline(machine: Machine, leases_durable: bool, notices: bool) -> None:
     engine = await with_jobs(machine, 3, lease_ms=LEASE_MS, leases_durable=leases_durable)
     leases = await claim(engine, 3)
     machine.clock.tick(LEASE_MS + 1)
@@ -46,7 +46,7 @@ async def test_one_ms_later_it_is_not(machine: Machine, leases_durable: bool, no
     assert not {job.lease_id for job in claimed.jobs} & set(tokens)
 
 
-async def test_what_was_extended_is_held_to_its_new_deadline(machine: Machine) -> None:
+async def test_an_extended_lease_is_valid_until_its_new_deadline(machine: Machine) -> None:
     engine = await with_jobs(machine, 1, lease_ms=LEASE_MS)
     await claim(engine)
     await machine.clock.advance(LEASE_MS)
@@ -69,14 +69,14 @@ async def test_a_token_of_an_earlier_lease_counts_no_more(machine: Machine) -> N
     assert (await engine.queues.ack("q", "n", [1], lease_ids=[new])).done == [1]
 
 
-async def test_another_nodes_lease_does_not_count(machine: Machine) -> None:
+async def test_an_ack_with_the_lease_of_another_node_is_skipped(machine: Machine) -> None:
     engine = await with_jobs(machine, 1)
     [(_, token)] = await claim(engine)
     assert (await engine.queues.ack("q", "other", [1], lease_ids=[token])).skipped == [1]
     assert (await engine.queues.ack("q", "n", [1], lease_ids=[0])).done == [1]
 
 
-async def test_strict_calls_do_nothing_when_one_lease_is_lost(machine: Machine) -> None:
+async def test_a_strict_call_with_a_lost_lease_changes_no_job(machine: Machine) -> None:
     engine = await with_jobs(machine, 3)
     await claim(engine, 2)
     lost = [3, 7]
@@ -103,7 +103,7 @@ async def test_an_acked_job_is_no_record_any_more(machine: Machine) -> None:
     assert (await engine.queues.ack("q", "n", [2])).skipped == [2]
 
 
-async def test_a_job_is_due_at_its_very_ms(machine: Machine) -> None:
+async def test_a_delayed_job_is_claimable_exactly_at_its_due_time(machine: Machine) -> None:
     engine = await with_jobs(machine)
     await add(engine, delay_ms=500)
     await add(engine, deliver_at=machine.clock.wall_ms() + 200)

@@ -15,7 +15,7 @@ SLACK = 1024
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_jobs_kept_together_are_what_they_are_one_by_one(seed: int) -> None:
+def test_batched_leases_behave_as_single_leases(seed: int) -> None:
     pair = Pair(seed)
     for _ in range(250):
         pair.step()
@@ -24,7 +24,7 @@ def test_jobs_kept_together_are_what_they_are_one_by_one(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_replay_makes_the_same_of_both_and_a_second_one_changes_nothing(seed: int) -> None:
+def test_a_replay_gives_the_same_state_for_batched_and_single_leases_and_is_idempotent(seed: int) -> None:
     pair = Pair(seed)
     for _ in range(150):
         pair.step()
@@ -70,7 +70,7 @@ def test_an_ack_that_failed_behind_the_deadline_leaves_leases_that_expire() -> N
     assert [job.seq for job in table.expired(501)] == [1, 2, 3]
 
 
-def test_a_grant_taken_apart_while_it_is_acked_is_put_back_job_by_job() -> None:
+def test_a_batch_split_during_its_ack_is_put_back_job_by_job() -> None:
     table, grant = leased_grant()
     grant.busy = True
     table.deleted(2)
@@ -79,7 +79,7 @@ def test_a_grant_taken_apart_while_it_is_acked_is_put_back_job_by_job() -> None:
     assert [(job.seq, job.gone) for job in table.expired(501)] == [(1, False), (2, True), (3, False)]
 
 
-def test_leases_that_are_given_again_are_those_of_the_second_claim_alone() -> None:
+def test_leases_claimed_again_belong_only_to_the_second_claim() -> None:
     table, grant = leased_grant("first")
     holder = grant.holder = Holding()
     table.apply(Lease(event="claimed", jobs=lease_entries((1, 2, 3), (21, 22, 23), 900), attempt_key="second"), "m")

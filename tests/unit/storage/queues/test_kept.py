@@ -41,7 +41,7 @@ apart = pytest.mark.parametrize("apart", [False, True])
 
 
 @apart
-def test_what_is_taken_is_there_no_longer(apart: bool) -> None:
+def test_taken_records_are_removed(apart: bool) -> None:
     kept = new()
     kept.add(run(10, 99, apart=apart))
     assert kept.take([*range(40, 50)]) == [*run(40, 49)]
@@ -54,7 +54,7 @@ def test_what_is_taken_is_there_no_longer(apart: bool) -> None:
 
 
 @apart
-def test_all_or_nothing_is_taken(apart: bool) -> None:
+def test_a_take_with_a_missing_record_takes_no_record(apart: bool) -> None:
     kept = new()
     kept.add(run(10, 20, apart=apart))
     kept.add(run(22, 30, apart=apart))
@@ -65,7 +65,7 @@ def test_all_or_nothing_is_taken(apart: bool) -> None:
     assert len(kept) == 16
 
 
-def test_what_lies_in_several_runs_is_taken_as_one() -> None:
+def test_records_in_several_runs_are_taken_together() -> None:
     kept = new()
     kept.add(ChainedRecords([run(1, 30), [record(31), record(32), record(40)]]))
     kept.add(run(33, 39))
@@ -75,7 +75,7 @@ def test_what_lies_in_several_runs_is_taken_as_one() -> None:
 
 
 @apart
-def test_what_is_read_again_is_kept_once(apart: bool) -> None:
+def test_a_record_added_twice_is_held_once(apart: bool) -> None:
     kept = new()
     kept.add(run(10, 50, apart=apart))
     kept.add(run(40, 60))
@@ -84,7 +84,7 @@ def test_what_is_read_again_is_kept_once(apart: bool) -> None:
     assert kept.take([*range(5, 61)]) == [record(seq) for seq in range(5, 61)]
 
 
-def test_what_was_added_first_goes_first() -> None:
+def test_the_oldest_records_are_dropped_first() -> None:
     kept = new(records=25)
     kept.add(run(100, 109))
     kept.add(run(50, 59))
@@ -97,7 +97,7 @@ def test_what_was_added_first_goes_first() -> None:
     assert len(kept) == 25
 
 
-def test_bytes_are_bounded_too() -> None:
+def test_held_bytes_are_bounded() -> None:
     kept = new(size=1000)
     for seq in range(1, 50):
         kept.add([record(seq, 90)])
@@ -117,7 +117,7 @@ def test_a_little_does_not_hold_on_to_the_bytes_of_much() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_it_is_like_a_dict_of_records(seed: int) -> None:
+def test_held_records_match_a_dict_model(seed: int) -> None:
     random, kept, model = Random(seed), new(), dict[int, StoredRecord]()
     for _ in range(60):
         first = random.randint(1, 200)
@@ -143,7 +143,7 @@ def test_it_is_like_a_dict_of_records(seed: int) -> None:
         assert kept.bytes == sum(len(each.body) for each in model.values())
 
 
-def test_jobs_claimed_together_are_like_a_list_of_them() -> None:
+def test_a_claimed_batch_behaves_as_a_list_of_jobs() -> None:
     records, lease_ids = [record(seq) for seq in range(5, 25)], (*range(901, 921),)
     jobs = [ClaimedJob(each, token, 77, 1) for each, token in zip(records, lease_ids, strict=True)]
     for found in (ClaimedBatch(lying(records), lease_ids, 77), ClaimedBatch(records, lease_ids, 77)):

@@ -19,7 +19,7 @@ async def test_a_claim_that_need_not_wait_does_not(machine: Machine) -> None:
     assert await claim_seqs(engine, 5, wait_ms=LONG_MS) == [1]
 
 
-async def test_waiting_ends_with_nothing_when_its_time_is_over(machine: Machine) -> None:
+async def test_a_waiting_claim_returns_empty_at_its_timeout(machine: Machine) -> None:
     engine = await with_jobs(machine)
     waiting = asyncio.create_task(claim_seqs(engine, wait_ms=20))
     await turns()
@@ -29,7 +29,7 @@ async def test_waiting_ends_with_nothing_when_its_time_is_over(machine: Machine)
 
 
 @DURABLE
-async def test_a_new_job_wakes_one(machine: Machine, leases_durable: bool) -> None:
+async def test_an_appended_job_wakes_a_single_waiting_claim(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(machine, leases_durable=leases_durable)
     first, second = await parked(engine), await parked(engine)
     await add(engine)
@@ -40,7 +40,7 @@ async def test_a_new_job_wakes_one(machine: Machine, leases_durable: bool) -> No
     assert await second == [2]
 
 
-async def test_one_batch_wakes_as_many_as_it_has_jobs_for(machine: Machine) -> None:
+async def test_an_appended_batch_wakes_as_many_claims_as_it_has_jobs_for(machine: Machine) -> None:
     engine = await with_jobs(machine)
     waiting = [await parked(engine, 2) for _ in range(3)]
     await add(engine, 3)
@@ -52,7 +52,7 @@ async def test_one_batch_wakes_as_many_as_it_has_jobs_for(machine: Machine) -> N
 
 
 @DURABLE
-async def test_a_nack_wakes_one(machine: Machine, leases_durable: bool) -> None:
+async def test_a_nack_wakes_a_waiting_claim(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(machine, 1, leases_durable=leases_durable)
     await claim(engine)
     waiting = await parked(engine)
@@ -62,7 +62,7 @@ async def test_a_nack_wakes_one(machine: Machine, leases_durable: bool) -> None:
     assert await waiting == [1]
 
 
-async def test_a_delayed_nack_wakes_one_when_it_is_due(machine: Machine) -> None:
+async def test_a_delayed_nack_wakes_a_waiting_claim_when_due(machine: Machine) -> None:
     engine = await with_jobs(machine, 1)
     await claim(engine)
     waiting = await parked(engine)
@@ -74,7 +74,7 @@ async def test_a_delayed_nack_wakes_one_when_it_is_due(machine: Machine) -> None
 
 
 @pytest.mark.parametrize("delay", ["delay_ms", "deliver_at"])
-async def test_a_delay_that_is_over_wakes_one(machine: Machine, delay: str) -> None:
+async def test_a_due_job_wakes_a_waiting_claim(machine: Machine, delay: str) -> None:
     engine = await with_jobs(machine)
     waiting = await parked(engine)
     await add(engine, **{delay: 700 + (machine.clock.wall_ms() if delay == "deliver_at" else 0)})
@@ -85,7 +85,7 @@ async def test_a_delay_that_is_over_wakes_one(machine: Machine, delay: str) -> N
     assert await waiting == [1]
 
 
-async def test_a_shorter_delay_behind_a_longer_one_wakes_in_time(machine: Machine) -> None:
+async def test_a_shorter_delay_behind_a_longer_delay_wakes_a_claim_in_time(machine: Machine) -> None:
     engine = await with_jobs(machine)
     waiting = await parked(engine)
     await add(engine, delay_ms=5000)
@@ -97,7 +97,7 @@ async def test_a_shorter_delay_behind_a_longer_one_wakes_in_time(machine: Machin
 
 
 @DURABLE
-async def test_an_expiry_wakes_one(machine: Machine, leases_durable: bool) -> None:
+async def test_an_expired_lease_wakes_a_waiting_claim(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(machine, 1, lease_ms=1000, leases_durable=leases_durable)
     await claim(engine)
     waiting = await parked(engine)
@@ -108,7 +108,7 @@ async def test_an_expiry_wakes_one(machine: Machine, leases_durable: bool) -> No
     assert await waiting == [1]
 
 
-async def test_an_extension_that_shortens_a_lease_brings_its_end_forward(machine: Machine) -> None:
+async def test_an_extension_that_shortens_a_lease_wakes_a_claim_at_the_new_deadline(machine: Machine) -> None:
     engine = await with_jobs(machine, 1)
     await claim(engine)
     waiting = await parked(engine)
@@ -132,7 +132,7 @@ async def test_an_extension_puts_the_waking_off(machine: Machine) -> None:
     assert await waiting == [1]
 
 
-async def test_a_paused_queue_gives_nothing_until_it_resumes(machine: Machine) -> None:
+async def test_a_paused_queue_returns_no_job_until_resumed(machine: Machine) -> None:
     engine = await with_jobs(machine, 1)
     assert await engine.queues.pause("q")
     assert await claim_seqs(engine) == []
@@ -166,7 +166,7 @@ async def test_a_raised_limit_of_deliveries_is_no_reason_to_wake(machine: Machin
     assert await waiting == [1]
 
 
-async def test_deleting_the_topic_ends_all_waiting(machine: Machine) -> None:
+async def test_deleting_the_topic_ends_all_waiting_claims(machine: Machine) -> None:
     engine = await with_jobs(machine)
     waiting = [await parked(engine) for _ in range(3)]
     await engine.delete_topic("q")
@@ -176,7 +176,7 @@ async def test_deleting_the_topic_ends_all_waiting(machine: Machine) -> None:
         assert isinstance(await outcome(task), TopicNotFound)
 
 
-async def test_a_queue_made_again_has_nothing_of_the_one_before(machine: Machine) -> None:
+async def test_a_recreated_queue_has_no_lease_of_the_deleted_queue(machine: Machine) -> None:
     engine = await with_jobs(machine, 2)
     await claim(engine, 2)
     config = engine.state("q").config
@@ -188,7 +188,7 @@ async def test_a_queue_made_again_has_nothing_of_the_one_before(machine: Machine
     assert await claim_seqs(engine, 5) == [1]
 
 
-async def test_shutting_down_ends_all_waiting_at_once(machine: Machine) -> None:
+async def test_a_shutdown_ends_all_waiting_claims_at_once(machine: Machine) -> None:
     engine = await with_jobs(machine)
     waiting = [await parked(engine) for _ in range(3)]
     await machine.close()
@@ -198,7 +198,7 @@ async def test_shutting_down_ends_all_waiting_at_once(machine: Machine) -> None:
     assert isinstance(await outcome(claim_seqs(engine, wait_ms=LONG_MS)), ShuttingDown)
 
 
-async def test_a_claim_cancelled_while_it_waits_takes_nothing(machine: Machine) -> None:
+async def test_a_cancelled_waiting_claim_takes_no_job(machine: Machine) -> None:
     engine = await with_jobs(machine)
     first, second = await parked(engine), await parked(engine)
     first.cancel()
@@ -210,7 +210,7 @@ async def test_a_claim_cancelled_while_it_waits_takes_nothing(machine: Machine) 
 
 @DURABLE
 @pytest.mark.parametrize("when", range(14))
-async def test_a_claim_cancelled_as_its_job_comes_gives_it_back(
+async def test_a_claim_cancelled_as_its_job_arrives_gives_the_job_back(
     machine: Machine, leases_durable: bool, when: int
 ) -> None:
     engine = await with_jobs(machine, leases_durable=leases_durable)
@@ -231,7 +231,7 @@ async def test_a_claim_cancelled_as_its_job_comes_gives_it_back(
 
 @DURABLE
 @pytest.mark.parametrize("when", range(1, 14))
-async def test_a_claim_cancelled_amid_its_work_gives_all_back(
+async def test_a_claim_cancelled_in_progress_gives_all_jobs_back(
     machine: Machine, leases_durable: bool, when: int
 ) -> None:
     engine = await with_jobs(
@@ -251,7 +251,7 @@ async def test_a_claim_cancelled_amid_its_work_gives_all_back(
 
 
 @DURABLE
-async def test_what_a_cancelled_claim_gives_back_goes_to_who_waits(machine: Machine, leases_durable: bool) -> None:
+async def test_a_job_of_an_undone_claim_goes_to_a_waiting_claim(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(machine, 1, leases_durable=leases_durable)
     claimed = await engine.queues.claim("q", "n")
     waiting = await parked(engine)

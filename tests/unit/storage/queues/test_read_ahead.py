@@ -53,7 +53,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 @IN_LOG
 @DURABLE
-async def test_claims_one_behind_the_other_cost_one_read(
+async def test_successive_claims_share_a_single_read(
     machine: Machine, reads: Reads, leases_durable: bool, in_log: bool
 ) -> None:
     engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
@@ -69,7 +69,7 @@ async def test_claims_one_behind_the_other_cost_one_read(
 
 @IN_LOG
 @DURABLE
-async def test_claims_at_the_same_time_share_a_read(
+async def test_concurrent_claims_share_a_single_read(
     machine: Machine, reads: Reads, leases_durable: bool, in_log: bool
 ) -> None:
     engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
@@ -94,9 +94,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @IN_LOG
 @DURABLE
 @pytest.mark.usefixtures("few")
-async def test_what_comes_next_is_read_before_it_is_asked_for(
-    machine: Machine, reads: Reads, leases_durable: bool, in_log: bool
-) -> None:
+async def test_the_next_jobs_are_read_ahead(machine: Machine, reads: Reads, leases_durable: bool, in_log: bool) -> None:
     engine = await absorbed(machine, 60, in_log=in_log, leases_durable=leases_durable)
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     assert await claim_seqs(engine, 5) == [6, 7, 8, 9, 10]
@@ -115,7 +113,7 @@ async def test_what_comes_next_is_read_before_it_is_asked_for(
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("every", [2, 5, 20])
-async def test_what_lies_far_apart_is_read_once(machine: Machine, reads: Reads, every: int) -> None:
+async def test_jobs_far_apart_in_a_file_are_read_once(machine: Machine, reads: Reads, every: int) -> None:
     engine = await machine.start(segment_max_events=1000, checkpoint_records=1)
     await engine.put_topic("q", config())
     for seq in range(1, 801):
@@ -127,7 +125,7 @@ async def test_what_lies_far_apart_is_read_once(machine: Machine, reads: Reads, 
     assert len(reads.asked) <= 800 // every // 10 + 2
 
 
-async def test_queues_that_are_worked_off_stay_and_others_go(machine: Machine, reads: Reads) -> None:
+async def test_read_ahead_jobs_of_the_least_recently_claimed_queue_are_dropped(machine: Machine, reads: Reads) -> None:
     engine = await machine.start(segment_max_events=1000, checkpoint_records=1)
     for number in range(read_ahead.QUEUES + 4):
         await engine.put_topic(f"q{number}", config())
@@ -141,7 +139,7 @@ async def test_queues_that_are_worked_off_stay_and_others_go(machine: Machine, r
 
 @IN_LOG
 @pytest.mark.usefixtures("few")
-async def test_what_is_in_memory_is_not_read_ahead(machine: Machine, reads: Reads, in_log: bool) -> None:
+async def test_jobs_in_memory_are_not_read_ahead(machine: Machine, reads: Reads, in_log: bool) -> None:
     engine = await absorbed(machine, 20, in_log=in_log)
     engine.cache.max_bytes = 1 << 20
     await add(engine, 20)
@@ -152,7 +150,7 @@ async def test_what_is_in_memory_is_not_read_ahead(machine: Machine, reads: Read
 
 
 @pytest.mark.usefixtures("few")
-async def test_a_read_ahead_that_fails_is_nobodys_trouble(machine: Machine, reads: Reads) -> None:
+async def test_a_failed_read_ahead_fails_no_claim(machine: Machine, reads: Reads) -> None:
     engine = await absorbed(machine, 30)
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     machine.disk.fail("pread", "*.data", sticky=True)
@@ -181,7 +179,7 @@ async def test_a_read_ahead_does_not_hold_up_the_end(machine: Machine, reads: Re
 
 @IN_LOG
 @DURABLE
-async def test_what_was_deleted_since_is_not_handed_out(
+async def test_jobs_deleted_after_the_read_ahead_are_not_claimed(
     machine: Machine, reads: Reads, leases_durable: bool, in_log: bool
 ) -> None:
     engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
@@ -194,14 +192,14 @@ async def test_what_was_deleted_since_is_not_handed_out(
 
 
 @IN_LOG
-async def test_what_was_evicted_since_is_not_handed_out(machine: Machine, in_log: bool) -> None:
+async def test_jobs_evicted_after_the_read_ahead_are_not_claimed(machine: Machine, in_log: bool) -> None:
     engine = await absorbed(machine, 50, in_log=in_log, cap_records=50)
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     await add(engine, 12)
     assert await claim_seqs(engine, 5) == [13, 14, 15, 16, 17]
 
 
-async def test_what_expired_since_is_not_handed_out(machine: Machine) -> None:
+async def test_jobs_expired_after_the_read_ahead_are_not_claimed(machine: Machine) -> None:
     engine = await absorbed(machine, 20, ttl_ms=10_000)
     await machine.clock.advance(5000)
     await add(engine, 10)
@@ -214,7 +212,7 @@ async def test_what_expired_since_is_not_handed_out(machine: Machine) -> None:
 @IN_LOG
 @DURABLE
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_what_is_deleted_while_it_is_read_is_left_out(
+async def test_jobs_deleted_during_their_read_are_omitted(
     machine: Machine, reads: Reads, when: str, leases_durable: bool, in_log: bool
 ) -> None:
     engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
@@ -231,7 +229,7 @@ async def test_what_is_deleted_while_it_is_read_is_left_out(
 @IN_LOG
 @DURABLE
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_claim_of_which_nothing_is_left_gets_what_else_there_is(
+async def test_a_claim_whose_jobs_were_all_deleted_gets_the_next_jobs(
     machine: Machine, reads: Reads, when: str, leases_durable: bool, in_log: bool
 ) -> None:
     engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
@@ -247,7 +245,7 @@ async def test_a_claim_of_which_nothing_is_left_gets_what_else_there_is(
 
 @DURABLE
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_queue_deleted_while_it_is_read_keeps_nothing(
+async def test_a_queue_deleted_during_a_read_drops_its_read_ahead_jobs(
     machine: Machine, reads: Reads, when: str, leases_durable: bool
 ) -> None:
     engine = await absorbed(machine, 50, leases_durable=leases_durable)

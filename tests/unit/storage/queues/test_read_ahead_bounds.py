@@ -19,7 +19,7 @@ async def large_jobs(machine: Machine, count: int, size: int) -> Engine:
 
 
 @pytest.mark.parametrize(("size", "most"), [(20_000, 20), (60_000, 5), (60_000, 1), (100_000, 3)])
-async def test_what_is_kept_of_large_jobs_is_bounded_by_bytes(machine: Machine, size: int, most: int) -> None:
+async def test_read_ahead_of_large_jobs_is_bounded_by_bytes(machine: Machine, size: int, most: int) -> None:
     engine = await large_jobs(machine, 60, size)
     for _ in range(60 // most):
         assert len(await claim_seqs(engine, most)) == most
@@ -29,7 +29,7 @@ async def test_what_is_kept_of_large_jobs_is_bounded_by_bytes(machine: Machine, 
     assert [*map(len, kept(engine).values())] == [0], "all of them were asked for"
 
 
-async def test_what_nobody_comes_for_is_bounded_by_bytes(machine: Machine) -> None:
+async def test_unclaimed_read_ahead_jobs_are_bounded_by_bytes(machine: Machine) -> None:
     engine = await large_jobs(machine, 60, 60_000)
     for seq in range(4, 61, 4):
         await claim_seqs(engine)
@@ -38,7 +38,9 @@ async def test_what_nobody_comes_for_is_bounded_by_bytes(machine: Machine) -> No
         assert held <= read_ahead.PREFETCH_BYTES
 
 
-async def test_what_nobody_comes_for_is_bounded_by_records(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unclaimed_read_ahead_jobs_are_bounded_by_records(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(read_ahead, "RECORDS", 10)
     monkeypatch.setattr(read_ahead, "PREFETCH_RECORDS", 25)
     engine = await absorbed(machine, 200)
@@ -50,7 +52,7 @@ async def test_what_nobody_comes_for_is_bounded_by_records(machine: Machine, mon
     assert sum(map(len, kept(engine).values())) > 15
 
 
-async def test_so_many_queues_are_read_ahead_and_no_more(machine: Machine) -> None:
+async def test_the_number_of_queues_with_read_ahead_is_bounded(machine: Machine) -> None:
     engine = await machine.start(segment_max_events=10, checkpoint_records=1)
     for number in range(read_ahead.QUEUES + 4):
         await engine.put_topic(f"q{number}", config())

@@ -27,7 +27,9 @@ async def dead_letters(engine: Engine) -> list[int]:
 
 
 @DURABLE
-async def test_it_goes_to_the_dead_letter_topic_whatever_its_deliveries(machine: Machine, leases_durable: bool) -> None:
+async def test_a_rejected_job_becomes_a_dead_letter_at_its_first_delivery(
+    machine: Machine, leases_durable: bool
+) -> None:
     engine = await with_jobs(machine, 3, leases_durable=leases_durable, max_deliveries=9, dead_letter="dead")
     leases = await claim(engine, 3)
     rejected = await engine.queues.reject("q", "n", [2], lease_ids=[leases[1][1]], reason="no such tea")
@@ -39,7 +41,7 @@ async def test_it_goes_to_the_dead_letter_topic_whatever_its_deliveries(machine:
     assert engine.queues.figures("q").dead_lettered == engine.queues.stats.rejected == 1
 
 
-async def test_of_a_queue_in_memory_too(machine: Machine) -> None:
+async def test_a_rejected_job_of_an_ephemeral_queue_becomes_a_dead_letter(machine: Machine) -> None:
     engine = await with_jobs(machine, 2, durability=Durability.EPHEMERAL, dead_letter="dead")
     await claim(engine, 2)
     assert (await engine.queues.reject("q", "n", [1])).done == [1]
@@ -48,7 +50,9 @@ async def test_of_a_queue_in_memory_too(machine: Machine) -> None:
 
 
 @DURABLE
-async def test_without_one_it_is_deleted_and_counted(machine: Machine, leases_durable: bool) -> None:
+async def test_a_rejected_job_without_a_dead_letter_topic_is_deleted_and_counted(
+    machine: Machine, leases_durable: bool
+) -> None:
     engine = await with_jobs(machine, 2, leases_durable=leases_durable)
     await claim(engine, 2)
     assert (await engine.queues.reject("q", "n", [1, 2])).done == [1, 2]
@@ -59,7 +63,9 @@ async def test_without_one_it_is_deleted_and_counted(machine: Machine, leases_du
 
 @DURABLE
 @pytest.mark.parametrize("dead_letter", [None, "dead"])
-async def test_only_its_holder_rejects_it(machine: Machine, leases_durable: bool, dead_letter: str | None) -> None:
+async def test_a_reject_by_another_node_is_skipped(
+    machine: Machine, leases_durable: bool, dead_letter: str | None
+) -> None:
     engine = await with_jobs(machine, 1, leases_durable=leases_durable, dead_letter=dead_letter)
     [(_, token)] = await claim(engine)
     assert (await engine.queues.reject("q", "other", [1])).skipped == [1]
@@ -71,7 +77,9 @@ async def test_only_its_holder_rejects_it(machine: Machine, leases_durable: bool
 
 @DURABLE
 @pytest.mark.parametrize("when", range(0, 40, 3))
-async def test_over_a_crash_it_is_moved_once_or_still_a_job(machine: Machine, leases_durable: bool, when: int) -> None:
+async def test_a_rejected_job_is_moved_once_or_still_a_job_after_a_crash(
+    machine: Machine, leases_durable: bool, when: int
+) -> None:
     engine = await with_jobs(machine, 2, leases_durable=leases_durable, dead_letter="dead")
     await claim(engine, 1)
     rejecting = asyncio.create_task(engine.queues.reject("q", "n", [1]))
@@ -86,7 +94,7 @@ async def test_over_a_crash_it_is_moved_once_or_still_a_job(machine: Machine, le
     assert 2 in states(engine)
 
 
-async def test_where_dead_jobs_go_may_change_while_it_is_on_its_way(machine: Machine) -> None:
+async def test_the_dead_letter_topic_may_change_during_a_reject(machine: Machine) -> None:
     engine = await with_jobs(machine, 1, leases_durable=True, dead_letter="dead")
     await claim(engine)
     rejecting = asyncio.create_task(engine.queues.reject("q", "n", [1]))
@@ -98,7 +106,7 @@ async def test_where_dead_jobs_go_may_change_while_it_is_on_its_way(machine: Mac
     assert not (dead and not gone)
 
 
-async def test_what_was_deleted_while_it_was_held_is_not_moved(machine: Machine) -> None:
+async def test_a_job_deleted_while_leased_is_not_moved_by_a_reject(machine: Machine) -> None:
     engine = await with_jobs(machine, 1, dead_letter="dead")
     await claim(engine)
     await engine.delete_records("q", before_seq=2)
@@ -112,9 +120,7 @@ async def test_what_was_deleted_while_it_was_held_is_not_moved(machine: Machine)
 
 @DURABLE
 @pytest.mark.parametrize("when", range(12))
-async def test_what_is_deleted_while_that_is_on_its_way_is_not_moved(
-    machine: Machine, leases_durable: bool, when: int
-) -> None:
+async def test_a_job_deleted_during_its_reject_is_not_moved(machine: Machine, leases_durable: bool, when: int) -> None:
     engine = await with_jobs(machine, 1, dead_letter="dead", leases_durable=leases_durable)
     await engine.put_topic("dead", TopicConfig())
     await claim(engine)

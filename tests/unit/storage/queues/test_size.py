@@ -146,7 +146,7 @@ async def _at_once(look: Callable[[], object]) -> None:
     look()
 
 
-async def test_what_is_shown_of_a_few_jobs_costs_no_more_behind_many_that_wait() -> None:
+async def test_the_cost_of_figures_and_listings_does_not_grow_with_delayed_jobs() -> None:
     """Delayed jobs are known one by one: neither the age of the oldest ready one nor a page walks past them all."""
     few, many = await looks(100), await looks(10_000)
     assert all(after < 3 * before + 100 for before, after in zip(few, many, strict=True)), (few, many)

@@ -21,7 +21,7 @@ DURABLE = pytest.mark.parametrize("leases_durable", [False, True])
 
 @DURABLE
 @pytest.mark.parametrize("when", range(12))
-async def test_a_deadline_that_passes_under_an_ack_changes_nothing(
+async def test_a_deadline_that_passes_during_an_ack_does_not_release_the_job(
     machine: Machine, leases_durable: bool, when: int
 ) -> None:
     engine = await with_jobs(machine, 1, lease_ms=1000, leases_durable=leases_durable)
@@ -90,7 +90,7 @@ async def test_when_a_nack_fails_the_lease_is_as_before(machine: Machine) -> Non
     assert engine.queues.leases("q") == before
 
 
-async def test_when_a_claim_fails_nothing_is_leased(machine: Machine) -> None:
+async def test_a_failed_claim_leases_no_job(machine: Machine) -> None:
     engine = await with_jobs(machine, 2, leases_durable=True)
     machine.disk.fail("pwritev", "*/wal-*")
     assert isinstance(await outcome(engine.queues.claim("q", "n", max=2)), StorageError)
@@ -98,7 +98,7 @@ async def test_when_a_claim_fails_nothing_is_leased(machine: Machine) -> None:
 
 
 @DURABLE
-async def test_a_full_disk_keeps_nobody_from_ending_leases(machine: Machine, leases_durable: bool) -> None:
+async def test_acks_and_nacks_work_on_a_full_disk(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(machine, 3, leases_durable=leases_durable)
     await claim(engine, 3)
     machine.disk.fail("pwritev", "*/wal-*", errno=errno.ENOSPC)
@@ -110,7 +110,7 @@ async def test_a_full_disk_keeps_nobody_from_ending_leases(machine: Machine, lea
     assert states(engine) == {2: JobState.DELAYED, 3: JobState.LEASED}
 
 
-async def test_a_claim_gets_others_when_its_jobs_are_deleted_while_they_are_read(
+async def test_a_claim_gets_other_jobs_when_its_jobs_are_deleted_during_the_read(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await with_jobs(machine, 4)

@@ -50,7 +50,7 @@ async def test_a_router_is_there_after_a_power_cut(machine: Machine) -> None:
     assert (await engine.routers.put("r", definition))[1] is False
 
 
-async def test_another_definition_takes_the_place_of_the_one_before(machine: Machine) -> None:
+async def test_a_new_definition_replaces_the_previous_definition(machine: Machine) -> None:
     engine = await routed(machine)
     await add(engine, 1)
     await turns()
@@ -78,7 +78,9 @@ async def test_names_that_no_router_can_have_are_refused(machine: Machine, name:
 
 
 @pytest.mark.parametrize(("source", "dest", "field"), [("a", "a", "dest"), ("?", "b", "source"), ("a", "", "dest")])
-async def test_what_no_router_can_do_is_refused(machine: Machine, source: str, dest: str, field: str) -> None:
+async def test_an_invalid_source_or_destination_is_refused(
+    machine: Machine, source: str, dest: str, field: str
+) -> None:
     engine = await machine.start()
     with pytest.raises(InvalidRequest) as caught:
         await route(engine, source=source, dest=dest)
@@ -112,7 +114,7 @@ async def test_a_circle_is_refused_and_named(machine: Machine) -> None:
     assert len(engine.routers.page()) == 4
 
 
-async def test_its_own_edge_closes_no_circle(machine: Machine) -> None:
+async def test_replacing_a_router_is_not_refused_as_a_cycle(machine: Machine) -> None:
     engine = await routed(machine)
     await route(engine, preserve_node=False)
 
@@ -126,7 +128,7 @@ async def test_source_and_dest_of_a_router_stay(machine: Machine) -> None:
     assert names(engine) == ["a", "b"]
 
 
-async def test_the_limit_holds_for_those_who_come_together(machine: Machine) -> None:
+async def test_the_router_limit_holds_for_concurrent_puts(machine: Machine) -> None:
     engine = await machine.start(max_routers=2)
     outcomes = await asyncio.gather(*(outcome(route(engine, f"r{n}", "a", f"b{n}")) for n in range(4)))
     refused = errors_among(outcomes)
@@ -178,7 +180,7 @@ async def test_deleting_is_for_good(machine: Machine) -> None:
 
 @pytest.mark.parametrize("name", ["a", "b", "c"])
 @pytest.mark.parametrize("snapshot", [True, False])
-async def test_routers_go_with_their_topics(machine: Machine, name: str, snapshot: bool) -> None:
+async def test_routers_are_deleted_with_their_topics(machine: Machine, name: str, snapshot: bool) -> None:
     engine = await machine.start(wal_shards=3)
     await route(engine, "ab", "a", "b")
     await route(engine, "bc", "b", "c")
@@ -245,7 +247,7 @@ async def test_a_router_of_a_stopped_shard_is_not_said_to_be_changed(machine: Ma
         await engine.routers.delete("r")
 
 
-async def test_routers_survive_another_number_of_shards(machine: Machine) -> None:
+async def test_routers_survive_a_change_of_the_shard_count(machine: Machine) -> None:
     engine = await routed(machine)
     await add(engine, 1)
     await turns()

@@ -20,7 +20,7 @@ async def full(machine: Machine, **caps: int) -> Engine:
     return engine
 
 
-async def test_a_full_dest_takes_what_it_can_and_the_rest_in_order(machine: Machine) -> None:
+async def test_a_full_destination_gets_the_remaining_records_in_order_when_it_has_room(machine: Machine) -> None:
     engine = await full(machine, cap_records=2)
     await add(engine, 1, 2, 3, 4, 5)
     assert await datas(engine) == ["1", "2"]
@@ -34,7 +34,7 @@ async def test_a_full_dest_takes_what_it_can_and_the_rest_in_order(machine: Mach
     assert (engine.routers.state("r").blocked, engine.routers.state("r").lag) == (None, 0)
 
 
-async def test_room_that_nobody_tells_of_is_found_after_a_while(machine: Machine) -> None:
+async def test_room_freed_by_expiry_is_found_by_polling(machine: Machine) -> None:
     engine = await full(machine, cap_records=1, ttl_ms=3000)
     await add(engine, 1, 2)
     assert await datas(engine) == ["1"]
@@ -42,7 +42,7 @@ async def test_room_that_nobody_tells_of_is_found_after_a_while(machine: Machine
     assert engine.routers.state("r").lag == 0
 
 
-async def test_what_is_deleted_at_the_source_while_the_router_waits_is_not_copied(machine: Machine) -> None:
+async def test_records_deleted_at_the_source_while_the_router_is_blocked_are_not_copied(machine: Machine) -> None:
     engine = await full(machine, cap_records=1)
     await engine.append("a", [sized(5)])
     await add(engine, 2, tag="x")
@@ -53,7 +53,7 @@ async def test_what_is_deleted_at_the_source_while_the_router_waits_is_not_copie
     assert await datas(engine) == ["3"]
 
 
-async def test_what_is_evicted_at_the_source_while_the_router_waits_is_a_loss(machine: Machine) -> None:
+async def test_records_evicted_at_the_source_while_the_router_is_blocked_are_a_loss(machine: Machine) -> None:
     engine = await full(machine, cap_records=1)
     await add(engine, 1, 2, 3)
     await turns()
@@ -83,7 +83,9 @@ async def test_a_record_too_large_for_dest_is_a_loss_of_one_seq(machine: Machine
 
 
 @pytest.mark.parametrize("durability", [Durability.DISK, Durability.EPHEMERAL])
-async def test_so_it_is_where_old_records_make_room(machine: Machine, durability: Durability) -> None:
+async def test_a_record_too_large_for_a_destination_that_evicts_is_a_loss(
+    machine: Machine, durability: Durability
+) -> None:
     engine = await machine.start()
     await engine.put_topic("a", FSYNC)
     await engine.put_topic("b", TopicConfig(durability=durability, cap_bytes=50))
@@ -115,7 +117,7 @@ async def test_a_source_trimmed_past_the_cursor_is_a_loss_of_one_seq(machine: Ma
     assert found[5:] == ["7"]
 
 
-async def test_what_a_crash_took_from_the_source_is_a_loss_at_dest(machine: Machine) -> None:
+async def test_records_that_a_crash_took_from_the_source_are_a_loss_at_the_destination(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("a", TopicConfig(durability=Durability.EPHEMERAL))
     await engine.put_topic("b", FSYNC)
@@ -130,7 +132,7 @@ async def test_what_a_crash_took_from_the_source_is_a_loss_at_dest(machine: Mach
     assert (lost.gap_from, lost.gap_to) == (2, 2)
 
 
-async def test_a_deleted_router_that_was_blocked_copies_nothing_any_more(machine: Machine) -> None:
+async def test_a_blocked_router_copies_no_record_after_its_deletion(machine: Machine) -> None:
     engine = await full(machine, cap_records=1)
     await add(engine, 1, 2)
     await turns()
@@ -142,7 +144,7 @@ async def test_a_deleted_router_that_was_blocked_copies_nothing_any_more(machine
         engine.routers.state("r")
 
 
-async def test_a_full_disk_blocks_and_what_waits_goes_over_when_there_is_room(machine: Machine) -> None:
+async def test_a_router_blocked_by_a_full_disk_copies_the_rest_when_there_is_room(machine: Machine) -> None:
     engine = await routed(machine, TopicConfig(durability=Durability.FSYNC))
     await add(engine, 1)
     await turns()

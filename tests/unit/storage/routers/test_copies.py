@@ -84,7 +84,7 @@ WANTED: list[Callable[[int], bool]] = [lambda _: True, lambda seq: seq % 2 == 0,
 
 
 @given(KINDS, st.data())
-def test_copies_of_frames_are_the_copies_one_by_one(
+def test_copies_made_from_frames_equal_single_copies(
     kinds: list[tuple[int, int] | list[bytes]], draw: st.DataObject
 ) -> None:
     parts: list[Sequence[StoredRecord]] = []
@@ -115,7 +115,7 @@ def test_copies_of_frames_are_the_copies_one_by_one(
     st.booleans(),
     st.sampled_from([["tag", "Eq", "a"], ["tag", "Glob", "*"], ["tag", "Glob", "a*"]]),
 )
-def test_copies_out_of_a_window_are_the_copies_one_by_one(
+def test_copies_made_from_a_window_equal_single_copies(
     given_parts: list[tuple[bytes, bytes, bytes]], in_frames: bool, matching: list[str]
 ) -> None:
     records = [StoredRecord(seq, 1, *part) for seq, part in enumerate(given_parts, 5)]
@@ -137,7 +137,7 @@ def test_copies_out_of_a_window_are_the_copies_one_by_one(
         check_same(found.only(lambda seq: seq % 2 == 1), expected.only(lambda seq: seq % 2 == 1))
 
 
-def test_a_first_copy_says_so() -> None:
+def test_a_first_copy_has_hop_count_1() -> None:
     found = copies_of(singles([b'{"data":1}', binary_body(b"x")], 5), {}, ALL, delays=False, keep_delays=False)
     payload, run = found.encode(HEAD)
     flags = [HEADER.unpack_from(payload, at)[2] for at in (0, run.sizes[0])]
@@ -145,7 +145,7 @@ def test_a_first_copy_says_so() -> None:
     assert run.sizes[0] == OVERHEAD + len(b'{"data":1}')
 
 
-def test_several_nodes_hops_and_delays_are_looked_at_one_by_one() -> None:
+def test_records_with_mixed_nodes_hops_or_delays_are_copied_one_by_one() -> None:
     plain = StoredRecord(1, 1, b"", b"", b'{"data":1}')
     for odd in (plain._replace(seq=2, node=b"n"), plain._replace(seq=2, tag=b"t")):
         for records in ([plain, odd], framed([plain, odd])):

@@ -12,7 +12,7 @@ from tests.unit.storage.machine import Machine, log_of, record
 from tests.unit.storage.routers.routed import FSYNC, add, bodies, datas, route, routed, stored, turns
 
 
-async def test_records_are_copied_as_they_are(machine: Machine) -> None:
+async def test_copies_keep_data_meta_tag_and_node(machine: Machine) -> None:
     engine = await routed(machine)
     await engine.append("a", [record({"n": 1.10}, meta={"m": [1]}, tag="t", node="n"), record("plain")])
     source, copies = await stored(engine, "a"), await stored(engine)
@@ -32,14 +32,14 @@ async def test_a_commit_at_the_source_is_enough_and_time_stands_still(machine: M
     assert await datas(engine, "d") == ["1", "2", "3"]
 
 
-async def test_node_and_tag_are_left_out_when_asked_so(machine: Machine) -> None:
+async def test_copies_omit_node_and_tag_if_configured(machine: Machine) -> None:
     engine = await routed(machine, preserve_node=False, preserve_tag=False)
     await add(engine, 1, tag="t", node="n")
     (copy,) = await stored(engine)
     assert (copy.tag, copy.node) == (b"", b"")
 
 
-async def test_a_filter_lets_only_its_tags_through(machine: Machine) -> None:
+async def test_a_filter_copies_only_matching_tags(machine: Machine) -> None:
     engine = await routed(machine, filter=["tag", "Glob", "x*"])
     await engine.append("a", [record(n, tag=tag) for n, tag in enumerate(["x", "y", "xy", "z"])] + [record(9)])
     assert await datas(engine) == ["0", "2"]
@@ -60,7 +60,7 @@ async def test_several_sources_and_direct_writes_share_a_dest(machine: Machine) 
 
 
 @pytest.mark.parametrize(("start", "expected"), [("head", ["3"]), ("earliest", ["1", "2", "3"])])
-async def test_a_new_router_begins_where_it_is_told(machine: Machine, start: str, expected: list[str]) -> None:
+async def test_a_new_router_starts_at_its_start_position(machine: Machine, start: str, expected: list[str]) -> None:
     engine = await machine.start()
     await add(engine, 1, 2)
     await route(engine, start=start)
@@ -130,7 +130,7 @@ async def test_hops_are_counted_through_segments(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC, Durability.MEMORY, Durability.EPHEMERAL])
-async def test_a_clean_stop_changes_nothing(machine: Machine, durability: Durability) -> None:
+async def test_a_router_resumes_after_a_clean_stop(machine: Machine, durability: Durability) -> None:
     engine = await routed(machine, TopicConfig(durability=durability), filter=["tag", "Eq", "x"])
     await engine.append("a", [record(1, tag="x"), record(2), record(3)])
     await turns()
@@ -143,7 +143,7 @@ async def test_a_clean_stop_changes_nothing(machine: Machine, durability: Durabi
 
 @pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC])
 @pytest.mark.parametrize("snapshot", [True, False])
-async def test_nothing_comes_twice_after_a_kill(machine: Machine, durability: Durability, snapshot: bool) -> None:
+async def test_no_record_is_copied_twice_after_a_kill(machine: Machine, durability: Durability, snapshot: bool) -> None:
     engine = await routed(machine, TopicConfig(durability=durability))
     await add(engine, 1, 2)
     await turns()
@@ -158,7 +158,7 @@ async def test_nothing_comes_twice_after_a_kill(machine: Machine, durability: Du
     assert engine.routers.state("r").forwarded_total == 4
 
 
-async def test_what_was_not_yet_copied_is_copied_after_a_power_cut(machine: Machine) -> None:
+async def test_pending_records_are_copied_after_a_power_cut(machine: Machine) -> None:
     engine = await routed(machine)
     await add(engine, 1, 2, 3)
     engine = await machine.cut_power(Loss.DROP)
@@ -214,7 +214,7 @@ async def test_more_than_a_stretch_goes_over_whole(machine: Machine) -> None:
     ("turn_ms", "others", "queue", "records"),
     [(0, 0, 200_000, 1000), (5, 0, 200_000, 2500), (50, 0, 200_000, 4096), (50, 19, 200_000, 1250), (50, 0, 16, 1000)],
 )
-async def test_routers_together_take_as_much_of_the_loop_as_others(
+async def test_the_batch_limit_adapts_to_the_time_that_a_router_takes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, turn_ms: int, others: int, queue: int, records: int
 ) -> None:
     engine = await machine.start(wal_queue_frames=queue)
@@ -230,7 +230,7 @@ async def test_routers_together_take_as_much_of_the_loop_as_others(
     assert forwarder._batch_limit == records
 
 
-async def test_those_that_have_nothing_to_carry_do_not_count(machine: Machine) -> None:
+async def test_idle_routers_do_not_count_as_running(machine: Machine) -> None:
     engine = await routed(machine)
     await add(engine, 1, 2)
     assert await datas(engine) == ["1", "2"]

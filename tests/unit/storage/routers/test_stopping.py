@@ -11,7 +11,7 @@ from tests.unit.storage.machine import Machine
 from tests.unit.storage.routers.routed import FSYNC, add, datas, route, routed, turns
 
 
-async def test_a_router_whose_write_is_held_up_does_not_hold_up_a_stop(machine: Machine) -> None:
+async def test_a_blocked_router_write_does_not_delay_a_stop(machine: Machine) -> None:
     engine = await routed(machine)
     dest = engine.state("b").topic_id
     engine.changing[dest] = engine.loop.create_future()
@@ -36,7 +36,7 @@ async def test_a_blocked_router_does_not_hold_up_a_stop(machine: Machine) -> Non
     assert await datas(engine) == ["1", "2"]
 
 
-async def test_a_router_whose_maker_has_left_is_made_and_begins(machine: Machine) -> None:
+async def test_a_put_with_a_cancelled_caller_creates_and_starts_the_router(machine: Machine) -> None:
     engine = await machine.start()
     await add(engine, 1)
     definition = Definition(source="a", dest="b", start=Start.EARLIEST)
@@ -47,7 +47,7 @@ async def test_a_router_whose_maker_has_left_is_made_and_begins(machine: Machine
     assert await datas(engine) == ["1"]
 
 
-async def test_a_position_that_no_copy_told_of_is_kept_over_a_stop_and_told_after_a_while(machine: Machine) -> None:
+async def test_a_router_position_without_a_copy_survives_a_stop_and_is_written_after_a_while(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("a", FSYNC)
     await route(engine, filter=["tag", "Eq", "x"])

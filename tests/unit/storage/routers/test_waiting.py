@@ -15,13 +15,13 @@ from tests.unit.storage.machine import Machine
 from tests.unit.storage.routers.routed import add, route, routed, turns
 
 
-async def test_a_topic_without_routers_waits_for_nobody(machine: Machine) -> None:
+async def test_a_read_of_a_topic_without_routers_does_not_wait(machine: Machine) -> None:
     engine = await routed(machine)
     assert await engine.routers.caught_up("a") is None
     assert await engine.routers.caught_up("nowhere") is None
 
 
-async def test_a_read_behind_a_wait_has_what_was_written_before(machine: Machine) -> None:
+async def test_a_read_after_caught_up_has_all_earlier_records_of_the_sources(machine: Machine) -> None:
     engine = await routed(machine)
     await route(engine, "bc", "b", "c")
     await route(engine, "dc", "d", "c")
@@ -48,7 +48,7 @@ async def test_a_blocked_router_is_named_and_not_waited_for(machine: Machine) ->
     assert (await engine.routers.caught_up("c")) is not None
 
 
-async def test_a_router_that_goes_holds_nobody_up(machine: Machine) -> None:
+async def test_deleting_a_router_ends_the_waits_for_it(machine: Machine) -> None:
     engine = await routed(machine)
     await turns()
     router = engine.catalog.routes.by_name["r"]
@@ -63,7 +63,7 @@ async def test_a_router_that_goes_holds_nobody_up(machine: Machine) -> None:
     assert router.waiters == []
 
 
-async def test_nobody_waits_longer_than_a_second(machine: Machine) -> None:
+async def test_a_wait_for_routers_ends_after_a_second(machine: Machine) -> None:
     engine = await routed(machine)
     router = engine.catalog.routes.by_name["r"]
     await turns()

@@ -70,14 +70,14 @@ def corrupt(file: str, offset: int, action: Callable[[], object]) -> None:
 # ---- active
 
 
-def test_a_sound_active_segment_stays_as_it_is(disk: SimDisk) -> None:
+def test_a_sound_active_segment_is_not_changed(disk: SimDisk) -> None:
     size = data_bytes(disk)
     begin = len(disk.calls)
     assert reconcile_active(disk, ROOT, ID, END) == size
     assert {call.op for call in disk.calls[begin:]} <= {"open", "pread", "close", "file_size"}
 
 
-def test_what_was_never_marked_is_cut_durably(disk: SimDisk) -> None:
+def test_unmarked_frames_are_cut_durably(disk: SimDisk) -> None:
     end = frame_at(disk, 50)
     assert reconcile_active(disk, ROOT, ID, 50) == end
     found = disk.power_cut(Loss.DROP)
@@ -89,7 +89,7 @@ def test_an_end_among_seqs_without_a_record_is_kept(disk: SimDisk) -> None:
     assert seqs(disk, 45) == [41, 43]
 
 
-def test_with_nothing_marked_the_files_are_emptied_or_made(disk: SimDisk) -> None:
+def test_files_of_an_unmarked_segment_are_emptied_or_created(disk: SimDisk) -> None:
     assert reconcile_active(disk, ROOT, ID, 41) == 0
     assert seqs(disk, 41) == []
     bare = new_disk()
@@ -106,7 +106,7 @@ def test_a_torn_end_behind_the_mark_does_not_matter_even_without_an_index(disk: 
 
 
 @pytest.mark.parametrize("missing", [0, 1, 7 * ENTRY_SIZE, 7 * ENTRY_SIZE + 5, 19 * ENTRY_SIZE, 20 * ENTRY_SIZE - 1])
-def test_an_index_too_short_is_completed_from_the_frames(disk: SimDisk, missing: int) -> None:
+def test_a_short_index_is_completed_from_the_frames(disk: SimDisk, missing: int) -> None:
     before = content(disk, path("idx"))
     cut_file(disk, path("idx"), missing)
     reconcile_active(disk, ROOT, ID, END)
@@ -155,7 +155,7 @@ def test_a_damaged_frame_is_no_matter_of_a_sound_index(disk: SimDisk) -> None:
 
 
 @pytest.mark.parametrize("place", [2, 20, 44])
-def test_an_entry_and_its_frame_damaged_together_are_announced(disk: SimDisk, place: int) -> None:
+def test_damage_of_an_entry_and_its_frame_is_reported(disk: SimDisk, place: int) -> None:
     at = frame_at(disk, 50)
     spoil(disk, path("data"), at + place)
     spoil(disk, path("idx"), (50 - 41) * ENTRY_SIZE)
@@ -164,7 +164,7 @@ def test_an_entry_and_its_frame_damaged_together_are_announced(disk: SimDisk, pl
     assert content(disk, path("idx")) == before
 
 
-def test_frames_of_another_log_or_place_are_not_taken(disk: SimDisk) -> None:
+def test_frames_of_another_log_or_position_are_refused(disk: SimDisk) -> None:
     other = disk.read_file(path("data"))
     for id in (ID._replace(topic_id=8), ID._replace(first_seq=42)):
         disk.write_file(names.path(ROOT, id, "data"), other)
@@ -196,7 +196,7 @@ def test_an_io_error_is_not_taken_for_damage(disk: SimDisk) -> None:
         reconcile_active(disk, ROOT, ID, END)
 
 
-def test_an_index_that_cannot_be_written_leaves_the_old_one(disk: SimDisk) -> None:
+def test_a_failed_index_write_leaves_the_previous_index(disk: SimDisk) -> None:
     spoil(disk, path("idx"), 3)
     before = content(disk, path("idx"))
     disk.fail("datasync", "*.idx.tmp", errno=errno.EIO)
@@ -218,7 +218,7 @@ def test_a_sound_sealed_segment_costs_two_stats(disk: SimDisk) -> None:
     assert [call.op for call in disk.calls[begin:]] == ["file_size", "file_size"]
 
 
-def test_a_sealed_segment_that_is_too_long_is_cut(disk: SimDisk) -> None:
+def test_a_long_sealed_segment_is_cut(disk: SimDisk) -> None:
     reconcile_sealed(disk, ROOT, ID, 50, frame_at(disk, 50))
     assert seqs(disk.power_cut(Loss.DROP), 50) == [seq for seq in LIVE if seq < 50]
 
@@ -244,7 +244,7 @@ def test_a_sealed_index_ending_without_records_is_made_anew() -> None:
     assert content(disk, path("idx")) == before
 
 
-def test_a_segment_of_no_records_at_all_is_made_anew() -> None:
+def test_the_index_of_a_segment_without_records_is_rebuilt() -> None:
     disk = new_disk()
     made(disk, absorbed(45, [], end_seq=50))
     before = content(disk, path("idx"))
@@ -268,7 +268,7 @@ def test_a_damaged_entry_of_a_sealed_segment_is_made_anew_when_asked(disk: SimDi
     assert content(disk.power_cut(Loss.DROP), path("idx")) == before
 
 
-def test_an_index_is_not_made_of_more_or_fewer_frames_than_belong_to_it(disk: SimDisk) -> None:
+def test_an_index_rebuild_with_a_wrong_number_of_frames_is_refused(disk: SimDisk) -> None:
     disk.remove_file(path("idx"))
     size = data_bytes(disk)
     with pytest.raises(SegmentCorrupt):
@@ -305,7 +305,7 @@ def test_an_index_is_made_anew_on_the_real_disk(tmp_path: Path) -> None:
 # ---- sweep
 
 
-def test_what_the_manifest_does_not_name_is_swept(disk: SimDisk) -> None:
+def test_files_that_the_manifest_does_not_name_are_swept(disk: SimDisk) -> None:
     folder = names.folder(ROOT, ID.topic_id)
     kept = {f"{folder}/{names.tag_name(41, 0)}", path("idx"), path("data"), f"{folder}/README"}
     gone = ["seg-00000000000000000041.1.data", "seg-00000000000000000041.1.idx", "seg-00000000000000000041.idx.tmp"]
@@ -318,11 +318,11 @@ def test_what_the_manifest_does_not_name_is_swept(disk: SimDisk) -> None:
     assert {f"{folder}/{name}" for name in found.listdir(folder)} == kept
 
 
-def test_a_log_without_a_folder_has_nothing_to_sweep() -> None:
+def test_a_sweep_of_a_log_without_a_folder_removes_no_file() -> None:
     assert sweep(new_disk(), ROOT, 9, {SegmentId(9, 1)}) == []
 
 
-def test_a_sealed_one_that_nothing_came_into_gets_empty_files() -> None:
+def test_an_empty_sealed_segment_gets_empty_files() -> None:
     disk = new_disk()
     for _ in range(2):
         reconcile_sealed(disk, ROOT, ID, ID.first_seq, 0)

@@ -117,7 +117,7 @@ def ways_to_be_found(disk: SimDisk) -> Iterator[tuple[SimDisk, str]]:
     yield disk.power_cut(Loss.DROP, entries=Loss.KEEP), "bytes lost"
 
 
-def test_a_crash_anywhere_in_a_segments_life_loses_nothing_that_was_marked() -> None:
+def test_marked_records_survive_a_crash_at_any_call() -> None:
     manifest = Manifest()
 
     def run(disk: SimDisk) -> None:

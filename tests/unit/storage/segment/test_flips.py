@@ -48,7 +48,7 @@ def test_data_is_synced_before_the_index_is_written(disk: SimDisk) -> None:
     ]
 
 
-def test_deleting_again_changes_nothing_and_is_synced_again(disk: SimDisk) -> None:
+def test_a_repeated_delete_changes_no_byte_and_syncs_again(disk: SimDisk) -> None:
     flip(disk, ROOT, ID, [0, 2])
     before = content(disk, path("data")), content(disk, path("idx"))
     begin = len(disk.calls)
@@ -57,7 +57,7 @@ def test_deleting_again_changes_nothing_and_is_synced_again(disk: SimDisk) -> No
     assert [call.op for call in disk.calls[begin:]].count("datasync") == 2
 
 
-def test_what_a_killed_process_flipped_is_made_durable_by_the_next(disk: SimDisk) -> None:
+def test_flags_of_a_killed_process_are_made_durable_by_the_next_delete(disk: SimDisk) -> None:
     disk.crash_on("datasync", "*.idx")
     with pytest.raises(BaseException, match="stopped"):
         flip(disk, ROOT, ID, [0])
@@ -74,7 +74,7 @@ def test_seqs_without_a_record_are_left_alone(disk: SimDisk) -> None:
     assert (content(disk, path("data")), content(disk, path("idx"))) == before
 
 
-def test_a_damaged_entry_is_announced_and_nothing_is_changed(disk: SimDisk) -> None:
+def test_a_delete_with_a_damaged_entry_is_refused_and_changes_no_byte(disk: SimDisk) -> None:
     spoil(disk, path("idx"), 45)
     before = content(disk, path("data")), content(disk, path("idx"))
     for indexes in ([0, 2], [2]):
@@ -86,7 +86,7 @@ def test_a_damaged_entry_is_announced_and_nothing_is_changed(disk: SimDisk) -> N
     assert (content(disk, path("data")), content(disk, path("idx"))) == before
 
 
-def test_data_that_ends_too_early_is_not_made_longer(disk: SimDisk) -> None:
+def test_a_delete_in_short_data_is_refused_and_does_not_extend_the_file(disk: SimDisk) -> None:
     short = content(disk, path("data"))[:-1]
     disk.write_file(path("data"), short)
     with pytest.raises(SegmentCorrupt) as caught:
@@ -102,7 +102,7 @@ def test_a_failed_sync_says_that_the_files_are_done_with(disk: SimDisk, ext: str
         flip(disk, ROOT, ID, [0])
 
 
-def test_without_space_it_may_be_tried_again(disk: SimDisk) -> None:
+def test_a_delete_that_failed_for_space_can_be_repeated(disk: SimDisk) -> None:
     disk.fail("pwritev", "*.idx", errno=errno.ENOSPC, nth=2)
     with pytest.raises(OSError, match="No space"):
         flip(disk, ROOT, ID, [0, 1, 2])
@@ -110,7 +110,7 @@ def test_without_space_it_may_be_tried_again(disk: SimDisk) -> None:
     assert seqs(disk.power_cut(Loss.DROP), END) == [46, 47, 48]
 
 
-def test_an_index_made_anew_knows_what_is_deleted(disk: SimDisk) -> None:
+def test_a_rebuilt_index_has_the_deleted_flags(disk: SimDisk) -> None:
     flip(disk, ROOT, ID, [0, 6])
     before = content(disk, path("idx"))
     disk.remove_file(path("idx"))

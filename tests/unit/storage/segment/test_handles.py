@@ -65,7 +65,7 @@ def test_the_segment_not_used_for_longest_is_closed() -> None:
     assert len(rig.open) == 2
 
 
-def test_files_in_use_are_closed_by_their_last_user_and_not_before() -> None:
+def test_files_in_use_are_closed_by_their_last_user() -> None:
     rig = Rig(max_open=1)
     with rig.open.lease(rig.ids[0]) as first:
         with rig.open.lease(rig.ids[0]) as again:
@@ -78,7 +78,7 @@ def test_files_in_use_are_closed_by_their_last_user_and_not_before() -> None:
     assert len(rig.open) == 1
 
 
-def test_a_forgotten_segment_is_closed_at_once_when_nobody_uses_it() -> None:
+def test_a_forgotten_unused_segment_is_closed_at_once() -> None:
     rig = Rig()
     rig.use(0)
     rig.open.forget(rig.ids[0])
@@ -110,7 +110,7 @@ def test_a_segment_forgotten_while_it_is_being_opened_is_not_kept() -> None:
     assert (len(rig.open), rig.all_closed()) == (0, True)
 
 
-def test_two_that_open_one_segment_at_once_share_one_of_them() -> None:
+def test_concurrent_opens_of_a_segment_share_a_handle() -> None:
     rig = Rig()
     found: list[bytes] = []
     with rig.disk.hold("open", "*.idx") as gate:
@@ -122,7 +122,7 @@ def test_two_that_open_one_segment_at_once_share_one_of_them() -> None:
     assert found == [bytes(rig.built[0].data[:10])] * 2
 
 
-def test_no_lock_is_held_while_somebody_reads() -> None:
+def test_no_lock_is_held_during_a_read() -> None:
     rig = Rig(max_open=1)
     found: list[bytes] = []
     with rig.disk.hold("pread", "*.data", times=1) as gate:
@@ -138,7 +138,7 @@ def test_no_lock_is_held_while_somebody_reads() -> None:
     assert rig.all_closed()
 
 
-def test_closing_closes_all_and_keeps_nothing_open_afterwards() -> None:
+def test_closing_closes_all_handles_and_later_handles_after_use() -> None:
     rig = Rig()
     with rig.open.lease(rig.ids[0]):
         rig.use(1)
@@ -153,7 +153,7 @@ def test_closing_closes_all_and_keeps_nothing_open_afterwards() -> None:
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
 @pytest.mark.parametrize("ext", [names.DATA, names.IDX])
-def test_without_a_descriptor_left_idle_segments_are_closed_and_it_is_tried_again(code: int, ext: str) -> None:
+def test_an_open_without_free_descriptors_closes_idle_segments_and_retries(code: int, ext: str) -> None:
     rig = Rig(max_open=4)
     for number in (0, 1, 2):
         rig.use(number)
@@ -177,7 +177,7 @@ def test_without_a_descriptor_left_nor_an_idle_segment_the_error_passes_through(
     rig.use(2)
 
 
-def test_another_error_of_open_passes_through_and_leaves_nothing_open() -> None:
+def test_other_errors_of_open_are_raised_and_leave_no_handle() -> None:
     rig = Rig()
     rig.disk.fail("open", "*.idx", errno=errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
@@ -186,7 +186,7 @@ def test_another_error_of_open_passes_through_and_leaves_nothing_open() -> None:
     assert len(rig.open) == 0
 
 
-def test_a_descriptor_is_found_for_the_sidecar_too() -> None:
+def test_a_descriptor_is_freed_for_the_sidecar() -> None:
     rig = Rig()
     built = put(rig.disk, build([Made(tag=b"t")], first_seq=901))
     reader = SegmentReader(rig.disk, ROOT, 4)
@@ -228,7 +228,7 @@ def _some_reads(reader: SegmentReader, segments: list[Built], seed: int, rounds:
                     assert (frame.seq, frame.data) == (seq, made.data)
 
 
-def test_threads_that_read_and_evict_and_forget_see_only_what_is_there(tmp_path: Path) -> None:
+def test_concurrent_reads_evictions_and_forgets_return_correct_data(tmp_path: Path) -> None:
     segments = [
         _written(tmp_path, build(numbered(40, tag=b"t" if number % 2 else b""), first_seq=1 + 1000 * number))
         for number in range(8)
@@ -252,7 +252,7 @@ def test_threads_that_read_and_evict_and_forget_see_only_what_is_there(tmp_path:
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
 
-def test_a_rewritten_segment_is_another_one(tmp_path: Path) -> None:
+def test_a_rewritten_segment_has_its_own_handle(tmp_path: Path) -> None:
     old = _written(tmp_path, build(numbered(10)))
     new = _written(tmp_path, build([*numbered(3), *[None] * 7], gen=1))
     reader = SegmentReader(PosixFileSystem(), str(tmp_path), 4)

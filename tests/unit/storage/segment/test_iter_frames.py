@@ -42,7 +42,7 @@ def _chunk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
 
 
 @pytest.mark.usefixtures("_chunk")
-def test_frames_come_whole_whatever_the_pieces_are() -> None:
+def test_frames_are_complete_with_any_piece_size() -> None:
     found = [*iter_frames("p", Bytes(DATA), 0, len(DATA))]
     assert [(each.seq, each.node, each.tag, len(each.data)) for each in found] == [
         (seq, b"n", b"t", size) for seq, size in enumerate(SIZES, 1)
@@ -54,7 +54,7 @@ def test_frames_come_whole_whatever_the_pieces_are() -> None:
 
 @pytest.mark.usefixtures("_chunk")
 @pytest.mark.parametrize("number", range(len(FRAMES)))
-def test_those_in_front_of_a_damaged_frame_come_before_the_error(number: int) -> None:
+def test_frames_before_a_damaged_frame_are_returned_before_the_error(number: int) -> None:
     at = sum(map(len, FRAMES[:number]))
     damaged = bytearray(DATA)
     damaged[at + segment_frame.HEADER_SIZE] ^= 1
@@ -68,7 +68,7 @@ def test_those_in_front_of_a_damaged_frame_come_before_the_error(number: int) ->
 @pytest.mark.usefixtures("_chunk")
 @pytest.mark.parametrize("stop", [len(DATA) - 1, len(DATA) - len(FRAMES[-1]) + 20, len(DATA) + 1])
 @pytest.mark.parametrize("cut", [0, 1, 30, 5000])
-def test_what_ends_too_early_is_told_where_it_begins(stop: int, cut: int) -> None:
+def test_a_truncated_frame_is_reported_at_its_offset(stop: int, cut: int) -> None:
     content = DATA[: len(DATA) - cut]
     whole, at = 0, 0
     while whole < len(FRAMES) and at + len(FRAMES[whole]) <= min(stop, len(content)):

@@ -14,7 +14,7 @@ u64 = st.integers(0, (1 << 64) - 1)
 
 
 @given(u64, u64, u64, st.sampled_from(["data", "idx", "tag"]))
-def test_a_path_says_which_file_of_which_segment_it_is(topic_id: int, first_seq: int, gen: int, ext: str) -> None:
+def test_a_segment_path_is_parsed_back_into_its_parts(topic_id: int, first_seq: int, gen: int, ext: str) -> None:
     path = names.path("/data", SegmentId(topic_id, first_seq, gen), ext)
     assert decode_name(path.removeprefix("/data/")) == (topic_id, first_seq, gen, ext)
     assert names.parse_name(path.rpartition("/")[2]) == (first_seq, gen, ext)
@@ -42,10 +42,10 @@ def test_the_first_generation_has_no_number() -> None:
         "",
     ],
 )
-def test_another_name_is_no_segment_file(name: str) -> None:
+def test_an_invalid_segment_file_name_is_refused(name: str) -> None:
     assert names.parse_name(name) is None
 
 
-def test_folders_of_logs_are_told_from_others() -> None:
+def test_folders_of_logs_are_recognised_by_name() -> None:
     found = ["00000000000000ff", "0000000000000002", "00000000000000FF", "2", "lost+found", "000000000000000000"]
     assert names.topic_ids(found) == [2, 255]

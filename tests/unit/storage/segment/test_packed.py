@@ -73,7 +73,7 @@ def packed_disk() -> SimDisk:
     return disk
 
 
-def test_it_is_smaller_and_holds_what_a_rewrite_holds() -> None:
+def test_a_packed_segment_is_smaller_and_equals_a_rewrite() -> None:
     disk = packed_disk()
     found = unpacked(disk, END)
     with opened(disk) as data:
@@ -91,7 +91,7 @@ def test_it_is_smaller_and_holds_what_a_rewrite_holds() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 18), st.integers(0, 1 << 18)), min_size=1, max_size=30))
 @settings(max_examples=40, deadline=None)
-def test_any_piece_of_it_is_that_piece_of_the_data(reads: list[tuple[int, int]]) -> None:
+def test_any_range_of_a_packed_segment_equals_the_range_of_the_data(reads: list[tuple[int, int]]) -> None:
     disk = packed_disk()
     with opened(disk) as data:
         whole = b"".join(data.pread(1, at) for at in range(0, 3)) + data.pread(data.size(), 3)
