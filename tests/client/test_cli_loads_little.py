@@ -13,7 +13,7 @@ from tests.support.broker_process import ROOT
 from topics_client import Client
 
 #: Each takes longer to load than a command takes to run.
-HEAVY = ("asyncio", "httpx", "pydantic", "rich", "typer")
+HEAVY = ("asyncio", "httpx", "pydantic", "rich", "tempfile", "typer")
 CODE = f"""
 import sys
 from topics_client.cli import app
@@ -22,7 +22,11 @@ print(*[name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["read", "t"], ["state", "t"], ["append", "t", "-d", "1"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["list"], ["read", "t"], ["get", "t", "1"], ["state", "t"], ["status"], ["append", "t", "-d", "1"]],
+    ids=lambda arguments: arguments[0],
+)
 def test_a_short_command_loads_no_large_library(broker: RealBroker, client: Client, arguments: list[str]) -> None:
     client.append("t", [1])
     environment = {**os.environ, "TOPICS_URL": broker.url, "PYTHONPATH": str(ROOT / "clients/python")}

@@ -26,7 +26,7 @@ def test_a_broker_that_serves_says_what_it_is_and_holds(topics: Topics, client: 
     assert shown["status"] == "ready"
     assert shown["version"] == f"{health.version}, kernel {health.kernel}"
     assert shown["jobs"] == "1 ready, 1 in flight, 0 delayed"
-    assert shown["holds"].startswith("1 topics, ")
+    assert shown["holds"].startswith("1 topic, ")
     assert "normal" in shown["pressure"]
     status = json.loads(topics("status", "--json").stdout)
     assert (status["url"], status["ready"], status["cluster_id"]) == (broker.url, True, health.cluster_id)

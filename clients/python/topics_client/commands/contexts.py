@@ -6,7 +6,6 @@ It is $XDG_CONFIG_HOME/topics/contexts.json, or below ~/.config, and for its own
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import msgspec
@@ -51,6 +50,8 @@ def load() -> Contexts:
 
 def save(contexts: Contexts) -> None:
     """Replaces the file as a whole: a reader sees the contexts of before or of after. Raises ContextError."""
+    import tempfile  # here: every command loads this module, and few write
+
     target = path()
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

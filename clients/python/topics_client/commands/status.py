@@ -12,7 +12,19 @@ from topics_client import calls
 from topics_client.blocking import Client
 from topics_client.commands.connection import JsonOption, broker
 from topics_client.commands.reach import ANY, Reach
-from topics_client.commands.terminal import BOLD, ExitCode, Grid, duration, emit, note, printable, say, show, size
+from topics_client.commands.terminal import (
+    BOLD,
+    ExitCode,
+    Grid,
+    amount,
+    duration,
+    emit,
+    note,
+    printable,
+    say,
+    show,
+    size,
+)
 from topics_client.errors import ApiError
 from topics_client.values import Health
 
@@ -117,8 +129,8 @@ def _said(figures: dict[str, float]) -> list[tuple[str, str]]:
         ("pressure", f"{figures['pressure']:.0%}, {step}"),
         ("memory", size(whole["resident_bytes"])),
         ("disk", ", ".join([f"{size(whole['segment_bytes'])} in segments", *log])),
-        ("holds", f"{whole['topics']:,} topics, {size(whole['live_bytes'])} live"),
+        ("holds", f"{amount(whole['topics'], 'topic')}, {size(whole['live_bytes'])} live"),
         ("jobs", ", ".join(f"{whole[f'jobs_{s}']:,} {s.replace('_', ' ')}" for s in ("ready", "in_flight", "delayed"))),
-        ("readers", f"{whole['consumers']:,} consumers, {whole['routers']:,} routers"),
+        ("readers", f"{amount(whole['consumers'], 'consumer')}, {amount(whole['routers'], 'router')}"),
         ("connections", f"{whole['connections']:,}"),
     ]
