@@ -38,6 +38,10 @@ class WalReader:
         self._open: OrderedDict[tuple[int, int], File] = OrderedDict()
         self._lock = threading.Lock()
 
+    def apart(self) -> WalReader:
+        """One of the same files with handles of its own, to be closed: threads do not wait for one another's reads."""
+        return WalReader(self._fs, self._directories)
+
     def read(self, shard: int, slices: list[BatchSlice]) -> dict[int, tuple[bytes, int]]:
         """By each slice's first seq: bytes with its frames, and where they begin. Raises WalFileGone, OSError."""
         found: dict[int, tuple[bytes, int]] = {}

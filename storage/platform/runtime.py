@@ -24,6 +24,10 @@ from storage.platform.supervisor import Supervisor
 _log = structlog.get_logger("storage")
 
 
+#: Threads for copies: a thread is started when it is first needed.
+_COPY_THREADS = 16
+
+
 class Runtime:
     """One engine's surroundings. `start` and `stop` belong to the event loop that runs the engine."""
 
@@ -51,6 +55,7 @@ class Runtime:
         self.load_shedding = LoadShedding(self.clock)
         self._pool: ThreadPoolExecutor | None = None
         self._cold_pool: ThreadPoolExecutor | None = None
+        self._copy_pool: ThreadPoolExecutor | None = None
 
     def start(self) -> None:
         """Bind to the running loop, start the threads, open the file system that the options name."""
@@ -58,6 +63,7 @@ class Runtime:
         if self.threaded:
             self._pool = ThreadPoolExecutor(self.options.io_threads, thread_name_prefix="storage-io")
             self._cold_pool = ThreadPoolExecutor(self.options.cold_threads, thread_name_prefix="storage-cold")
+            self._copy_pool = ThreadPoolExecutor(_COPY_THREADS, thread_name_prefix="storage-copy")
         if self._own_fs:
             self.fs = open_file_system(self.options.io_backend)
 
@@ -66,6 +72,9 @@ class Runtime:
         if self._pool is not None:
             self._pool.shutdown(wait=True)  # after this, the next process owns these files
             self._pool = None
+        if self._copy_pool is not None:
+            self._copy_pool.shutdown(wait=True)
+            self._copy_pool = None
         if self._cold_pool is not None:
             self._cold_pool.shutdown(wait=True, cancel_futures=True)
             self._cold_pool = None
@@ -85,6 +94,12 @@ class Runtime:
         if self._pool is None:
             return job(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._pool, job, *arguments)
+
+    async def run_copy(self, job: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a job that mostly waits for syncs, on a pool of its own: reads need the threads of the other."""
+        if self._copy_pool is None:
+            return job(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._copy_pool, job, *arguments)
 
     async def run_cold(self, job: Callable[..., Any], *arguments: Any) -> Any:
         """Run a blocking job on the pool for requests that may wait for the cold store."""

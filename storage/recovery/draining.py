@@ -85,6 +85,6 @@ def _move(wal: WalReader, log: Log, plan: Plan, job: Copy, writer: ActiveSegment
         raise WalCorrupt(
             f"{error}, from which records were replayed.", file=layout.wal_name(error.file), offset=error.offset
         ) from error
-    log.held.written = Written(plan.first_seq, job.dead, log.applied_lsn, copied.data_bytes)
+    log.held.written = [Written(plan.first_seq, job.dead, log.applied_lsn, copied.data_bytes)]
     log.mark_flushed(plan.last_seq)
     return plan.last_seq + 1 - plan.first_seq

@@ -36,7 +36,8 @@ _FLAGS_AT = 5
 class Copy(NamedTuple):
     """Records to be copied: `columns`, but for those whose bits of `dead` are set (from the first row's seq on).
 
-    The segment, of the data directory `root`, is marked up to `end_seq`.
+    The segment, of the data directory `root`, is marked up to `end_seq`. `folder`: a segment of the log counts, so the
+    folder has been made, durably.
     """
 
     root: str
@@ -44,6 +45,7 @@ class Copy(NamedTuple):
     end_seq: int
     columns: SliceColumns
     dead: int
+    folder: bool = False
 
 
 class Copied(NamedTuple):
@@ -69,19 +71,33 @@ def append(writer: ActiveSegment, parts: Iterator[Frames]) -> Copied:
     return Copied(writer.data_bytes, writer.data_bytes - before)
 
 
-def open_writer(fs: FileSystem, job: Copy) -> ActiveSegment:
-    """The segment's files, to go on from what is marked of them. Raises SegmentError, OSError."""
+def copy_anew(fs: FileSystem, wal: WalReader, shard: int, job: Copy) -> Copied:
+    """Copy all of it into new files of a segment that no frame names yet: complete, synced and closed on return. Their
+    names are durable once the caller has synced the folder, once for many of them.
+
+    Raises as `read`, `open_writer` and `ActiveSegment.append`; the files may be left then, and count for nothing.
+    """
+    parts = read(wal, shard, job)
+    with contextlib.closing(open_writer(fs, job, named=False)) as writer:
+        return append(writer, parts)
+
+
+def open_writer(fs: FileSystem, job: Copy, *, named: bool = True) -> ActiveSegment:
+    """The segment's files, to go on from what is marked of them. `named` as for `ActiveSegment.create`.
+
+    Raises SegmentError, OSError.
+    """
     if job.end_seq > job.id.first_seq or job.id.gen:
         return ActiveSegment.open(fs, job.root, job.id, job.end_seq)
     try:
-        return ActiveSegment.create(fs, job.root, job.id)
+        return ActiveSegment.create(fs, job.root, job.id, folder=job.folder, named=named)
     except FileExistsError:
         # Left by a turn that failed, or by a process that died in the middle: of both files or of one, their names
         # durable or not. Nothing of them is marked.
         for ext in (names.DATA, names.IDX):
             with contextlib.suppress(FileNotFoundError):
                 fs.unlink(names.path(job.root, job.id, ext))
-        return ActiveSegment.create(fs, job.root, job.id)
+        return ActiveSegment.create(fs, job.root, job.id, folder=job.folder, named=named)
 
 
 def _parts(wal: WalReader, shard: int, job: Copy) -> Iterator[Frames]:

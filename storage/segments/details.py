@@ -60,16 +60,25 @@ class DetailsCache:
     def remember(self, log: Log, segment: Segment) -> None:
         """The first records are about to be flushed into this segment: keep their details, if a floor will need them
         and there is room, so that nobody has to read them back."""
+        if not segment.count and segment.details is None and self.wants(log):
+            segment.details = Details(array("I"), Times())
+            self.keep(log, segment)
+
+    def wants(self, log: Log) -> bool:
+        """Whether a floor will need the details of what is flushed, and there is room for them."""
         topic = self._logs.catalog.by_id.get(log.topic_id)
-        if topic is None or segment.count or segment.details is not None:
-            return
+        if topic is None:
+            return False
         config = topic.config
         if not (config.cap_records or config.most_bytes or config.ttl_ms):
-            return
+            return False
         if len(self._cache) >= REMEMBERED_SEGMENTS:
             self._drop_gone()
-        if len(self._cache) < REMEMBERED_SEGMENTS and self._size_bytes() < REMEMBERED_BYTES:
-            segment.details = Details(array("I"), Times())
+        return len(self._cache) < REMEMBERED_SEGMENTS and self._size_bytes() < REMEMBERED_BYTES
+
+    def keep(self, log: Log, segment: Segment) -> None:
+        """The details of this segment, if it has any, count and are dropped like those that were loaded."""
+        if segment.details is not None:
             self._cache[segment] = log
 
     def look_ahead(self, log: Log, seq: int) -> None:

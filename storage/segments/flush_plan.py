@@ -19,14 +19,19 @@ from storage.records import SliceColumns
 from storage.segments.copying import Copy
 from storage.segments.store import id_of
 from storage.segments.writer import MAX_JUMP
-from storage.state import UNKNOWN, Log, Segment, opened
+from storage.state import UNKNOWN, Log, Segment, SegmentState, opened
 
-#: Most bytes of one log that are moved in one step, and held in memory for it.
+#: Most bytes of one log that go into a segment in one step.
 _FLUSH_BYTES = 8 << 20
+#: Most bytes of one log that go into segments in one round.
+_RUN_BYTES = 64 << 20
 
 
 class Plan(NamedTuple):
-    """What goes into a log's active segment: the seqs from `first_seq` to `last_seq`, and their entries of the tail."""
+    """What goes into a segment: the seqs from `first_seq` to `last_seq`, and their entries of the tail.
+
+    The segment is the log's active one, or in a run one that is to be opened for these records: no manifest has it.
+    """
 
     segment: Segment
     columns: SliceColumns
@@ -41,7 +46,8 @@ class Plan(NamedTuple):
 
     def copy(self, log: Log, root: str, dead: int) -> Copy:
         """The plan as a job for `copying`, which needs no log. `dead`: a bit for each seq that is deleted."""
-        return Copy(root, id_of(log.topic_id, self.segment), self.segment.end_seq, self.columns, dead)
+        folder = any(each.count for each in log.held.manifest.segments)
+        return Copy(root, id_of(log.topic_id, self.segment), self.segment.end_seq, self.columns, dead, folder)
 
 
 def plan_flush(log: Log, options: Options) -> Plan | None:
@@ -54,7 +60,46 @@ def plan_flush(log: Log, options: Options) -> Plan | None:
     return None if columns is None else Plan(segment, columns)
 
 
-def last_words(log: Log, plan: Plan, data_bytes: int, options: Options) -> list[control.Control]:
+def plan_run(log: Log, options: Options, segments: int) -> list[Plan]:
+    """The next records for the active segment and, as far as these fill it, for up to `segments` in all: each is full
+    when the next is begun. Empty as `plan_flush` is None.
+    """
+    plan = plan_flush(log, options)
+    if plan is None:
+        return []
+    plans, size = [plan], total(plan.columns.sizes)
+    while len(plans) < segments and size < _RUN_BYTES:
+        end_seq, data_bytes = plan.last_seq + 1, plan.segment.data_bytes + total(plan.columns.sizes)
+        begin = log.tail.first_live(max(end_seq, log.marks.live_floor), log.head + 1)
+        if begin is None or log.tail.oldest_lsn(begin) is None:
+            break
+        full = end_seq - plan.segment.first_seq >= options.segment_max_events
+        if not full and _next_records(log, plan.segment, begin, end_seq, data_bytes, options) is not None:
+            break  # of this segment, in the next round
+        segment = Segment(SegmentState(first_seq=begin, end_seq=begin))
+        columns = _next_records(log, segment, begin, begin, 0, options)
+        if columns is None:
+            break
+        plan = Plan(segment, columns)
+        plans.append(plan)
+        size += total(columns.sizes)
+    return plans
+
+
+def words(log: Log, run: list[Plan], lengths: list[int], options: Options) -> list[control.Control]:
+    """The frames that say what was copied, one batch: for each segment its mark and, if it takes no more, `sealed`;
+    and `opened` for the next. Empty when it is one segment that takes more. `lengths`: of each .data now.
+    """
+    said: list[control.Control] = []
+    for plan, following, data_bytes in zip(run, run[1:], lengths, strict=False):
+        said += [*_ending(log, plan, data_bytes), opened(following.first_seq)]
+    last = _last_words(log, run[-1], lengths[-1], options)
+    if said and not last:
+        last = [control.CheckpointMark(absorbed={log.topic_id: run[-1].last_seq})]
+    return said + last
+
+
+def _last_words(log: Log, plan: Plan, data_bytes: int, options: Options) -> list[control.Control]:
     """The frames that end a segment after the records of a plan were copied: the mark, `sealed`, and `opened` for the
     next segment if there are records for it. Empty when the segment takes more. `data_bytes`: length of .data now.
     """
@@ -65,6 +110,12 @@ def last_words(log: Log, plan: Plan, data_bytes: int, options: Options) -> list[
     full = end_seq - segment.first_seq >= options.segment_max_events or data_bytes >= options.segment_max_bytes
     if not full and (begin is None or _next_records(log, segment, begin, end_seq, data_bytes, options) is not None):
         return []
+    ending = _ending(log, plan, data_bytes)
+    return ending if begin is None else [*ending, opened(begin)]
+
+
+def _ending(log: Log, plan: Plan, data_bytes: int) -> list[control.Control]:
+    segment, end_seq = plan.segment, plan.last_seq + 1
     live, size = log.tail.totals(max(plan.first_seq, log.marks.live_floor), end_seq)
     sealed = structs.replace(
         segment.frame("sealed", data_bytes=data_bytes),
@@ -72,8 +123,7 @@ def last_words(log: Log, plan: Plan, data_bytes: int, options: Options) -> list[
         live=segment.live if segment.live == UNKNOWN else segment.live + live,
         live_bytes=segment.live_bytes + size,
     )
-    words: list[control.Control] = [control.CheckpointMark(absorbed={log.topic_id: plan.last_seq}), sealed]
-    return words if begin is None else [*words, opened(begin)]
+    return [control.CheckpointMark(absorbed={log.topic_id: plan.last_seq}), sealed]
 
 
 def _next_records(

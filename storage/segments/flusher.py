@@ -2,7 +2,10 @@
 
 For each log that is due, frames are copied into the active segment and synced, .data before .idx. Then one
 CheckpointMark for each shard says how far. Nothing written here counts before that mark is synced; a crash before it
-leaves bytes that the next start cuts off. A synced Segment{opened} names a segment before a mark covers it.
+leaves bytes that the next start cuts off. A Segment{opened} names a segment before a mark covers it.
+
+A log with records for several segments has them copied side by side, in one run. One atomic batch then marks and seals
+each and opens the next. Until it is durable no frame names the new files, and a start removes them.
 
 Source: docs/reference/format.md#segments.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
 import structlog
@@ -20,11 +24,13 @@ from storage.config import Retention
 from storage.format import control
 from storage.log import WalFileGone, encode_controls, split
 from storage.platform import in_slices
-from storage.segments.copying import Copied, Copy, append, open_writer, read
+from storage.segments import names
+from storage.segments.copying import Copied, Copy, append, copy_anew, open_writer, read
 from storage.segments.details import DetailsCache
-from storage.segments.errors import SegmentBroken
-from storage.segments.flush_plan import Plan, last_words, plan_flush
-from storage.segments.rewrite import rewrite_anew
+from storage.segments.errors import SegmentBroken, SegmentError
+from storage.segments.flush_plan import Plan, plan_flush, plan_run, words
+from storage.segments.names import SegmentId
+from storage.segments.rewrite import remove, rewrite_anew
 from storage.segments.segments import Segments
 from storage.segments.store import id_of
 from storage.segments.writer import MAX_JUMP, ActiveSegment
@@ -34,6 +40,10 @@ _log = structlog.get_logger("storage")
 
 #: Logs whose files are written at the same time: under load a copy mostly waits for the event loop.
 _SIDE_BY_SIDE = 8
+#: Segments that one round fills for a log, if it flushes no other; several logs share them.
+_RUN_SEGMENTS = 32
+#: New segments of a run that are copied at the same time: their syncs share what the disk does for each.
+_COPIERS = 16
 #: Most logs flushed in one round, those with the oldest records first.
 _ROUND_LOGS = 512
 #: Most segments kept open for writing between two rounds, the last used ones: two descriptors each.
@@ -152,33 +162,35 @@ class Flusher:
 
     async def _flush_shard(self, index: int, logs: list[Log]) -> None:
         await self._open_segments(logs)
-        flushed: list[tuple[Log, Plan, Copied]] = []
+        flushed: list[tuple[Log, list[Plan], list[int]]] = []
+        share = max(1, _RUN_SEGMENTS // len(logs))
         try:
             for begin in range(0, len(logs), _SIDE_BY_SIDE):
-                await _all(self._flush_log(log, flushed) for log in logs[begin : begin + _SIDE_BY_SIDE])
+                await _all(self._flush_log(log, share, flushed) for log in logs[begin : begin + _SIDE_BY_SIDE])
             # A sync of these frames covers the frames before them, so records left out as deleted or evicted stay so.
             saying: list[Awaitable[Any]] = []
             flushed_seqs: dict[int, int] = {}
-            for log, plan, copied in flushed:
-                if words := last_words(log, plan, copied.data_bytes, self._logs.options):
-                    saying.append(self._say(log, words))
+            for log, run, lengths in flushed:
+                if said := words(log, run, lengths, self._logs.options):
+                    saying.append(self._say_run(log, run, said))
                 else:
-                    flushed_seqs[log.topic_id] = plan.last_seq
+                    flushed_seqs[log.topic_id] = run[0].last_seq
             if flushed_seqs:
                 mark = encode_controls([control.CheckpointMark(absorbed=flushed_seqs)], 0, self._logs.now_ms())
                 saying.append(self._logs.submit_unit(self._logs.shards[index], 0, mark, frees=True))
             await _all(saying)
         finally:
             for log in logs:
-                log.held.written = None
+                log.held.written = []
 
-    async def _flush_log(self, log: Log, flushed: list[tuple[Log, Plan, Copied]]) -> None:
-        plan = plan_flush(log, self._logs.options)
-        if plan is not None:
-            self._details.remember(log, plan.segment)
+    async def _flush_log(self, log: Log, segments: int, flushed: list[tuple[Log, list[Plan], list[int]]]) -> None:
+        run = plan_run(log, self._logs.options, segments)
+        if not run:
+            return
+        self._details.remember(log, run[0].segment)
         try:
-            if plan is not None and (copied := await self._write(log, plan)) is not None:
-                flushed.append((log, plan, copied))
+            if lengths := await self._write(log, run):
+                flushed.append((log, run[: len(lengths)], lengths))
         except OSError as error:  # of this log alone; the next round tries it again
             self.failures += 1
             _log.warning("flush_failed", topic_id=log.topic_id, error=str(error))
@@ -209,6 +221,12 @@ class Flusher:
         self.opened += events.count("opened")
         self.sealed += events.count("sealed")
 
+    async def _say_run(self, log: Log, run: list[Plan], values: Sequence[control.Control]) -> None:
+        await self._say(log, values)
+        for plan in run[1:]:
+            if (segment := log.held.manifest.named(plan.first_seq)) is not None:
+                self._details.keep(log, segment)
+
     def _has_room(self, log: Log, active: Segment, first_seq: int) -> bool:
         """Whether the log's next records fit into the segment (or cannot be read now)."""
         if not active.count:
@@ -219,24 +237,71 @@ class Flusher:
             return True
         return plan_flush(log, self._logs.options) is not None
 
-    async def _write(self, log: Log, plan: Plan) -> Copied | None:
-        """Copy the frames into the segment's files; None when it must be tried again."""
-        dead = log.tail.dead_bits(plan.first_seq, plan.last_seq + 1)
+    async def _write(self, log: Log, run: list[Plan]) -> list[int]:
+        """Copy the frames into the segments' files: lengths of the .data of those from the front on that were copied.
+        The others, and all if there is none, must be tried again. Raises OSError of the first."""
+        first, root = run[0], self._runtime.path
+        lsn, measured = self._logs.shards[log.shard].applied_lsn, len(run) > 1 and self._details.wants(log)
         # The log is kept from here to the mark: records deleted meanwhile are live in these files.
-        log.held.written = written = Written(plan.first_seq, dead, self._logs.shards[log.shard].applied_lsn)
-        try:
-            copied = await self._runtime.run_io(self._append, log, plan.copy(log, self._runtime.path, dead))
-        except SegmentBroken as error:
+        written = [
+            Written(plan.first_seq, log.tail.dead_bits(plan.first_seq, plan.last_seq + 1), lsn, measured=measured)
+            for plan in run
+        ]
+        log.held.written = [*written]
+        jobs = [plan.copy(log, root, each.dead) for plan, each in zip(run, written, strict=True)]
+        lanes = [jobs[1 + lane :: _COPIERS] for lane in range(min(_COPIERS, len(jobs) - 1))]
+        copying = [self._runtime.run_io(self._append, log, jobs[0])]
+        copying += [self._runtime.run_copy(self._copy_lane, log.shard, lane) for lane in lanes]
+        # All end before anything else is done with these files.
+        outcome, *others = await asyncio.gather(*copying, return_exceptions=True)
+        copied = [] if isinstance(outcome, BaseException) else [outcome, *_in_order(others, len(jobs) - 1)]
+        if len(copied) > 1 and not await self._runtime.run_io(self._named, log.topic_id):
+            del copied[1:]
+        if len(copied) < len(run):
+            # Their files stand for nothing, and what a later plan begins with may be another record.
+            await self._runtime.run_io(self._remove_all, [job.id for job in jobs[max(1, len(copied)) :]])
+        if isinstance(outcome, SegmentBroken):
             self.broken += 1
-            _log.error("segment_broken", topic_id=log.topic_id, error=str(error))
-            await self.renew(log, plan.segment)
-            return None
-        except WalFileGone:
-            return None  # trimmed: its records are dead by now
-        log.held.written = written._replace(data_bytes=copied.data_bytes)
-        self.records += plan.last_seq + 1 - plan.first_seq
-        self.bytes += copied.written
-        return copied
+            _log.error("segment_broken", topic_id=log.topic_id, error=str(outcome))
+            await self.renew(log, first.segment)
+        elif isinstance(outcome, BaseException) and not isinstance(outcome, WalFileGone):
+            raise outcome  # WalFileGone: trimmed, its records are dead by now
+        elif len(copied) < len(run):
+            self.failures += 1
+        log.held.written = [
+            each._replace(data_bytes=done.data_bytes) for each, done in zip(written, copied, strict=False)
+        ]
+        for plan, done in zip(run, copied, strict=False):
+            self.records += plan.last_seq + 1 - plan.first_seq
+            self.bytes += done.written
+        return [done.data_bytes for done in copied]
+
+    def _copy_lane(self, shard: int, jobs: Sequence[Copy]) -> list[Copied]:
+        """Runs on the pool for copies: one after the other, as far as they succeed."""
+        done: list[Copied] = []
+        with closing(self._logs.wal_files.apart()) as wal:
+            for job in jobs:
+                try:
+                    done.append(copy_anew(self._runtime.fs, wal, shard, job))
+                except (SegmentError, WalFileGone, ValueError, OSError) as error:
+                    _log.warning("flush_failed", topic_id=job.id.topic_id, error=str(error))
+                    break
+        return done
+
+    def _named(self, topic_id: int) -> bool:
+        """Runs on the I/O pool: make the names of new files durable. False if that failed."""
+        try:
+            self._runtime.fs.sync_dir(names.folder(self._runtime.path, topic_id))
+        except OSError as error:
+            _log.warning("flush_failed", topic_id=topic_id, error=str(error))
+            return False
+        return True
+
+    def _remove_all(self, ids: Sequence[SegmentId]) -> None:
+        """Runs on the I/O pool: files that no frame names."""
+        for id in ids:
+            with suppress(OSError):  # then the next copy, or the next start, does it
+                remove(self._runtime.fs, self._runtime.path, id)
 
     def _append(self, log: Log, job: Copy) -> Copied:
         """Runs on the I/O pool, with files that stay open."""
@@ -300,6 +365,22 @@ class Flusher:
 def _begun_before(log: Log, ts: int) -> bool:
     segment = log.held.manifest.active
     return segment is not None and segment.count > 0 and segment.first_ts < ts
+
+
+def _in_order(lanes: Sequence[list[Copied] | BaseException], count: int) -> list[Copied]:
+    """What lanes have copied, in the order of the jobs, up to the first that was not. Raises what no lane expects."""
+    copied: list[Copied] = []
+    done: list[list[Copied]] = []
+    for lane in lanes:
+        if isinstance(lane, BaseException):
+            raise lane
+        done.append(lane)
+    for number in range(count):
+        lane, at = done[number % len(done)], number // len(done)
+        if at >= len(lane):
+            break
+        copied.append(lane[at])
+    return copied
 
 
 async def _all(works: Iterable[Awaitable[Any]]) -> None:

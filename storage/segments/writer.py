@@ -65,17 +65,22 @@ class ActiveSegment:
         self._ragged = False
 
     @classmethod
-    def create(cls, fs: FileSystem, root: str, id: SegmentId) -> ActiveSegment:
-        """Make both files, empty, and the folders above them; durable on return.
+    def create(
+        cls, fs: FileSystem, root: str, id: SegmentId, *, folder: bool = False, named: bool = True
+    ) -> ActiveSegment:
+        """Make both files, empty, and the folders above them; durable on return. `folder`: these are durable already,
+        which saves two syncs. Not `named`: the caller makes the files' names durable, by a sync of the folder, before
+        a frame names them.
 
         Raises OSError; then none of its files is left, unless removing it failed too. EEXIST: a file exists. Only the
         caller knows whether the manifest names it or an earlier failure left it (`check.sweep`).
         """
-        folder = make_folder(fs, root, id.topic_id)
+        path = names.folder(root, id.topic_id) if folder else make_folder(fs, root, id.topic_id)
         data, idx = create_files(fs, root, id)
         segment = cls(root, id, data, idx)
         try:
-            fs.sync_dir(folder)
+            if named:
+                fs.sync_dir(path)
         except BaseException:
             discard(fs, data, segment._data_path)
             discard(fs, idx, segment._idx_path)

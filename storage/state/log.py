@@ -426,7 +426,7 @@ class Log:
         """Position of the oldest frame of this log that the WAL must keep."""
         unflushed = self.tail.oldest_lsn(max(self.earliest_seq, self.held.flushed + 1))
         written = self.held.written
-        copying = None if written is None else written.lsn
+        copying = written[0].lsn if written else None
         needed = [lsn for lsn in (unflushed, self.held.manifest.pin(), copying) if lsn is not None]
         return min(needed, default=None)
 
@@ -448,7 +448,7 @@ class Log:
     def mark_flushed(self, last_seq: int) -> None:
         """Apply a CheckpointMark: records up to `last_seq` are in the active segment."""
         if last_seq > self.held.flushed:
-            self.held.mark_flushed(last_seq, self.marks.live_floor, self.held.written)
-            self.held.written = None
+            written = self.held.written.pop(0) if self.held.written else None
+            self.held.mark_flushed(last_seq, self.marks.live_floor, written)
             self._forget_below(last_seq + 1)
             self.section = None

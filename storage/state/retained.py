@@ -9,25 +9,28 @@ Source: docs/reference/format.md#segments, docs/reference/format.md#evictwaterma
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage.format import control
 from storage.records import consecutive_ranges
-from storage.state.manifest import UNKNOWN, Access, Details, Manifest, Segment, SegmentState
+from storage.state.manifest import UNKNOWN, Access, Details, Manifest, Segment, SegmentState, Times
 from storage.state.tail import TailIndex
 
 
 class Written(NamedTuple):
     """Bits from `first_seq` on, 1 for records that were not copied into a segment, as of the frames below `lsn`.
 
-    `data_bytes`: size of the segment's .data with the copied records; 0: the copy is in progress.
+    `data_bytes`: size of the segment's .data with the copied records; 0: the copy is in progress. `measured`: a floor
+    will need the sizes and times of the segment, whose first records these are.
     """
 
     first_seq: int
     dead: int
     lsn: int
     data_bytes: int = 0
+    measured: bool = False
 
 
 class Eviction(NamedTuple):
@@ -67,8 +70,9 @@ class Retained:
         self.deferred: list[tuple[control.Delete, int]] = []
         #: A floor below this has been looked ahead of.
         self.look_ahead_from = 0
-        #: The copy into the active segment in progress, until its mark is applied.
-        self.written: Written | None = None
+        #: Copies into segments in progress, in order: the active segment's, and those of segments that the batch of
+        #: its mark opens and marks. A mark takes the first.
+        self.written: list[Written] = []
         #: Blocking reads of details that were not loaded beforehand: in recovery, and as a last resort.
         self.access = access
 
@@ -264,6 +268,8 @@ class Retained:
         if segment is None:  # only when salvage has lost the frame that names it
             return
         start, end = segment.end_seq, last_seq + 1
+        if written is not None and written.measured and not segment.count and segment.details is None:
+            segment.details = Details(array("I"), Times())
         live, size = self.tail.totals(max(start, floor), end)
         # In a replay, a record that is no longer in the log may be in the segment: its files tell at the end.
         dead = self.tail.deleted_bits(start, end) if self.replaying else self.tail.dead_bits(start, end)

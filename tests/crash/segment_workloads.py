@@ -100,3 +100,17 @@ async def reserved_seqs_and_segments(s: Session) -> None:
     await s.append("d", 2)
     await s.together(s.append("m", 2), s.mark_flushed(), s.append("d"), s.snapshot())
     await s.append("m")
+
+
+@workload(SEGMENTS)
+async def several_segments_in_one_round(s: Session) -> None:
+    await s.append("f", 2, config=FSYNC)
+    await s.mark_flushed()
+    await s.append("f", 9, tag="x")
+    await s.append("f", 4, tag="y")
+    await s.together(s.mark_flushed(), s.remove("f", tag="y"))
+    await s.append("f", 10)
+    await s.remove("f", before_seq=8)
+    await s.together(s.mark_flushed(), s.append("f", 3), s.snapshot())
+    await s.mark_flushed()
+    await s.append("f", 1)

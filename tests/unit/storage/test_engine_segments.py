@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from storage.format.wal_frame import FrameType
 from storage.log.reader import FrameStream
 from storage.platform import layout
 from storage.records.values import TagMatch
-from storage.segments import names
+from storage.segments import flusher, names
 from storage.segments.store import id_of
 from tests.support.fake_clock import FakeClock
 from tests.support.sim_disk import Loss, SimDisk
@@ -268,8 +268,17 @@ async def test_sealing_what_is_old_is_left_when_somebody_waits_and_gone_on_with(
     assert engine.flusher.sealed == 200
 
 
+@pytest.mark.parametrize(("run", "units"), [(1, lambda segments: segments), (3, lambda segments: -(-segments // 3))])
 @pytest.mark.parametrize(("batch", "segments"), [(1, [10] * 6), (4, [8] * 7 + [4])])
-async def test_a_segment_that_ends_and_the_next_cost_one_sync(bench: Bench, batch: int, segments: list[int]) -> None:
+async def test_segments_that_end_and_the_next_cost_one_sync(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    batch: int,
+    segments: list[int],
+    run: int,
+    units: Callable[[int], int],
+) -> None:
+    monkeypatch.setattr(flusher, "_RUN_SEGMENTS", run)
     engine = bench.engine
     for _ in range(60 // batch):
         await engine.append("t", [record()] * batch, config=TopicConfig(durability=Durability.FSYNC))
@@ -277,8 +286,8 @@ async def test_a_segment_that_ends_and_the_next_cost_one_sync(bench: Bench, batc
     stats = engine.shards[log.shard].log.stats
     groups = stats.groups
     await bench.mark_flushed()
-    # The first one is opened beforehand; then each turn says all there is to say of it in one unit.
-    assert stats.groups - groups == 1 + len(segments)
+    # The first one is opened beforehand; then each turn says all there is to say of a run in one unit.
+    assert stats.groups - groups == 1 + units(len(segments))
     assert [each.count for each in log.held.manifest.segments] == segments
     ended = [each.sealed for each in log.held.manifest.segments]
     assert ended == [count > 4 for count in segments]
@@ -308,6 +317,7 @@ async def test_an_empty_segment_whose_first_records_went_is_begun_anew(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, gone: int, cut_behind: int
 ) -> None:
     """However many went; and a crash behind either unit of that leaves a directory that starts."""
+    monkeypatch.setattr(flusher, "_RUN_SEGMENTS", 1)
     engine = bench.engine
     await fill(engine, 25)
     log = engine.catalog.topics["t"].log
@@ -338,7 +348,8 @@ async def test_an_empty_segment_whose_first_records_went_is_begun_anew(
     assert await seqs(bench.engine, "t") == expected
 
 
-async def test_what_was_begun_and_not_used_leaves_no_files(bench: Bench) -> None:
+async def test_what_was_begun_and_not_used_leaves_no_files(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flusher, "_RUN_SEGMENTS", 1)
     engine = bench.engine
     await fill(engine, 25)
     log = engine.catalog.topics["t"].log
