@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from topics_client.errors import (
         ApiError,
         BrokerFault,
+        BrokerTooOld,
         BufferFull,
         Conflict,
         ConnectionFailed,
@@ -91,6 +92,7 @@ __all__ = [
     "Attempt",
     "Backoff",
     "BrokerFault",
+    "BrokerTooOld",
     "BufferFull",
     "Claimed",
     "Client",
@@ -174,7 +176,7 @@ _MODULES = {
     "consumers": "AsyncConsumers Consumers",
     "deadlines": "within",
     "errors": """
-        ApiError BrokerFault BufferFull Conflict ConnectionFailed ConsumerNotFound
+        ApiError BrokerFault BrokerTooOld BufferFull Conflict ConnectionFailed ConsumerNotFound
         DeadlineExceeded Forbidden IdempotencyConflict InvalidRequest LeaseLost NotAQueue NotFound
         NotReady ProducerClosed RouterCycle RouterNotFound SeqConflict StorageFull
         Throttled TopicFull TopicNotFound TopicsError Unauthorized Unavailable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from topics_client import address, calls, deadlines, queue_calls, router_calls, transport
+from topics_client import address, calls, deadlines, queue_calls, router_calls, transport, versions
 from topics_client.answers import refusal
 from topics_client.async_renewing import AsyncRenewing
 from topics_client.attempts import Instrument, Observed
@@ -177,6 +177,11 @@ class AsyncClient:
     async def health(self) -> Health:
         """Whether the process answers at all."""
         return await self.run(calls.health())
+
+    async def check_version(self) -> Health:
+        """Whether the broker is new enough for every call of this client; raises BrokerTooOld. Asks the broker once:
+        no other call does so by itself."""
+        return versions.checked(await self.run(calls.health()))
 
     async def ready(self) -> Ready:
         """Whether the broker serves now; raises NotReady or ConnectionFailed at once when it does not."""

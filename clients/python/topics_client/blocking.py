@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from topics_client import address, calls, deadlines, queue_calls, router_calls
+from topics_client import address, calls, deadlines, queue_calls, router_calls, versions
 from topics_client.attempts import Instrument, Observed
 from topics_client.calls import AppendOptions, Match, ReadOptions
 from topics_client.consumers import Consumers
@@ -153,6 +153,11 @@ class Client:
     def health(self) -> Health:
         """Whether the process answers at all."""
         return self.run(calls.health())
+
+    def check_version(self) -> Health:
+        """Whether the broker is new enough for every call of this client; raises BrokerTooOld. Asks the broker once:
+        no other call does so by itself."""
+        return versions.checked(self.run(calls.health()))
 
     def ready(self) -> Ready:
         """Whether the broker serves now; raises NotReady or ConnectionFailed at once when it does not."""

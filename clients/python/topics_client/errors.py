@@ -5,6 +5,7 @@ TopicsError                  `outcome` says whether anything may have happened a
   BufferFull                 a producer took no record: its buffer stayed full
   ProducerClosed             a producer took no record: it is closed
   DeadlineExceeded           the time of `within` is over
+  BrokerTooOld               `check_version` found a broker that does not know every call of this client
   UnexpectedAnswer           something answered, but not the way a topics broker does
   ApiError                   the broker said no: code, message, detail, status
     InvalidRequest           400, 405, 406, 413, 415   also raised here, before anything is sent (status None)
@@ -101,6 +102,17 @@ class DeadlineExceeded(TopicsError):
         made = cls(f"The deadline leaves no time for another try. {last.message}", outcome=outcome)
         made.tries, made.tried_for_s = last.tries, last.tried_for_s
         return made
+
+
+class BrokerTooOld(TopicsError):
+    """The broker is older than this client needs; `version` is the broker's, `lowest` the first that will do."""
+
+    advice = "Upgrade the broker, or use the client of its version."
+
+    def __init__(self, *, version: str, lowest: str) -> None:
+        super().__init__(f"The broker has version {version}, and this client needs {lowest} or newer.")
+        self.version = version
+        self.lowest = lowest
 
 
 class UnexpectedAnswer(TopicsError):
