@@ -172,7 +172,9 @@ async def test_without_descriptors_nothing_is_assumed(machine: Machine) -> None:
 REJECTING = {"cap_records": 20, "discard": Discard.REJECT, "ttl_ms": 10_000}
 
 
-async def test_what_has_expired_is_read_off_the_loop(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_records_of_a_segment_are_read_off_the_loop(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A log that reads for itself does so on the loop."""
     engine = await full(machine, **REJECTING)
     damaged(machine, engine, nothing)
@@ -185,7 +187,7 @@ async def test_what_has_expired_is_read_off_the_loop(machine: Machine, monkeypat
 
 
 @pytest.mark.parametrize("damage", [remove, cut])
-async def test_damage_in_what_would_expire_leaves_the_topic_full(machine: Machine, damage: Damage) -> None:
+async def test_damage_in_expired_records_leaves_the_topic_full(machine: Machine, damage: Damage) -> None:
     engine = await full(machine, **REJECTING)
     damaged(machine, engine, damage)
     await machine.clock.advance(8250)
@@ -196,7 +198,7 @@ async def test_damage_in_what_would_expire_leaves_the_topic_full(machine: Machin
     assert engine.state("t").earliest_seq == 6
 
 
-async def test_a_disk_that_does_not_say_what_has_expired(machine: Machine) -> None:
+async def test_an_append_to_a_full_topic_fails_when_expired_records_cannot_be_read(machine: Machine) -> None:
     engine = await full(machine, **REJECTING)
     damaged(machine, engine, fail)
     await machine.clock.advance(8250)
@@ -206,7 +208,7 @@ async def test_a_disk_that_does_not_say_what_has_expired(machine: Machine) -> No
     assert engine.state("t").earliest_seq == 4
 
 
-async def test_a_start_where_a_cap_has_gone_through_it(machine: Machine) -> None:
+async def test_a_start_recounts_a_damaged_segment_that_a_cap_evicted_partly(machine: Machine) -> None:
     """What is left of it is counted anew, which takes the sizes of records that cannot be read."""
     engine = await full(machine, cap_records=20)
     damaged(machine, engine, fail_data)

@@ -37,7 +37,7 @@ async def a_topic(machine: Machine, durability: Durability = Durability.FSYNC):
         (2, TagMatch(b"ab", True), [1, 2, 3, 4, 5, 6]),
     ],
 )
-async def test_what_fits_every_predicate_goes_and_nothing_else(
+async def test_a_delete_removes_exactly_the_records_that_match_all_predicates(
     machine: Machine, durability: Durability, before_seq: int | None, match: TagMatch | None, left: list[int]
 ) -> None:
     engine = await a_topic(machine, durability)
@@ -49,7 +49,7 @@ async def test_what_fits_every_predicate_goes_and_nothing_else(
     assert (result.tombstone, result.next_from_seq) == (None, 6), "deletions are silent, and examined"
 
 
-async def test_doing_it_again_deletes_nothing(machine: Machine) -> None:
+async def test_a_repeated_delete_deletes_no_record(machine: Machine) -> None:
     engine = await a_topic(machine)
     for match in (None, TagMatch(b"a", True)):
         first = await engine.delete_records("t", before_seq=3, match=match)
@@ -63,7 +63,7 @@ async def test_two_at_once_delete_each_record_once(machine: Machine) -> None:
     assert sorted(each.deleted for each in done) == [0, 0, 4]
 
 
-async def test_a_write_on_its_way_is_not_deleted(machine: Machine) -> None:
+async def test_a_pending_write_is_not_deleted(machine: Machine) -> None:
     engine = await a_topic(machine)
     writing = asyncio.create_task(engine.append("t", [record(tag="a")]))
     await asyncio.sleep(0)
@@ -87,7 +87,7 @@ async def test_a_predicate_is_needed(machine: Machine) -> None:
 
 @pytest.mark.parametrize(("before_seq", "match"), [(4, None), (None, TagMatch(b"a", True)), (3, TagMatch(b"a"))])
 @pytest.mark.parametrize("snapshot", [False, True])
-async def test_it_is_permanent(
+async def test_deleted_records_stay_deleted_after_a_restart(
     machine: Machine, before_seq: int | None, match: TagMatch | None, snapshot: bool
 ) -> None:
     engine = await a_topic(machine)
@@ -118,7 +118,7 @@ async def test_a_deleted_record_is_named_deleted(machine: Machine) -> None:
     assert (await engine.read_one("t", 3)).seq == 3
 
 
-async def test_the_class_of_the_topic_decides_whether_it_waits_for_a_sync(machine: Machine) -> None:
+async def test_a_delete_waits_for_a_sync_only_in_fsync_topics(machine: Machine) -> None:
     engine = await machine.start()
     syncs = []
     for durability in (Durability.FSYNC, Durability.DISK, Durability.MEMORY, Durability.EPHEMERAL):

@@ -27,7 +27,7 @@ async def a_full_machine(machine: Machine, **changes: int) -> Engine:
     return engine
 
 
-async def test_writes_are_refused_before_they_get_a_seq(machine: Machine) -> None:
+async def test_writes_on_a_full_disk_are_refused_without_a_seq(machine: Machine) -> None:
     engine = await a_full_machine(machine)
     head = engine.state("t").head_seq
     outcomes = await asyncio.gather(
@@ -73,7 +73,7 @@ async def test_appends_resume_by_themselves_when_there_is_space(machine: Machine
     assert engine.state("t").head_seq == head + 1
 
 
-async def test_writes_on_their_way_when_it_fills_up_are_refused_as_a_whole(machine: Machine) -> None:
+async def test_pending_writes_are_refused_as_a_whole_when_the_disk_fills_up(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(2), config=FSYNC)
     machine.disk.fail("pwritev", "*/wal-*", errno=errno.ENOSPC)
@@ -154,7 +154,7 @@ async def test_a_failed_disk_stops_its_shard_and_heads_go_back(machine: Machine,
         assert log_of(engine, f"new{n}").shard == 0, "ids of the stopped shard are skipped"
 
 
-async def test_a_restart_recovers_and_a_retry_with_the_key_settles_it(machine: Machine) -> None:
+async def test_a_keyed_retry_after_a_restart_resolves_a_write_of_unknown_outcome(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(2), config=FSYNC)
     machine.disk.fail("datasync", "*/wal-*", errno=errno.EIO)

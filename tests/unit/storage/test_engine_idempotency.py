@@ -15,7 +15,7 @@ CLASSES = pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DI
 
 
 @CLASSES
-async def test_a_key_used_again_gives_the_first_answer_and_writes_nothing(
+async def test_a_repeated_key_gets_the_first_answer_and_writes_no_record(
     machine: Machine, durability: Durability
 ) -> None:
     engine = await machine.start()
@@ -29,7 +29,7 @@ async def test_a_key_used_again_gives_the_first_answer_and_writes_nothing(
     assert await seqs(engine, "t") == [1, 2, 3, 4, 5]
 
 
-async def test_another_payload_is_told_or_refused_when_strict(machine: Machine) -> None:
+async def test_a_repeated_key_with_another_payload_is_reported_or_refused_if_strict(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [record("a", tag="x", meta=1)], idempotency_key="k", node="n")
     same = {"idempotency_key": "k", "node": "n"}
@@ -50,14 +50,14 @@ async def test_another_payload_is_told_or_refused_when_strict(machine: Machine) 
     assert engine.state("t").head_seq == 1
 
 
-async def test_fields_are_told_apart_also_when_their_text_is_the_same(machine: Machine) -> None:
+async def test_a_repeated_key_with_shifted_field_borders_has_another_payload(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [record(0, tag="ab", node="c")], idempotency_key="k")
     assert (await engine.append("t", [record(0, tag="a", node="bc")], idempotency_key="k")).payload_differs
 
 
 @CLASSES
-async def test_a_key_lives_exactly_one_window(machine: Machine, durability: Durability) -> None:
+async def test_a_key_is_remembered_for_exactly_its_window(machine: Machine, durability: Durability) -> None:
     engine = await machine.start(expiry_interval_ms=10**9)
     config = TopicConfig(durability=durability, idempotency_window_ms=1000)
     await engine.append("t", [record()], idempotency_key="k", config=config)
@@ -79,7 +79,7 @@ async def test_keys_of_idle_topics_are_dropped_by_the_worker(machine: Machine) -
     assert engine.catalog.usage.keys == 0
 
 
-async def test_keys_belong_to_their_topic(machine: Machine) -> None:
+async def test_a_key_applies_to_its_topic_only(machine: Machine) -> None:
     engine = await machine.start()
     answers = [await engine.append(name, [record()], idempotency_key="k") for name in ("a", "b")]
     assert [each.deduped for each in answers] == [False, False]
@@ -89,7 +89,7 @@ async def test_keys_belong_to_their_topic(machine: Machine) -> None:
 
 
 @CLASSES
-async def test_writers_with_one_key_at_once_write_once(machine: Machine, durability: Durability) -> None:
+async def test_concurrent_writes_with_a_key_write_once(machine: Machine, durability: Durability) -> None:
     engine = await machine.start()
     config = TopicConfig(durability=durability)
     answers = await asyncio.gather(
@@ -100,7 +100,7 @@ async def test_writers_with_one_key_at_once_write_once(machine: Machine, durabil
     assert engine.state("t").head_seq == 2
 
 
-async def test_a_writer_that_goes_away_leaves_its_outcome_to_those_who_share_its_key(machine: Machine) -> None:
+async def test_a_cancelled_write_leaves_its_outcome_to_writes_with_its_key(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
     first, second = (asyncio.create_task(engine.append("t", [record()], idempotency_key="k")) for _ in range(2))
@@ -113,7 +113,9 @@ async def test_a_writer_that_goes_away_leaves_its_outcome_to_those_who_share_its
 
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.EIO, StorageFailed), (errno.ENOSPC, StorageFull)])
-async def test_a_failed_write_fails_all_who_share_its_key(machine: Machine, number: int, kind: type[Exception]) -> None:
+async def test_a_failed_write_fails_all_writes_with_its_key(
+    machine: Machine, number: int, kind: type[Exception]
+) -> None:
     engine = await machine.start()
     await engine.append("t", [record()], config=TopicConfig(durability=Durability.FSYNC))
     machine.disk.fail("pwritev", "*/wal-*", errno=number)
@@ -137,7 +139,7 @@ async def test_a_failed_write_is_not_remembered(machine: Machine) -> None:
     assert (again.deduped, again.first_seq) == (False, 2)
 
 
-async def test_a_failed_creation_fails_all_who_share_its_key_and_leaves_nothing(machine: Machine) -> None:
+async def test_a_failed_creation_fails_all_writes_with_its_key_and_leaves_no_topic(machine: Machine) -> None:
     engine = await machine.start()
     machine.disk.fail("pwritev", "*/wal-*", errno=errno.EIO)
     outcomes = await asyncio.gather(*(outcome(engine.append("new", [record()], idempotency_key="k")) for _ in range(4)))
@@ -159,7 +161,7 @@ async def test_a_known_key_is_answered_before_expected_seq_is_looked_at(machine:
     assert (await engine.append("t", [record()], idempotency_key="k", expected_seq=0)).deduped
 
 
-async def test_a_known_key_is_answered_at_the_key_limit_and_a_new_one_is_not(machine: Machine) -> None:
+async def test_at_the_key_limit_a_known_key_is_answered_and_a_new_key_refused(machine: Machine) -> None:
     engine = await machine.start(max_idempotency_keys=2)
     for key in ("a", "b"):
         await engine.append("t", [record()], idempotency_key=key)
@@ -170,7 +172,7 @@ async def test_a_known_key_is_answered_at_the_key_limit_and_a_new_one_is_not(mac
     assert not (await engine.append("t", [record()])).deduped
 
 
-async def test_the_limit_is_one_for_all_topics_and_deletion_makes_room(machine: Machine) -> None:
+async def test_the_key_limit_covers_all_topics_and_a_topic_deletion_frees_keys(machine: Machine) -> None:
     engine = await machine.start(max_idempotency_keys=2)
     for name in ("a", "b"):
         await engine.append(name, [record()], idempotency_key="k")
@@ -201,7 +203,7 @@ async def test_keys_survive_a_restart_with_a_whole_window(machine: Machine, how:
     assert not (await engine.append("t", records(3), idempotency_key="k")).deduped
 
 
-async def test_a_batch_with_a_key_is_all_there_or_not_at_all(machine: Machine) -> None:
+async def test_a_batch_with_a_key_is_atomic_over_a_crash(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [record(n) for n in range(5)], idempotency_key="k")
     engine = await machine.kill()

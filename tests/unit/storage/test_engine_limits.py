@@ -13,7 +13,7 @@ from tests.unit.storage.machine import Machine, errors_among, outcome, record, r
 EPHEMERAL = TopicConfig(durability=Durability.EPHEMERAL)
 
 
-async def test_as_many_bytes_as_allowed_and_not_one_more(machine: Machine) -> None:
+async def test_appends_over_max_total_bytes_are_refused(machine: Machine) -> None:
     engine = await machine.start(max_total_bytes=100)
     await engine.append("a", [sized(60)])
     await engine.append("b", [sized(40)])
@@ -25,7 +25,7 @@ async def test_as_many_bytes_as_allowed_and_not_one_more(machine: Machine) -> No
 
 
 @pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DISK, Durability.EPHEMERAL])
-async def test_writers_that_come_together_do_not_overstep_it(machine: Machine, durability: Durability) -> None:
+async def test_concurrent_appends_do_not_exceed_max_total_bytes(machine: Machine, durability: Durability) -> None:
     engine = await machine.start(max_total_bytes=100)
     config = TopicConfig(durability=durability)
     outcomes = await asyncio.gather(
@@ -35,7 +35,7 @@ async def test_writers_that_come_together_do_not_overstep_it(machine: Machine, d
     assert engine.catalog.usage.bytes == 90
 
 
-async def test_what_goes_makes_room(machine: Machine) -> None:
+async def test_evicted_deleted_and_expired_records_free_total_bytes(machine: Machine) -> None:
     engine = await machine.start(max_total_bytes=100, expiry_interval_ms=10)
     for durability in (Durability.FSYNC, Durability.EPHEMERAL):
         config = TopicConfig(durability=durability)
@@ -52,7 +52,7 @@ async def test_what_goes_makes_room(machine: Machine) -> None:
         await engine.delete_topic("u")
 
 
-async def test_a_write_that_evicts_as_much_is_still_over_the_limit_only_if_it_really_is(machine: Machine) -> None:
+async def test_an_append_that_evicts_its_own_size_is_within_max_total_bytes(machine: Machine) -> None:
     engine = await machine.start(max_total_bytes=100)
     await engine.append("t", [sized(50)], config=TopicConfig(cap_records=1))
     for _ in range(3):
@@ -74,7 +74,7 @@ async def test_the_count_is_right_after_a_restart(machine: Machine) -> None:
 # -- memory ------------------------------------------------------------------------------------------------------
 
 
-async def test_ephemeral_topics_together_hold_no_more_than_their_memory(machine: Machine) -> None:
+async def test_all_ephemeral_topics_share_ephemeral_max_bytes(machine: Machine) -> None:
     engine = await machine.start(ephemeral_max_bytes=100)
     await engine.append("a", [sized(60)], config=EPHEMERAL)
     await engine.append("b", [sized(40)], config=EPHEMERAL)

@@ -25,7 +25,7 @@ async def send(engine: Engine, base: int, *values: int, epoch: int = 0, producer
     return await engine.append("t", bodies(*values), producer=ProducerBatch(producer_id, epoch, base), config=FSYNC)
 
 
-async def test_a_repeat_answers_what_the_batch_was_answered(machine: Machine) -> None:
+async def test_a_repeated_producer_batch_gets_the_first_answer(machine: Machine) -> None:
     engine = await machine.start()
     for base in range(0, 14, 2):
         await send(engine, base, base, base + 1)
@@ -55,7 +55,7 @@ async def test_gaps_and_old_epochs_are_refused_and_leave_no_trace(machine: Machi
 
 
 @KEPT
-async def test_it_is_known_after(machine: Machine, again: str) -> None:
+async def test_producer_state_survives_a_restart(machine: Machine, again: str) -> None:
     engine = await machine.start(producer_id_expiration_ms=1000)
     for base in range(6):
         await send(engine, base, base, epoch=3)
@@ -71,7 +71,7 @@ async def test_it_is_known_after(machine: Machine, again: str) -> None:
     assert await data(engine, "t") == [0, 1, 2, 3, 4, 5, 100, 6]
 
 
-async def test_snapshots_and_another_number_of_shards_keep_it(machine: Machine) -> None:
+async def test_producer_state_survives_snapshots_and_a_change_of_the_shard_count(machine: Machine) -> None:
     engine = await machine.start()
     await send(engine, 0, 0, 1, epoch=2)
     for _ in range(3):
@@ -86,7 +86,7 @@ async def test_snapshots_and_another_number_of_shards_keep_it(machine: Machine) 
     assert await data(engine, "t") == [0, 1, 2, 3]
 
 
-async def test_several_on_their_way_keep_their_order(machine: Machine) -> None:
+async def test_concurrent_producer_batches_keep_their_order(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", FSYNC)
     sent = await asyncio.gather(*[send(engine, base, base) for base in range(20)])
@@ -95,7 +95,7 @@ async def test_several_on_their_way_keep_their_order(machine: Machine) -> None:
         await send(engine, 22, 22)
 
 
-async def test_a_repeat_of_what_is_on_its_way_waits_for_it(machine: Machine) -> None:
+async def test_a_repetition_of_a_pending_producer_batch_waits_for_it(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", FSYNC)
     told: list[Appended | Exception] = []
@@ -107,7 +107,7 @@ async def test_a_repeat_of_what_is_on_its_way_waits_for_it(machine: Machine) -> 
     assert engine.producers.pending == {}
 
 
-async def test_what_a_full_disk_refused_may_come_again(machine: Machine) -> None:
+async def test_a_producer_batch_refused_by_a_full_disk_can_be_repeated(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", FSYNC)
     await send(engine, 0, 0)
@@ -126,7 +126,7 @@ async def test_what_a_full_disk_refused_may_come_again(machine: Machine) -> None
     assert log_of(engine, "t").producers is not None
 
 
-async def test_a_repeat_of_what_has_failed_fails_and_a_start_tells(machine: Machine) -> None:
+async def test_a_repetition_of_a_failed_producer_batch_fails_until_the_next_start(machine: Machine) -> None:
     engine = await machine.start()
     await send(engine, 0, 0)
     machine.disk.fail("datasync", errno=errno.EIO)
@@ -140,7 +140,7 @@ async def test_a_repeat_of_what_has_failed_fails_and_a_start_tells(machine: Mach
     assert await data(engine, "t") == [0, 1]
 
 
-async def test_an_ephemeral_topic_knows_them_until_the_restart(machine: Machine) -> None:
+async def test_an_ephemeral_topic_forgets_its_producers_at_a_restart(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", TopicConfig(durability=Durability.EPHEMERAL))
     await send(engine, 0, 0)
@@ -149,7 +149,7 @@ async def test_an_ephemeral_topic_knows_them_until_the_restart(machine: Machine)
     assert not (await send(engine, 0, 0)).deduped
 
 
-async def test_the_one_idle_longest_makes_room_for_a_new_one(machine: Machine) -> None:
+async def test_the_longest_idle_producer_is_dropped_for_a_new_producer(machine: Machine) -> None:
     engine = await machine.start(max_producers=2)
     for producer_id in (1, 2, 3):
         await send(engine, 0, 0, producer_id=producer_id)
@@ -159,7 +159,7 @@ async def test_the_one_idle_longest_makes_room_for_a_new_one(machine: Machine) -
     assert not (await send(engine, 0, 0, producer_id=1)).deduped
 
 
-async def test_the_idle_are_forgotten_in_time_and_with_their_topic(machine: Machine) -> None:
+async def test_idle_producers_are_forgotten_after_expiry_and_with_their_topic(machine: Machine) -> None:
     engine = await machine.start(producer_id_expiration_ms=1000)
     await send(engine, 0, 0)
     await machine.clock.advance(1001)
@@ -201,7 +201,7 @@ async def test_an_id_is_handed_out_once(machine: Machine) -> None:
     assert len({producer_id for producer_id, _ in claimed}) == len(claimed) == 3010
 
 
-async def test_an_epoch_is_bumped_until_there_is_no_next_one(machine: Machine) -> None:
+async def test_a_bump_of_the_last_epoch_gives_a_new_producer_id(machine: Machine) -> None:
     engine = await machine.start()
     claimed, epoch = await engine.producers.claim()
     assert await engine.producers.bump(claimed, epoch) == (claimed, 1)

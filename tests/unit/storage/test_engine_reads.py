@@ -14,7 +14,7 @@ CACHES = pytest.mark.parametrize("tail_cache_bytes", [0, 1 << 20])
 
 
 @CACHES
-async def test_records_come_back_as_they_were_sent(machine: Machine, tail_cache_bytes: int) -> None:
+async def test_records_are_read_as_they_were_sent(machine: Machine, tail_cache_bytes: int) -> None:
     engine = await machine.start(tail_cache_bytes=tail_cache_bytes)
     await engine.append("t", [record({"a": 1}, meta=[2], tag="x", node="n"), record("ü")])
     first, second = (await engine.read("t", ReadQuery())).records
@@ -26,7 +26,7 @@ async def test_records_come_back_as_they_were_sent(machine: Machine, tail_cache_
 
 @CACHES
 @pytest.mark.parametrize("limit", [1, 2, 7, 100])
-async def test_page_by_page_everything_comes_once(machine: Machine, tail_cache_bytes: int, limit: int) -> None:
+async def test_pages_return_each_record_once(machine: Machine, tail_cache_bytes: int, limit: int) -> None:
     engine = await machine.start(tail_cache_bytes=tail_cache_bytes)
     for n in range(1, 8):
         await engine.append("t", records(n))
@@ -42,7 +42,9 @@ async def test_page_by_page_everything_comes_once(machine: Machine, tail_cache_b
 
 
 @CACHES
-async def test_no_more_bytes_than_asked_for_but_at_least_one_record(machine: Machine, tail_cache_bytes: int) -> None:
+async def test_a_read_is_limited_by_bytes_and_has_at_least_a_single_record(
+    machine: Machine, tail_cache_bytes: int
+) -> None:
     engine = await machine.start(tail_cache_bytes=tail_cache_bytes)
     await engine.append("t", [sized(91) for _ in range(6)])  # 100 bytes stored
     taken = []
@@ -53,7 +55,7 @@ async def test_no_more_bytes_than_asked_for_but_at_least_one_record(machine: Mac
     assert taken == [1, 1, 1, 1, 2, 2, 6, 6]
 
 
-async def test_a_record_larger_than_everything_asked_for_still_comes(machine: Machine) -> None:
+async def test_a_record_larger_than_the_byte_limit_is_returned(machine: Machine) -> None:
     engine = await machine.start(tail_cache_bytes=0)
     await engine.append("t", [sized(50_000), sized(50_000)])
     assert await seqs(engine, "t", max_bytes=10) == [1]
@@ -61,7 +63,7 @@ async def test_a_record_larger_than_everything_asked_for_still_comes(machine: Ma
 
 
 @CACHES
-async def test_tags_select_and_what_is_left_out_is_examined(machine: Machine, tail_cache_bytes: int) -> None:
+async def test_a_tag_filter_selects_records_and_counts_scanned_records(machine: Machine, tail_cache_bytes: int) -> None:
     engine = await machine.start(tail_cache_bytes=tail_cache_bytes)
     tags = ["a", "b", None, "ab", "b", "a", None, None]
     await engine.append("t", [record(tag=tag) for tag in tags])
@@ -73,7 +75,7 @@ async def test_tags_select_and_what_is_left_out_is_examined(machine: Machine, ta
     assert (result.records, result.next_from_seq, result.records_scanned) == ([], 8, 8)
 
 
-async def test_own_records_are_left_out_where_the_topic_wants_it(machine: Machine) -> None:
+async def test_records_of_the_own_node_are_skipped_with_dedupe_node(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [record(node=node) for node in ("me", "you", None, "me")])
     query = ReadQuery(exclude_nodes=frozenset({b"me"}))
@@ -84,7 +86,9 @@ async def test_own_records_are_left_out_where_the_topic_wants_it(machine: Machin
 
 
 @CACHES
-async def test_a_scan_ends_at_its_limit_and_says_how_far_it_got(machine: Machine, tail_cache_bytes: int) -> None:
+async def test_a_scan_ends_at_max_scan_records_and_returns_its_position(
+    machine: Machine, tail_cache_bytes: int
+) -> None:
     engine = await machine.start(max_scan_records=10, tail_cache_bytes=tail_cache_bytes)
     await engine.append("t", [record(tag="x") for _ in range(25)])
     await engine.append("t", [record(tag="y")])
@@ -111,7 +115,7 @@ async def test_from_a_time_on(machine: Machine) -> None:
     assert (nothing.next_from_seq, nothing.tombstone) == (8, None)
 
 
-async def test_a_cursor_from_another_life_is_told_so_and_starts_over(machine: Machine) -> None:
+async def test_a_read_with_another_epoch_gets_a_recreated_tombstone(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(3))
     state = engine.state("t")
@@ -135,7 +139,7 @@ async def test_starting_over_begins_at_the_floor(machine: Machine) -> None:
     assert [each.seq for each in result.records] == [4, 5]
 
 
-async def test_a_read_ends_before_a_loss_and_the_next_one_goes_on_behind_it(machine: Machine) -> None:
+async def test_a_read_ends_before_a_loss_and_the_next_read_continues_after_it(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(3), config=TopicConfig(durability=Durability.FSYNC))
     await engine.put_topic("t", EPHEMERAL)
@@ -154,7 +158,7 @@ async def test_a_read_ends_before_a_loss_and_the_next_one_goes_on_behind_it(mach
     assert (inside.tombstone.gap_from, inside.tombstone.gap_to) == (5, 5)
 
 
-async def test_one_record_by_its_seq(machine: Machine) -> None:
+async def test_a_single_record_is_read_by_its_seq(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(3), config=TopicConfig(cap_records=2))
     assert (await engine.read_one("t", 2)).seq == 2
@@ -217,7 +221,7 @@ async def test_a_damaged_record_is_never_served_nor_passed_over(machine: Machine
 
 
 @pytest.mark.parametrize("seq", [1, 3, 10])
-async def test_it_is_listed_when_the_reader_wants_to_go_on(machine: Machine, seq: int) -> None:
+async def test_a_corrupt_record_is_listed_with_skip_corrupt(machine: Machine, seq: int) -> None:
     engine, _, _ = await damaged(machine, seq)
     result = await engine.read("t", ReadQuery(skip_corrupt=True))
     assert result.corrupt_seqs == [seq]
@@ -225,7 +229,7 @@ async def test_it_is_listed_when_the_reader_wants_to_go_on(machine: Machine, seq
     assert result.next_from_seq == 10
 
 
-async def test_a_read_that_ends_before_it_does_not_mind(machine: Machine) -> None:
+async def test_a_read_that_ends_before_a_corrupt_record_succeeds(machine: Machine) -> None:
     engine, _, _ = await damaged(machine, 5)
     assert await seqs(engine, "t", limit=4) == [1, 2, 3, 4]
     assert await seqs(engine, "t", from_seq=5) == [6, 7, 8, 9, 10]

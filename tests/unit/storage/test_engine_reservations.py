@@ -47,7 +47,7 @@ async def test_no_seq_beyond_a_durable_reservation_is_acked(
     assert engine.state("t").head_seq >= answer.last_seq == 100 * writes + 1
 
 
-async def test_it_is_renewed_before_it_is_used_up(machine: Machine) -> None:
+async def test_a_reservation_is_renewed_before_its_end(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(1), config=TopicConfig(durability=Durability.DISK))
     log = log_of(engine, "t")
@@ -61,7 +61,7 @@ async def test_it_is_renewed_before_it_is_used_up(machine: Machine) -> None:
     assert log.reserved >= log.head
 
 
-async def test_a_write_larger_than_what_is_reserved_waits_for_more(machine: Machine) -> None:
+async def test_an_append_larger_than_the_reservation_waits_for_a_larger_reservation(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(1), config=TopicConfig(durability=Durability.DISK))
     assert (await engine.append("t", records(5000))).last_seq == 5001
@@ -96,7 +96,7 @@ async def test_the_fsync_class_needs_none(machine: Machine) -> None:
 
 
 @WEAK
-async def test_a_clean_stop_hands_back_what_was_not_used(machine: Machine, durability: Durability) -> None:
+async def test_a_clean_stop_returns_unused_reserved_seqs(machine: Machine, durability: Durability) -> None:
     engine = await machine.start()
     await engine.append("t", records(5), config=TopicConfig(durability=durability))
     for _ in range(3):
@@ -122,7 +122,7 @@ async def test_a_killed_process_loses_no_seqs_where_the_page_cache_is_trusted(ma
     st.integers(0, 100),
 )
 @settings(max_examples=30)
-async def test_whatever_is_lost_its_seqs_are_told_and_not_used_again(
+async def test_seqs_of_lost_records_are_announced_and_not_reused(
     steps: list[tuple[int, int, bool]], durability: Durability, loss: Loss, seed: int
 ) -> None:
     async with Machine() as machine:

@@ -1,4 +1,4 @@
-"""A log that cannot keep up: writers wait a while, then are told; nothing is dropped, and nothing acked early."""
+"""A log that cannot keep up: appends wait for room, then fail; no write is dropped or acked before its sync."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def some_done(tasks: list[Task], count: int) -> tuple[set[Task], set[Task]
     return await asyncio.wait(tasks, timeout=0.5)
 
 
-async def test_who_waits_too_long_for_room_is_told_and_nothing_is_stored() -> None:
+async def test_an_append_that_waits_too_long_for_room_fails_and_is_not_stored() -> None:
     disk = SimDisk()
     limits = options(wal_queue_frames=100, wal_enqueue_timeout_ms=10)
     async with Engine.open(DATA, limits, fs=disk) as engine:
@@ -66,7 +66,7 @@ async def test_deletes_are_bounded_like_writes() -> None:
         assert sorted([(await each).deleted for each in pending])[-2:] == [0, 1]
 
 
-async def test_who_waits_for_room_gets_it_when_the_disk_goes_on() -> None:
+async def test_an_append_that_waits_for_room_succeeds_when_the_disk_resumes() -> None:
     disk = SimDisk()
     limits = options(wal_queue_frames=100, wal_enqueue_timeout_ms=60_000)
     async with Engine.open(DATA, limits, fs=disk) as engine:
@@ -80,7 +80,7 @@ async def test_who_waits_for_room_gets_it_when_the_disk_goes_on() -> None:
         assert engine.shards[0].peak_frames <= 100
 
 
-async def test_nothing_is_acked_or_shown_before_the_sync() -> None:
+async def test_an_fsync_append_is_neither_acked_nor_readable_before_the_sync() -> None:
     disk = SimDisk()
     async with Engine.open(DATA, options(), fs=disk) as engine:
         await engine.append("t", records(1), config=FSYNC)
@@ -93,7 +93,7 @@ async def test_nothing_is_acked_or_shown_before_the_sync() -> None:
         assert (await waiting).first_seq == 3
 
 
-async def test_a_slow_sync_keeps_no_disk_class_write_of_its_group_waiting() -> None:
+async def test_a_slow_sync_does_not_delay_disk_class_writes_of_its_group() -> None:
     disk = SimDisk()
     async with Engine.open(DATA, options(), fs=disk) as engine:
         await engine.append("slow", records(1), config=FSYNC)
@@ -112,7 +112,7 @@ async def test_a_slow_sync_keeps_no_disk_class_write_of_its_group_waiting() -> N
         assert (await slow).first_seq == 2
 
 
-async def test_those_who_wait_for_room_are_told_of_the_shutdown() -> None:
+async def test_appends_that_wait_for_room_fail_at_shutdown() -> None:
     disk = SimDisk()
     limits = options(wal_queue_frames=20, wal_enqueue_timeout_ms=60_000)
     engine = Engine(DATA, limits, fs=disk)

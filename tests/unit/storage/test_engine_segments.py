@@ -65,7 +65,7 @@ async def fill(engine: Engine, count: int, *, topic: str = "t", tag: bool = Fals
         )
 
 
-async def test_what_is_absorbed_is_read_across_every_border(bench: Bench) -> None:
+async def test_flushed_records_are_read_across_segment_borders(bench: Bench) -> None:
     await fill(bench.engine, 25)
     await bench.mark_flushed()
     await fill(bench.engine, 5)
@@ -82,7 +82,7 @@ async def test_what_is_absorbed_is_read_across_every_border(bench: Bench) -> Non
 
 
 @pytest.mark.parametrize("how", ["kill", "power", "clean"])
-async def test_they_are_there_after_a_restart(bench: Bench, how: str) -> None:
+async def test_flushed_records_survive_a_restart(bench: Bench, how: str) -> None:
     await fill(bench.engine, 25, tag=True)
     await bench.mark_flushed()
     before = bench.engine.state("t")
@@ -136,7 +136,7 @@ async def test_a_cap_evicts_from_segments_exactly(bench: Bench) -> None:
     assert await seqs(bench.engine, "t", from_seq=42) == list(range(43, 56))
 
 
-async def test_a_cap_in_bytes_is_exact_too(bench: Bench) -> None:
+async def test_a_byte_cap_is_exact_in_segments(bench: Bench) -> None:
     await fill(bench.engine, 25)
     await bench.mark_flushed()
     size = len(record({"n": 1}).data)
@@ -151,7 +151,7 @@ async def test_a_cap_in_bytes_is_exact_too(bench: Bench) -> None:
         await bench.mark_flushed()
 
 
-async def test_ttl_expires_what_is_in_segments(bench: Bench) -> None:
+async def test_records_in_segments_expire_by_ttl(bench: Bench) -> None:
     for _ in range(30):
         await fill(bench.engine, 1, ttl_ms=1000)
         bench.clock.tick(50)
@@ -223,7 +223,7 @@ async def test_a_batch_that_does_not_fit_behind_a_segment_begins_the_next(bench:
 
 
 @pytest.mark.parametrize("steps", range(0, 60, 3))
-async def test_a_delete_amid_absorbing_takes_what_it_should_wherever_it_is(bench: Bench, steps: int) -> None:
+async def test_a_delete_during_a_flush_deletes_matching_records_in_log_and_segments(bench: Bench, steps: int) -> None:
     await fill(bench.engine, 8, tag=True)
     await bench.mark_flushed()
     await fill(bench.engine, 9, tag=True)
@@ -252,7 +252,7 @@ async def test_many_old_segments_are_sealed_with_few_syncs(machine: Machine) -> 
     assert engine.shards[0].log.stats.groups - groups < 50
 
 
-async def test_sealing_what_is_old_is_left_when_somebody_waits_and_gone_on_with(machine: Machine) -> None:
+async def test_sealing_of_old_segments_yields_to_waiting_work_and_resumes(machine: Machine) -> None:
     engine = await machine.start(segment_max_age_ms=60_000, wal_file_bytes=1 << 20)
     for number in range(200):
         await engine.append(f"t{number}", [record()])
@@ -294,7 +294,7 @@ async def test_segments_that_end_and_the_next_cost_one_sync(
     assert (engine.flusher.opened, engine.flusher.sealed) == (len(segments), sum(ended))
 
 
-async def test_what_is_said_of_a_sealed_segment_is_what_is_in_it(bench: Bench) -> None:
+async def test_the_frame_of_a_sealed_segment_matches_its_content(bench: Bench) -> None:
     await fill(bench.engine, 30, tag=True)
     await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
     await bench.mark_flushed()
@@ -313,7 +313,7 @@ async def test_what_is_said_of_a_sealed_segment_is_what_is_in_it(bench: Bench) -
 
 @pytest.mark.parametrize("cut_behind", [1, 2])
 @pytest.mark.parametrize("gone", [13, 1400])
-async def test_an_empty_segment_whose_first_records_went_is_begun_anew(
+async def test_an_empty_segment_with_deleted_first_records_is_restarted(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, gone: int, cut_behind: int
 ) -> None:
     """However many went; and a crash behind either unit of that leaves a directory that starts."""
@@ -348,7 +348,7 @@ async def test_an_empty_segment_whose_first_records_went_is_begun_anew(
     assert await seqs(bench.engine, "t") == expected
 
 
-async def test_what_was_begun_and_not_used_leaves_no_files(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_opened_unused_segment_leaves_no_files(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flusher, "_RUN_SEGMENTS", 1)
     engine = bench.engine
     await fill(engine, 25)
@@ -365,7 +365,7 @@ async def test_what_was_begun_and_not_used_leaves_no_files(bench: Bench, monkeyp
     ]
 
 
-async def test_a_turn_that_the_log_refuses_leaves_the_segment_as_it_was(
+async def test_a_flush_refused_by_the_log_leaves_the_segment_unchanged(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = bench.engine

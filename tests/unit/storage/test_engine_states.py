@@ -1,4 +1,4 @@
-"""Values kept for others: durable when the call returns, and there after every kind of restart."""
+"""Values kept for other components are durable when the call returns and survive every kind of restart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ FSYNC = TopicConfig(durability=Durability.FSYNC)
 
 @KEPT
 @pytest.mark.parametrize("snapshots", [0, 1, 3])
-async def test_what_was_put_is_there_and_what_was_deleted_is_not(machine: Machine, again: str, snapshots: int) -> None:
+async def test_put_values_survive_and_deleted_values_stay_deleted_after_a_restart(
+    machine: Machine, again: str, snapshots: int
+) -> None:
     engine = await machine.start()
     await engine.states.put("group", "a", b"1")
     await engine.states.put("group", "b", b"")
@@ -35,7 +37,7 @@ async def test_what_was_put_is_there_and_what_was_deleted_is_not(machine: Machin
         engine = await getattr(machine, again)()
 
 
-async def test_another_number_of_shards_keeps_them(machine: Machine) -> None:
+async def test_values_survive_a_change_of_the_shard_count(machine: Machine) -> None:
     engine = await machine.start()
     await engine.states.put("group", "a", b"1")
     for shards in (3, 1, 2):
@@ -47,7 +49,7 @@ async def test_another_number_of_shards_keeps_them(machine: Machine) -> None:
         await engine.states.delete("group", f"{shards}")
 
 
-async def test_the_last_one_put_counts(machine: Machine) -> None:
+async def test_the_last_of_concurrent_puts_wins(machine: Machine) -> None:
     engine = await machine.start()
     await asyncio.gather(*[engine.states.put("group", "a", b"%d" % number) for number in range(50)])
     assert engine.states.get("group", "a") == b"49"
@@ -55,7 +57,7 @@ async def test_the_last_one_put_counts(machine: Machine) -> None:
     assert engine.states.get("group", "a") == b"49"
 
 
-async def test_the_log_is_trimmed_behind_them(machine: Machine) -> None:
+async def test_the_log_is_trimmed_behind_values_in_a_snapshot(machine: Machine) -> None:
     engine = await machine.start(wal_file_bytes=1 << 15)
     for number in range(400):
         await engine.states.put("group", f"{number % 7}", b"x" * 500)
@@ -121,7 +123,7 @@ async def test_an_offset_is_kept_with_its_metadata(machine: Machine, again: str)
         engine = await getattr(machine, again)()
 
 
-async def test_metadata_goes_with_the_place_it_was_committed_for(machine: Machine) -> None:
+async def test_a_move_of_the_cursor_clears_the_metadata_of_a_commit(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(10), config=FSYNC)
     for move in (
@@ -140,7 +142,7 @@ async def test_metadata_goes_with_the_place_it_was_committed_for(machine: Machin
     assert engine.consumers.committed("t", "g")[:2] == (3, None)
 
 
-async def test_the_same_offset_again_writes_nothing(machine: Machine) -> None:
+async def test_a_repeated_offset_commit_writes_no_frame(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(10), config=FSYNC)
     await engine.consumers.commit_offset("t", "g", 3, b"m")
@@ -172,7 +174,7 @@ async def test_an_offset_that_cannot_be_is_refused(machine: Machine) -> None:
         await engine.consumers.commit_offset("e", "g", 0)
 
 
-async def test_two_that_commit_first_at_once_make_one_consumer(machine: Machine) -> None:
+async def test_concurrent_first_commits_create_a_single_consumer(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(10), config=FSYNC)
     await asyncio.gather(*[engine.consumers.commit_offset("t", "g", seq, b"%d" % seq) for seq in (3, 5, 4)])

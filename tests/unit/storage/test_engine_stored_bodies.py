@@ -1,4 +1,4 @@
-"""Appends of bodies made already: as any other write, and told alike by every restart."""
+"""Appends of stored bodies: handled as any other append, with the same counts after every restart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BODIES = [
 MIXED = StoredBodies(BODIES, [b"key", b"", "ü".encode()], b"\x00\x01\x00")
 
 
-async def test_they_are_read_back_byte_for_byte(machine: Machine) -> None:
+async def test_stored_bodies_are_read_byte_for_byte(machine: Machine) -> None:
     engine = await machine.start()
     done = await engine.append("t", MIXED, node="n", config=FSYNC)
     assert (done.first_seq, done.last_seq, done.count) == (1, 3, 3)
@@ -31,7 +31,7 @@ async def test_they_are_read_back_byte_for_byte(machine: Machine) -> None:
     assert [each.binary for each in found] == [False, True, False]
 
 
-async def test_they_count_the_same_after_every_kind_of_restart(machine: Machine) -> None:
+async def test_stored_bodies_have_the_same_count_and_bytes_after_a_restart(machine: Machine) -> None:
     engine = await machine.start(segment_max_events=2, checkpoint_records=1)
     await engine.append("t", MIXED, config=FSYNC)
     await engine.append("t", StoredBodies([BODIES[2]] * 40))
@@ -46,7 +46,7 @@ async def test_they_count_the_same_after_every_kind_of_restart(machine: Machine)
     assert (engine.state("t").count, engine.state("t").bytes) == (before.count, before.bytes)
 
 
-async def test_they_are_found_by_tag(machine: Machine) -> None:
+async def test_stored_bodies_are_found_by_tag(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", MIXED)
     for _ in range(2):
@@ -54,7 +54,7 @@ async def test_they_are_found_by_tag(machine: Machine) -> None:
         engine = await machine.kill()
 
 
-async def test_what_holds_for_any_write_holds_for_them(machine: Machine) -> None:
+async def test_idempotency_and_refusals_apply_to_stored_bodies(machine: Machine) -> None:
     engine = await machine.start()
     first = await engine.append("t", MIXED, idempotency_key="k", config=FSYNC)
     again = await engine.append("t", MIXED, idempotency_key="k")

@@ -128,7 +128,7 @@ async def test_ids_are_not_used_again_after_a_restart(machine: Machine) -> None:
     assert len(ids) == 3
 
 
-async def test_only_an_empty_topic_goes_when_asked_so(machine: Machine) -> None:
+async def test_delete_if_empty_refuses_a_topic_with_records(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(2))
     with pytest.raises(TopicNotEmpty):
@@ -138,7 +138,7 @@ async def test_only_an_empty_topic_goes_when_asked_so(machine: Machine) -> None:
     assert not await engine.delete_topic("t", if_empty=True)
 
 
-async def test_a_write_on_its_way_makes_it_not_empty(machine: Machine) -> None:
+async def test_delete_if_empty_refuses_a_topic_with_a_pending_write(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t")
     answers = await asyncio.gather(
@@ -157,13 +157,13 @@ async def test_a_write_that_comes_during_a_deletion_makes_the_topic_anew(machine
     assert engine.state("t").count == 1
 
 
-async def test_of_two_deletions_one_deletes(machine: Machine) -> None:
+async def test_concurrent_deletions_of_a_topic_have_a_single_winner(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t")
     assert sorted(await asyncio.gather(*(engine.delete_topic("t") for _ in range(3)))) == [False, False, True]
 
 
-async def test_changes_that_come_together_are_made_one_after_the_other(machine: Machine) -> None:
+async def test_concurrent_config_changes_are_applied_one_after_the_other(machine: Machine) -> None:
     engine = await machine.start()
     results = await asyncio.gather(*(engine.put_topic("t", TopicConfig(cap_records=n)) for n in range(1, 9)))
     assert [created for _, created in results].count(True) == 1
@@ -176,7 +176,7 @@ async def test_changes_that_come_together_are_made_one_after_the_other(machine: 
 # -- limits ------------------------------------------------------------------------------------------------------
 
 
-async def test_as_many_topics_as_allowed_and_not_one_more(machine: Machine) -> None:
+async def test_a_topic_over_max_topics_is_refused(machine: Machine) -> None:
     engine = await machine.start(max_topics=2)
     await engine.put_topic("a")
     await engine.append("b", [record()])

@@ -14,7 +14,9 @@ CLASSES = pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DI
 
 
 @CLASSES
-async def test_it_is_there_at_its_ttl_and_gone_a_millisecond_later(machine: Machine, durability: Durability) -> None:
+async def test_a_record_is_readable_at_its_ttl_and_gone_a_millisecond_later(
+    machine: Machine, durability: Durability
+) -> None:
     engine = await machine.start(**IDLE)
     await engine.append("t", records(2), config=TopicConfig(ttl_ms=TTL_MS, durability=durability))
     await machine.clock.advance(TTL_MS)
@@ -29,7 +31,7 @@ async def test_it_is_there_at_its_ttl_and_gone_a_millisecond_later(machine: Mach
     assert (state.count, state.bytes, state.earliest_seq, state.evict_floor) == (0, 0, 3, 3)
 
 
-async def test_one_record_that_expired_is_named_expired(machine: Machine) -> None:
+async def test_a_read_of_an_expired_record_is_not_found_as_expired(machine: Machine) -> None:
     engine = await machine.start(**IDLE)
     await engine.append("t", records(1), config=TopicConfig(ttl_ms=TTL_MS))
     await machine.clock.advance(TTL_MS + 1)
@@ -38,7 +40,7 @@ async def test_one_record_that_expired_is_named_expired(machine: Machine) -> Non
     assert caught.value.detail == {"reason": "expired", "seq": 1}
 
 
-async def test_each_batch_goes_in_its_own_time(machine: Machine) -> None:
+async def test_each_batch_expires_at_its_own_time(machine: Machine) -> None:
     engine = await machine.start(**IDLE)
     await engine.put_topic("t", TopicConfig(ttl_ms=TTL_MS))
     for _ in range(4):
@@ -61,7 +63,7 @@ async def test_idle_topics_are_swept_by_the_worker(machine: Machine, durability:
     assert (state.count, state.evict_floor) == (0, 4)
 
 
-async def test_one_topic_whose_log_cannot_take_it_does_not_keep_the_others(machine: Machine) -> None:
+async def test_a_failed_shard_does_not_delay_expiry_in_other_shards(machine: Machine) -> None:
     engine = await machine.start(expiry_interval_ms=500, wal_shards=2)
     names = [f"t{n}" for n in range(8)]
     for name in names:
@@ -89,7 +91,7 @@ async def test_the_floor_survives_a_crash(machine: Machine) -> None:
     assert (after.evict_floor, after.count, after.head_seq) == (3, 2, 4)
 
 
-async def test_nothing_is_unsaid_before_the_floor_is_synced(machine: Machine) -> None:
+async def test_an_expiry_is_reported_after_its_floor_is_synced(machine: Machine) -> None:
     engine = await machine.start(**IDLE)
     await engine.append("t", records(2), config=TopicConfig(ttl_ms=TTL_MS, durability=Durability.DISK))
     await machine.clock.advance(TTL_MS + 1)
@@ -110,7 +112,7 @@ async def test_a_shorter_ttl_applies_at_once(machine: Machine) -> None:
     assert (state.count, state.evict_floor) == (1, 3)
 
 
-async def test_a_longer_ttl_brings_nothing_back(machine: Machine) -> None:
+async def test_a_longer_ttl_restores_no_record(machine: Machine) -> None:
     engine = await machine.start(**IDLE)
     await engine.append("t", records(2), config=TopicConfig(ttl_ms=100))
     await machine.clock.advance(101)
@@ -132,7 +134,7 @@ async def test_expired_and_evicted_are_mixed(machine: Machine) -> None:
     assert behind.tombstone.reason == "ttl", "seq 1 went by the cap, which this reader had seen"
 
 
-async def test_what_was_deleted_is_not_counted_as_expired(machine: Machine) -> None:
+async def test_deleted_records_are_not_counted_as_expired(machine: Machine) -> None:
     engine = await machine.start(**IDLE)
     await engine.append("t", [record(tag="x"), record()], config=TopicConfig(ttl_ms=TTL_MS))
     await engine.delete_records("t", match=TagMatch(b"x"))
@@ -142,7 +144,7 @@ async def test_what_was_deleted_is_not_counted_as_expired(machine: Machine) -> N
     assert (state.count, state.bytes) == (0, 0)
 
 
-async def test_a_topic_whose_records_have_expired_is_empty(machine: Machine) -> None:
+async def test_a_topic_with_only_expired_records_is_empty(machine: Machine) -> None:
     engine = await machine.start(expiry_interval_ms=100)
     await engine.append("t", records(1), config=TopicConfig(ttl_ms=TTL_MS))
     await machine.clock.advance(TTL_MS)
@@ -152,7 +154,7 @@ async def test_a_topic_whose_records_have_expired_is_empty(machine: Machine) -> 
     assert await engine.delete_topic("t", if_empty=True)
 
 
-async def test_a_wall_clock_set_back_expires_nothing_early_and_nothing_late(machine: Machine) -> None:
+async def test_expiry_is_exact_after_the_wall_clock_is_set_back(machine: Machine) -> None:
     engine = await machine.start(**IDLE)
     await engine.append("t", records(1), config=TopicConfig(ttl_ms=TTL_MS))
     machine.clock.set_wall(machine.clock.wall_ms() - 10**6)

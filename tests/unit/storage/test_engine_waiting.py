@@ -1,4 +1,4 @@
-"""Waiting for records: told as soon as they can be read, told when there is nothing to wait for any more."""
+"""Waiting for records: a waiter wakes when records are readable, and fails when its topic or the engine is gone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_time_runs_out(machine: Machine, wait_ms: int) -> None:
 
 
 @CLASSES
-async def test_a_write_wakes_everybody_who_waits_for_it(machine: Machine, durability: Durability) -> None:
+async def test_an_append_wakes_all_waiters(machine: Machine, durability: Durability) -> None:
     engine = await machine.start()
     await engine.put_topic("t", TopicConfig(durability=durability))
     waiting = [await parked(engine) for _ in range(5)]
@@ -47,7 +47,7 @@ async def test_a_write_wakes_everybody_who_waits_for_it(machine: Machine, durabi
     assert await asyncio.gather(*waiting) == [True] * 5
 
 
-async def test_who_waits_for_more_waits_on(machine: Machine) -> None:
+async def test_a_waiter_for_a_later_seq_keeps_waiting(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t")
     waiting = await parked(engine, 2)
@@ -59,7 +59,7 @@ async def test_who_waits_for_more_waits_on(machine: Machine) -> None:
     assert await waiting
 
 
-async def test_a_waiter_reads_what_woke_it(machine: Machine) -> None:
+async def test_a_woken_waiter_reads_the_new_record(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t")
 
@@ -80,7 +80,7 @@ async def test_a_waiter_reads_what_woke_it(machine: Machine) -> None:
         assert await asyncio.gather(*following) == [list(range(1, 51))] * 3
 
 
-async def test_other_topics_wake_nobody(machine: Machine) -> None:
+async def test_appends_to_other_topics_wake_no_waiter(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t")
     waiting = await parked(engine)
@@ -92,7 +92,7 @@ async def test_other_topics_wake_nobody(machine: Machine) -> None:
     assert await waiting
 
 
-async def test_a_deletion_is_told(machine: Machine) -> None:
+async def test_waiters_fail_when_their_topic_is_deleted(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t")
     waiting = [await parked(engine) for _ in range(3)]
@@ -103,7 +103,7 @@ async def test_a_deletion_is_told(machine: Machine) -> None:
         assert caught.value.detail == {"topic": "t"}
 
 
-async def test_a_topic_made_again_is_another_one(machine: Machine) -> None:
+async def test_a_waiter_on_a_deleted_topic_ignores_the_recreated_topic(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(3))
     waiting = await parked(engine, 3)
@@ -113,7 +113,7 @@ async def test_a_topic_made_again_is_another_one(machine: Machine) -> None:
     assert await engine.wait_beyond("t", 3, 0)
 
 
-async def test_the_shutdown_is_told_to_all_who_wait_and_who_come(machine: Machine) -> None:
+async def test_present_and_later_waiters_fail_at_shutdown(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t")
     waiting = [await parked(engine) for _ in range(3)]
@@ -126,7 +126,7 @@ async def test_the_shutdown_is_told_to_all_who_wait_and_who_come(machine: Machin
     assert (await engine.append("t", [record()])).first_seq == 1, "everything else goes on until close"
 
 
-async def test_closing_tells_who_waits(machine: Machine) -> None:
+async def test_waiters_fail_when_the_engine_closes(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t")
     waiting = await parked(engine)
@@ -134,7 +134,7 @@ async def test_closing_tells_who_waits(machine: Machine) -> None:
     assert isinstance(await outcome(waiting), ShuttingDown)
 
 
-async def test_a_cancelled_waiter_leaves_nothing_behind(machine: Machine) -> None:
+async def test_a_cancelled_waiter_is_removed(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t")
     gone, stays = await parked(engine), await parked(engine)
@@ -145,7 +145,7 @@ async def test_a_cancelled_waiter_leaves_nothing_behind(machine: Machine) -> Non
     assert await stays
 
 
-async def test_who_ran_out_of_time_is_not_in_the_way(machine: Machine) -> None:
+async def test_a_timed_out_waiter_is_removed(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t")
     assert not await engine.wait_beyond("t", 0, 0)
@@ -154,7 +154,7 @@ async def test_who_ran_out_of_time_is_not_in_the_way(machine: Machine) -> None:
     assert await waiting
 
 
-async def test_a_failed_write_wakes_nobody_with_records(machine: Machine) -> None:
+async def test_a_failed_append_does_not_wake_waiters(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [record()], config=TopicConfig(durability=Durability.FSYNC))
     waiting = await parked(engine, 1)
@@ -165,7 +165,7 @@ async def test_a_failed_write_wakes_nobody_with_records(machine: Machine) -> Non
     assert isinstance(await outcome(waiting), ShuttingDown)
 
 
-async def test_an_engine_that_is_not_started_says_so() -> None:
+async def test_calls_on_an_engine_that_is_not_started_fail_with_not_ready() -> None:
     engine = Engine(DATA, options(), fs=SimDisk(), clock=FakeClock(), threaded=False)
     for work in (engine.wait_beyond("t", 0, 0), engine.append("t", [record()]), engine.read_one("t", 1)):
         with pytest.raises(NotReady):

@@ -17,7 +17,7 @@ async def begin(machine: Machine) -> Engine:
     return engine
 
 
-async def test_deletions_are_flagged_when_they_have_waited() -> None:
+async def test_deletions_are_flagged_after_flag_age_ms() -> None:
     async with Machine() as machine:
         engine = await begin(machine)
         await engine.delete_records("t", match=TagMatch(b"odd"))

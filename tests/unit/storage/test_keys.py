@@ -12,7 +12,7 @@ def remembered(number: int, ts: int) -> Remembered:
     return Remembered(digest, digest[::-1], number + 1, 2, ts)
 
 
-def test_more_keys_than_a_generation_holds_are_all_found() -> None:
+def test_keys_over_several_generations_are_found() -> None:
     count = GENERATION_KEYS + 3000
     ring = KeyRing.of((remembered(number, 1000) for number in range(count)), WINDOW_MS)
     assert ring.key_count == count
@@ -21,7 +21,7 @@ def test_more_keys_than_a_generation_holds_are_all_found() -> None:
     assert ring.find(key_digest("another"), 1000, WINDOW_MS) is None
 
 
-def test_keys_go_a_generation_at_a_time_and_none_before_its_window() -> None:
+def test_keys_are_dropped_by_generation_and_never_within_their_window() -> None:
     ring = KeyRing()
     for number in range(160):
         ring.add(remembered(number, 1000 * number), WINDOW_MS)

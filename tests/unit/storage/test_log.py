@@ -17,7 +17,7 @@ def test_a_new_log_is_empty_and_its_next_seq_is_one() -> None:
     assert (published(log), assigned(log), log.earliest_seq) == ((0, 0, 0), (0, 0, 0), 1)
 
 
-def test_what_is_reserved_is_assigned_but_not_published() -> None:
+def test_reserved_records_are_assigned_but_not_published() -> None:
     log = new_log()
     run, row = reserve(log, [10, 20])
     assert (published(log), assigned(log)) == ((0, 0, 0), (2, 2, 30))
@@ -26,7 +26,7 @@ def test_what_is_reserved_is_assigned_but_not_published() -> None:
     assert (log.last_ts, log.last_write_ts) == (1000, 1000)
 
 
-def test_a_roll_back_leaves_what_is_published() -> None:
+def test_a_roll_back_keeps_published_records() -> None:
     log = new_log()
     write(log, [10])
     reserve(log, [20, 30])
@@ -37,7 +37,7 @@ def test_a_roll_back_leaves_what_is_published() -> None:
     assert published(log) == (2, 2, 60)
 
 
-def test_a_roll_back_takes_back_an_eviction_that_was_on_its_way() -> None:
+def test_a_roll_back_undoes_a_pending_eviction() -> None:
     log = new_log()
     write(log, [10, 20, 30])
     reserve(log, [40])
@@ -74,7 +74,7 @@ def test_evictions_of_two_causes_overlap_without_counting_twice() -> None:
     assert (published(log), assigned(log), log.usage.bytes) == ((4, 1, 40), (4, 1, 40), 40)
 
 
-def test_a_floor_inside_a_write_that_is_not_committed_yet_waits_for_it() -> None:
+def test_a_floor_inside_a_pending_write_is_published_with_it() -> None:
     log = new_log()
     run, row = reserve(log, [1] * 10)
     log.assign_floor(8)
@@ -135,7 +135,7 @@ def test_a_tag_and_a_seq_must_both_fit() -> None:
     assert [seq for seq in (1, 2, 3) if log.tail.holds(seq)] == [2, 3]
 
 
-def test_deleting_seqs_by_name_takes_only_those_that_are_there() -> None:
+def test_a_delete_of_seqs_counts_only_live_records() -> None:
     log = new_log()
     write(log, [1, 1, 1])
     log.evict({LossCause.CAP: 2})
@@ -143,7 +143,7 @@ def test_deleting_seqs_by_name_takes_only_those_that_are_there() -> None:
     assert published(log) == (3, 1, 1)
 
 
-def test_a_record_deleted_while_its_eviction_is_on_its_way_counts_once() -> None:
+def test_a_record_deleted_during_its_eviction_is_counted_once() -> None:
     log = new_log()
     write(log, [10, 20, 30], tags={1: b"x"})
     log.assign_floor(3)
@@ -153,7 +153,7 @@ def test_a_record_deleted_while_its_eviction_is_on_its_way_counts_once() -> None
     assert (published(log), assigned(log), log.usage.bytes) == ((3, 1, 30), (3, 1, 30), 30)
 
 
-def test_a_record_deleted_while_its_eviction_fails_counts_once() -> None:
+def test_a_record_deleted_during_a_failing_eviction_is_counted_once() -> None:
     log = new_log()
     write(log, [10, 20, 30], tags={1: b"x"})
     reserve(log, [40])
@@ -174,7 +174,7 @@ def test_tags_of_records_that_are_gone_do_not_pile_up() -> None:
     assert [seq for seq in found if seq >= log.earliest_seq] == list(range(log.head - 9, log.head + 1))
 
 
-def test_in_memory_bytes_are_those_written_while_ephemeral() -> None:
+def test_ephemeral_bytes_count_only_records_written_while_ephemeral() -> None:
     usage = Usage()
     log = new_log(usage)
     write(log, [10])
@@ -200,7 +200,7 @@ def test_bytes_that_are_written_out_are_no_longer_in_memory_only() -> None:
     assert (usage.ephemeral_bytes, log.durable_head) == (40, 2)
 
 
-def test_a_log_that_is_released_uses_nothing() -> None:
+def test_a_released_log_has_no_usage() -> None:
     usage = Usage()
     log = new_log(usage)
     log.keys = KeyRing()
@@ -228,7 +228,7 @@ def test_a_tag_predicate_is_stored_and_read_back(match: TagMatch) -> None:
     assert tag_match(tag_predicate(match)) == match
 
 
-def test_a_predicate_matches_whole_tags_or_their_beginning_and_never_the_untagged() -> None:
+def test_a_tag_match_is_exact_or_by_prefix_and_excludes_untagged_records() -> None:
     assert [TagMatch(b"ab").matches(tag) for tag in (b"ab", b"abc", b"a", b"")] == [True, False, False, False]
     assert [TagMatch(b"ab", True).matches(tag) for tag in (b"ab", b"abc", b"a", b"")] == [True, True, False, False]
     assert [TagMatch(b"", True).matches(tag) for tag in (b"ab", b"")] == [True, False]

@@ -1,4 +1,4 @@
-"""What was looked up for a Delete: which of it is in reach, in order, and each once."""
+"""Seqs that a lookup found for a Delete are cut to a range, in order and without duplicates."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ CASES: dict[str, tuple[list[int], tuple[int, int], list[int]]] = {
 
 
 @pytest.mark.parametrize("case", list(CASES))
-def test_what_is_in_reach(case: str) -> None:
+def test_found_seqs_are_cut_to_a_range_in_order_and_without_duplicates(case: str) -> None:
     seqs, reach, expected = CASES[case]
     assert Found(0, seqs, [seq * 10 for seq in seqs]).between(*reach) == (expected, [seq * 10 for seq in expected])

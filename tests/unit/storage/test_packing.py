@@ -1,4 +1,4 @@
-"""When segments are packed, and that nobody who reads or deletes sees a difference."""
+"""Which segments are packed, and that readers and deletes get the same results from packed segments."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def format_version(disk: SimDisk) -> str:
         (NEVER, b"lz4", False),
     ],
 )
-async def test_whether_they_are_packed_is_said_by_the_topic_or_its_producers(
+async def test_segments_are_packed_by_the_topic_setting_or_the_producer(
     config: TopicConfig, codec: bytes | None, wanted: bool
 ) -> None:
     async with Machine() as machine:
@@ -112,7 +112,7 @@ async def test_whether_they_are_packed_is_said_by_the_topic_or_its_producers(
 
 
 @pytest.mark.parametrize("least", [0, 1 << 20])
-async def test_small_segments_stay_as_they_are_and_nothing_changes_on_disk(least: int) -> None:
+async def test_segments_below_segment_pack_bytes_are_not_packed(least: int) -> None:
     async with Machine() as machine:
         engine = await filled(machine, segment_pack_bytes=least)
         assert packed(engine) == [False] * 3
@@ -120,7 +120,7 @@ async def test_small_segments_stay_as_they_are_and_nothing_changes_on_disk(least
         assert format_version(machine.disk) == "1"
 
 
-async def test_what_would_not_get_smaller_is_tried_once() -> None:
+async def test_packing_of_incompressible_data_is_tried_once() -> None:
     async with Machine() as machine:
         engine = await machine.start(**SMALL)
         printable = [chr(code) for code in range(32, 127) if chr(code) not in '"\\']
@@ -134,7 +134,7 @@ async def test_what_would_not_get_smaller_is_tried_once() -> None:
         assert reads == [call for call in machine.disk.calls if call.path.endswith(".data") and call.op == "open"]
 
 
-async def test_raw_files_are_the_same_packed_or_not() -> None:
+async def test_downloads_of_packed_and_unpacked_segments_are_equal() -> None:
     async with Machine() as plain_machine, Machine() as machine:
         plain, engine = await filled(plain_machine, NEVER), await filled(machine)
         for each in (plain, engine):
@@ -176,7 +176,7 @@ async def test_deletions_stay_over_starts_and_a_lost_index(power: bool) -> None:
         assert verdict(machine.disk) == []
 
 
-async def test_a_deletion_whose_sync_fails_is_carried_out_in_new_files() -> None:
+async def test_a_deletion_with_a_failed_sync_is_done_in_new_files() -> None:
     async with Machine() as machine:
         engine = await filled(machine)
         await engine.delete_records("t", match=TagMatch(b"odd"), before_seq=8)
@@ -188,7 +188,7 @@ async def test_a_deletion_whose_sync_fails_is_carried_out_in_new_files() -> None
         assert [*await texts(engine)] == [2, 4, 6, *range(8, 22)]
 
 
-async def test_a_disk_that_fails_it_leaves_the_segment_and_the_others_alone() -> None:
+async def test_a_failed_packing_leaves_the_segment_unpacked_and_is_retried() -> None:
     async with Machine() as machine:
         engine = await machine.start(**SMALL)
         machine.disk.fail("pwritev", "*.zdata", errno=errno.ENOSPC)
@@ -218,7 +218,7 @@ async def test_a_format_that_cannot_be_written_keeps_segments_plain() -> None:
         assert format_version(machine.disk) == "1"
 
 
-async def test_another_setting_concerns_what_is_rewritten() -> None:
+async def test_a_changed_pack_setting_applies_to_rewritten_segments() -> None:
     async with Machine() as machine:
         engine = await filled(machine)
         await engine.put_topic("t", NEVER)
@@ -232,7 +232,7 @@ async def test_another_setting_concerns_what_is_rewritten() -> None:
         assert verdict(machine.disk) == []
 
 
-async def test_a_damaged_block_costs_its_records_and_no_others() -> None:
+async def test_a_damaged_block_loses_only_its_records() -> None:
     async with Machine() as machine:
         engine = await machine.start(segment_max_events=1000, segment_pack_bytes=1000)
         await engine.append("t", some(1000), config=ZSTD)
@@ -274,7 +274,7 @@ async def test_a_damaged_header_costs_the_segment_which_is_said() -> None:
         assert any("header fails its check" in each for each in verdict(machine.disk))
 
 
-async def test_dump_shows_records_and_which_of_them_are_deleted() -> None:
+async def test_dump_shows_records_with_their_deleted_flag() -> None:
     async with Machine() as machine:
         engine = await filled(machine)
         await engine.delete_records("t", match=TagMatch(b"odd"), before_seq=4)

@@ -35,7 +35,7 @@ def test_the_order_of_shards_does_not_matter(order: tuple[int, ...]) -> None:
     assert (catalog.superseded, catalog.partitioned) == ({}, {"t"})
 
 
-def test_what_no_topic_counts_is_deleted() -> None:
+def test_partitions_beyond_the_count_of_their_topic_are_deleted() -> None:
     catalog = replayed((1, 1, 0, 2), (2, 1, 1, 2), (3, 1, 2, 4), (4, 1, 3, 4), (6, 5, 1, 2))
     reconcile_partitions(catalog, salvaging=False)
     assert found(catalog) == {"t": 1, "t/1": 2}
@@ -44,20 +44,20 @@ def test_what_no_topic_counts_is_deleted() -> None:
 
 
 @pytest.mark.parametrize("order", [(2, 5), (5, 2)])
-def test_of_two_for_one_place_the_higher_id_counts(order: tuple[int, int]) -> None:
+def test_the_higher_id_wins_between_two_logs_of_a_partition(order: tuple[int, int]) -> None:
     catalog = replayed((1, 1, 0, 2), *((topic_id, 1, 1, 2) for topic_id in order))
     reconcile_partitions(catalog, salvaging=False)
     assert (found(catalog), catalog.superseded) == ({"t": 1, "t/1": 5}, {2: "t"})
 
 
-def test_the_one_that_was_deleted_does_not_count_though_it_is_higher() -> None:
+def test_a_deleted_log_of_a_partition_does_not_win_by_its_higher_id() -> None:
     catalog = replayed((1, 1, 0, 2), (2, 1, 1, 2), (5, 1, 1, 2))
     catalog.apply(3, 5, 0, control.TopicDelete(name="t"))
     reconcile_partitions(catalog, salvaging=False)
     assert found(catalog) == {"t": 1, "t/1": 2}
 
 
-def test_a_topic_made_again_keeps_its_own() -> None:
+def test_a_recreated_topic_keeps_its_own_partitions() -> None:
     catalog = replayed((1, 1, 0, 2), (2, 1, 1, 2), (8, 7, 1, 2), (7, 7, 0, 2))
     reconcile_partitions(catalog, salvaging=False)
     assert (found(catalog), catalog.superseded) == ({"t": 7, "t/1": 8}, {1: "t", 2: "t"})
@@ -68,7 +68,7 @@ def test_a_partition_that_counts_and_is_gone_is_damage() -> None:
         reconcile_partitions(replayed((1, 1, 0, 3), (2, 1, 1, 3)), salvaging=False)
 
 
-def test_salvage_begins_it_anew_and_says_so() -> None:
+def test_salvage_recreates_a_missing_partition_and_announces_it() -> None:
     catalog = replayed((1, 1, 0, 3), (2, 1, 1, 3))
     reconcile_partitions(catalog, salvaging=True)
     assert found(catalog) == {"t": 1, "t/1": 2, "t/2": 3}

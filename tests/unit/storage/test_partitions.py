@@ -40,7 +40,7 @@ def test_an_address_says_topic_and_partition(p: int, text: str) -> None:
         (b"abc", 479470107),
     ],
 )
-def test_keys_hash_as_kafkas_clients_hash_them(key: bytes, expected: int) -> None:
+def test_keys_are_hashed_as_by_kafka_clients(key: bytes, expected: int) -> None:
     assert murmur2(key) == expected % (1 << 32)
     assert partition_of(key, 7) == (expected & 0x7FFFFFFF) % 7
 
@@ -53,7 +53,7 @@ def test_tags_of_a_batch_agree_or_are_refused() -> None:
     assert caught.value.detail == {"field": "records[2].tag"}
 
 
-async def test_each_has_seqs_of_its_own(machine: Machine) -> None:
+async def test_each_partition_has_its_own_seqs(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", THREE)
     assert engine.partitions("t") == 3
@@ -81,7 +81,7 @@ async def test_a_new_partition_is_found_when_it_counts(machine: Machine) -> None
     assert engine.state("t/2").head_seq == 1
 
 
-async def test_they_never_shrink_unless_left_out(machine: Machine) -> None:
+async def test_a_smaller_partition_count_is_refused_and_an_omitted_count_is_kept(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", THREE)
     with pytest.raises(TopicIncompatible):
@@ -90,7 +90,7 @@ async def test_they_never_shrink_unless_left_out(machine: Machine) -> None:
     assert (state.config.partitions, state.config.ttl_ms, made) == (3, 5, False)
 
 
-async def test_they_come_back_with_a_start(machine: Machine) -> None:
+async def test_partitions_survive_a_restart(machine: Machine) -> None:
     engine = await machine.start(wal_shards=3)
     await engine.put_topic("t", TopicConfig(partitions=4, durability=Durability.FSYNC))
     for p in range(4):
@@ -100,7 +100,7 @@ async def test_they_come_back_with_a_start(machine: Machine) -> None:
     assert [engine.state(address("t", p)).count for p in range(4)] == [1] * 4
 
 
-async def test_all_of_them_go_with_the_topic(machine: Machine) -> None:
+async def test_all_partitions_are_deleted_with_their_topic(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", THREE)
     await engine.append("t/1", 1)
@@ -129,14 +129,14 @@ async def test_limits(machine: Machine) -> None:
     assert engine.catalog.size == 2
 
 
-async def test_a_queue_has_one(machine: Machine) -> None:
+async def test_a_queue_with_several_partitions_is_refused(machine: Machine) -> None:
     engine = await machine.start()
     with pytest.raises(TopicIncompatible) as caught:
         await engine.put_topic("q", TopicConfig(type=TopicType.QUEUE, partitions=2))
     assert caught.value.detail == {"field": "partitions"}
 
 
-async def test_a_class_can_be_changed_and_losses_are_those_of_one(machine: Machine) -> None:
+async def test_a_partitioned_ephemeral_topic_keeps_its_records_after_a_change_to_fsync(machine: Machine) -> None:
     engine = await machine.start(wal_shards=2)
     await engine.put_topic("t", TopicConfig(partitions=2, durability=Durability.EPHEMERAL))
     await engine.append("t/1", 1)

@@ -39,7 +39,7 @@ def test_the_next_batch_is_taken_and_any_other_is_out_of_order() -> None:
         assert raised.value.detail == {"producer_id": 7, "base_sequence": base, "expected": 5}
 
 
-def test_each_of_the_last_batches_is_known_again_and_none_before_them() -> None:
+def test_only_the_last_batches_of_a_producer_are_recognised() -> None:
     known = table(*[(number * 2, 2) for number in range(REMEMBERED + 2)])
     for number in range(2, REMEMBERED + 2):
         assert known.known(batch(number * 2), 2, 10, IDLE) == Sent(number * 2, number * 2 + 1, number * 2 + 1)
@@ -61,7 +61,7 @@ def test_sequences_wrap_around() -> None:
         known.known(batch(0), 3, 10, IDLE)
 
 
-def test_a_newer_epoch_begins_at_0_and_an_older_one_is_fenced() -> None:
+def test_a_newer_epoch_starts_at_0_and_an_older_epoch_is_fenced() -> None:
     known = table((0, 3), epoch=4)
     assert known.known(batch(0, epoch=5), 3, 10, IDLE) is None
     for base in (1, 3):
@@ -75,7 +75,7 @@ def test_a_newer_epoch_begins_at_0_and_an_older_one_is_fenced() -> None:
     assert known.known(batch(0, epoch=5), 3, 10, IDLE) == Sent(0, 2, 4)
 
 
-def test_what_is_on_its_way_counts_and_goes_back_when_it_fails() -> None:
+def test_a_pending_batch_counts_and_is_rolled_back_on_failure() -> None:
     known = table((0, 3))
     known.assign(batch(3), 2, 4, 10)
     known.assign(batch(5), 2, 6, 10)
@@ -86,7 +86,7 @@ def test_what_is_on_its_way_counts_and_goes_back_when_it_fails() -> None:
     assert known.known(batch(0), 3, 10, IDLE) == Sent(0, 2, 1)
 
 
-def test_the_first_batch_of_several_on_their_way_is_published_first() -> None:
+def test_pending_batches_are_published_in_order() -> None:
     known = ProducerTable()
     known.assign(batch(0), 3, 1, 10)
     known.assign(batch(3), 2, 4, 10)
@@ -100,7 +100,7 @@ def test_the_first_batch_of_several_on_their_way_is_published_first() -> None:
     assert len(known) == 1
 
 
-def test_who_is_idle_for_too_long_is_forgotten() -> None:
+def test_an_idle_producer_is_forgotten_after_expiry() -> None:
     known = table((0, 3))
     assert known.known(batch(0), 3, 1 + IDLE, IDLE) == Sent(0, 2, 1)
     assert known.known(batch(0), 3, 2 + IDLE, IDLE) is None
@@ -112,7 +112,7 @@ def test_who_is_idle_for_too_long_is_forgotten() -> None:
     assert (known.expire(502 + IDLE, IDLE), len(known)) == (1, 0)
 
 
-def test_the_one_idle_longest_makes_room() -> None:
+def test_the_longest_idle_producer_is_dropped_first() -> None:
     known = ProducerTable()
     for producer_id in (1, 2, 3, 1):
         known.take(batch(0, producer_id=producer_id), 1, 1, 1)
@@ -121,14 +121,14 @@ def test_the_one_idle_longest_makes_room() -> None:
     assert ProducerTable().forget_one() == 0
 
 
-def test_what_does_not_go_on_is_not_kept_together() -> None:
+def test_a_batch_with_a_gap_replaces_the_remembered_batches() -> None:
     known = table((0, 3), (77, 2))
     assert known.known(batch(77), 2, 10, IDLE) == Sent(77, 78, 4)
     with pytest.raises(OutOfOrderSequence):
         known.known(batch(0), 3, 10, IDLE)
 
 
-def test_a_snapshot_has_all_of_it_but_what_is_in_memory_only() -> None:
+def test_a_snapshot_has_all_batches_below_the_durable_seq() -> None:
     known = table(*[(number * 2, 2) for number in range(7)], epoch=3)
     again = ProducerTable.of(known.capture(100))
     assert again.entry(7) == known.entry(7)

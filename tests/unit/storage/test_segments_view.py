@@ -92,7 +92,7 @@ async def test_an_empty_topic_has_no_segments_and_an_empty_tail(engine: Engine) 
     assert (view.topic_id, view.epoch) == (engine.state("t").topic_id, engine.state("t").epoch)
 
 
-async def test_what_is_not_absorbed_is_the_tail(engine: Engine) -> None:
+async def test_records_that_are_not_flushed_are_the_tail(engine: Engine) -> None:
     await fill(engine, 25)
     before = engine.segments_of("t")
     assert (before.segments, before.tail.first_seq, before.tail.end_seq) == ([], 1, 26)
@@ -105,7 +105,7 @@ async def test_what_is_not_absorbed_is_the_tail(engine: Engine) -> None:
     assert {(each.tier, each.generation, each.format) for each in view.segments} == {("hot", 0, 1)}
 
 
-async def test_sizes_and_times_are_those_of_the_files(machine: Machine, engine: Engine) -> None:
+async def test_sizes_and_times_of_the_view_match_the_files(machine: Machine, engine: Engine) -> None:
     for _ in range(10):
         await fill(engine, 1)
         machine.clock.tick(7)
@@ -154,7 +154,7 @@ async def test_loss_ranges_are_listed(engine: Engine) -> None:
     assert (view.head_seq, view.tail.end_seq, view.durable_seq) == (20, 21, 20)
 
 
-async def test_an_ephemeral_topic_has_a_tail_alone_and_nothing_durable(engine: Engine) -> None:
+async def test_an_ephemeral_topic_has_only_a_tail_and_no_durable_seq(engine: Engine) -> None:
     await fill(engine, 15, TopicConfig(durability=Durability.EPHEMERAL))
     await engine.segment_worker.flush_all()
     view = engine.segments_of("t")
@@ -162,7 +162,7 @@ async def test_an_ephemeral_topic_has_a_tail_alone_and_nothing_durable(engine: E
     assert (view.head_seq, view.durable_seq) == (15, 0)
 
 
-async def test_what_was_durable_before_a_topic_became_ephemeral_still_is(engine: Engine) -> None:
+async def test_records_stay_durable_when_their_topic_becomes_ephemeral(engine: Engine) -> None:
     await fill(engine, 12)
     await engine.segment_worker.flush_all()
     await fill(engine, 3)
@@ -176,7 +176,7 @@ async def test_what_was_durable_before_a_topic_became_ephemeral_still_is(engine:
 
 
 @pytest.mark.parametrize("synced", range(8))
-async def test_nothing_up_to_durable_seq_is_lost_and_no_more_is_promised(machine: Machine, synced: int) -> None:
+async def test_records_up_to_durable_seq_survive_a_power_cut(machine: Machine, synced: int) -> None:
     engine = await machine.start(**SMALL)
     await engine.put_topic("t", TopicConfig(durability=Durability.DISK))
     await engine.append("t", [record(1)])  # has more seqs reserved than are used here: no other sync comes
@@ -194,7 +194,7 @@ async def test_nothing_up_to_durable_seq_is_lost_and_no_more_is_promised(machine
     assert after.durable_seq == after.head_seq == after.loss[0].to_seq
 
 
-async def test_a_change_of_log_files_leaves_everything_before_durable(engine: Engine) -> None:
+async def test_records_before_a_log_rotation_are_durable(engine: Engine) -> None:
     big = record("x" * 60_000)
     for number in range(1, 9):
         await engine.append("t", [big], config=TopicConfig(durability=Durability.DISK))
@@ -218,7 +218,7 @@ async def test_an_engine_that_is_not_started_has_none() -> None:
 
 
 @pytest.mark.parametrize("power", [False, True])
-async def test_a_restart_changes_nothing(machine: Machine, engine: Engine, power: bool) -> None:
+async def test_a_restart_changes_neither_view_nor_downloads(machine: Machine, engine: Engine, power: bool) -> None:
     await fill(engine, 25)
     await engine.segment_worker.flush_all()
     await delete(engine, [2, 13])
@@ -233,7 +233,7 @@ async def test_a_restart_changes_nothing(machine: Machine, engine: Engine, power
 # -- the files -------------------------------------------------------------------------------------------------------
 
 
-async def test_untouched_files_are_given_as_they_are(machine: Machine, engine: Engine) -> None:
+async def test_downloads_of_unchanged_files_equal_the_files(machine: Machine, engine: Engine) -> None:
     await fill(engine, 10)
     await engine.segment_worker.flush_all()
     for ext in (DATA, IDX):
@@ -386,7 +386,7 @@ async def fetched(engine: Engine, what: str) -> SegmentDownload:
 
 
 @pytest.mark.parametrize("what", ["dropped", "rewritten", "topic deleted"])
-async def test_a_download_ends_where_its_segment_does(engine: Engine, what: str) -> None:
+async def test_a_download_of_a_removed_segment_fails(engine: Engine, what: str) -> None:
     download = await fetched(engine, what)
     with pytest.raises(SegmentNotFound) as refusal:
         await download.read(0, 10)
@@ -394,7 +394,7 @@ async def test_a_download_ends_where_its_segment_does(engine: Engine, what: str)
 
 
 @pytest.mark.parametrize("ext", [DATA, IDX])
-async def test_a_missing_file_is_told(machine: Machine, engine: Engine, ext: str) -> None:
+async def test_a_missing_segment_file_is_reported_with_its_range(machine: Machine, engine: Engine, ext: str) -> None:
     await fill(engine, 10)
     await engine.segment_worker.flush_all()
     machine.disk.unlink(path(ROOT, SegmentId(1, 1), ext))
@@ -409,7 +409,7 @@ async def test_a_missing_file_is_told(machine: Machine, engine: Engine, ext: str
     }
 
 
-async def test_a_damaged_index_entry_is_told(machine: Machine, engine: Engine) -> None:
+async def test_a_damaged_index_entry_is_reported_as_corrupt(machine: Machine, engine: Engine) -> None:
     await fill(engine, 10)
     await engine.segment_worker.flush_all()
     download = await open_download(engine, "t", 1, DATA)
@@ -423,7 +423,7 @@ async def test_a_damaged_index_entry_is_told(machine: Machine, engine: Engine) -
         await download.read(0, download.size)
 
 
-async def test_a_disk_that_fails_is_told(machine: Machine, engine: Engine) -> None:
+async def test_a_failing_read_of_a_download_is_reported_as_unreadable(machine: Machine, engine: Engine) -> None:
     await fill(engine, 10)
     await engine.segment_worker.flush_all()
     download = await open_download(engine, "t", 1, DATA)
@@ -432,7 +432,7 @@ async def test_a_disk_that_fails_is_told(machine: Machine, engine: Engine) -> No
         await download.read(0, download.size)
 
 
-async def test_nothing_is_kept_open(machine: Machine, engine: Engine) -> None:
+async def test_a_download_leaves_no_file_open(machine: Machine, engine: Engine) -> None:
     await fill(engine, 10)
     await engine.segment_worker.flush_all()
     opened = engine.store.reader.open_segments
@@ -452,7 +452,7 @@ async def cold_engine(machine: Machine) -> Engine:
     return engine
 
 
-async def test_files_of_cold_segments_are_the_same(machine: Machine) -> None:
+async def test_downloads_of_cold_and_hot_segments_are_equal(machine: Machine) -> None:
     engine = await cold_engine(machine)
     hot = {(first, ext): await open_download(engine, "t", first, ext) for first in (1, 11) for ext in (DATA, IDX)}
     bodies = {key: await download.read(0, download.size) for key, download in hot.items()}
@@ -479,7 +479,7 @@ async def test_deleted_records_of_cold_segments_never_leave(machine: Machine) ->
         await engine.relocator.work()
 
 
-async def test_a_cold_store_that_lacks_a_segment_is_told(machine: Machine) -> None:
+async def test_a_segment_missing_in_the_cold_store_is_reported(machine: Machine) -> None:
     engine = await cold_engine(machine)
     await engine.relocator.work()
     for name in machine.disk.tree():

@@ -15,7 +15,7 @@ def rig() -> ShardRig:
     return ShardRig().open()
 
 
-def test_a_failed_write_is_told_to_all_of_the_group_and_names_shard_and_errno(rig: ShardRig) -> None:
+def test_a_failed_write_fails_its_group_with_shard_and_errno(rig: ShardRig) -> None:
     rig.disk.fail("pwritev", "*/wal-*", errno=errno.EIO)
     settled = rig.commit(rig.submission(), rig.submission(sync=True))
     assert all(isinstance(each.error, StorageFailed) for each in settled)
@@ -26,7 +26,7 @@ def test_a_failed_write_is_told_to_all_of_the_group_and_names_shard_and_errno(ri
     assert rig.log.failed is not None
 
 
-def test_a_failed_sync_fails_who_waited_for_it_but_not_who_did_not(rig: ShardRig) -> None:
+def test_a_failed_sync_fails_only_writes_that_need_a_sync(rig: ShardRig) -> None:
     rig.disk.fail("datasync", "*/wal-*")
     slow, quick = rig.submission(topic_id=1, sync=True), rig.submission(topic_id=2)
     rig.commit(slow, quick)
@@ -35,7 +35,7 @@ def test_a_failed_sync_fails_who_waited_for_it_but_not_who_did_not(rig: ShardRig
     assert slow.synced_ns > 0
 
 
-def test_a_failed_sync_fails_what_lies_behind_it_in_the_same_log(rig: ShardRig) -> None:
+def test_a_failed_sync_fails_later_writes_of_the_same_log(rig: ShardRig) -> None:
     rig.disk.fail("datasync", "*/wal-*")
     slow, behind = rig.submission(sync=True), rig.submission()
     rig.commit(slow, behind)
@@ -43,7 +43,7 @@ def test_a_failed_sync_fails_what_lies_behind_it_in_the_same_log(rig: ShardRig) 
 
 
 @pytest.mark.parametrize("op", ["pwritev", "datasync"])
-def test_nothing_is_written_or_synced_afterwards(rig: ShardRig, op: str) -> None:
+def test_a_failed_shard_writes_and_syncs_no_more(rig: ShardRig, op: str) -> None:
     rig.disk.fail(op, "*/wal-*")
     rig.write(100, sync=True)
     before = len(rig.disk.calls)
@@ -82,14 +82,14 @@ def test_a_failed_rotation_stops_the_shard(rig: ShardRig, op: str, path: str) ->
     assert isinstance(rig.write(100).error, StorageFailed)
 
 
-def test_what_was_written_before_the_failure_stays_readable(rig: ShardRig) -> None:
+def test_frames_written_before_a_failure_stay_readable(rig: ShardRig) -> None:
     rig.write(100, sync=True)
     rig.disk.fail("pwritev", "*/wal-*")
     rig.write(100)
     assert [seq for _, seq in rig.frames(1)] == [1]
 
 
-def test_an_open_that_fails_says_so() -> None:
+def test_a_failed_open_raises_the_error() -> None:
     rig = ShardRig()
     rig.disk.fail("allocate", "*/wal-*", errno=errno.EIO)
     with pytest.raises(OSError, match="Input/output error"):

@@ -29,7 +29,7 @@ def test_submissions_lie_back_to_back_and_know_where(rig: ShardRig) -> None:
     assert [seq for _, seq in rig.frames(1)] == [1, 2, 3]
 
 
-def test_a_group_is_one_write(rig: ShardRig) -> None:
+def test_a_group_is_written_by_a_single_call(rig: ShardRig) -> None:
     before = len(rig.calls("pwritev", path="/wal/wal-"))
     rig.commit(*(rig.submission() for _ in range(50)))
     assert len(rig.calls("pwritev", path="/wal/wal-")) == before + 1
@@ -52,7 +52,7 @@ def test_writes_of_a_few_bytes_each_come_to_an_end(rig: ShardRig) -> None:
     assert [seq for _, seq in rig.frames(1)] == [1, 2]
 
 
-def test_a_short_write_is_synced_only_when_it_is_whole(rig: ShardRig) -> None:
+def test_a_short_write_is_completed_before_the_sync(rig: ShardRig) -> None:
     rig.disk.short_writes("*/wal-*")
     rig.commit(rig.submission(100, sync=True))
     ops = [op for op, _ in rig.calls("pwritev", "datasync", path="/wal/wal-")]
@@ -62,7 +62,7 @@ def test_a_short_write_is_synced_only_when_it_is_whole(rig: ShardRig) -> None:
 # -- rotation --------------------------------------------------------------------------------------------------------
 
 
-def test_before_byte_0_of_the_next_file_the_old_one_is_cut_and_synced(rig: ShardRig) -> None:
+def test_a_rotation_cuts_and_syncs_the_old_file_before_writing_the_next(rig: ShardRig) -> None:
     rig.write(100_000)
     start = len(rig.disk.calls)
     rig.write(100_000)
@@ -113,7 +113,7 @@ def test_a_group_that_does_not_fit_goes_on_in_the_next_file(rig: ShardRig) -> No
     assert [split(each.lsn) for each in group] == [(1, 0), (1, 50_000), (2, 0), (2, 50_000), (3, 0)]
 
 
-def test_a_submission_larger_than_a_file_gets_one_of_its_own(rig: ShardRig) -> None:
+def test_a_submission_larger_than_a_file_gets_its_own_file(rig: ShardRig) -> None:
     rig.write(100)
     large = rig.write(3 * FILE)
     after = rig.write(100)
@@ -129,7 +129,7 @@ def test_a_file_that_is_left_is_closed(rig: ShardRig) -> None:
     assert closed == [name(n).removeprefix("/wal/") for n in (1, 2, 3)]
 
 
-def test_all_that_was_written_before_a_rotation_survives_a_power_cut(rig: ShardRig) -> None:
+def test_frames_written_before_a_rotation_survive_a_power_cut(rig: ShardRig) -> None:
     rig.write(100_000)
     rig.write(100_000)
     found = rig.disk.power_cut(Loss.DROP)
@@ -182,7 +182,7 @@ def test_a_point_covers_no_more_than_was_synced() -> None:
     assert [(each.at, each.offset) for each in rig.sync_points(1)[1:]] == [(end, end)]
 
 
-def test_without_a_sync_there_is_nothing_to_say() -> None:
+def test_no_sync_point_is_written_without_a_sync() -> None:
     rig = ShardRig(sync_point_bytes=10, sync_point_ms=1).open()
     for _ in range(5):
         rig.clock.tick(5000)
@@ -190,7 +190,7 @@ def test_without_a_sync_there_is_nothing_to_say() -> None:
     assert rig.sync_points(1) == []
 
 
-def test_a_point_is_not_repeated_when_nothing_was_synced_since() -> None:
+def test_a_sync_point_is_not_repeated_without_a_new_sync() -> None:
     rig = ShardRig(sync_point_bytes=100).open()
     rig.write(150, sync=True)
     rig.write(60)

@@ -51,7 +51,7 @@ def test_half_a_write_is_cut_off_again(rig: ShardRig) -> None:
     assert rig.disk.file_size(name(1)) == 100
 
 
-def test_all_later_writes_of_the_shard_are_refused_too(rig: ShardRig) -> None:
+def test_a_full_shard_refuses_all_later_writes(rig: ShardRig) -> None:
     fill_up(rig)
     settled = rig.commit(rig.submission(), rig.submission(sync=True), rig.submission(topic_id=2))
     assert all(isinstance(each.error, StorageFull) for each in settled)
@@ -59,7 +59,7 @@ def test_all_later_writes_of_the_shard_are_refused_too(rig: ShardRig) -> None:
     assert rig.log.stats.storage_full >= 1
 
 
-def test_what_frees_space_goes_to_the_reserve(rig: ShardRig) -> None:
+def test_writes_that_free_space_go_to_the_reserve(rig: ShardRig) -> None:
     fill_up(rig)
     refused, freeing = rig.submission(), rig.submission(60, sync=True, frees=True)
     rig.commit(refused, freeing)
@@ -80,7 +80,7 @@ def test_writes_of_a_generation_that_was_refused_stay_refused_after_the_space_is
     assert rig.write(100, generation=5).error is None
 
 
-def test_when_the_reserve_is_used_up_what_frees_space_is_refused_as_well(rig: ShardRig) -> None:
+def test_writes_that_free_space_are_refused_when_the_reserve_is_used_up(rig: ShardRig) -> None:
     fill_up(rig)
     rig.write(100)
     outcomes = [rig.write(1000, frees=True).error for _ in range(10)]
@@ -115,7 +115,7 @@ def test_space_for_a_file_but_not_for_the_reserve_is_not_enough(rig: ShardRig) -
     assert rig.log.resume()
 
 
-def test_with_no_trouble_there_is_nothing_to_resume(rig: ShardRig) -> None:
+def test_resume_of_a_healthy_shard_makes_no_disk_call(rig: ShardRig) -> None:
     before = len(rig.disk.calls)
     assert rig.log.resume()
     assert len(rig.disk.calls) == before
@@ -138,14 +138,14 @@ def test_a_failure_in_the_reserve_stops_the_shard(rig: ShardRig) -> None:
     assert rig.log.failed is not None
 
 
-def test_a_full_disk_is_noticed_at_rotation_too(rig: ShardRig) -> None:
+def test_a_full_disk_at_rotation_is_noticed(rig: ShardRig) -> None:
     rig.disk.fail("allocate", errno=errno.ENOSPC, sticky=True)
     assert isinstance(rig.write(FILE).error, StorageFull)
     assert rig.disk.file_size(name(1)) == 100
     assert rig.write(60, frees=True, sync=True).error is None
 
 
-def test_a_start_without_any_space_takes_nothing() -> None:
+def test_a_start_without_space_refuses_all_writes() -> None:
     rig = ShardRig()
     rig.disk.fail("allocate", errno=errno.ENOSPC, sticky=True)
     rig.open()
@@ -157,7 +157,7 @@ def test_a_start_without_any_space_takes_nothing() -> None:
     assert rig.write(100, generation=1).error is None
 
 
-def test_a_start_with_only_its_reserve_takes_what_frees_space() -> None:
+def test_a_start_with_only_its_reserve_accepts_writes_that_free_space() -> None:
     first = ShardRig().open()
     first.write(100, sync=True)
     first.log.close()
@@ -170,7 +170,7 @@ def test_a_start_with_only_its_reserve_takes_what_frees_space() -> None:
     assert (freeing.error, split(freeing.lsn)) == (None, (2, 0))
 
 
-def test_a_start_with_space_for_its_file_only_is_full_until_there_is_a_reserve() -> None:
+def test_a_start_without_space_for_the_reserve_is_full_until_resumed() -> None:
     rig = ShardRig()
     rig.prepare_at_once = False
     rig.disk.fail("allocate", "/wal/reserve", errno=errno.ENOSPC, times=2)

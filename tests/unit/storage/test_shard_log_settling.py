@@ -1,4 +1,4 @@
-"""Who is told when: a write that needs no sync does not wait for one, and no log is ever told out of order."""
+"""Completion of writes: a write that needs no sync does not wait for one, and the completions of a log are in order."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def test_a_group_that_needs_no_sync_gets_none(rig: ShardRig) -> None:
     assert syncs_before(rig) == [0]
 
 
-def test_a_group_is_synced_once_for_all_of_it(rig: ShardRig) -> None:
+def test_a_group_shares_a_single_sync(rig: ShardRig) -> None:
     group = [rig.submission(sync=True) for _ in range(9)]
     assert rig.commit(*group) == group
     assert (syncs_before(rig), rig.log.stats.fsyncs) == ([1], 1)
 
 
-def test_who_needs_no_sync_is_told_before_it(rig: ShardRig) -> None:
+def test_writes_that_need_no_sync_are_completed_before_it(rig: ShardRig) -> None:
     slow, quick = rig.submission(topic_id=1, sync=True), rig.submission(topic_id=2)
     rig.commit(slow, quick)
     assert rig.settled == [[quick], [slow]]
     assert syncs_before(rig) == [0, 1]
 
 
-def test_behind_one_that_waits_the_same_log_waits(rig: ShardRig) -> None:
+def test_writes_behind_a_syncing_write_of_their_log_wait(rig: ShardRig) -> None:
     quick, slow, behind, other = (
         rig.submission(topic_id=1),
         rig.submission(topic_id=1, sync=True),
@@ -50,7 +50,7 @@ def test_behind_one_that_waits_the_same_log_waits(rig: ShardRig) -> None:
     assert rig.settled == [[quick, other], [slow, behind]]
 
 
-def test_a_sync_covers_what_earlier_groups_left(rig: ShardRig) -> None:
+def test_a_sync_covers_earlier_groups(rig: ShardRig) -> None:
     rig.write(100)
     assert rig.log.dirty_since_ns is not None
     rig.write(100, sync=True)
@@ -58,7 +58,7 @@ def test_a_sync_covers_what_earlier_groups_left(rig: ShardRig) -> None:
     assert rig.log.stats.fsyncs == 1
 
 
-def test_a_barrier_alone_syncs_what_is_written(rig: ShardRig) -> None:
+def test_a_barrier_syncs_written_frames(rig: ShardRig) -> None:
     rig.write(100)
     barrier = Submission(rig.submission().unit, b"", frames=0, topic_id=0, ts=5, needs_sync=True, frees=True)
     assert rig.commit(barrier) == [barrier]
@@ -66,7 +66,7 @@ def test_a_barrier_alone_syncs_what_is_written(rig: ShardRig) -> None:
     assert rig.log.stats.fsyncs == 1
 
 
-def test_a_barrier_with_nothing_to_sync_costs_nothing(rig: ShardRig) -> None:
+def test_a_barrier_without_unsynced_frames_makes_no_sync(rig: ShardRig) -> None:
     barrier = Submission(rig.submission().unit, b"", frames=0, topic_id=0, ts=5, needs_sync=True, frees=True)
     assert rig.commit(barrier) == [barrier]
     assert rig.log.stats.fsyncs == 0
@@ -83,7 +83,7 @@ ITEMS = st.lists(st.tuples(st.integers(1, 3), st.booleans(), st.integers(46, 60_
 
 
 @given(ITEMS)
-def test_no_log_is_ever_told_out_of_order(items: list[tuple[int, bool, int]]) -> None:
+def test_completions_of_a_log_are_in_order(items: list[tuple[int, bool, int]]) -> None:
     rig = ShardRig().open()
     group = [rig.submission(size, topic_id=topic_id, sync=sync) for topic_id, sync, size in items]
     settled = rig.commit(*group)
@@ -97,7 +97,7 @@ def test_no_log_is_ever_told_out_of_order(items: list[tuple[int, bool, int]]) ->
 
 
 @given(ITEMS, st.integers(0, 11), st.sampled_from(["pwritev", "datasync", "truncate", "sync"]))
-def test_after_a_failure_nobody_is_told_of_success(items: list[tuple[int, bool, int]], nth: int, op: str) -> None:
+def test_no_write_succeeds_after_a_failed_write(items: list[tuple[int, bool, int]], nth: int, op: str) -> None:
     rig = ShardRig().open()
     rig.disk.fail(op, "*/wal-*", nth=1 + nth % 3)
     group = [rig.submission(size, topic_id=topic_id, sync=sync) for topic_id, sync, size in items]

@@ -1,4 +1,4 @@
-"""The queue in front of a writer: bounded, never dropped from, and told in order what became of each."""
+"""The queue in front of a writer is bounded, drops no submission, and completes submissions in order."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def queue() -> AsyncIterator[Queue]:
     await queue.shard.stop()
 
 
-async def test_what_is_submitted_in_one_step_is_one_group(queue: Queue) -> None:
+async def test_submissions_of_a_loop_step_form_a_single_group(queue: Queue) -> None:
     done = [queue.submit(sync=True)[1] for _ in range(10)]
     await asyncio.gather(*done)
     assert (queue.rig.log.stats.groups, queue.rig.log.stats.fsyncs) == (1, 1)
@@ -63,7 +63,7 @@ async def test_a_group_is_bounded_and_the_rest_follows(queue: Queue) -> None:
     assert queue.rig.log.stats.groups == 2
 
 
-async def test_what_waits_is_counted_and_the_peak_remembered(queue: Queue) -> None:
+async def test_queued_submissions_and_their_peak_are_counted(queue: Queue) -> None:
     done = [queue.submit(100)[1] for _ in range(7)]
     assert (queue.shard.queued_frames, queue.shard.queued_bytes) == (7, 700)
     await asyncio.gather(*done)
@@ -79,20 +79,20 @@ async def test_a_tenth_is_kept_for_internal_frames(queue: Queue) -> None:
     assert (queue.shard.has_room(1, 9000, internal=True), queue.shard.has_room(1, 9001, internal=True)) == (True, False)
 
 
-async def test_a_write_larger_than_the_queue_is_possible_when_nothing_waits(queue: Queue) -> None:
+async def test_an_empty_queue_accepts_a_write_larger_than_the_queue(queue: Queue) -> None:
     assert queue.shard.has_room(1000, 10**9)
     queue.submit(100)
     assert not queue.shard.has_room(1000, 10**9)
 
 
-async def test_room_is_told_as_soon_as_there_is_some(queue: Queue) -> None:
+async def test_a_waiter_for_room_is_woken_when_there_is_room(queue: Queue) -> None:
     for _ in range(18):
         queue.submit(100)
     await queue.shard.wait_room(18, 100)
     assert queue.shard.queued_frames == 0
 
 
-async def test_who_waits_too_long_is_told_that_it_is_saturated(queue: Queue) -> None:
+async def test_a_wait_for_room_beyond_its_timeout_fails_with_wal_saturated(queue: Queue) -> None:
     for _ in range(18):
         queue.rig.submission()
         queue.shard.submit(queue.rig.submission())
@@ -105,7 +105,7 @@ async def test_who_waits_too_long_is_told_that_it_is_saturated(queue: Queue) -> 
     assert caught.value.detail["max"] == 20
 
 
-async def test_everything_below_the_first_that_is_unsettled_is_applied_and_no_more(queue: Queue) -> None:
+async def test_the_applied_lsn_is_bounded_by_the_first_pending_submission(queue: Queue) -> None:
     places: list[int] = []
     post = queue.shard.post
 
@@ -120,7 +120,7 @@ async def test_everything_below_the_first_that_is_unsettled_is_applied_and_no_mo
     assert places == [0, 200], "the second one was settled first, but lies behind the first"
 
 
-async def test_a_barrier_moves_nothing_back(queue: Queue) -> None:
+async def test_a_barrier_does_not_move_the_applied_lsn_back(queue: Queue) -> None:
     await queue.submit(100)[1]
     before = queue.shard.applied_lsn
     barrier = Submission(queue.rig.submission().unit, b"", frames=0, topic_id=0, ts=5, needs_sync=True, frees=True)
@@ -128,7 +128,7 @@ async def test_a_barrier_moves_nothing_back(queue: Queue) -> None:
     assert queue.shard.applied_lsn == before == queue.rig.log.end_lsn
 
 
-async def test_a_shard_that_failed_tells_so_once(queue: Queue) -> None:
+async def test_a_shard_failure_is_reported_once(queue: Queue) -> None:
     queue.rig.disk.fail("pwritev", "*/wal-*", errno=errno.EIO)
     for _ in range(3):
         with pytest.raises(StorageFailed):
@@ -138,7 +138,7 @@ async def test_a_shard_that_failed_tells_so_once(queue: Queue) -> None:
         queue.shard.refuse_when_full()
 
 
-async def test_a_full_shard_refuses_writes_before_they_are_given_a_seq(queue: Queue) -> None:
+async def test_a_full_shard_refuses_writes_without_a_seq(queue: Queue) -> None:
     queue.rig.disk.fail("pwritev", "*/wal-*", errno=errno.ENOSPC)
     queue.rig.disk.fail("allocate", errno=errno.ENOSPC, sticky=True)
     with pytest.raises(StorageFull):
@@ -148,7 +148,7 @@ async def test_a_full_shard_refuses_writes_before_they_are_given_a_seq(queue: Qu
         queue.shard.refuse_when_full()
 
 
-async def test_dirty_bytes_are_synced_when_the_timer_says_so(queue: Queue) -> None:
+async def test_dirty_bytes_are_synced_by_the_timer(queue: Queue) -> None:
     await queue.submit(100)[1]
     interval_ms = queue.rig.options.disk_sync_ms
     queue.rig.clock.tick(interval_ms - 1)
@@ -175,7 +175,7 @@ async def test_space_is_looked_for_twice_a_second(queue: Queue) -> None:
     queue.shard.refuse_when_full()
 
 
-async def test_stopping_writes_and_settles_what_waits() -> None:
+async def test_a_stop_writes_and_completes_queued_submissions() -> None:
     queue = Queue()
     submissions = [queue.submit(100) for _ in range(5)]
     await queue.shard.stop()
@@ -183,7 +183,7 @@ async def test_stopping_writes_and_settles_what_waits() -> None:
     assert [seq for _, seq in queue.rig.frames(1)] == [1, 2, 3, 4, 5]
 
 
-async def test_a_defect_in_the_writer_leaves_nobody_waiting(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_in_the_writer_fails_all_submissions(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, sync: bool) -> None:
         raise ZeroDivisionError("a defect")
 

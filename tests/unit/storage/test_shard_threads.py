@@ -50,14 +50,14 @@ async def threads() -> AsyncIterator[Threads]:
     await threads.close()
 
 
-async def test_a_lone_writer_waits_for_nobody(threads: Threads) -> None:
+async def test_a_single_writer_does_not_wait_for_a_group(threads: Threads) -> None:
     async with asyncio.timeout(10):
         await threads.engine.put_topic("t", FSYNC)
         for n in range(20):
             assert (await threads.engine.append("t", records(1))).first_seq == n + 1
 
 
-async def test_who_is_back_before_its_group_is_counted_is_no_company_of_it(
+async def test_a_writer_that_returns_early_is_not_counted_in_its_former_group(
     threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await threads.engine.put_topic("t", FSYNC)
@@ -77,7 +77,7 @@ async def test_who_is_back_before_its_group_is_counted_is_no_company_of_it(
             assert (await threads.engine.append("t", records(1))).first_seq == n + 1
 
 
-async def test_what_is_not_synced_is_hardened_by_the_timer_without_further_writes(threads: Threads) -> None:
+async def test_unsynced_writes_are_synced_by_the_timer_without_further_writes(threads: Threads) -> None:
     await threads.engine.put_topic("t", DISK)
     await threads.engine.append("t", records(1))
     await threads.asleep()
@@ -90,7 +90,7 @@ async def test_what_is_not_synced_is_hardened_by_the_timer_without_further_write
     assert threads.engine.shards[0].log.dirty_since_ns is None
 
 
-async def test_a_failed_timer_sync_is_told_without_further_writes(threads: Threads) -> None:
+async def test_a_failed_timer_sync_is_reported_without_further_writes(threads: Threads) -> None:
     told: asyncio.Queue[tuple[int, int | None]] = asyncio.Queue()
     threads.engine.on_shard_failed = lambda shard, number: told.put_nowait((shard, number))
     await threads.engine.put_topic("t", DISK)
@@ -103,7 +103,7 @@ async def test_a_failed_timer_sync_is_told_without_further_writes(threads: Threa
     assert isinstance(await outcome(threads.engine.append("t", records(1))), StorageFailed)
 
 
-async def test_an_idle_writer_wakes_for_nothing(threads: Threads) -> None:
+async def test_an_idle_writer_makes_no_disk_call(threads: Threads) -> None:
     await threads.engine.put_topic("t", FSYNC)
     await threads.asleep()
     calls = len(threads.disk.calls)
@@ -112,7 +112,7 @@ async def test_an_idle_writer_wakes_for_nothing(threads: Threads) -> None:
     assert len(threads.disk.calls) == calls
 
 
-async def test_a_failure_is_told_to_all_who_wait_and_the_thread_ends_well(threads: Threads) -> None:
+async def test_a_failure_fails_all_pending_writes_and_the_thread_ends(threads: Threads) -> None:
     await threads.engine.append("t", records(1), config=FSYNC)
     with threads.disk.hold("datasync", "*/wal-*", times=1) as gate:
         threads.disk.fail("datasync", "*/wal-*", errno=errno.EIO)

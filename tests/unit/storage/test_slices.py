@@ -35,13 +35,13 @@ async def _turns(step_ns: int, count: int) -> int:
     return turns
 
 
-async def test_slow_work_lets_others_in_between() -> None:
+async def test_slow_work_yields_to_the_loop() -> None:
     assert await _turns(SLICE_NS + 1, 1000) == 1000 // 64
 
 
-async def test_quick_work_is_done_in_one_go() -> None:
+async def test_quick_work_does_not_yield() -> None:
     assert await _turns(0, 1000) == 0
 
 
-async def test_nothing_is_no_work() -> None:
+async def test_no_items_do_not_yield() -> None:
     assert await _turns(SLICE_NS + 1, 0) == 0

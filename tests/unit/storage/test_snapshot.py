@@ -38,7 +38,7 @@ def carried(topic: Topic, *, created_ms: int = NOW_MS) -> tuple[Catalog, Topic]:
     return catalog, snapshot.restore(catalog, section, created_ms)
 
 
-def test_everything_but_the_records_comes_back() -> None:
+def test_a_section_restores_all_state_except_records() -> None:
     catalog, topic = a_topic(cap_records=9, durability=Durability.FSYNC)
     log = topic.log
     write(log, [10, 20, 30], ts=40_000)
@@ -63,13 +63,13 @@ def test_everything_but_the_records_comes_back() -> None:
     assert len(restored.tail) == 0, "records come from the log"
 
 
-def test_a_topic_nobody_wrote_to_has_no_last_write() -> None:
+def test_a_topic_without_a_write_has_no_last_write_ts() -> None:
     _, topic = a_topic()
     _, found = carried(topic)
     assert (found.log.last_write_ts, found.log.head, found.log.earliest_seq) == (None, 0, 1)
 
 
-def test_live_keys_come_back_with_what_is_left_of_their_window() -> None:
+def test_live_keys_are_restored_with_the_rest_of_their_window() -> None:
     catalog, topic = a_topic()
     for key, ts in (("expired", NOW_MS - WINDOW_MS - 1), ("last ms", NOW_MS - WINDOW_MS), ("new", NOW_MS)):
         write(topic.log, [1, 1], ts=ts)
@@ -92,7 +92,7 @@ def test_keys_survive_a_clock_that_starts_at_zero() -> None:
     assert len(found.log.keys.live(10, WINDOW_MS)) == 1
 
 
-def test_of_an_ephemeral_topic_only_what_the_log_holds_is_kept() -> None:
+def test_a_section_of_an_ephemeral_topic_has_only_durable_state() -> None:
     catalog, topic = a_topic()
     write(topic.log, [10, 20], ts=1000)
     catalog.apply(
@@ -126,7 +126,7 @@ def test_an_unchanged_section_is_the_same_bytes_object() -> None:
     assert snapshot.capture(topic, NOW_MS) != first
 
 
-def test_what_is_left_of_a_window_is_never_taken_from_an_old_section() -> None:
+def test_the_rest_of_a_key_window_is_computed_at_each_capture() -> None:
     catalog, topic = a_topic()
     write(topic.log, [1, 1], ts=NOW_MS)
     remember(catalog, "k", 1, NOW_MS)
@@ -138,7 +138,7 @@ def test_what_is_left_of_a_window_is_never_taken_from_an_old_section() -> None:
     assert left == [WINDOW_MS, WINDOW_MS - 400]
 
 
-def test_a_section_captured_twice_over_is_the_same() -> None:
+def test_a_section_of_a_restored_topic_equals_the_first_section() -> None:
     _, topic = a_topic()
     write(topic.log, [10, 20])
     topic.log.applied_lsn = position(2, 5)
@@ -171,7 +171,7 @@ def test_a_body_that_does_not_decode_is_damage() -> None:
         snapshot.decode(sealed)
 
 
-def test_what_a_later_version_adds_is_ignored() -> None:
+def test_unknown_fields_of_a_section_are_ignored() -> None:
     _, topic = a_topic()
     section = msgspec.msgpack.decode(snapshot.capture(topic, NOW_MS))
     section["of_a_later_version"] = [1, 2]

@@ -1,4 +1,4 @@
-"""Records that are made when they are looked at: the same as in a list, whoever asks in whatever way."""
+"""Records that are made when a reader looks at them behave as a list of records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ everything = pytest.mark.parametrize("kind", list(BODIES))
 
 @everywhere
 @everything
-def test_it_is_like_a_list_of_its_records(kind: str, where: str) -> None:
+def test_lazy_records_behave_as_a_list_of_records(kind: str, where: str) -> None:
     found, records = stretch_of(BODIES[kind], where)
     count = len(records)
     assert len(found) == count
@@ -74,7 +74,7 @@ def test_it_is_like_a_list_of_its_records(kind: str, where: str) -> None:
 
 @everywhere
 @everything
-def test_what_was_appended_is_given_as_record_by_record(kind: str, where: str) -> None:
+def test_data_of_lazy_records_equals_data_of_single_records(kind: str, where: str) -> None:
     found, records = stretch_of(BODIES[kind], where)
     assert found.data() == data_of(found) == data_of(records) == [record.data for record in records]
     for count in (1, 2, len(records)):
@@ -83,7 +83,7 @@ def test_what_was_appended_is_given_as_record_by_record(kind: str, where: str) -
 
 @everywhere
 @everything
-def test_the_first_of_them_are_counted_by_records_and_bytes(kind: str, where: str) -> None:
+def test_a_prefix_of_lazy_records_is_limited_by_records_and_bytes(kind: str, where: str) -> None:
     found, records = stretch_of(BODIES[kind], where)
     for count in (1, 7, len(records), len(records) + 1):
         assert found.between(0, count) == records[:count]
@@ -98,7 +98,7 @@ def test_the_first_of_them_are_counted_by_records_and_bytes(kind: str, where: st
 
 @everywhere
 @everything
-def test_few_of_many_keep_none_of_the_others_in_memory(kind: str, where: str) -> None:
+def test_a_few_lazy_records_do_not_hold_the_bytes_of_the_rest(kind: str, where: str) -> None:
     found, records = stretch_of(BODIES[kind], where, around=5000)
     few = found.between(0, 5)
     alone = few.own()
@@ -112,7 +112,7 @@ def test_few_of_many_keep_none_of_the_others_in_memory(kind: str, where: str) ->
     assert close.own() is close
 
 
-def test_several_are_one_sequence() -> None:
+def test_chained_lazy_records_form_a_single_sequence() -> None:
     (first, before), (second, _) = stretch_of(BODIES["JSON"], "log"), stretch_of(BODIES["raw bytes"], "segment")
     odd = [StoredRecord(9, TS, b"n", b"t", b'{"data":"odd"}')]
     parts: list[Sequence[StoredRecord]] = [first, odd, second]

@@ -44,7 +44,7 @@ def index() -> TailIndex:
         (1, 0, 99, 1),
     ],
 )
-def test_the_floor_of_what_is_expired(index: TailIndex, seq: int, oldest: int, end: int, floor: int) -> None:
+def test_the_expired_floor_is_found(index: TailIndex, seq: int, oldest: int, end: int, floor: int) -> None:
     assert index.expired_floor(seq, oldest, end) == floor
 
 
@@ -80,7 +80,7 @@ def test_deleted_records_free_nothing(index: TailIndex) -> None:
     assert index.dead_seqs() == [1, 3, 10]
 
 
-def test_a_hole_holds_nothing(index: TailIndex) -> None:
+def test_a_hole_holds_no_record(index: TailIndex) -> None:
     assert [seq for seq in range(14) if index.holds(seq)] == [1, 2, 3, 4, 5, 10, 11, 12]
     assert index.totals(6, 10) == (0, 0)
     assert list(index.slices(6, 10)) == []
@@ -109,7 +109,7 @@ def test_rows_in_memory_only_need_no_log() -> None:
 
 
 @pytest.mark.parametrize(("first_seq", "last"), [(4, 5), (10, 12), (5, 0), (6, 0), (99, 0)])
-def test_placing_a_batch_tells_its_last_seq(index: TailIndex, first_seq: int, last: int) -> None:
+def test_setting_the_lsn_of_a_batch_returns_its_last_seq(index: TailIndex, first_seq: int, last: int) -> None:
     assert index.set_batch_lsn(first_seq, FILE + 7000, 3) == last
     places = [span.lsn for span in index.slices(1, 13)]
     assert (FILE + 7003 in places) == (last > 0)
@@ -126,7 +126,7 @@ def test_truncating_forgets_whole_rows(index: TailIndex, seq: int, left: list[in
     assert len(index) == len(kept)
 
 
-def test_rows_below_a_seq_are_dropped_but_no_row_that_reaches_beyond_it() -> None:
+def test_only_rows_entirely_below_a_seq_are_dropped() -> None:
     index = index_of(*((3 * n + 1, 3, 100 + n) for n in range(100)))
     index.drop_below(200)
     assert len(index) < 150
@@ -134,7 +134,7 @@ def test_rows_below_a_seq_are_dropped_but_no_row_that_reaches_beyond_it() -> Non
     assert index.append(AppendedRecords(301, 999, array("I", [10]), array("I", [1]), [])) == 100, "row numbers go on"
 
 
-def test_dropping_everything_leaves_an_index_that_works() -> None:
+def test_an_index_with_all_rows_dropped_accepts_appends() -> None:
     index = index_of((1, 3, 100))
     index.delete(2)
     index.drop_below(99)
@@ -144,7 +144,7 @@ def test_dropping_everything_leaves_an_index_that_works() -> None:
 
 
 @given(st.sets(st.integers(1, 14)), st.integers(0, 15), st.integers(0, 15), st.integers(1, 9))
-def test_the_first_live_seqs_are_those_not_deleted(dead: set[int], seq: int, end_seq: int, count: int) -> None:
+def test_the_first_live_seqs_skip_deleted_seqs(dead: set[int], seq: int, end_seq: int, count: int) -> None:
     index = index_of((1, 3, 100), (4, 2, 200), (8, 7, 300))
     there = [*range(1, 6), *range(8, 15)]
     for each in dead & {*there}:

@@ -16,14 +16,14 @@ def log() -> Log:
     return Log(1, shard=0, epoch=1, usage=Usage())
 
 
-def test_it_holds_what_fits(log: Log) -> None:
+def test_the_cache_holds_batches_within_its_limit(log: Log) -> None:
     cache = TailCache(30 + 2 * CACHE_ENTRY_BYTES)
     cache.add(log, 1, b"x" * 10, 0)
     cache.add(log, 4, b"y" * 20, 7)
     assert (cache.bytes, log.cached) == (30 + 2 * CACHE_ENTRY_BYTES, {1: (b"x" * 10, 0), 4: (b"y" * 20, 7)})
 
 
-def test_one_byte_more_takes_the_oldest_out(log: Log) -> None:
+def test_a_byte_over_the_limit_evicts_the_oldest_batch(log: Log) -> None:
     cache = TailCache(30 + 3 * CACHE_ENTRY_BYTES)
     for seq, size in ((1, 10), (2, 10), (3, 11)):
         cache.add(log, seq, b"x" * size, 0)
@@ -40,7 +40,7 @@ def test_the_oldest_of_any_log_goes_first(log: Log) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 9 + CACHE_ENTRY_BYTES])
-def test_a_batch_larger_than_all_of_it_does_not_stay(log: Log, limit: int) -> None:
+def test_a_batch_larger_than_the_cache_is_not_cached(log: Log, limit: int) -> None:
     cache = TailCache(limit)
     cache.add(log, 1, b"x" * 10, 0)
     assert (cache.bytes, log.cached) == (0, {})
@@ -54,7 +54,7 @@ def test_a_batch_that_was_evicted_meanwhile_is_let_go_quietly(log: Log) -> None:
     assert (cache.bytes, list(log.cached)) == (10 + CACHE_ENTRY_BYTES, [2])
 
 
-def test_small_batches_are_counted_with_what_they_take_beside_their_bytes(log: Log) -> None:
+def test_small_batches_are_counted_with_their_overhead(log: Log) -> None:
     cache = TailCache(1 << 60)
     tracemalloc.start()
     try:

@@ -13,7 +13,7 @@ BATCHES = st.lists(st.lists(TAG, max_size=700), max_size=8)
 
 
 @given(BATCHES, TAG, st.booleans(), st.integers(0, 3000), st.integers(0, 3000))
-def test_what_is_found_is_what_a_walk_finds(
+def test_a_tag_search_of_the_tail_equals_a_full_scan(
     batches: list[list[bytes]], text: bytes, prefix: bool, last_seq: int, floor: int
 ) -> None:
     tags = TailTags()
@@ -29,7 +29,7 @@ def test_what_is_found_is_what_a_walk_finds(
     assert [seq for seq in tags.find(match, last_seq) if seq >= floor] == [seq for seq in wanted if seq >= floor]
 
 
-def test_what_is_forgotten_takes_no_room() -> None:
+def test_forgotten_tags_free_their_memory() -> None:
     tags = TailTags()
     for seq in range(1, 10_001):
         tags.add([(b"t%d" % seq, seq)])

@@ -1,4 +1,4 @@
-"""Writes of one record that come in one turn of the loop: one run through the engine, each a write of its own."""
+"""Appends of one record in one turn of the loop are coalesced: one submission, and a result for each append."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ def appends(machine: Machine, shard: str) -> list[Any]:
 
 
 @CLASSES
-async def test_they_share_a_submission_and_each_is_told_its_own_seq(machine: Machine, durability: Durability) -> None:
+async def test_coalesced_writes_share_a_submission_and_get_their_own_seqs(
+    machine: Machine, durability: Durability
+) -> None:
     engine = await started(machine)
     await engine.put_topic("t", TopicConfig(durability=durability))
     party = Party(engine)
@@ -130,7 +132,7 @@ async def test_topics_and_nodes_are_kept_apart(machine: Machine) -> None:
     assert await data(engine, "b") == [1, 4]
 
 
-async def test_on_disk_they_are_as_if_written_one_by_one(machine: Machine) -> None:
+async def test_coalesced_writes_have_the_frames_of_single_writes(machine: Machine) -> None:
     sizes = (10, 10, 400, 10, 3)
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
@@ -149,7 +151,7 @@ async def test_on_disk_they_are_as_if_written_one_by_one(machine: Machine) -> No
     assert len(together) == 1 + len(sizes)
 
 
-async def test_they_are_read_from_the_log_and_from_segments_alike(machine: Machine) -> None:
+async def test_coalesced_writes_are_read_from_log_and_segments(machine: Machine) -> None:
     engine = await started(machine, tail_cache_bytes=0, segment_max_events=4)
     await engine.put_topic("t", FSYNC)
     values = ["x" * size for size in (10, 10, 400, 10, 3, 700)]
@@ -168,7 +170,7 @@ async def test_they_are_read_from_the_log_and_from_segments_alike(machine: Machi
     assert await data(await machine.cut_power(), "t") == values
 
 
-async def test_damage_to_one_is_not_served_and_the_others_are(machine: Machine) -> None:
+async def test_a_damaged_coalesced_write_is_not_served_and_the_rest_is_served(machine: Machine) -> None:
     engine = await started(machine, tail_cache_bytes=0)
     await engine.put_topic("t", FSYNC)
     party = Party(engine)
@@ -210,7 +212,7 @@ async def test_more_than_go_together_are_several_runs(machine: Machine) -> None:
     assert counts == [MAX_COALESCED, 2]
 
 
-async def test_of_what_fits_under_a_cap_one_by_one_none_is_refused(machine: Machine) -> None:
+async def test_coalesced_writes_within_the_cap_are_accepted_one_by_one(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=3, discard=Discard.REJECT))
     party = Party(engine)
@@ -221,7 +223,7 @@ async def test_of_what_fits_under_a_cap_one_by_one_none_is_refused(machine: Mach
     assert await data(engine, "t") == [0, 1, 2]
 
 
-async def test_what_is_evicted_for_one_is_announced_with_it(machine: Machine) -> None:
+async def test_an_eviction_for_a_coalesced_write_is_written_with_it(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=3))
     party = Party(engine)
@@ -235,7 +237,7 @@ async def test_what_is_evicted_for_one_is_announced_with_it(machine: Machine) ->
     assert await data(await machine.kill(), "t") == [2, 3, 4]
 
 
-async def test_one_that_cannot_be_taken_does_not_hold_the_others(machine: Machine) -> None:
+async def test_a_refused_write_does_not_delay_the_coalesced_writes_around_it(machine: Machine) -> None:
     engine = await started(machine, max_record_bytes=1000)
     await engine.put_topic("t", FSYNC)
     party = Party(engine)
@@ -248,7 +250,7 @@ async def test_one_that_cannot_be_taken_does_not_hold_the_others(machine: Machin
 
 
 @pytest.mark.parametrize("name", ["none", "not a name", "e"])
-async def test_what_takes_the_other_way_is_left_and_nothing_done(machine: Machine, name: str) -> None:
+async def test_writes_that_cannot_be_coalesced_are_left_without_effect(machine: Machine, name: str) -> None:
     engine = await started(machine)
     await engine.put_topic("e", TopicConfig(durability=Durability.EPHEMERAL))
     party = Party(engine)
@@ -259,7 +261,7 @@ async def test_what_takes_the_other_way_is_left_and_nothing_done(machine: Machin
     assert [state.topic for state in engine.topics()] == ["e", "lead"]
 
 
-async def test_an_engine_that_closes_meanwhile_leaves_them(machine: Machine) -> None:
+async def test_coalesced_writes_are_left_when_the_engine_closes(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
     party = Party(engine)
@@ -277,7 +279,7 @@ async def test_an_engine_that_closes_meanwhile_leaves_them(machine: Machine) -> 
         engine.try_append_coalesced("t", raw(1), lambda _: None, lambda: None)
 
 
-async def test_a_failed_sync_is_told_to_all_and_stops_the_shard(machine: Machine) -> None:
+async def test_a_failed_sync_fails_all_coalesced_writes_and_stops_the_shard(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
     machine.disk.fail("datasync", "*/wal-*", nth=2, errno=errno.EIO)
@@ -290,7 +292,7 @@ async def test_a_failed_sync_is_told_to_all_and_stops_the_shard(machine: Machine
     assert (log.assigned_head, log.head, log.assigned_bytes) == (0, 0, 0), "their seqs are taken back"
 
 
-async def test_a_defect_is_told_to_all_of_a_run(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_fails_all_coalesced_writes(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> Appended:
         raise RuntimeError("a defect")
 
@@ -304,7 +306,7 @@ async def test_a_defect_is_told_to_all_of_a_run(machine: Machine, monkeypatch: p
     assert [str(each) for each in told] == ["a defect"] * 3
 
 
-async def test_the_next_turn_is_another_party(machine: Machine) -> None:
+async def test_writes_of_the_next_loop_turn_form_another_submission(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
     party = Party(engine)
@@ -318,7 +320,7 @@ async def test_the_next_turn_is_another_party(machine: Machine) -> None:
     assert counts == [2, 1, 2, 1, 2, 1]
 
 
-async def test_one_that_comes_alone_goes_at_once(machine: Machine) -> None:
+async def test_a_single_write_is_submitted_at_once(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
     counts = submissions(engine)
@@ -332,7 +334,7 @@ async def test_one_that_comes_alone_goes_at_once(machine: Machine) -> None:
     assert [each.first_seq for each in told] == [1]
 
 
-async def test_jobs_are_ready_however_they_came(machine: Machine) -> None:
+async def test_jobs_of_coalesced_writes_are_claimable(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("q", TopicConfig(type=TopicType.QUEUE, durability=Durability.FSYNC))
     party = Party(engine)

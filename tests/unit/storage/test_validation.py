@@ -42,12 +42,12 @@ def test_topic_names_that_do_not(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "abcd", "äö", "𝄞"])
-def test_a_text_within_its_bytes_comes_back_as_utf8(text: str) -> None:
+def test_a_text_within_its_byte_limit_is_returned_as_utf8(text: str) -> None:
     assert check_text(text, "node", 4) == text.encode()
 
 
 @pytest.mark.parametrize("text", ["", "abcde", "äöü", "\ud800"])
-def test_a_text_that_is_empty_too_long_or_no_text_is_refused_by_its_name(text: str) -> None:
+def test_an_empty_long_or_non_text_value_is_refused_with_its_field(text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         check_text(text, "node", 4)
     assert caught.value.detail == {"field": "node"}
@@ -64,7 +64,7 @@ def test_no_records_are_refused() -> None:
     assert caught.value.detail == {"field": "records"}
 
 
-def test_as_many_records_as_allowed_and_not_one_more() -> None:
+def test_a_batch_over_max_batch_records_is_refused() -> None:
     assert len(check_records([record()] * 3, SMALL)) == 3
     with pytest.raises(BatchTooLarge) as caught:
         check_records([record()] * 4, SMALL)
@@ -73,7 +73,7 @@ def test_as_many_records_as_allowed_and_not_one_more() -> None:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_record_as_large_as_allowed_and_not_one_byte_more(plain: bool) -> None:
+def test_a_record_over_max_record_bytes_is_refused(plain: bool) -> None:
     def check(batch: list[NewRecord]) -> list[int]:
         return list(
             check_plain(PlainRecords([each.data for each in batch]), SMALL) if plain else check_records(batch, SMALL)
@@ -93,7 +93,7 @@ def test_data_and_meta_count_together() -> None:
         check_records([NewRecord(sized(31).data, meta_of(10))], SMALL)
 
 
-def test_meta_as_large_as_allowed_and_not_one_byte_more() -> None:
+def test_a_meta_over_its_byte_limit_is_refused() -> None:
     check_records([NewRecord(sized(2).data, meta_of(20))], SMALL)
     with pytest.raises(InvalidRequest) as caught:
         check_records([record(), NewRecord(sized(2).data, meta_of(21))], SMALL)
@@ -106,14 +106,14 @@ def test_as_many_meta_keys_as_allowed(meta: bytes) -> None:
 
 
 @pytest.mark.parametrize("meta", [b'{"a":1,"b":2,"c":3}', b' {"a":1,"b":2,"c":3}', b'\n\t{"a":1,"b":2,"c":3}'])
-def test_not_one_meta_key_more(meta: bytes) -> None:
+def test_a_meta_with_too_many_keys_is_refused(meta: bytes) -> None:
     with pytest.raises(InvalidRequest) as caught:
         check_records([NewRecord(sized(2).data, msgspec.Raw(meta))], SMALL)
     assert caught.value.detail == {"field": "records[0].meta"}
 
 
 @pytest.mark.parametrize(("field", "limit"), [("tag", 4), ("node", 5)])
-def test_tag_and_node_as_long_as_allowed_and_not_one_byte_more(field: str, limit: int) -> None:
+def test_a_tag_or_node_over_its_byte_limit_is_refused(field: str, limit: int) -> None:
     check_records([record(0, **{field: "x" * limit})], SMALL)
     check_records([record(0, **{field: ""})], SMALL)  # as if it were not given
     for wrong in ("x" * (limit + 1), "é" * limit):
@@ -147,7 +147,7 @@ def test_delays_up_to_366_days_are_taken_and_named(more: dict[str, int]) -> None
         ({"delay_ms": 1, "deliver_at": NOW_MS}, "delay_ms"),
     ],
 )
-def test_delays_out_of_range_are_refused_by_their_name(more: dict[str, int], field: str) -> None:
+def test_a_delay_out_of_range_is_refused_with_its_field(more: dict[str, int], field: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         check_delays([record(), record(0, **more)], NOW_MS)
     assert caught.value.detail == {"field": f"records[1].{field}"}
@@ -158,14 +158,14 @@ def test_records_without_delays_use_no_field() -> None:
 
 
 @pytest.mark.parametrize("good", ["orders", "orders/1", "_o:1/1023"])
-def test_an_address_is_a_name_or_one_with_a_partition(good: str) -> None:
+def test_a_topic_name_with_or_without_a_partition_is_an_address(good: str) -> None:
     check_address(good)
 
 
 @pytest.mark.parametrize(
     "bad", ["", "orders/", "orders/0", "orders/01", "orders/-1", "orders/x", "/1", "a/1/2", "a/99999"]
 )
-def test_nothing_else_is_one(bad: str) -> None:
+def test_an_invalid_address_is_refused(bad: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         check_address(bad)
     assert caught.value.detail == {"field": "topic"}

@@ -52,7 +52,7 @@ def span(seq: int, offset: int, *sizes: int, file: int = 1, skip: int = 0) -> Ba
     return BatchSlice(seq, position(file, offset), skip, seq, 1, array("I", sizes))
 
 
-async def test_one_span_is_one_read(rig: Rig) -> None:
+async def test_a_span_takes_a_single_read(rig: Rig) -> None:
     assert await rig.read(span(1, 1000, 50, 60)) == 1
 
 

@@ -105,7 +105,7 @@ def test_frames_that_do_not_fit_together_are_refused(frames: tuple[bytes, ...]) 
         scanned(b"".join(frames))
 
 
-def test_the_offset_of_what_does_not_fit_is_named() -> None:
+def test_an_invalid_unit_is_reported_at_its_offset() -> None:
     good = append(1)
     with pytest.raises(BadUnit) as caught:
         scanned(good + batch(append(2, more=True), append(3), count=7))
@@ -117,7 +117,7 @@ def test_a_control_frame_that_does_not_decode_is_refused() -> None:
         scanned(wal_frame.encode(FrameType.EVICT_WATERMARK, 0, 1, 0, 9, data=b"\xc1"))
 
 
-def test_a_frame_of_a_later_version_is_told_apart_from_damage() -> None:
+def test_an_unknown_frame_type_is_distinguished_from_damage() -> None:
     with pytest.raises(control.UnknownFrameType):
         scanned(wal_frame.encode(99, 0, 1, 0, 9, data=b"\x80"))
 
@@ -131,7 +131,7 @@ def test_a_sync_point_is_a_unit_without_steps() -> None:
 
 
 @pytest.mark.parametrize(("file", "at"), [(1, 0), (2, len(append(1)))])
-def test_a_sync_point_where_it_does_not_belong_is_refused(file: int, at: int) -> None:
+def test_a_sync_point_at_a_wrong_position_is_refused(file: int, at: int) -> None:
     with pytest.raises(BadUnit):
         scanned(append(1) + frame(control.SyncPoint(file=file, at=at, offset=0), topic_id=0))
 
@@ -141,7 +141,7 @@ def test_a_sync_point_where_it_does_not_belong_is_refused(file: int, at: int) ->
     [append(5, more=True), append(2, more=True, ts=10), append(2, more=True, topic_id=2)],
     ids=["seq", "time", "topic"],
 )
-def test_what_does_not_follow_on_begins_a_run_of_its_own(second: bytes) -> None:
+def test_a_record_that_does_not_follow_starts_a_new_run(second: bytes) -> None:
     _, (unit,) = scanned(batch(append(1, more=True), second, frame(FLOORS)))
     runs = [step for step in unit.unit.steps if isinstance(step, AppendStep)]
     assert [len(step.appended.sizes) for step in runs] == [1, 1]

@@ -13,7 +13,7 @@ def told(marks: Watermarks, from_seq: int) -> tuple[int, int, str] | None:
     return None if found is None else (found.gap_from, found.gap_to, found.reason)
 
 
-def test_a_new_log_has_lost_nothing() -> None:
+def test_a_new_log_has_no_loss() -> None:
     marks = Watermarks()
     assert (marks.evict_floor, marks.live_floor, marks.floors, marks.loss) == (1, 1, {}, [])
     assert told(marks, 0) is None
@@ -67,7 +67,7 @@ def test_a_silent_cause_never_makes_a_reason_mixed() -> None:
     assert (marks.evict_floor, marks.live_floor) == (11, 50)
 
 
-def test_a_range_inside_the_log_is_told_when_the_reader_comes_to_it() -> None:
+def test_a_loss_range_is_reported_when_the_reader_reaches_it() -> None:
     marks = Watermarks(loss=[(20, 29, "crash")])
     assert (marks.evict_floor, marks.live_floor) == (1, 1)
     assert told(marks, 0) is None
@@ -77,12 +77,12 @@ def test_a_range_inside_the_log_is_told_when_the_reader_comes_to_it() -> None:
     assert told(marks, 29) is None
 
 
-def test_a_read_stops_before_a_range_and_goes_on_behind_it() -> None:
+def test_a_read_stops_before_a_loss_range_and_continues_after_it() -> None:
     marks = Watermarks(loss=[(20, 29, "crash"), (40, 49, "salvage")])
     assert [marks.next_loss(seq) for seq in (0, 18, 19, 29, 30, 38, 49, 60)] == [20, 20, 20, 40, 40, 40, None, None]
 
 
-def test_a_range_joins_the_floor_of_its_own_cause_once_the_floor_is_there() -> None:
+def test_a_loss_range_joins_a_floor_that_reaches_it() -> None:
     marks = Watermarks({LossCause.CAP: 19}, [(20, 29, "crash")])
     assert (marks.evict_floor, marks.loss) == (19, [(20, 29, "crash")])
     marks.merge({LossCause.CAP: 20})
@@ -92,7 +92,7 @@ def test_a_range_joins_the_floor_of_its_own_cause_once_the_floor_is_there() -> N
     assert told(marks, 19) == (20, 29, "crash")
 
 
-def test_one_range_that_joins_may_reach_the_next() -> None:
+def test_a_joined_loss_range_may_reach_the_next_range() -> None:
     marks = Watermarks(loss=[(20, 29, "crash"), (25, 39, "salvage"), (41, 44, "crash")])
     marks.merge({LossCause.TTL: 20})
     assert (marks.evict_floor, marks.loss) == (40, [(41, 44, "crash")])
@@ -120,7 +120,7 @@ def test_a_range_from_the_first_seq_on_is_a_floor_at_once() -> None:
         ([(20, 29), (31, 39)], [(20, 29), (31, 39)]),
     ],
 )
-def test_ranges_of_one_cause_that_touch_become_one(said: list[tuple[int, int]], kept: list[tuple[int, int]]) -> None:
+def test_adjacent_loss_ranges_of_a_cause_are_merged(said: list[tuple[int, int]], kept: list[tuple[int, int]]) -> None:
     together = Watermarks(loss=[(*each, "crash") for each in said])
     one_by_one = Watermarks()
     for each in said:
@@ -128,7 +128,7 @@ def test_ranges_of_one_cause_that_touch_become_one(said: list[tuple[int, int]], 
     assert together.loss == one_by_one.loss == [(*each, "crash") for each in kept]
 
 
-def test_ranges_of_two_causes_are_told_one_after_the_other() -> None:
+def test_loss_ranges_of_two_causes_are_reported_one_after_the_other() -> None:
     marks = Watermarks(loss=[(20, 29, "crash"), (30, 39, "salvage")])
     assert told(marks, 19) == (20, 29, "crash")
     assert marks.next_loss(29) == 30

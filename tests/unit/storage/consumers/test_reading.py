@@ -1,4 +1,4 @@
-"""What reads of a consumer hand out, to whom, and what they wait for."""
+"""Reads of a consumer: which records each read returns, and when a read waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that reach nobody, and cursors that are put back while readers wait."""
+"""Answers that reach no client are undone, and cursors move back while reads wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While the frame of an ack or nack is on its way, its jobs are nobody else's; if it fails, the lease is as before."""
+"""While the frame of an ack or nack is in flight, its jobs stay leased; if it fails, the lease is as before."""
 
 from __future__ import annotations
 

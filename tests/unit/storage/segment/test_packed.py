@@ -102,7 +102,7 @@ def test_any_range_of_a_packed_segment_equals_the_range_of_the_data(reads: list[
 
 @given(st.lists(st.sets(st.integers(0, END - 42), max_size=40), max_size=6), st.integers(0, (1 << 300) - 1))
 @settings(max_examples=12, deadline=None)
-def test_it_stays_equal_to_its_unpacked_twin(deletions: list[set[int]], dead: int) -> None:
+def test_a_packed_segment_stays_equal_to_its_unpacked_twin(deletions: list[set[int]], dead: int) -> None:
     packed, plain = new_disk(), new_disk()
     for disk, make in ((packed, pack), (plain, rewrite)):
         made(disk, absorbed(41, SEQS)).close()
@@ -185,7 +185,7 @@ def test_a_crash_anywhere_brings_no_record_back_and_takes_none() -> None:
                 raise AssertionError(f"stopped {where}, found after {how}") from error
 
 
-def test_a_crash_anywhere_while_its_index_is_made_anew_is_mended_by_the_next() -> None:
+def test_an_index_rebuild_of_a_packed_segment_stopped_by_a_crash_is_repeated() -> None:
     with opened(packed_disk()) as data:
         size = data.size()
     stored = len(content(packed_disk(), PACKED))
@@ -206,7 +206,7 @@ def test_a_crash_anywhere_while_its_index_is_made_anew_is_mended_by_the_next() -
             assert unpacked(found.power_cut(Loss.DROP), END) == expected, (where, how)
 
 
-def test_a_changed_byte_costs_what_it_is_in_and_is_never_served() -> None:
+def test_a_changed_byte_damages_only_its_block_and_is_never_served() -> None:
     disk = packed_disk()
     before = content(disk, PACKED)
     with opened(disk) as data:
@@ -236,7 +236,7 @@ def test_a_changed_byte_costs_what_it_is_in_and_is_never_served() -> None:
     assert refused == {f"{PACKED}: the {part} fails its check" for part in ("header", "table")}
 
 
-def test_damage_is_carried_on_by_a_rewrite_which_says_so() -> None:
+def test_a_rewrite_carries_damage_over_and_reports_it() -> None:
     disk = packed_disk()
     with opened(disk) as data:
         at = data.block_offset(1)
@@ -254,7 +254,7 @@ def test_damage_is_carried_on_by_a_rewrite_which_says_so() -> None:
     assert again.damaged_seqs == in_it != []
 
 
-def test_blocks_that_are_kept_are_bounded_over_all_files() -> None:
+def test_cached_blocks_are_bounded_over_all_files() -> None:
     disk, cache = packed_disk(), BlockCache(3 * BLOCK_BYTES)
     files = [disk.open(PACKED, write=False) for _ in range(4)]
     readers = [PackedData(file, PACKED, NEW, cache) for file in files]
@@ -267,7 +267,7 @@ def test_blocks_that_are_kept_are_bounded_over_all_files() -> None:
     assert len(disk.calls) == reads, "a block that is kept is not read again"
 
 
-def test_what_packing_would_save_is_told_by_a_sample() -> None:
+def test_the_saving_of_packing_is_estimated_by_a_sample() -> None:
     disk = new_disk()
     for name, data, worth in (
         ("text", b"".join(b"%d some text " % number for number in range(30_000)), True),
@@ -291,7 +291,7 @@ def test_a_file_that_ends_early_or_late_is_said() -> None:
         pass
 
 
-def test_another_segments_file_is_refused() -> None:
+def test_a_packed_file_of_another_segment_is_refused() -> None:
     disk = packed_disk()
     for id in (NEW._replace(topic_id=8), NEW._replace(first_seq=42), NEW._replace(gen=2)):
         file = disk.open(PACKED, write=False)
@@ -330,6 +330,6 @@ def test_a_bomb_takes_no_more_than_a_block() -> None:
         pass
 
 
-def test_what_gets_no_smaller_is_stored_as_it_is() -> None:
+def test_an_incompressible_block_is_stored_unpacked() -> None:
     with opened(forged(bytes(5000), 5000)) as data:
         assert data.pread(9999, 0) == bytes(5000)

@@ -65,14 +65,14 @@ def test_a_slice_has_the_records_asked_for() -> None:
     assert (found.first_seq, records(found)) == (503, expected(rig.built, 503, 508))
 
 
-def test_a_slice_costs_one_read_of_each_file_and_no_more_bytes_than_it_has() -> None:
+def test_a_slice_takes_a_single_read_of_each_file_and_only_its_bytes() -> None:
     rig = Rig(numbered(20))
     found = rig.read(4, 5)
     assert (rig.preads(names.IDX), rig.preads(names.DATA)) == (1, 1)
     assert len(found.data) == sum(map(len, rig.built.frames[3:8]))
 
 
-def test_nothing_behind_the_end_is_read_even_when_it_is_there() -> None:
+def test_records_after_the_end_of_the_segment_are_not_read() -> None:
     rig = Rig(numbered(20))
     found = rig.reader.read(rig.id, 11, 9, 100, ALL)
     assert records(found) == expected(rig.built, 9, 11)
@@ -86,7 +86,7 @@ def test_a_slice_has_no_more_bytes_than_allowed() -> None:
     assert len(rig.read(1, 9, 3 * size + 1).entries) == 3
 
 
-def test_a_slice_has_one_record_at_least() -> None:
+def test_a_slice_has_at_least_a_single_record() -> None:
     rig = Rig([Made(data=b"[" + b"1," * 5000 + b"1]"), *numbered(3)])
     assert list(records(rig.read(1, 9, 1))) == [1]
 
@@ -119,7 +119,7 @@ def test_without_any_record_left_the_slice_is_empty_and_at_the_end() -> None:
     assert rig.preads(names.DATA) == 0
 
 
-def test_deleted_records_are_told_by_their_entries() -> None:
+def test_entries_of_deleted_records_have_the_deleted_flag() -> None:
     rig = Rig([Made(), Made(deleted=True), Made()])
     found = rig.read(1)
     assert [entry.flags & idx_entry.DELETED for entry in found.entries] == [0, 4, 0]
@@ -127,7 +127,7 @@ def test_deleted_records_are_told_by_their_entries() -> None:
 
 
 @pytest.mark.parametrize(("first_seq", "count"), [(9, 1), (31, 1), (10, 0)])
-def test_what_is_not_in_the_segment_cannot_be_asked_for(first_seq: int, count: int) -> None:
+def test_a_read_outside_the_segment_is_refused(first_seq: int, count: int) -> None:
     with pytest.raises(ValueError, match="of a segment"):
         Rig(numbered(21), first_seq=10).read(first_seq, count)
 
@@ -175,7 +175,7 @@ def test_a_damaged_entry_is_named_by_file_and_offset() -> None:
     assert (caught.value.file, caught.value.offset) == (rig.path(names.IDX), entry_at(7))
 
 
-def test_a_damaged_entry_harms_no_read_beside_it() -> None:
+def test_a_damaged_entry_does_not_affect_reads_of_other_records() -> None:
     rig = Rig(numbered(20))
     spoil(rig.disk, rig.built, names.IDX, entry_at(7))
     assert list(records(rig.read(1, 7))) == [1, 2, 3, 4, 5, 6, 7]
@@ -200,7 +200,7 @@ def test_a_damaged_frame_is_handed_on_for_the_caller_to_find() -> None:
     assert sound == [True, False, True]
 
 
-def test_an_index_that_is_too_short_is_damage() -> None:
+def test_a_short_index_is_reported_as_corrupt() -> None:
     rig = Rig(numbered(9))
     cut(rig.disk, rig.built, names.IDX, entry_at(4) + 5)
     with pytest.raises(SegmentCorrupt) as caught:
@@ -208,7 +208,7 @@ def test_an_index_that_is_too_short_is_damage() -> None:
     assert (caught.value.file, caught.value.offset) == (rig.path(names.IDX), entry_at(4) + 5)
 
 
-def test_data_that_is_too_short_is_damage() -> None:
+def test_short_data_is_reported_as_corrupt() -> None:
     rig = Rig(numbered(9))
     cut(rig.disk, rig.built, names.DATA, rig.built.offset(4))
     with pytest.raises(SegmentCorrupt) as caught:
@@ -239,7 +239,7 @@ def test_a_length_beyond_the_file_is_damage_before_anything_is_allocated() -> No
     assert max(int(call.args[1]) for call in rig.disk.calls if call.op == "pread") < 1 << 20
 
 
-def test_entries_that_leave_a_gap_in_the_data_are_damage_for_those_who_go_through_all() -> None:
+def test_entries_with_a_gap_in_the_data_are_corrupt_for_full_scans() -> None:
     rig = Rig(numbered(5))
     _with_entry(rig, 3, rig.built.offset(3) - 1, len(rig.built.frames[3]))
     with pytest.raises(SegmentCorrupt) as caught:
@@ -272,19 +272,19 @@ BODIES = (
 )
 
 
-def test_sizes_are_those_of_data_and_meta_as_sent() -> None:
+def test_sizes_equal_the_bytes_of_data_and_meta_as_sent() -> None:
     made: list[Made | None] = [Made(data=body) for body, _ in BODIES]
     rig = Rig([*made, None, Made(data=BODIES[1][0], node=b'n,"meta":', tag=b"t" * 300, deleted=True)])
     assert _sizes(rig) == [*(size for _, size in BODIES), 0, 20]
 
 
-def test_sizes_tell_the_times_too() -> None:
+def test_sizes_have_the_times_of_the_records() -> None:
     rig = Rig([None, Made(ms=5), None, Made(ms=8)])
     assert list(rig.reader.sizes(rig.id, rig.end).stamps) == [0, TS + 5, TS + 5, TS + 8]
 
 
 @given(st.lists(st.tuples(st.sampled_from(BODIES), st.sampled_from([b"", b',"meta":', b"t"])), max_size=20))
-def test_sizes_do_not_depend_on_what_stands_beside(chosen: list[tuple[tuple[bytes, int], bytes]]) -> None:
+def test_sizes_do_not_depend_on_tags_and_nodes(chosen: list[tuple[tuple[bytes, int], bytes]]) -> None:
     rig = Rig([Made(data=body, tag=tag, node=tag) for (body, _), tag in chosen] or [None])
     assert _sizes(rig) == ([size for (_, size), _ in chosen] or [0])
     for (body, size), _ in chosen:
@@ -315,7 +315,7 @@ def test_a_damaged_frame_does_not_stop_the_count() -> None:
 
 
 @given(MADE)
-def test_dead_bits_are_those_of_deleted_records_and_of_seqs_without_one(made: list[Made | None]) -> None:
+def test_dead_bits_cover_deleted_records_and_seqs_without_a_record(made: list[Made | None]) -> None:
     rig = Rig(made)
     dead = sum((each is None or each.deleted) << number for number, each in enumerate(made))
     assert rig.reader.dead_bits(rig.id, rig.end) == dead
@@ -335,7 +335,7 @@ def test_a_record_is_not_taken_for_dead_on_the_word_of_a_damaged_entry(dead: int
 
 
 @pytest.mark.parametrize("dead", [1, 900])
-def test_a_damaged_entry_of_a_live_record_is_left_to_whoever_reads_it(dead: int) -> None:
+def test_dead_bits_ignore_a_damaged_entry_of_a_live_record(dead: int) -> None:
     rig = Rig([*[Made(deleted=True)] * dead, *[Made()] * (1000 - dead)])
     spoil(rig.disk, rig.built, names.IDX, entry_at(950) + 19)
     assert rig.reader.dead_bits(rig.id, rig.end) == (1 << dead) - 1

@@ -31,7 +31,7 @@ def disk() -> SimDisk:
     return disk
 
 
-def test_what_lives_is_in_the_next_generation(disk: SimDisk) -> None:
+def test_live_records_are_in_the_next_generation(disk: SimDisk) -> None:
     before = content(disk, path("data")), content(disk, path("idx"))
     rewritten = rewrite(disk, ROOT, ID, END, 0b1000_0010)
     assert rewritten == (NEW, disk.file_size(path("data", NEW)), [], 0)
@@ -42,7 +42,7 @@ def test_what_lives_is_in_the_next_generation(disk: SimDisk) -> None:
 
 
 @pytest.mark.parametrize("dead", [0, 0b1111_1111])
-def test_all_or_nothing_may_live(disk: SimDisk, dead: int) -> None:
+def test_a_segment_with_all_or_no_records_live_is_rewritten(disk: SimDisk, dead: int) -> None:
     rewritten = rewrite(disk, ROOT, ID, END, dead)
     assert [*decoded(disk, END, NEW)] == ([] if dead else SEQS[1:])
     index = content(disk, path("idx", NEW))
@@ -74,7 +74,7 @@ def test_damage_of_the_index_is_announced_and_leaves_no_new_file(disk: SimDisk) 
     assert not disk.exists(path("data", NEW))
 
 
-def test_data_that_ends_too_early_is_announced_and_leaves_no_new_file(disk: SimDisk) -> None:
+def test_a_rewrite_of_short_data_is_refused_and_leaves_no_new_file(disk: SimDisk) -> None:
     short = content(disk, path("data"))[:-1]
     disk.write_file(path("data"), short)
     with pytest.raises(SegmentCorrupt) as caught:

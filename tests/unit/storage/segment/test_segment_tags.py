@@ -61,7 +61,7 @@ class Rig:
         return self.times("pread", "data"), self.times("rename", "tmp")
 
 
-def test_records_are_found_by_tag_and_by_its_beginning() -> None:
+def test_records_are_found_by_tag_and_by_tag_prefix() -> None:
     rig = Rig()
     assert rig.exact(b"orders") == [101, 107]
     assert rig.prefix(b"orders") == [101, 103, 107]
@@ -77,7 +77,7 @@ TAGGED = st.lists(
 
 
 @given(TAGGED, st.sampled_from([b"a", b"ab", b"b", b""]), st.booleans())
-def test_a_search_finds_what_going_through_all_records_finds(made: list[Made | None], tag: bytes, prefix: bool) -> None:
+def test_a_tag_search_equals_a_full_scan(made: list[Made | None], tag: bytes, prefix: bool) -> None:
     rig = Rig(made)
     for _ in range(2):
         assert (rig.prefix if prefix else rig.exact)(tag) == rig.built.live_with(tag, prefix=prefix)
@@ -151,7 +151,7 @@ OTHER = build([Made(tag=b"orders")] * 3, first_seq=101)
     ],
     ids=["empty", "cut", "longer", "changed", "of another generation", "of another segment", "of less"],
 )
-def test_a_sidecar_that_is_damaged_or_not_its_own_is_made_anew(how: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_or_foreign_sidecar_is_rebuilt(how: Callable[[bytes], bytes]) -> None:
     rig = Rig()
     rig.exact(b"orders")
     content = rig.disk.read_file(rig.tag_path)
@@ -179,7 +179,7 @@ def test_a_sidecar_that_cannot_be_read_is_made_anew() -> None:
     assert rig.exact(b"orders") == [101, 107]
 
 
-def test_what_was_deleted_since_is_not_found() -> None:
+def test_records_deleted_after_the_sidecar_was_made_are_not_found() -> None:
     rig = Rig()
     assert rig.exact(b"orders") == [101, 107]
     tail = idx_entry.deleted_tail(bytes(rig.built.idx), 6)
@@ -189,7 +189,7 @@ def test_what_was_deleted_since_is_not_found() -> None:
     assert rig.prefix(b"o") == [101, 103]
 
 
-def test_hits_that_are_few_and_far_between_are_verified_one_by_one() -> None:
+def test_sparse_hits_are_verified_one_by_one() -> None:
     rig = Rig([Made(tag=b"t"), *numbered(2000), Made(tag=b"t", deleted=True), Made(tag=b"t")])
     rig.exact(b"t")
     before = len(rig.disk.calls)
@@ -198,7 +198,7 @@ def test_hits_that_are_few_and_far_between_are_verified_one_by_one() -> None:
     assert read < 100
 
 
-def test_a_segment_that_grows_has_its_new_records_found() -> None:
+def test_new_records_of_a_growing_segment_are_found() -> None:
     whole = build(MADE, first_seq=101)
     rig = Rig()
     for count in range(1, len(MADE) + 1):
@@ -245,14 +245,14 @@ def test_no_byte_of_a_frame_with_a_tag_is_trusted_unverified() -> None:
     assert rig.exact(b"c") == [103]
 
 
-def test_damage_of_records_without_a_tag_and_of_deleted_ones_harms_no_search() -> None:
+def test_damage_of_untagged_and_deleted_records_does_not_affect_a_search() -> None:
     rig = Rig()
     _data_byte(rig, 3, 40)
     _data_byte(rig, 4, 40)
     assert rig.prefix(b"") == [101, 103, 106, 107]
 
 
-def test_a_frame_of_another_record_is_damage() -> None:
+def test_a_frame_of_another_record_is_reported_as_corrupt() -> None:
     rig = Rig(numbered(3, tag=b"t"))
     other = build(numbered(3, tag=b"t"), first_seq=102)
     rig.disk.write_file(names.path(ROOT, rig.id, names.DATA), bytes(other.data))
@@ -260,7 +260,7 @@ def test_a_frame_of_another_record_is_damage() -> None:
         rig.exact(b"t")
 
 
-def test_a_frame_of_another_log_is_damage() -> None:
+def test_a_frame_of_another_log_is_reported_as_corrupt() -> None:
     rig = Rig(numbered(3, tag=b"t"))
     other = build(numbered(3, tag=b"t"), first_seq=101, topic_id=8)
     rig.disk.write_file(names.path(ROOT, rig.id, names.DATA), bytes(other.data))
@@ -278,7 +278,7 @@ def test_a_damaged_entry_of_a_hit_is_named() -> None:
     assert (caught.value.file, caught.value.offset) == (names.path(ROOT, rig.id, names.IDX), entry_at(6))
 
 
-def test_data_that_is_too_short_is_damage() -> None:
+def test_short_data_is_reported_as_corrupt() -> None:
     rig = Rig()
     cut(rig.disk, rig.built, names.DATA, len(rig.built.data) - 1)
     with pytest.raises(SegmentCorrupt):
@@ -308,7 +308,7 @@ def test_a_short_write_is_finished() -> None:
     assert decode_tag_file(rig.disk.read_file(rig.tag_path)).seqs[b"orders"] == [101, 107]
 
 
-def test_what_an_earlier_maker_left_is_not_written_to_again() -> None:
+def test_a_leftover_temporary_sidecar_is_replaced() -> None:
     rig = Rig()
     temporary = rig.tag_path + ".tmp"
     rig.disk.write_file(temporary, b"x" * 4000)
@@ -367,7 +367,7 @@ def _in_threads(count: int, job: Callable[[], None]) -> list[threading.Thread]:
     return threads
 
 
-def test_several_searches_at_once_make_one_sidecar() -> None:
+def test_concurrent_searches_make_a_single_sidecar() -> None:
     rig = Rig()
     found: list[list[int]] = []
     with rig.disk.hold("pread", "*.data") as gate:
@@ -391,7 +391,7 @@ def test_while_a_sidecar_is_made_other_segments_are_searched() -> None:
         thread.join(10)
 
 
-def test_a_segment_removed_while_its_sidecar_is_made_leaves_none_behind() -> None:
+def test_a_segment_removed_during_the_sidecar_build_leaves_no_sidecar() -> None:
     rig = Rig()
     with rig.disk.hold("datasync", "*.tag.tmp") as gate:
         threads = _in_threads(1, lambda: rig.exact(b"orders") and None)
@@ -404,7 +404,7 @@ def test_a_segment_removed_while_its_sidecar_is_made_leaves_none_behind() -> Non
     assert [name for name in rig.disk.tree() if "seg-" in name] == []
 
 
-def test_generations_have_sidecars_of_their_own() -> None:
+def test_each_generation_has_its_own_sidecar() -> None:
     rig = Rig()
     rig.exact(b"orders")
     rewritten: Built = put(rig.disk, build([MADE[0], *[None] * 7], first_seq=101, gen=1))

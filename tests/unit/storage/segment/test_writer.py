@@ -26,7 +26,7 @@ def test_a_new_segment_is_durable_with_its_folders_and_empty() -> None:
     assert [found.file_size(path(ext)) for ext in ("data", "idx")] == [0, 0]
 
 
-def test_what_is_appended_is_durable_in_both_files() -> None:
+def test_appended_records_are_durable_in_both_files() -> None:
     disk = new_disk()
     segment = made(disk, absorbed(41, range(41, 51)), absorbed(51, [51, 52]))
     assert segment.end_seq == 53
@@ -35,7 +35,7 @@ def test_what_is_appended_is_durable_in_both_files() -> None:
     assert segment.data_bytes == found.file_size(path("data"))
 
 
-def test_seqs_without_a_record_get_entries_without_one() -> None:
+def test_seqs_without_a_record_get_empty_entries() -> None:
     disk = new_disk()
     parts = (absorbed(44, [44, 46], end_seq=49), absorbed(52, [53]), absorbed(54, [], end_seq=56))
     segment = made(disk, *parts)
@@ -70,7 +70,7 @@ def test_a_part_is_written_before_the_next_is_asked_for() -> None:
     assert seqs(disk.power_cut(Loss.DROP), 44) == [41, 42, 43]
 
 
-def test_a_part_that_fails_counts_for_nothing() -> None:
+def test_a_failed_part_is_not_counted() -> None:
     disk = new_disk()
     segment = made(disk, absorbed(41, [41, 42]))
     [part] = absorbed(43, range(43, 53)).parts
@@ -92,7 +92,7 @@ def test_a_short_write_is_finished() -> None:
     assert seqs(disk.power_cut(Loss.DROP), 46) == list(range(41, 46))
 
 
-def test_a_write_that_takes_nothing_is_a_failure() -> None:
+def test_a_write_of_zero_bytes_is_a_failure() -> None:
     disk = new_disk()
     segment = made(disk)
     disk.short_writes("*.data", keep_bytes=0, sticky=True)
@@ -101,7 +101,7 @@ def test_a_write_that_takes_nothing_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize("ext", ["data", "idx"])
-def test_after_a_failed_sync_nothing_is_appended_or_synced_again(ext: str) -> None:
+def test_a_segment_refuses_appends_after_a_failed_sync(ext: str) -> None:
     disk = new_disk()
     segment = made(disk, absorbed(41, range(41, 46)))
     before = segment.data_bytes
@@ -138,7 +138,7 @@ def test_an_append_without_space_may_be_tried_again_with_fewer_records(ext: str)
     assert seqs(disk.power_cut(Loss.DROP), 47) == list(range(41, 47))
 
 
-def test_a_segment_is_gone_on_with_where_it_was_marked() -> None:
+def test_a_reopened_segment_continues_at_its_marked_end() -> None:
     disk = new_disk()
     made(disk, absorbed(41, range(41, 46)), absorbed(46, [46], end_seq=49), absorbed(49, range(49, 60))).close()
     segment = ActiveSegment.open(disk, ROOT, ID, 49)
@@ -149,7 +149,7 @@ def test_a_segment_is_gone_on_with_where_it_was_marked() -> None:
     assert stamps[5:] == [46, 46, 46, 46, 50]
 
 
-def test_a_segment_with_nothing_marked_is_gone_on_with() -> None:
+def test_a_reopened_unmarked_segment_starts_empty() -> None:
     disk = new_disk()
     made(disk, absorbed(41, range(41, 46))).close()
     segment = ActiveSegment.open(disk, ROOT, ID, 41)
@@ -157,7 +157,7 @@ def test_a_segment_with_nothing_marked_is_gone_on_with() -> None:
     assert seqs(disk, 42) == [41]
 
 
-def test_a_segment_whose_last_entry_is_damaged_or_whose_data_is_short_is_refused() -> None:
+def test_opening_a_segment_with_a_damaged_last_entry_or_short_data_is_refused() -> None:
     disk = new_disk()
     made(disk, absorbed(41, range(41, 46))).close()
     with pytest.raises(SegmentCorrupt) as caught:
@@ -175,7 +175,7 @@ def test_a_segment_whose_last_entry_is_damaged_or_whose_data_is_short_is_refused
     assert (caught.value.file, caught.value.offset) == (path("idx"), 80)
 
 
-def test_arguments_that_do_not_fit_change_nothing() -> None:
+def test_invalid_appends_are_refused_without_a_disk_call() -> None:
     disk = new_disk()
     segment = made(disk, absorbed(41, range(41, 46)))
     begin = len(disk.calls)
@@ -205,7 +205,7 @@ def test_a_segment_that_is_there_is_not_made_anew() -> None:
     assert seqs(disk, 42) == [41]
 
 
-def test_each_generation_has_files_of_its_own() -> None:
+def test_each_generation_has_its_own_files() -> None:
     disk: SimDisk = new_disk()
     made(disk, absorbed(41, [41]))
     made(disk, absorbed(41, [42]), id=ID._replace(gen=3))
