@@ -20,7 +20,7 @@ SHORT = ("--seconds", "0.3", "--concurrency", "2", "--batch", "7")
 
 
 @pytest.mark.parametrize("load", ["append", "read", "jobs"])
-def test_each_load_is_measured_and_leaves_nothing(topics: Topics, client: Client, load: str) -> None:
+def test_each_load_is_measured_and_leaves_no_topic(topics: Topics, client: Client, load: str) -> None:
     found = json.loads(topics("bench", load, *SHORT, "--json").stdout)
     assert (found["load"], found["batch"], found["concurrency"], found["durability"]) == (load, 7, 2, "disk")
     assert 0 < found["records"] <= 7 * found["calls"]
@@ -35,7 +35,7 @@ def test_people_get_sentences(topics: Topics, client: Client) -> None:
     assert list(client.list_topics()) == []
 
 
-def test_ctrl_c_leaves_nothing(broker: RealBroker, client: Client) -> None:
+def test_ctrl_c_leaves_no_topic(broker: RealBroker, client: Client) -> None:
     process = start(broker, "bench", "append", "--seconds", "300")
     stream(process.stderr).readline()  # it has begun
     process.send_signal(signal.SIGINT)
@@ -44,7 +44,7 @@ def test_ctrl_c_leaves_nothing(broker: RealBroker, client: Client) -> None:
     assert list(client.list_topics()) == []
 
 
-def test_an_error_of_a_thread_ends_it(topics: Topics, client: Client) -> None:
+def test_an_error_of_a_thread_ends_the_benchmark(topics: Topics, client: Client) -> None:
     # A body of 100 MB is more than a broker takes.
     large = ("--size", "100000", "--batch", "1000", "--concurrency", "1")
     result = topics("bench", "append", "--seconds", "300", *large, status=ExitCode.REFUSED)
@@ -52,7 +52,7 @@ def test_an_error_of_a_thread_ends_it(topics: Topics, client: Client) -> None:
     assert list(client.list_topics()) == []
 
 
-def test_what_cannot_be_measured_is_a_wrong_command_line(topics: Topics) -> None:
+def test_an_invalid_load_or_option_is_a_usage_error(topics: Topics) -> None:
     topics("bench", "x", status=ExitCode.USAGE)
     for option, value in (("--seconds", "0"), ("--concurrency", "0"), ("--batch", "1001")):
         topics("bench", "append", option, value, status=ExitCode.USAGE)

@@ -56,14 +56,14 @@ def on_terminal(environment: dict[str, str], *arguments: str, typed: bytes = b""
     return process.wait(), shown.decode()
 
 
-def test_what_goes_into_a_pipe_has_no_colours(environment: dict[str, str], fake: FakeBroker) -> None:
+def test_output_into_a_pipe_has_no_colours(environment: dict[str, str], fake: FakeBroker) -> None:
     fake.append("t", b'{"records":[{"data":1}]}')
     for command in (["read", "t"], ["list"], ["state", "nope"]):
         out, err = start(environment, *command).communicate()
         assert b"\x1b" not in out + err, command
 
 
-def test_a_terminal_gets_colours_unless_it_says_no(environment: dict[str, str], fake: FakeBroker) -> None:
+def test_a_terminal_gets_colours_unless_no_color_is_set(environment: dict[str, str], fake: FakeBroker) -> None:
     fake.append("t", b'{"records":[{"data":1}]}')
     status, shown = on_terminal(environment, "read", "t")
     assert status == 0
@@ -169,7 +169,7 @@ def test_a_terminal_that_knows_only_ascii_gets_the_rest_in_numbers(
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
-def test_a_summary_nobody_reads_is_no_traceback(environment: dict[str, str], unbuffered: str) -> None:
+def test_a_closed_stdout_ends_with_broken_pipe_and_no_traceback(environment: dict[str, str], unbuffered: str) -> None:
     process = start(environment | {"PYTHONUNBUFFERED": unbuffered}, "append", "t", "-d", "1")
     assert process.stdout is not None
     process.stdout.close()

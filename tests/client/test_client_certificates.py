@@ -42,7 +42,7 @@ def url(fake: FakeBroker, files: dict[str, Path]) -> Iterator[str]:
         yield url
 
 
-async def test_who_shows_a_certificate_is_let_in(url: str, files: dict[str, Path]) -> None:
+async def test_a_client_with_a_trusted_certificate_is_accepted(url: str, files: dict[str, Path]) -> None:
     cert, key = files["ours"] / "cert.pem", files["ours"] / "key.pem"
     with Client(url, retry=NEVER, cert=cert, key=key) as client:
         assert client.append("t", [1]).head_seq == 1
@@ -53,14 +53,16 @@ async def test_who_shows_a_certificate_is_let_in(url: str, files: dict[str, Path
         assert client.health().status == "ok"
 
 
-def test_one_file_may_have_both(url: str, files: dict[str, Path], tmp_path: Path) -> None:
+def test_a_file_with_certificate_and_key_is_accepted(url: str, files: dict[str, Path], tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     both.write_bytes((files["ours"] / "key.pem").read_bytes() + (files["ours"] / "cert.pem").read_bytes())
     with Client(url, retry=NEVER, cert=both) as client:
         assert client.health().status == "ok"
 
 
-async def test_who_shows_none_or_another_is_not(url: str, files: dict[str, Path], fake: FakeBroker) -> None:
+async def test_a_client_without_a_trusted_certificate_is_refused(
+    url: str, files: dict[str, Path], fake: FakeBroker
+) -> None:
     # In this order: what one client shows is not shown by the next one.
     with Client(url, cert=files["ours"] / "cert.pem", key=files["ours"] / "key.pem") as client:
         client.health()
@@ -91,7 +93,7 @@ def test_a_renewed_certificate_is_read_by_the_next_client(url: str, files: dict[
         assert client.health().status == "ok"
 
 
-def test_what_cannot_be_used_is_said(files: dict[str, Path], tmp_path: Path) -> None:
+def test_an_unusable_certificate_or_key_is_refused_by_its_name(files: dict[str, Path], tmp_path: Path) -> None:
     cert, key = files["ours"] / "cert.pem", files["ours"] / "key.pem"
     here = "https://127.0.0.1:1"
     with pytest.raises(InvalidRequest, match=r"absent\.pem"):

@@ -69,7 +69,7 @@ def test_names_are_escaped(client: Client) -> None:
     assert [each.consumer for each in client.consumers.list("t")] == ["100%", "a%2Fb"]
 
 
-def test_they_are_listed_over_pages(client: Client) -> None:
+def test_consumers_are_listed_over_pages(client: Client) -> None:
     for number in range(5):
         client.consumers.put("t", f"c{number}")
     client.consumers.put("t", "other")
@@ -77,7 +77,7 @@ def test_they_are_listed_over_pages(client: Client) -> None:
     assert list(client.consumers.list("t", "x")) == []
 
 
-def test_errors_tell_what_is_wrong(client: Client) -> None:
+def test_errors_of_consumer_calls_have_code_and_field(client: Client) -> None:
     with pytest.raises(ConsumerNotFound) as caught:
         client.consumers.get("t", "nobody")
     assert "topics consumers list" in str(caught.value)
@@ -91,7 +91,7 @@ def test_errors_tell_what_is_wrong(client: Client) -> None:
     assert refused.value.detail["field"] == "seq"
 
 
-def test_following_commits_what_was_worked_off(client: Client) -> None:
+def test_following_commits_processed_records(client: Client) -> None:
     client.consumers.put("t", "c")
     following = client.consumers.follow("t", "c", limit=2)
     assert seqs(islice(following, 2)) == [1, 2]
@@ -113,7 +113,7 @@ def test_following_goes_on_when_more_comes(client: Client) -> None:
     assert client.consumers.get("t", "c").cursor_seq == 6
 
 
-def test_following_passes_its_own_records_once(client: Client) -> None:
+def test_following_skips_records_of_its_own_node(client: Client) -> None:
     client.consumers.put("t", "c", start="head")
     client.append("t", ["mine"], node="me")
     client.append("t", ["mine too", "still mine"], node="me")
@@ -129,7 +129,7 @@ def test_following_together_shares_the_records(client: Client) -> None:
     assert seqs([next(one), next(other), next(one), next(other)]) == [1, 3, 2, 4]
 
 
-def test_a_gap_comes_before_what_is_behind_it(client: Client) -> None:
+def test_a_gap_comes_before_the_records_behind_it(client: Client) -> None:
     client.consumers.put("t", "c")
     client.put_topic("t", cap_records=2)
     gap, record = islice(client.consumers.follow("t", "c"), 2)
@@ -138,7 +138,7 @@ def test_a_gap_comes_before_what_is_behind_it(client: Client) -> None:
     assert seqs([record]) == [4]
 
 
-def test_the_asynchronous_client_has_the_same(broker: RealBroker, client: Client) -> None:
+def test_the_asynchronous_client_has_the_same_consumer_calls(broker: RealBroker, client: Client) -> None:
     async def use() -> list[Any]:
         async with AsyncClient(broker.url) as other:
             made = await other.consumers.put("t", "c")
@@ -225,5 +225,5 @@ def test_reading_on_the_command_line(client: Client, topics: Topics) -> None:
         ("get", "t", "a/b"),
     ],
 )
-def test_what_makes_no_sense_is_said_before_anything_is_sent(topics: Topics, arguments: tuple[str, ...]) -> None:
+def test_invalid_options_are_refused_before_any_request(topics: Topics, arguments: tuple[str, ...]) -> None:
     topics(*arguments, status=2)

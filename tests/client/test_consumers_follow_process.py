@@ -82,7 +82,7 @@ def test_records_are_printed_as_they_come_until_ctrl_c(broker: RealBroker, consu
     assert b"Traceback" not in err
 
 
-def test_the_next_one_goes_on_where_the_last_was_interrupted(broker: RealBroker, consumer: Client) -> None:
+def test_a_later_process_continues_where_the_interrupted_process_ended(broker: RealBroker, consumer: Client) -> None:
     consumer.append("t", [*range(10)])
     with following(broker) as process:
         assert printed(process, 10) == [*range(10)]
@@ -94,7 +94,7 @@ def test_the_next_one_goes_on_where_the_last_was_interrupted(broker: RealBroker,
         assert interrupted(process)[0] == ExitCode.INTERRUPTED
 
 
-def test_it_goes_on_over_a_broker_that_was_killed(broker: RealBroker, consumer: Client) -> None:
+def test_following_continues_after_a_kill_of_the_broker(broker: RealBroker, consumer: Client) -> None:
     consumer.append("t", [1])
     with following(broker) as process:
         assert printed(process, 1) == [1]
@@ -106,7 +106,7 @@ def test_it_goes_on_over_a_broker_that_was_killed(broker: RealBroker, consumer: 
         assert interrupted(process)[0] == ExitCode.INTERRUPTED
 
 
-def test_it_ends_when_nobody_reads_what_it_prints(broker: RealBroker, consumer: Client) -> None:
+def test_following_ends_when_its_stdout_is_closed(broker: RealBroker, consumer: Client) -> None:
     consumer.append("t", [1])
     with following(broker) as process:
         assert printed(process, 1) == [1]
@@ -120,7 +120,7 @@ def test_it_ends_when_nobody_reads_what_it_prints(broker: RealBroker, consumer: 
     assert consumer.consumers.get("t", "c").cursor_seq == 1
 
 
-def test_without_the_consumer_it_says_so_and_ends(broker: RealBroker, client: Client) -> None:
+def test_following_an_absent_consumer_fails_with_its_name(broker: RealBroker, client: Client) -> None:
     client.put_topic("t")
     with following(broker) as process:
         _, err = process.communicate(timeout=PATIENCE_S)

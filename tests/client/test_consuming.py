@@ -41,7 +41,7 @@ def state() -> Reply:
     return Reply(status=200, headers={}, body=b'{"topic":"t","consumer":"c"}')
 
 
-def test_a_commit_follows_what_was_handed_out() -> None:
+def test_a_commit_follows_the_returned_records() -> None:
     consuming = Consuming("t", "c", {"limit": 2}, shared=False)
     reading = consuming.call()
     fields = body_of(reading)
@@ -57,19 +57,19 @@ def test_a_commit_follows_what_was_handed_out() -> None:
     assert consuming.call().request.target == "/v0/topics/t/consumers/c/read"
 
 
-def test_nothing_is_committed_where_nothing_was_examined() -> None:
+def test_no_commit_is_sent_without_scanned_records() -> None:
     consuming = Consuming("t", "c", {}, shared=False)
     assert consuming.call().parse(answer(next_seq=4, cursor=4)) == []
     assert consuming.call().request.target.endswith("/read")
 
 
-def test_what_was_passed_over_is_committed() -> None:
+def test_skipped_records_are_committed() -> None:
     consuming = Consuming("t", "c", {}, shared=False)
     assert consuming.call().parse(answer(next_seq=6, cursor=4)) == []
     assert body_of(consuming.call()) == {"seq": 6}
 
 
-def test_shared_ones_read_on_without_a_commit() -> None:
+def test_shared_consumers_read_on_without_a_commit() -> None:
     consuming = Consuming("t", "c", {}, shared=True)
     first = consuming.call()
     assert body_of(first)["checkpoint"] is True

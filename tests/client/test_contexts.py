@@ -103,7 +103,7 @@ def test_the_key_of_a_context_goes_nowhere_else(key_file: Path) -> None:
         resolve(Reach(url="http://option", context="one"), {})
 
 
-def test_what_names_no_context_is_a_wrong_command_line(topics: Topics, key_file: Path) -> None:
+def test_an_unknown_context_is_a_usage_error(topics: Topics, key_file: Path) -> None:
     assert "There are none yet" in topics("list", "--context", "prod", status=ExitCode.USAGE).stderr
     topics("context", "add", "prod", "--url", NOBODY, "--key-file", str(key_file))
     assert "There are: prod." in topics("list", "--context", "other", status=ExitCode.USAGE).stderr

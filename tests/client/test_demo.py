@@ -41,7 +41,7 @@ def test_equal_records_in_order_are_clean() -> None:
     ],
     ids=["lost", "doubled", "damaged", "out of order", "all lost"],
 )
-def test_whatever_is_wrong_is_counted(
+def test_lost_duplicate_foreign_and_reordered_records_are_counted(
     found: list[bytes], lost: int, doubled: int, foreign: int, out_of_order: list[str]
 ) -> None:
     result = verdict([b"a", b"b", b"c"], found)
@@ -107,7 +107,7 @@ def broker_runs(data_dir: Path) -> bool:
     return True
 
 
-def test_nothing_is_lost_or_doubled_although_the_broker_is_killed(data_dir: Path) -> None:
+def test_the_demo_loses_and_duplicates_no_record_over_kills(data_dir: Path) -> None:
     process = start(data_dir)
     shown, _ = process.communicate(timeout=2 * PATIENCE_S)
     assert process.returncode == 0, shown

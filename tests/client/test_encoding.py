@@ -23,7 +23,7 @@ json_values = st.recursive(
 
 
 @given(st.lists(json_values, min_size=1, max_size=5))
-def test_values_arrive_as_they_are(values: list[Any]) -> None:
+def test_json_values_are_encoded_unchanged(values: list[Any]) -> None:
     assert json.loads(encode_records(values)) == [{"data": value} for value in values]
 
 
@@ -45,12 +45,12 @@ def test_a_record_that_was_read_can_be_appended_elsewhere() -> None:
     assert encode_records([read]) == b'[{"data":1e400,"meta":{},"tag":"t","node":"n"}]'
 
 
-def test_what_msgspec_can_turn_into_json_is_taken() -> None:
+def test_values_that_msgspec_encodes_are_accepted() -> None:
     assert encode_records([datetime(2013, 1, 1, tzinfo=UTC)]) == b'[{"data":"2013-01-01T00:00:00Z"}]'
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, [-math.inf], object(), "\ud800", {("a", "b"): 1}, {1, object()}])
-def test_what_json_cannot_say_is_refused_with_its_place(value: Any) -> None:
+def test_a_value_without_a_json_form_is_refused_with_its_field(value: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"records\[1\]\.data") as caught:
         encode_records([0, value])
     assert caught.value.detail == {"field": "records[1].data"}

@@ -48,7 +48,7 @@ def test_a_known_epoch_is_not_asked_for(fake: FakeBroker, client: Client) -> Non
     assert Reader(fake, Follower("t", 0, {"epoch": 1})).next() == ["a"]
 
 
-def test_a_topic_made_again_is_read_from_its_start_even_when_it_is_longer(fake: FakeBroker, client: Client) -> None:
+def test_a_recreated_longer_topic_is_read_from_its_start(fake: FakeBroker, client: Client) -> None:
     client.append("t", ["old"])
     reader = Reader(fake, Follower("t", 0, {}))
     reader.next()
@@ -58,7 +58,7 @@ def test_a_topic_made_again_is_read_from_its_start_even_when_it_is_longer(fake: 
     assert [reader.next(), reader.next(), reader.next()] == [["recreated"], [], ["new 1", "new 2", "new 3"]]
 
 
-def test_no_record_is_skipped_when_it_is_made_again_twice_in_a_row(fake: FakeBroker, client: Client) -> None:
+def test_a_topic_recreated_twice_is_read_without_a_skipped_record(fake: FakeBroker, client: Client) -> None:
     client.append("t", ["old"])
     reader = Reader(fake, Follower("t", 0, {}))
     reader.next()
@@ -71,7 +71,7 @@ def test_no_record_is_skipped_when_it_is_made_again_twice_in_a_row(fake: FakeBro
     assert [reader.next(), reader.next()] == [[], ["third 1", "third 2"]]
 
 
-def test_reading_on_from_where_it_stood_repeats_nothing(fake: FakeBroker, client: Client) -> None:
+def test_reading_on_from_a_stored_position_repeats_no_record(fake: FakeBroker, client: Client) -> None:
     client.append("t", ["a", "b"])
     follower = Follower("t", 0, {"epoch": 1})
     Reader(fake, follower).next()

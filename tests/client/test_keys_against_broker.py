@@ -24,7 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[LiveServer]:
         yield server
 
 
-def test_a_client_with_a_key_does_everything(server: LiveServer) -> None:
+def test_a_client_with_a_full_key_can_make_every_call(server: LiveServer) -> None:
     with Client(server.url, token=KEY, retry=QUICK) as client:
         client.put_topic("jobs", type="queue")
         client.append("jobs", [1])
@@ -39,7 +39,7 @@ def test_a_client_with_a_key_does_everything(server: LiveServer) -> None:
 
 
 @pytest.mark.parametrize("token", [None, "wRoNg"])
-def test_without_a_key_it_is_told_so_at_once(server: LiveServer, token: str | None) -> None:
+def test_a_client_without_a_valid_key_is_unauthorized_without_a_retry(server: LiveServer, token: str | None) -> None:
     with Client(server.url, token=token, retry=QUICK) as client:
         for call in (
             lambda: client.append("t", [1]),
@@ -54,7 +54,7 @@ def test_without_a_key_it_is_told_so_at_once(server: LiveServer, token: str | No
         assert client.health()
 
 
-def test_what_a_key_is_not_for_is_forbidden(server: LiveServer) -> None:
+def test_calls_outside_the_scopes_of_a_key_are_forbidden(server: LiveServer) -> None:
     with Client(server.url, token="reader", retry=QUICK) as client:
         for call in (lambda: client.append("t", [1]), lambda: client.put_topic("t"), lambda: client.delete_topic("t")):
             with pytest.raises(Forbidden):

@@ -38,7 +38,7 @@ def test_line_numbers_count_empty_lines() -> None:
     assert batch.numbers == [1, 3]
 
 
-def test_a_bad_line_is_named_and_its_batch_not_given() -> None:
+def test_an_invalid_line_is_named_and_its_batch_is_not_returned() -> None:
     given: list[list[bytes]] = []
     with pytest.raises(BadLine, match=r"Line 5 is not valid JSON: trailing comma in array \(byte 3\)") as caught:
         given.extend(batch.records for batch in batches([b"1", b"2", b"", b"3", b"[4,]"], 2))
@@ -47,7 +47,7 @@ def test_a_bad_line_is_named_and_its_batch_not_given() -> None:
 
 
 @pytest.mark.parametrize("line", [b"{", b"nan", b'"\xff"', b"1 2", b"\x0c1", b"\xef\xbb\xbf1"])
-def test_what_is_not_json_is_never_sent(line: bytes) -> None:
+def test_a_line_that_is_not_json_is_refused(line: bytes) -> None:
     with pytest.raises(BadLine, match="Line 2"):
         grouped([b"1", line])
 
@@ -64,7 +64,7 @@ def test_the_same_lines_make_the_same_batches_again(values: list[int], max_recor
     assert [record for batch in first for record in batch] == [line.strip() for line in lines]
 
 
-def test_a_pipe_gives_whole_lines_and_says_when_nothing_comes() -> None:
+def test_a_pipe_gives_complete_lines_and_none_when_idle() -> None:
     reading, writing = os.pipe()
     go_on = threading.Event()
 
