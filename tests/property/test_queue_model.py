@@ -16,7 +16,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from storage import Discard, Durability, NewRecord, TopicConfig
 from storage.config import TopicType
 from storage.errors import LeaseLost, StorageError
-from storage.state.queues.values import JobState
+from storage.state.queues.values import JobState, JobView
 from tests.conftest import is_soak
 from tests.property.queue_bench import DEAD, EXPIRY_TURNS, QUEUE, QueueBench
 from tests.property.queue_model import Given, Job
@@ -312,8 +312,12 @@ class QueueMachine(QueueBench):
     def restart(self, how: Any, seed: int) -> None:
         """Cleanly, by killing the process, or by cutting the power when everything is hardened."""
         if isinstance(how, Loss) and self.queue.config.durability is Durability.DISK:
-            self.run(self.clock.advance(3 * DISK_SYNC_MS))
-            self.compare()
+            # Until nothing changes any more: what ends while it waits has to be on the disk as well.
+            before: list[JobView] | None = None
+            while (views := self.listed()) != before:
+                before = views
+                self.run(self.clock.advance(3 * DISK_SYNC_MS))
+                self.compare()
         if how is None:
             self.run(self.engine.close())
         else:
