@@ -24,7 +24,7 @@ from storage.state import UNKNOWN, Log, Segment, SegmentState, opened
 #: Most bytes of one log that go into a segment in one step.
 _FLUSH_BYTES = 8 << 20
 #: Most bytes of one log that go into segments in one round.
-_RUN_BYTES = 64 << 20
+_RUN_BYTES = 128 << 20
 
 
 class Plan(NamedTuple):

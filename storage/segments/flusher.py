@@ -41,7 +41,7 @@ _log = structlog.get_logger("storage")
 #: Logs whose files are written at the same time: under load a copy mostly waits for the event loop.
 _SIDE_BY_SIDE = 8
 #: Segments that one round fills for a log, if it flushes no other; several logs share them.
-_RUN_SEGMENTS = 32
+_RUN_SEGMENTS = 64
 #: New segments of a run that are copied at the same time: their syncs share what the disk does for each.
 _COPIERS = 16
 #: Most logs flushed in one round, those with the oldest records first.
