@@ -258,7 +258,7 @@ class _Measured:
         late: Sequence[tuple[int, int]] = ()
         if self._delayed:
             some = self._delayed[bisect_left(self._delayed, (first,)) : bisect_left(self._delayed, (end,))]
-            late = [(first_seq + number - first, due) for number, due in some]
+            late = [(first_seq + number - first, due) for number, due in some] or ()
         return AppendedRecords(first_seq, ts, self._sizes[first:end], payloads[first:end], tagged, late)
 
 

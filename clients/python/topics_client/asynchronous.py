@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -155,7 +156,7 @@ class AsyncClient:
                 headers=dict(request.headers),
                 timeout=transport.time_limits(request, self._timeout),
             )
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, ssl.SSLError) as error:
             return transport.no_reply(error, self.url, request.at_most(self._timeout))
         return transport.reply(response)
 
@@ -171,7 +172,7 @@ class AsyncClient:
                     await response.aread()
                     raise refusal(transport.reply(response))
                 yield response.aiter_bytes()
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, ssl.SSLError) as error:
             raise ConnectionFailed(transport.no_reply(error, self.url, limits.read or 0.0).reason) from error
 
     async def health(self) -> Health:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
@@ -42,7 +43,7 @@ class Pool:
                 headers=dict(request.headers),
                 timeout=transport.time_limits(request, self._timeout),
             )
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, ssl.SSLError) as error:
             return transport.no_reply(error, self._base, request.at_most(self._timeout))
         return transport.reply(response)
 
@@ -58,7 +59,7 @@ class Pool:
                     response.read()
                     raise refusal(transport.reply(response))
                 yield response.iter_bytes()
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, ssl.SSLError) as error:
             raise ConnectionFailed(transport.no_reply(error, self._base, limits.read or 0.0).reason) from error
 
     def close(self) -> None:

@@ -114,8 +114,12 @@ def reply(response: httpx.Response) -> Reply:
     return Reply(status=response.status_code, headers=response.headers, body=response.content)
 
 
-def no_reply(error: httpx.HTTPError, base: str, timeout: float) -> NoReply:
-    """What a failed try means: whether the broker may have seen the request, and a sentence for people."""
+def no_reply(error: httpx.HTTPError | ssl.SSLError, base: str, timeout: float) -> NoReply:
+    """What a failed try means: whether the broker may have seen the request, and a sentence for people.
+
+    An SSLError is what httpx lets through where TLS 1.3 refuses a client's certificate: the refusal comes behind the
+    request.
+    """
     sent = not isinstance(error, _NOT_SENT)
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return NoReply(reason=address.unreachable(base, _cause(error)), sent=sent)
@@ -124,7 +128,7 @@ def no_reply(error: httpx.HTTPError, base: str, timeout: float) -> NoReply:
     return NoReply(reason=address.broken(base, _cause(error)), sent=sent)
 
 
-def _cause(error: httpx.HTTPError) -> str:
+def _cause(error: httpx.HTTPError | ssl.SSLError) -> str:
     """The innermost reason in plain words: the outer ones of a refused connection only say that all attempts failed."""
     reason: BaseException = error
     while (inner := reason.__cause__ or reason.__context__) is not None:
