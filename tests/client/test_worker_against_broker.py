@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -24,23 +24,10 @@ SHORT = "600ms"
 SHORT_S = 0.6
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[RealBroker]:
-    broker = RealBroker(tmp_path_factory.mktemp("broker"))
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.close()
-
-
 @pytest.fixture
-def client(broker: RealBroker) -> Generator[Client]:
-    with Client(broker.url) as client:
-        for name in ("q", "dead"):
-            client.delete_topic(name)
-        client.put_topic("q", type="queue", max_deliveries=3, dead_letter="dead")
-        yield client
+def client(client: Client) -> Client:
+    client.put_topic("q", type="queue", max_deliveries=3, dead_letter="dead")
+    return client
 
 
 def until(holds: Callable[[], Any], within_s: float = PATIENCE_S) -> None:

@@ -33,16 +33,6 @@ async def handler(data: object) -> None:
 Starter = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[RealBroker]:
-    broker = RealBroker(tmp_path_factory.mktemp("broker"))
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.close()
-
-
 @pytest.fixture
 def client(broker: RealBroker) -> Generator[Client]:
     with Client(broker.url) as client:

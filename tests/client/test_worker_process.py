@@ -18,23 +18,10 @@ from topics_client import Client
 Starter = Callable[..., subprocess.Popen[bytes]]
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[RealBroker]:
-    broker = RealBroker(tmp_path_factory.mktemp("broker"))
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.close()
-
-
 @pytest.fixture
-def client(broker: RealBroker) -> Generator[Client]:
-    with Client(broker.url) as client:
-        for name in ("q", "dead"):
-            client.delete_topic(name)
-        client.put_topic("q", type="queue", max_deliveries=3, dead_letter="dead")
-        yield client
+def client(client: Client) -> Client:
+    client.put_topic("q", type="queue", max_deliveries=3, dead_letter="dead")
+    return client
 
 
 @pytest.fixture
