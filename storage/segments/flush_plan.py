@@ -86,20 +86,20 @@ def plan_run(log: Log, options: Options, segments: int) -> list[Plan]:
     return plans
 
 
-def words(log: Log, run: list[Plan], lengths: list[int], options: Options) -> list[control.Control]:
+def frames_of_run(log: Log, run: list[Plan], lengths: list[int], options: Options) -> list[control.Control]:
     """The frames that say what was copied, one batch: for each segment its mark and, if it takes no more, `sealed`;
     and `opened` for the next. Empty when it is one segment that takes more. `lengths`: of each .data now.
     """
-    said: list[control.Control] = []
+    frames: list[control.Control] = []
     for plan, following, data_bytes in zip(run, run[1:], lengths, strict=False):
-        said += [*_ending(log, plan, data_bytes), opened(following.first_seq)]
-    last = _last_words(log, run[-1], lengths[-1], options)
-    if said and not last:
+        frames += [*_ending(log, plan, data_bytes), opened(following.first_seq)]
+    last = _frames_of_end(log, run[-1], lengths[-1], options)
+    if frames and not last:
         last = [control.CheckpointMark(absorbed={log.topic_id: run[-1].last_seq})]
-    return said + last
+    return frames + last
 
 
-def _last_words(log: Log, plan: Plan, data_bytes: int, options: Options) -> list[control.Control]:
+def _frames_of_end(log: Log, plan: Plan, data_bytes: int, options: Options) -> list[control.Control]:
     """The frames that end a segment after the records of a plan were copied: the mark, `sealed`, and `opened` for the
     next segment if there are records for it. Empty when the segment takes more. `data_bytes`: length of .data now.
     """

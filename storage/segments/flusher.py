@@ -28,7 +28,7 @@ from storage.segments import names
 from storage.segments.copying import Copied, Copy, append, copy_anew, open_writer, read
 from storage.segments.details import DetailsCache
 from storage.segments.errors import SegmentBroken, SegmentError
-from storage.segments.flush_plan import Plan, plan_flush, plan_run, words
+from storage.segments.flush_plan import Plan, frames_of_run, plan_flush, plan_run
 from storage.segments.names import SegmentId
 from storage.segments.rewrite import remove, rewrite_anew
 from storage.segments.segments import Segments
@@ -171,8 +171,8 @@ class Flusher:
             saying: list[Awaitable[Any]] = []
             flushed_seqs: dict[int, int] = {}
             for log, run, lengths in flushed:
-                if said := words(log, run, lengths, self._logs.options):
-                    saying.append(self._say_run(log, run, said))
+                if frames := frames_of_run(log, run, lengths, self._logs.options):
+                    saying.append(self._write_run(log, run, frames))
                 else:
                     flushed_seqs[log.topic_id] = run[0].last_seq
             if flushed_seqs:
@@ -208,11 +208,11 @@ class Flusher:
 
     async def _open_segment(self, log: Log, active: Segment | None, first_seq: int) -> None:
         ended = [] if active is None else [active.ended()]
-        await self._say(log, [*ended, opened(first_seq)])
+        await self._write_frames(log, [*ended, opened(first_seq)])
         if active is not None and not active.count:
             self._segments.removed(id_of(log.topic_id, active), active.tier)
 
-    async def _say(self, log: Log, values: Sequence[control.Control]) -> None:
+    async def _write_frames(self, log: Log, values: Sequence[control.Control]) -> None:
         """Write frames that seal a segment, open the next one, or both. The old files are closed."""
         self._drop_writer(log.topic_id)
         encoded = encode_controls(values, log.topic_id, self._logs.now_ms())
@@ -221,8 +221,8 @@ class Flusher:
         self.opened += events.count("opened")
         self.sealed += events.count("sealed")
 
-    async def _say_run(self, log: Log, run: list[Plan], values: Sequence[control.Control]) -> None:
-        await self._say(log, values)
+    async def _write_run(self, log: Log, run: list[Plan], values: Sequence[control.Control]) -> None:
+        await self._write_frames(log, values)
         for plan in run[1:]:
             if (segment := log.held.manifest.named(plan.first_seq)) is not None:
                 self._details.keep(log, segment)
@@ -347,7 +347,7 @@ class Flusher:
                 self._sought_old_ms = 0  # the next round continues
                 return
             await _all(
-                self._say(log, [segment.frame("sealed")])
+                self._write_frames(log, [segment.frame("sealed")])
                 for log in logs[begin : begin + _SEALS_AT_ONCE]
                 if (segment := log.held.manifest.active) is not None and _begun_before(log, oldest)
             )

@@ -328,7 +328,7 @@ async def test_an_empty_segment_with_deleted_first_records_is_restarted(
     await engine.append("t", [record()])
     await engine.delete_records("t", before_seq=gone)
     expected = await seqs(engine, "t")
-    say, said = engine.flusher._say, []
+    say, said = engine.flusher._write_frames, []
 
     async def say_and_stop(*words: Any) -> None:
         await say(*words)
@@ -336,7 +336,7 @@ async def test_an_empty_segment_with_deleted_first_records_is_restarted(
         if len(said) == cut_behind:
             raise InterruptedError
 
-    monkeypatch.setattr(engine.flusher, "_say", say_and_stop)
+    monkeypatch.setattr(engine.flusher, "_write_frames", say_and_stop)
     with pytest.raises(InterruptedError):
         await engine.flusher._flush([log])
     begun = log.held.manifest.segments[1]
@@ -379,7 +379,7 @@ async def test_a_flush_refused_by_the_log_leaves_the_segment_unchanged(
         raise StorageFull("no room")
 
     with monkeypatch.context() as refused:
-        refused.setattr(engine.flusher, "_say", refuse)
+        refused.setattr(engine.flusher, "_write_frames", refuse)
         with pytest.raises(StorageFull):
             await engine.flusher._flush([log])
     assert log.held.manifest.segments[0].state() == before

@@ -97,7 +97,7 @@ async def test_records_of_any_of_them_that_are_deleted_before_the_marks_stay_del
     machine: Machine, monkeypatch: pytest.MonkeyPatch, loss: Loss | None
 ) -> None:
     engine = await filled(machine)
-    say, rounds = engine.flusher._say, 0
+    say, rounds = engine.flusher._write_frames, 0
 
     async def meanwhile(log: Any, values: Any) -> None:
         nonlocal rounds
@@ -107,7 +107,7 @@ async def test_records_of_any_of_them_that_are_deleted_before_the_marks_stay_del
             await engine.snapshotter.take()
         await say(log, values)
 
-    monkeypatch.setattr(engine.flusher, "_say", meanwhile)
+    monkeypatch.setattr(engine.flusher, "_write_frames", meanwhile)
     await engine.flusher.flush_all()
     assert rounds == 1
     left = [seq for seq in range(1, 46) if seq % 3 != 2]
@@ -126,7 +126,7 @@ async def test_files_that_a_crash_leaves_before_the_frames_are_removed(
     async def killed(*_: object) -> None:
         raise InterruptedError
 
-    monkeypatch.setattr(engine.flusher, "_say_run", killed)
+    monkeypatch.setattr(engine.flusher, "_write_run", killed)
     with pytest.raises(InterruptedError):
         await engine.flusher._flush([engine.topic("t").log])
     assert len(files(machine, engine)) == 5
