@@ -44,6 +44,19 @@ LOGGED: Final = (
         "The engine could not be closed cleanly; the next start recovers as after a crash.", "Look at the disk.",
     ),
     Event("stopped", "info", "exit_code", "The process ends.", _NONE),
+    # -- cells -------------------------------------------------------------------------------------------------------
+    Event(
+        "peer_call_failed", "error", "method", "A call of another cell was answered with the code `internal`.", _REPORT,
+    ),
+    Event(
+        "peer_frame_refused", "error", "reason",
+        "Another cell sent what is no frame of the protocol between cells; its connection was closed.", _REPORT,
+    ),
+    Event(
+        "peer_connection_lost", "warning", "cell reason",
+        "The connection to another cell broke. Calls in progress failed; the next one connects anew.",
+        "Look at the log of that cell.",
+    ),
     # -- requests ----------------------------------------------------------------------------------------------------
     Event("request_failed", "error", "request_id", "A request was answered 500 `internal`.", _REPORT),
     Event("command_failed", "error", "", "A WebSocket command was answered with the code `internal`.", _REPORT),

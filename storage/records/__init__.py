@@ -10,6 +10,7 @@ from storage.records.frame_records import (
     data_of,
     parts_of,
 )
+from storage.records.ids import CELL_SHIFT, MAX_CELLS, cell_of, first_id
 from storage.records.partitions import MAX_PARTITIONS, address, is_address, partition_of, partition_of_tags, split
 from storage.records.record_columns import RecordColumns, columns_of
 from storage.records.values import (
@@ -33,6 +34,8 @@ from storage.records.values import (
 )
 
 __all__ = [
+    "CELL_SHIFT",
+    "MAX_CELLS",
     "MAX_PARTITIONS",
     "SMALL_BUFFER",
     "Appended",
@@ -60,10 +63,12 @@ __all__ = [
     "Tombstone",
     "TopicState",
     "address",
+    "cell_of",
     "chain_records",
     "columns_of",
     "consecutive_ranges",
     "data_of",
+    "first_id",
     "is_address",
     "partition_of",
     "partition_of_tags",

@@ -39,6 +39,7 @@ LAYERS: Final = {
         "log_events memory pressure tracing",
         "net",
         "content",
+        "cells",
         "metrics",
         "service",
         "live",

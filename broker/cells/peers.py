@@ -1,0 +1,250 @@
+"""Calls between the cells of a set, over unix sockets that only their user can open.
+
+A connection carries frames: a length of 4 bytes (little endian), then a MessagePack array. Many calls share a
+connection; answers come in any order.
+
+    [number, method, argument]   a call
+    [number, None, None]         the caller no longer waits for that call
+    [number, True, result]       an answer
+    [number, False, [code, message, detail]]   an error
+
+A call is carried out at most once, and never repeated here: the caller knows whether its method may be repeated.
+
+Source: docs/cells.md#calls-between-cells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from storage import StorageError, Unavailable
+
+_log = structlog.get_logger("broker.cells")
+
+#: The longest frame: a batch of records of the largest request, and room for what is around it.
+MAX_FRAME_BYTES: Final = 80 << 20
+#: The most calls of one connection that a cell works on, calls that wait for records among them; it reads no further
+#: ones meanwhile.
+MAX_CALLS: Final = 4096
+#: Bytes of answers that a peer has yet to read, before a cell takes no more calls of it.
+MAX_UNREAD_BYTES: Final = 8 << 20
+CONNECT_S: Final = 5.0
+
+#: Carries out one method: takes its argument, returns what MessagePack can hold. A StorageError goes to the caller.
+Method = Callable[[Any], Awaitable[Any]]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class PeerUnavailable(Unavailable):
+    """Another cell of this broker cannot be reached now. Retry after a moment."""
+
+    code = "not_ready"
+
+    def __init__(self, cell: int, outcome: str) -> None:
+        super().__init__(f"Cell {cell} cannot be reached now.", cell=cell, outcome=outcome)
+        #: "none": the call was not sent. "unknown": it may have been carried out.
+        self.outcome = outcome  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class PeerError(StorageError):
+    """The error that another cell answered with: its code, message and detail."""
+
+    def __init__(self, code: str, message: str, detail: dict[str, Any]) -> None:
+        super().__init__(message, **detail)
+        self.code = code  # pyright: ignore[reportAttributeAccessIssue]
+        self.outcome = detail.get("outcome", "none")  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class PeerServer:
+    """Carries out the calls of other cells."""
+
+    def __init__(self, path: Path, methods: Mapping[str, Method]) -> None:
+        """`path`: of the socket. A file that an earlier process left there is replaced."""
+        self._path = path
+        self._methods = methods
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Take calls from now on."""
+        with suppress(FileNotFoundError):
+            self._path.unlink()
+        self._server = await asyncio.start_unix_server(self._connected, str(self._path), limit=1 << 20)
+        self._path.chmod(0o600)
+
+    async def stop(self) -> None:
+        """Take no more calls; those in progress are cancelled."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in [*self._connections]:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        with suppress(FileNotFoundError):
+            self._path.unlink()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        calls: dict[int, asyncio.Task[None]] = {}
+        room = asyncio.Semaphore(MAX_CALLS)
+        writer.transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
+        try:
+            while (frame := await _read_frame(reader)) is not None:
+                number, method, argument = frame
+                if method is None:
+                    if (call := calls.get(number)) is not None:
+                        call.cancel()
+                    continue
+                await room.acquire()
+                await writer.drain()
+                call = asyncio.create_task(self._answer(writer, number, method, argument))
+                calls[number] = call
+
+                def ended(_: object, number: int = number) -> None:
+                    calls.pop(number, None)
+                    room.release()
+
+                call.add_done_callback(ended)
+        except (OSError, ValueError, asyncio.CancelledError) as error:
+            if isinstance(error, ValueError):
+                _log.error("peer_frame_refused", reason=str(error))
+        finally:
+            self._connections.discard(task)
+            for call in [*calls.values()]:
+                call.cancel()
+            writer.close()
+
+    async def _answer(self, writer: asyncio.StreamWriter, number: int, method: str, argument: Any) -> None:
+        try:
+            handler = self._methods[method]
+            answer = [number, True, await handler(argument)]
+        except StorageError as error:
+            answer = [number, False, [error.code, error.message, {"outcome": error.outcome, **error.detail}]]
+        except Exception as error:
+            _log.exception("peer_call_failed", method=method)
+            answer = [number, False, ["internal", f"{method} failed: {type(error).__name__}", {"outcome": "unknown"}]]
+        _write_frame(writer, answer)
+
+
+class Peers:
+    """The other cells of the set, as one process calls them. Belongs to one event loop."""
+
+    def __init__(self, paths: Mapping[int, Path]) -> None:
+        """`paths`: the socket of each cell. Connections are opened by the first call."""
+        self._peers = {cell: _Peer(cell, path) for cell, path in paths.items()}
+
+    async def call(self, cell: int, method: str, argument: Any, *, timeout_s: float = 30.0) -> Any:
+        """The result of a method that another cell carries out.
+
+        Raises PeerUnavailable, whose `outcome` says whether it may have been carried out, and PeerError.
+        """
+        return await self._peers[cell].call(method, argument, timeout_s)
+
+    async def close(self) -> None:
+        """Close all connections; calls in progress raise PeerUnavailable."""
+        for peer in self._peers.values():
+            await peer.close()
+
+
+class _Peer:
+    """The connection to one cell."""
+
+    def __init__(self, cell: int, path: Path) -> None:
+        self._cell = cell
+        self._path = path
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._connecting = asyncio.Lock()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._next = 0
+
+    async def call(self, method: str, argument: Any, timeout_s: float) -> Any:
+        writer = self._writer
+        if writer is None or writer.is_closing():
+            writer = await self._connect()
+        self._next = number = self._next + 1
+        future = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            _write_frame(writer, [number, method, argument])
+            async with asyncio.timeout(timeout_s):
+                await writer.drain()
+                return await future
+        except TimeoutError:
+            raise PeerUnavailable(self._cell, "unknown") from None
+        except OSError:
+            raise PeerUnavailable(self._cell, "unknown") from None
+        finally:
+            del self._waiting[number]
+            if (future.cancelled() or not future.done()) and not writer.is_closing():
+                _write_frame(writer, [number, None, None])
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _connect(self) -> asyncio.StreamWriter:
+        async with self._connecting:
+            if self._writer is not None and not self._writer.is_closing():
+                return self._writer
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    reader, writer = await asyncio.open_unix_connection(str(self._path), limit=1 << 20)
+            except (OSError, TimeoutError):
+                raise PeerUnavailable(self._cell, "none") from None
+            self._writer = writer
+            self._reading = asyncio.create_task(self._read(reader, writer), name=f"peer-{self._cell}")
+            return writer
+
+    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while (frame := await _read_frame(reader)) is not None:
+                number, is_result, value = frame
+                future = self._waiting.get(number)
+                if future is None or future.done():
+                    continue  # its caller has gone
+                if is_result:
+                    future.set_result(value)
+                else:
+                    future.set_exception(PeerError(*value))
+        except (OSError, ValueError) as error:
+            _log.warning("peer_connection_lost", cell=self._cell, reason=str(error))
+        finally:
+            writer.close()
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(PeerUnavailable(self._cell, "unknown"))
+
+
+async def _read_frame(reader: asyncio.StreamReader) -> tuple[Any, Any, Any] | None:
+    """The next frame; None at the end of the connection. Raises ValueError for one that is not of this protocol."""
+    try:
+        length = int.from_bytes(await reader.readexactly(4), "little")
+        if length > MAX_FRAME_BYTES:
+            raise ValueError(f"a frame of {length} bytes")
+        frame = _decode(await reader.readexactly(length))
+    except asyncio.IncompleteReadError:
+        return None
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
+    match frame:
+        case [number, method, argument]:
+            return number, method, argument
+        case _:
+            raise ValueError("a frame that is no array of 3")
+
+
+def _write_frame(writer: asyncio.StreamWriter, frame: list[Any]) -> None:
+    encoded = _encode(frame)
+    writer.write(len(encoded).to_bytes(4, "little") + encoded)
