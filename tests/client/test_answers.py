@@ -45,13 +45,13 @@ def reply(status: int, code: str, **particulars: Any) -> Reply:
         (599, "a_code_of_the_future", errors.BrokerFault),
     ],
 )
-def test_each_refusal_becomes_its_error(status: int, code: str, kind: type[errors.ApiError]) -> None:
+def test_each_refusal_code_has_an_error_class(status: int, code: str, kind: type[errors.ApiError]) -> None:
     found = refusal(reply(status, code, detail={"k": 1}))
     assert type(found) is kind
     assert (found.status, found.code, found.detail, found.message) == (status, code, {"k": 1}, "That is how it is.")
 
 
-def test_an_error_says_what_happened_and_what_to_do() -> None:
+def test_an_error_message_states_the_cause_and_the_remedy() -> None:
     text = str(refusal(reply(404, "topic_not_found")))
     assert text.startswith("That is how it is.")
     assert "topics list" in text
@@ -67,12 +67,12 @@ def test_an_error_says_what_happened_and_what_to_do() -> None:
         (507, "storage_full", "none"),
     ],
 )
-def test_an_error_says_whether_anything_may_have_happened(status: int, code: str, outcome: str) -> None:
+def test_an_error_states_whether_the_request_may_have_been_done(status: int, code: str, outcome: str) -> None:
     assert refusal(reply(status, code)).outcome == outcome
 
 
 @pytest.mark.parametrize(("sent", "outcome"), [(False, "none"), (True, "unknown")])
-def test_no_reply_may_only_have_happened_if_something_was_sent(sent: bool, outcome: str) -> None:
+def test_without_a_reply_the_outcome_is_unknown_only_if_bytes_were_sent(sent: bool, outcome: str) -> None:
     with pytest.raises(errors.ConnectionFailed) as caught:
         result_of(calls.health(), NoReply(reason="It broke.", sent=sent))
     assert caught.value.outcome == outcome
@@ -85,14 +85,14 @@ def test_a_proxys_page_is_an_unavailable_broker() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b"{}", b'{"error":"x"}', b"\xff"])
-def test_a_refusal_from_something_else_is_told_apart(body: bytes) -> None:
+def test_a_refusal_by_another_server_is_an_unexpected_answer(body: bytes) -> None:
     found = refusal(Reply(status=404, headers={}, body=body))
     assert type(found) is errors.UnexpectedAnswer
     assert "Check that the URL" in str(found)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b'{"status":1}', b'{"status":"\xff"}'])
-def test_a_success_that_cannot_be_read_is_told_apart(body: bytes) -> None:
+def test_an_unreadable_success_is_an_unexpected_answer(body: bytes) -> None:
     with pytest.raises(errors.UnexpectedAnswer, match="GET /v0/health"):
         result_of(calls.health(), Reply(status=200, headers={}, body=body))
 
@@ -105,7 +105,7 @@ def test_retry_after_may_be_a_date() -> None:
 
 
 @pytest.mark.parametrize("value", ["soon", "", "-5", "1.5"])
-def test_a_retry_after_that_means_nothing_is_ignored(value: str) -> None:
+def test_an_unreadable_retry_after_is_ignored(value: str) -> None:
     found = refusal(reply(503, "shutting_down", headers={"Retry-After": value}))
     assert isinstance(found, errors.ApiError)
     assert found.retry_after_s is None

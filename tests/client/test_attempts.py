@@ -39,7 +39,7 @@ class Seen:
 
 @pytest.mark.parametrize(("method", "route"), sorted(OPERATIONS))
 @pytest.mark.parametrize("value", ["x", "topics", "records", "watch"])
-def test_a_path_leads_back_to_its_template(method: str, route: str, value: str) -> None:
+def test_a_path_maps_back_to_its_route_template(method: str, route: str, value: str) -> None:
     filled = "/".join(value if segment.startswith("{") else segment for segment in route.split("/"))
     assert route_of(filled) == route
     assert route_of(f"{filled}?topics=a/b") == route
@@ -75,7 +75,7 @@ async def test_each_try_of_asyncio_is_shown(fake: FakeBroker) -> None:
     check(seen, fake)
 
 
-async def test_a_try_that_is_cancelled_ends_for_its_hook_too() -> None:
+async def test_a_cancelled_try_is_reported_to_its_hook() -> None:
     async def never(request: httpx.Request) -> httpx.Response:
         await asyncio.sleep(60)
         return httpx.Response(200)

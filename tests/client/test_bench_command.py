@@ -58,7 +58,7 @@ def test_an_invalid_load_or_option_is_a_usage_error(topics: Topics) -> None:
         topics("bench", "append", option, value, status=ExitCode.USAGE)
 
 
-def test_a_percentile_is_one_of_the_values() -> None:
+def test_a_percentile_is_an_element_of_the_values() -> None:
     values = [float(n) for n in range(1, 101)]
     assert [percentile(values, share) for share in (0.0, 0.5, 0.99, 1.0)] == [1.0, 50.0, 99.0, 100.0]
     assert (percentile([3.0], 0.99), percentile([], 0.5)) == (3.0, 0.0)

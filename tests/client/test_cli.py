@@ -66,7 +66,7 @@ def test_a_wrong_command_line_is_exit_status_2(topics: Topics, arguments: list[s
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_a_broker_that_is_not_there_is_exit_status_3_at_once(topics: Topics, arguments: list[str]) -> None:
+def test_an_unreachable_broker_is_exit_status_3_at_once(topics: Topics, arguments: list[str]) -> None:
     result = topics(*arguments, url=NOBODY)
     assert result.exit_code == ExitCode.UNREACHABLE
     assert result.stdout == ""
@@ -96,7 +96,7 @@ def test_an_error_as_json_is_the_apis_error_object(topics: Topics) -> None:
     assert json.loads(topics("list", "--json", url=NOBODY).stderr)["error"]["code"] == "unreachable"
 
 
-def test_a_broker_that_starts_up_is_waited_for(topics: Topics, fake: FakeBroker) -> None:
+def test_the_command_waits_for_a_starting_broker(topics: Topics, fake: FakeBroker) -> None:
     fake.troubles.append(refused(503, "not_ready", detail={"retry_after_ms": 1}))
     result = topics("list")
     assert result.exit_code == 0
@@ -118,7 +118,7 @@ def test_the_key_is_taken_from_option_or_variable(topics: Topics, fake: FakeBrok
     assert "TOPICS_TOKEN" in refusal.stderr
 
 
-def test_append_reads_lines_in_batches_and_tells_what_it_did(topics: Topics, fake: FakeBroker) -> None:
+def test_append_sends_lines_in_batches_and_prints_the_seqs(topics: Topics, fake: FakeBroker) -> None:
     result = topics("append", "t", "--batch", "2", "--tag", "g", "--node", "n", stdin="1\n2\n\n3\n")
     assert result.stdout == "Appended 3 records to t (seqs 1 to 3).\n"
     bodies = [json.loads(r.content) for r in fake.requests if r.method == "POST"]
@@ -139,12 +139,12 @@ def test_append_takes_a_file_or_a_dash(topics: Topics, fake: FakeBroker, tmp_pat
     assert len(fake.topics["t"].records) == 3
 
 
-def test_append_wants_one_source_only(topics: Topics, tmp_path: Path) -> None:
+def test_append_takes_exactly_one_source(topics: Topics, tmp_path: Path) -> None:
     assert topics("append", "t", "-", "-d", "1").exit_code == ExitCode.USAGE
     assert topics("append", "t", str(tmp_path / "missing")).exit_code == ExitCode.USAGE
 
 
-def test_append_of_nothing_says_so(topics: Topics) -> None:
+def test_append_without_records_says_so(topics: Topics) -> None:
     result = topics("append", "t", stdin="\n\n")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "no records" in result.stderr
@@ -163,7 +163,7 @@ def test_append_as_json_sums_up(topics: Topics) -> None:
     }
 
 
-def test_a_line_that_is_not_json_is_named_and_stops_the_append(topics: Topics, fake: FakeBroker) -> None:
+def test_an_invalid_json_line_is_named_and_stops_the_append(topics: Topics, fake: FakeBroker) -> None:
     result = topics("append", "t", "--batch", "2", stdin='1\n2\n3\n{"a":}\n5\n')
     assert result.exit_code == ExitCode.USAGE
     assert "Line 4 is not valid JSON" in result.stderr
@@ -178,7 +178,7 @@ def test_how_far_an_append_got_is_there_as_json_too(topics: Topics) -> None:
     assert "Line 2" in json.loads(result.stderr)["error"]["message"]
 
 
-def test_a_record_the_broker_refuses_is_named_by_its_line(topics: Topics, fake: FakeBroker) -> None:
+def test_a_record_refused_by_the_broker_is_named_by_its_line(topics: Topics, fake: FakeBroker) -> None:
     detail = {"field": "records[1].data"}
     fake.troubles.extend([None, lambda request, proceed: error(400, "record_too_large", "Too large.", detail)])
     result = topics("append", "t", stdin="1\n\n2\n")
@@ -186,7 +186,7 @@ def test_a_record_the_broker_refuses_is_named_by_its_line(topics: Topics, fake: 
     assert "Line 3: Too large." in result.stderr
 
 
-def test_running_an_append_again_with_its_key_prefix_stores_nothing_twice(topics: Topics, fake: FakeBroker) -> None:
+def test_a_repeated_append_with_the_same_key_prefix_stores_no_duplicate(topics: Topics, fake: FakeBroker) -> None:
     lines = "".join(f"{n}\n" for n in range(5))
     assert topics("append", "t", "--batch", "2", "--key-prefix", "run1", stdin=lines).exit_code == 0
     result = topics("append", "t", "--batch", "2", "--key-prefix", "run1", stdin=lines)
@@ -194,7 +194,7 @@ def test_running_an_append_again_with_its_key_prefix_stores_nothing_twice(topics
     assert len(fake.topics["t"].records) == 5
 
 
-def test_an_append_that_broke_off_goes_on_where_it_was(topics: Topics, fake: FakeBroker) -> None:
+def test_a_repeated_append_continues_after_the_last_stored_line(topics: Topics, fake: FakeBroker) -> None:
     arguments = ["append", "t", "--batch", "1", "--key-prefix", "run1", "--retry-for", "0"]
     fake.troubles.extend([None, None, answer_lost])
     broken = topics(*arguments, stdin="1\n2\n3\n")
@@ -212,7 +212,7 @@ def test_other_lines_under_a_used_key_prefix_are_refused_not_dropped(topics: Top
     assert "another --key-prefix" in result.stderr
 
 
-def test_an_append_bridges_a_broker_that_goes_away(topics: Topics, fake: FakeBroker) -> None:
+def test_an_append_is_retried_while_the_broker_is_away(topics: Topics, fake: FakeBroker) -> None:
     fake.troubles.extend([None, no_connection, answer_lost])
     assert topics("append", "t", stdin="1\n").exit_code == 0
     assert len(fake.topics["t"].records) == 1
@@ -241,7 +241,7 @@ def test_read_goes_on_until_all_is_read_or_the_limit_is_reached(topics: Topics, 
     assert json.loads(topics("read", "t", "--json", "--from-seq", "2499").stdout)["$seq"] == 2500
 
 
-def test_a_gap_is_a_line_of_its_own(topics: Topics, fake: FakeBroker) -> None:
+def test_a_gap_is_printed_as_a_separate_line(topics: Topics, fake: FakeBroker) -> None:
     topics("append", "t", stdin="1\n2\n3\n")
     fake.topics["t"].evict_floor = 3
     gap, record = map(json.loads, topics("read", "t", "--json").stdout.splitlines())
@@ -249,7 +249,7 @@ def test_a_gap_is_a_line_of_its_own(topics: Topics, fake: FakeBroker) -> None:
     assert "seqs 1 to 2 are gone (cap), at most 2 records" in topics("read", "t").stdout
 
 
-def test_a_tag_pattern_is_sent_as_one(topics: Topics, fake: FakeBroker) -> None:
+def test_a_tag_with_a_star_is_sent_as_a_pattern(topics: Topics, fake: FakeBroker) -> None:
     topics("append", "t", stdin="1\n")
     topics("read", "t", "--tag", "order.*")
     topics("read", "t", "--tag", "order")
@@ -265,7 +265,7 @@ def test_control_characters_of_strangers_do_not_reach_the_terminal(topics: Topic
     assert r"#\x1b[31m" in output
 
 
-def test_tail_prints_the_last_ones_and_follows_until_the_topic_goes(topics: Topics, fake: FakeBroker) -> None:
+def test_tail_prints_the_last_records_and_follows_until_the_topic_is_deleted(topics: Topics, fake: FakeBroker) -> None:
     topics("append", "t", stdin="".join(f"{n}\n" for n in range(20)))
     fake.requests.clear()
     fake.troubles.extend([None, None, None, refused(404, "topic_not_found")])
@@ -307,13 +307,13 @@ def test_put_makes_and_changes(topics: Topics, fake: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("keep", [[], ["--keep"]])
-def test_put_keeps_what_is_not_given(topics: Topics, fake: FakeBroker, keep: list[str]) -> None:
+def test_put_keeps_settings_that_are_not_given(topics: Topics, fake: FakeBroker, keep: list[str]) -> None:
     topics("put", "t", "--durability", "fsync", "--cap-records", "5", *keep)
     topics("put", "t", "--cap-records", "7", *keep)
     assert fake.topics["t"].config == {"type": "log", "durability": "fsync", "cap_records": 7}
 
 
-def test_put_sets_the_others_back_only_where_it_is_asked_to(topics: Topics, fake: FakeBroker) -> None:
+def test_put_resets_other_settings_only_with_replace(topics: Topics, fake: FakeBroker) -> None:
     topics("put", "t", "--durability", "fsync", "--cap-records", "5")
     assert topics("put", "t", "--cap-records", "7", "--keep", "--replace").exit_code == ExitCode.USAGE
     topics("put", "t", "--cap-records", "7", "--replace")
@@ -335,7 +335,7 @@ def test_state_does_not_count_as_a_read(topics: Topics, fake: FakeBroker) -> Non
     assert fake.requests[-1].url.params["touch"] == "false"
 
 
-def test_delete_without_yes_is_refused_where_nobody_can_be_asked(topics: Topics, fake: FakeBroker) -> None:
+def test_delete_without_yes_is_refused_without_a_terminal(topics: Topics, fake: FakeBroker) -> None:
     topics("append", "t", stdin="1\n")
     result = topics("delete", "t", stdin="y\n")
     assert result.exit_code == ExitCode.USAGE
@@ -343,7 +343,7 @@ def test_delete_without_yes_is_refused_where_nobody_can_be_asked(topics: Topics,
     assert "t" in fake.topics
 
 
-def test_delete_with_yes_deletes_and_a_topic_that_is_gone_is_no_error(topics: Topics, fake: FakeBroker) -> None:
+def test_delete_with_yes_of_an_absent_topic_is_no_error(topics: Topics, fake: FakeBroker) -> None:
     topics("append", "t", stdin="1\n")
     assert topics("delete", "t", "--yes").stdout == "Deleted t.\n"
     again = topics("delete", "t", "--yes")

@@ -68,7 +68,7 @@ def test_a_tour_of_the_commands(broker: RealBroker) -> None:
     run(broker, "state", "t", status=ExitCode.REFUSED)
 
 
-def test_a_record_the_broker_refuses_is_named_by_its_line(broker: RealBroker) -> None:
+def test_a_record_refused_by_the_broker_is_named_by_its_line(broker: RealBroker) -> None:
     process = start(broker, "append", "t")
     _, err = process.communicate(b'1\n\n"' + b"x" * (2 << 20) + b'"\n')
     assert process.returncode == ExitCode.REFUSED
@@ -96,7 +96,7 @@ def test_an_append_outlives_a_kill_and_stores_each_line_once(broker: RealBroker)
         assert [record.data for record in client.read("t").records] == ["before", "during", "after"]
 
 
-def test_a_tail_outlives_a_kill_and_keeps_its_place(broker: RealBroker) -> None:
+def test_a_tail_continues_after_a_kill_of_the_broker(broker: RealBroker) -> None:
     run(broker, "append", "t", "-d", "1")
     process = start(broker, "tail", "t", "--json")
     shown = stream(process.stdout)
@@ -110,7 +110,7 @@ def test_a_tail_outlives_a_kill_and_keeps_its_place(broker: RealBroker) -> None:
     assert process.returncode == ExitCode.INTERRUPTED
 
 
-def test_a_watch_outlives_a_kill_and_repeats_nothing(broker: RealBroker) -> None:
+def test_a_watch_continues_after_a_kill_and_repeats_no_record(broker: RealBroker) -> None:
     for topic in ("a", "b"):
         run(broker, "append", topic, "-d", "1")
     process = start(broker, "watch", "a", "b", "--from-seq", "0", "--json")
@@ -135,7 +135,7 @@ def test_a_watch_for_people_stops_after_so_many(broker: RealBroker) -> None:
     assert [line.rpartition("  ")[2] for line in shown] == ['"one"', '"two"']
 
 
-def test_serve_is_a_broker_that_takes_its_signals(tmp_path: Path) -> None:
+def test_serve_starts_a_broker_and_forwards_signals(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*PROGRAM, "serve", "--port", "0", "--data-dir", str(tmp_path / "data")],
         cwd=ROOT,

@@ -81,7 +81,7 @@ def test_delete_asks_on_a_terminal(environment: dict[str, str], fake: FakeBroker
     assert fake.topics == {}
 
 
-def test_append_shows_its_progress_on_a_terminal_only(
+def test_append_shows_progress_only_on_a_terminal(
     environment: dict[str, str], fake: FakeBroker, tmp_path: Path
 ) -> None:
     lines = tmp_path / "lines.ndjson"
@@ -93,7 +93,7 @@ def test_append_shows_its_progress_on_a_terminal_only(
     assert start(environment, "append", "t", str(lines)).communicate()[1] == b""
 
 
-def test_a_reader_that_goes_away_ends_the_program_quietly(environment: dict[str, str], fake: FakeBroker) -> None:
+def test_a_closed_pipe_ends_the_program_without_a_message(environment: dict[str, str], fake: FakeBroker) -> None:
     records = ",".join(f'{{"data":"{"x" * 200}"}}' for _ in range(5000))
     fake.append("t", f'{{"records":[{records}]}}'.encode())
     process = start(environment, "read", "t")
@@ -133,7 +133,9 @@ def _setting(event: threading.Event) -> Trouble:
     return answer
 
 
-def test_a_program_that_writes_now_and_then_is_not_kept_waiting(environment: dict[str, str], fake: FakeBroker) -> None:
+def test_a_line_of_a_slow_writer_is_sent_without_waiting_for_more(
+    environment: dict[str, str], fake: FakeBroker
+) -> None:
     stored = threading.Event()
     fake.troubles.extend([None, _setting(stored)])
     process = start(environment, "append", "t")
@@ -145,22 +147,20 @@ def test_a_program_that_writes_now_and_then_is_not_kept_waiting(environment: dic
     assert len(fake.topics["t"].records) == 1
 
 
-def test_nothing_but_the_answer_is_on_stdout(environment: dict[str, str]) -> None:
+def test_stdout_has_only_the_answer(environment: dict[str, str]) -> None:
     out, err = start(environment, "append", "t", "--json").communicate(b"1\n2\n")
     assert json.loads(out)["records"] == 2
     assert err == b""
 
 
-def test_bytes_that_are_not_utf8_are_named_like_any_bad_line(environment: dict[str, str]) -> None:
+def test_a_line_that_is_not_utf8_is_reported_as_invalid_json(environment: dict[str, str]) -> None:
     process = start(environment, "append", "t")
     _, err = process.communicate(b'1\n"\xff"\n')
     assert process.returncode == ExitCode.USAGE
     assert b"Line 2 is not valid JSON: it is not UTF-8 (byte 1)." in err
 
 
-def test_a_terminal_that_knows_only_ascii_gets_the_rest_in_numbers(
-    environment: dict[str, str], fake: FakeBroker
-) -> None:
+def test_an_ascii_terminal_gets_other_characters_as_escapes(environment: dict[str, str], fake: FakeBroker) -> None:
     fake.append("t", '{"records":[{"data":"é"}]}'.encode())
     process = start({**environment, "PYTHONIOENCODING": "ascii"}, "read", "t")
     out, err = process.communicate()

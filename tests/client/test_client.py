@@ -65,7 +65,7 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
     assert surface(Client) == surface(AsyncClient)
 
 
-async def test_what_is_appended_is_read_back(client: Any) -> None:
+async def test_appended_records_are_read_back(client: Any) -> None:
     done = await client.append("t", [{"a": 1}, b"1e400", NewRecord(data="x", tag="g", meta={"m": 1})], node="n1")
     assert (done.first_seq, done.last_seq, list(done.seqs), done.created) == (1, 3, [1, 2, 3], True)
     diff = await client.read("t", include_tags=True)
@@ -83,7 +83,7 @@ async def test_topics_are_made_shown_and_deleted(client: Any) -> None:
     assert not (await client.delete_topic("t")).deleted
 
 
-async def test_one_record_is_read_or_said_why_not(client: Any) -> None:
+async def test_an_absent_record_is_reported_with_the_reason(client: Any) -> None:
     await client.append("t", [1, 2])
     assert (await client.get_record("t", 2)).data == 2
     with pytest.raises(NotFound) as caught:
@@ -132,7 +132,7 @@ async def test_an_append_never_doubles(client: Any, fake: FakeBroker, trouble: A
     assert len(set(keys)) == 1
 
 
-async def test_each_append_has_a_key_of_its_own(client: Any, fake: FakeBroker) -> None:
+async def test_each_append_has_a_new_idempotency_key(client: Any, fake: FakeBroker) -> None:
     await client.append("t", [1])
     await client.append("t", [1])
     assert len(set(fake.sent_keys())) == 2
@@ -152,7 +152,7 @@ async def test_options_left_out_are_not_sent(client: Any, fake: FakeBroker) -> N
     assert set(body) == {"records", "idempotency_key", "expected_seq", "create"}
 
 
-async def test_tail_gives_every_record_and_says_what_is_lost(client: Any, fake: FakeBroker) -> None:
+async def test_tail_yields_every_record_and_reports_gaps(client: Any, fake: FakeBroker) -> None:
     await client.append("t", [0, 1, 2, 3, 4])
     fake.topics["t"].evict_floor = 3
     got: list[Any] = []
@@ -182,7 +182,7 @@ async def test_tail_ends_with_an_error_when_the_topic_is_deleted(client: Any, fa
         await anext(tail)
 
 
-async def test_tail_polls_long_and_waits_for_the_answer_that_long(client: Any, fake: FakeBroker) -> None:
+async def test_tail_sends_long_polls_and_extends_the_read_timeout(client: Any, fake: FakeBroker) -> None:
     await client.append("t", [1])
     tail = client.tail("t")
     await anext(tail)
@@ -232,7 +232,7 @@ def test_a_record_read_can_be_appended_to_another_topic_verbatim(fake: FakeBroke
     assert (copy.data_raw, copy.tag) == (b'{"a":1.10}', "g")
 
 
-def test_nobody_listening_is_said_with_the_address() -> None:
+def test_a_refused_connection_is_reported_with_the_address() -> None:
     with (
         Client("127.0.0.1:1", retry=RetryPolicy(total_s=0)) as client,
         pytest.raises(ConnectionFailed, match=r"http://127\.0\.0\.1:1 .*refused.*topics serve"),

@@ -27,7 +27,7 @@ def short(items: Iterator[Record | Tombstone], count: int) -> list[object]:
     return [item.data if isinstance(item, Record) else item.reason for item in islice(items, count)]
 
 
-def test_what_is_appended_is_read_back_byte_for_byte(client: Client) -> None:
+def test_appended_json_is_read_back_byte_for_byte(client: Client) -> None:
     texts = [b'{"a": 1e400,"a":123456789012345678901234567890}', b"1.10", '"é\\u00e9"'.encode(), b"[ ]"]
     done = client.append("t", [NewRecord(data=texts[0], tag="g", node="n", meta=b'{"k": 1.0}'), *texts[1:]])
     assert (done.created, done.first_seq, done.last_seq) == (True, 1, 4)
@@ -37,21 +37,21 @@ def test_what_is_appended_is_read_back_byte_for_byte(client: Client) -> None:
     assert client.get_record("t", 1) == records[0]
 
 
-def test_one_record_is_read_or_said_why_not(client: Client) -> None:
+def test_an_absent_record_is_reported_with_the_reason(client: Client) -> None:
     client.append("t", [1])
     with pytest.raises(NotFound) as caught:
         client.get_record("t", 2)
     assert caught.value.detail["reason"] == "future"
 
 
-def test_a_key_used_again_stores_nothing(client: Client) -> None:
+def test_a_repeated_idempotency_key_stores_no_record(client: Client) -> None:
     first = client.append("t", [1, 2], idempotency_key="k")
     again = client.append("t", [1, 2], idempotency_key="k")
     assert (again.deduped, list(again.seqs)) == (True, list(first.seqs))
     assert client.state("t").head_seq == 2
 
 
-def test_refusals_have_their_errors(client: Client) -> None:
+def test_each_refusal_has_an_error_class(client: Client) -> None:
     with pytest.raises(TopicNotFound):
         client.append("t", [1], create=False)
     client.put_topic("t", cap_records=1, discard="reject")
@@ -67,7 +67,7 @@ def test_refusals_have_their_errors(client: Client) -> None:
         client.delete_topic("t", if_empty=True)
 
 
-def test_settings_come_back_as_they_were_given(client: Client) -> None:
+def test_topic_settings_are_returned_as_given(client: Client) -> None:
     put = client.put_topic("t", durability="fsync", ttl_ms=5000, idempotency_window_ms=7)
     assert put.created
     config = client.state("t").config
@@ -89,7 +89,7 @@ def test_records_are_deleted_by_seq_and_by_tag(client: Client) -> None:
     assert [record.data for record in client.read("t").records] == [2, 4]
 
 
-def test_tail_says_what_is_lost_and_goes_on(client: Client) -> None:
+def test_tail_reports_evicted_records_and_continues(client: Client) -> None:
     client.put_topic("t", cap_records=2)
     client.append("t", [0, 1])
     client.append("t", [2, 3])

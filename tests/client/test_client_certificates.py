@@ -93,7 +93,7 @@ def test_a_renewed_certificate_is_read_by_the_next_client(url: str, files: dict[
         assert client.health().status == "ok"
 
 
-def test_an_unusable_certificate_or_key_is_refused_by_its_name(files: dict[str, Path], tmp_path: Path) -> None:
+def test_an_unusable_certificate_or_key_is_refused_by_file_name(files: dict[str, Path], tmp_path: Path) -> None:
     cert, key = files["ours"] / "cert.pem", files["ours"] / "key.pem"
     here = "https://127.0.0.1:1"
     with pytest.raises(InvalidRequest, match=r"absent\.pem"):

@@ -60,7 +60,7 @@ def test_a_new_consumer_is_made_and_the_next_reader_goes_on(client: Client) -> N
     assert client.consumers.get("t", "c").cursor_seq == 4
 
 
-def test_new_records_come_as_they_are_appended(client: Client) -> None:
+def test_new_records_are_yielded_as_they_are_appended(client: Client) -> None:
     client.put_topic("t")
     with Consumer(client, "t", "c") as consumer:
         timer = threading.Timer(0.2, lambda: client.append("t", ["late"]))
@@ -69,13 +69,13 @@ def test_new_records_come_as_they_are_appended(client: Client) -> None:
         timer.join()
 
 
-def test_a_topic_that_is_not_there(client: Client) -> None:
+def test_reading_an_absent_topic_raises_topic_not_found(client: Client) -> None:
     with pytest.raises(TopicNotFound):
         next(Consumer(client, "nowhere", "c"))
 
 
 @pytest.mark.parametrize("mode", ["record", "batch", "manual"])
-def test_a_reader_that_is_killed_skips_nothing(broker: RealBroker, client: Client, mode: CommitMode) -> None:
+def test_a_killed_reader_skips_no_record(broker: RealBroker, client: Client, mode: CommitMode) -> None:
     client.append("t", [*range(60)])
     printed: list[int] = []
     for until in (17, 35, 59):
@@ -100,7 +100,7 @@ def test_a_reader_that_is_killed_skips_nothing(broker: RealBroker, client: Clien
         assert before - after < back
 
 
-def test_it_goes_on_over_a_broker_that_is_killed(own: RealBroker) -> None:
+def test_a_consumer_continues_after_a_kill_of_the_broker(own: RealBroker) -> None:
     with Client(own.url) as client:
         client.put_topic("t", durability="fsync")
         client.append("t", [*range(10)])
@@ -116,7 +116,7 @@ def test_it_goes_on_over_a_broker_that_is_killed(own: RealBroker) -> None:
         assert client.consumers.get("t", "c").cursor_seq == 11
 
 
-def test_evicted_records_come_as_a_tombstone_and_deleted_ones_in_silence(client: Client) -> None:
+def test_evicted_records_yield_a_tombstone_and_deleted_records_do_not(client: Client) -> None:
     client.put_topic("t", cap_records=3)
     client.append("t", [1, 2, 3])
     with Consumer(client, "t", "c", commit="manual", limit=2) as consumer:
@@ -136,7 +136,7 @@ def test_evicted_records_come_as_a_tombstone_and_deleted_ones_in_silence(client:
         assert data_of(consumer, 1) == [10]
 
 
-def test_a_topic_that_is_made_again_is_told_of_and_read_from_its_beginning(client: Client) -> None:
+def test_a_recreated_topic_yields_a_tombstone_and_is_read_from_its_start(client: Client) -> None:
     client.append("t", [1, 2])
     with Consumer(client, "t", "c") as consumer:
         assert data_of(consumer, 2) == [1, 2]
@@ -150,7 +150,7 @@ def test_a_topic_that_is_made_again_is_told_of_and_read_from_its_beginning(clien
     assert client.consumers.get("t", "c").cursor_seq == 3
 
 
-def test_one_partition_with_one_tag(client: Client) -> None:
+def test_a_consumer_reads_one_partition(client: Client) -> None:
     client.put_topic("t", partitions=2)
     for number in range(4):
         client.append("t", [number], partition=1)
@@ -161,7 +161,7 @@ def test_one_partition_with_one_tag(client: Client) -> None:
     assert client.consumers.get("t", "c", partition=1).cursor_seq == 4
 
 
-def test_the_asyncio_one_does_the_same(broker: RealBroker, client: Client) -> None:
+def test_the_asyncio_consumer_reads_and_commits_the_same(broker: RealBroker, client: Client) -> None:
     client.append("t", [1, 2, 3, 4])
 
     async def read(count: int) -> list[object]:

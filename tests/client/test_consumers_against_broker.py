@@ -113,7 +113,7 @@ def test_following_goes_on_when_more_comes(client: Client) -> None:
     assert client.consumers.get("t", "c").cursor_seq == 6
 
 
-def test_following_skips_records_of_its_own_node(client: Client) -> None:
+def test_following_skips_records_of_the_same_node(client: Client) -> None:
     client.consumers.put("t", "c", start="head")
     client.append("t", ["mine"], node="me")
     client.append("t", ["mine too", "still mine"], node="me")
@@ -129,7 +129,7 @@ def test_following_together_shares_the_records(client: Client) -> None:
     assert seqs([next(one), next(other), next(one), next(other)]) == [1, 3, 2, 4]
 
 
-def test_a_gap_comes_before_the_records_behind_it(client: Client) -> None:
+def test_a_tombstone_precedes_the_records_after_the_gap(client: Client) -> None:
     client.consumers.put("t", "c")
     client.put_topic("t", cap_records=2)
     gap, record = islice(client.consumers.follow("t", "c"), 2)
@@ -171,7 +171,7 @@ def test_the_asynchronous_client_has_the_same_consumer_calls(broker: RealBroker,
     assert asyncio.run(use()) == [True, [1], 2, 1, 4, ["c"], [2, 3, 4, 5], 3, True]
 
 
-def test_the_commands_print_what_was_done(client: Client, topics: Topics) -> None:
+def test_the_commands_print_the_changes(client: Client, topics: Topics) -> None:
     assert topics("put", "t", "c", "--from", "1").output == "Made c of t, behind seq 1, with 4 unread.\n"
     assert topics("put", "t", "c", "--persist-every", "9").output == "Changed c of t, behind seq 1, with 4 unread.\n"
     assert client.consumers.get("t", "c").persist_every == 9

@@ -67,7 +67,7 @@ def consumer(client: Client) -> Client:
     return client
 
 
-def test_records_are_printed_as_they_come_until_ctrl_c(broker: RealBroker, consumer: Client) -> None:
+def test_records_are_printed_as_they_arrive_until_ctrl_c(broker: RealBroker, consumer: Client) -> None:
     with following(broker) as process:
         for number in range(3):
             consumer.append("t", [number])
@@ -120,7 +120,7 @@ def test_following_ends_when_its_stdout_is_closed(broker: RealBroker, consumer: 
     assert consumer.consumers.get("t", "c").cursor_seq == 1
 
 
-def test_following_an_absent_consumer_fails_with_its_name(broker: RealBroker, client: Client) -> None:
+def test_following_an_absent_consumer_fails_and_names_the_consumer(broker: RealBroker, client: Client) -> None:
     client.put_topic("t")
     with following(broker) as process:
         _, err = process.communicate(timeout=PATIENCE_S)

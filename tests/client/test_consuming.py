@@ -89,13 +89,13 @@ def test_a_read_is_repeated_and_a_seek_is_not() -> None:
     assert not may_repeat(consumer_calls.delete("t", "c").request, lost)
 
 
-def test_a_read_waits_for_as_long_as_the_broker_may_hold_it() -> None:
+def test_a_read_times_out_no_earlier_than_the_longest_wait_of_the_broker() -> None:
     assert consumer_calls.read("t", "c", {"wait_ms": 10_000}).request.wait_s == 10
     assert consumer_calls.read("t", "c", {"wait_ms": 90_000}).request.wait_s == 30
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "%a", "x" * 513, "a\n"])
-def test_a_name_that_cannot_be_is_said_before_anything_is_sent(name: str) -> None:
+def test_an_invalid_consumer_name_is_refused_before_a_request(name: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         consumer_calls.get("t", name)
     assert caught.value.detail["field"] == "consumer"

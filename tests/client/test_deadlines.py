@@ -20,7 +20,7 @@ def mocked(fake: FakeBroker) -> Client:
     return Client(http=httpx.MockTransport(fake))
 
 
-def test_the_retries_of_all_calls_end_with_it(fake: FakeBroker) -> None:
+def test_a_deadline_ends_the_retries_of_all_calls_in_the_block(fake: FakeBroker) -> None:
     fake.troubles.extend([refused(503, "wal_saturated"), None] + [no_connection] * 100)
     with mocked(fake) as client, within(0.3):
         client.append("t", [1])
@@ -34,14 +34,14 @@ def test_the_retries_of_all_calls_end_with_it(fake: FakeBroker) -> None:
         assert len(fake.requests) == seen
 
 
-def test_behind_the_block_there_is_none(fake: FakeBroker) -> None:
+def test_calls_after_the_block_have_no_deadline(fake: FakeBroker) -> None:
     with mocked(fake) as client:
         with within(0), pytest.raises(DeadlineExceeded):
             client.health()
         assert client.health().status == "ok"
 
 
-def test_of_blocks_in_blocks_the_first_to_end_counts(fake: FakeBroker) -> None:
+def test_the_earliest_deadline_of_nested_blocks_applies(fake: FakeBroker) -> None:
     with mocked(fake) as client, within(60):
         with within(0), within(60), pytest.raises(DeadlineExceeded):
             client.health()
@@ -53,7 +53,7 @@ def test_of_blocks_in_blocks_the_first_to_end_counts(fake: FakeBroker) -> None:
         assert 0 < limits[0] <= 5
 
 
-def test_other_threads_have_none(fake: FakeBroker) -> None:
+def test_other_threads_have_no_deadline(fake: FakeBroker) -> None:
     seen: list[str] = []
     with mocked(fake) as client, within(0):
         with deadlines.lifted():
@@ -63,7 +63,7 @@ def test_other_threads_have_none(fake: FakeBroker) -> None:
     assert seen == ["ok"]
 
 
-async def test_tasks_have_that_of_who_started_them(fake: FakeBroker) -> None:
+async def test_tasks_inherit_the_deadline_of_their_creator(fake: FakeBroker) -> None:
     async with AsyncClient(http=httpx.MockTransport(fake)) as client:
 
         async def strict() -> None:
@@ -95,7 +95,7 @@ def silent_url(fake: FakeBroker) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("light", [False, True])
-def test_a_try_under_way_gives_up_in_time(silent_url: str, light: bool) -> None:
+def test_a_try_in_progress_ends_at_the_deadline(silent_url: str, light: bool) -> None:
     sender = OneConnection(silent_url, None, 30.0) if light else Pool(silent_url, None, 30.0)
     began = time.monotonic()
     with Client(silent_url, sender=sender) as client, within(0.2), pytest.raises(DeadlineExceeded) as caught:
@@ -106,7 +106,7 @@ def test_a_try_under_way_gives_up_in_time(silent_url: str, light: bool) -> None:
     assert "did not answer within 0." in str(caught.value)
 
 
-async def test_a_watch_ends_with_it(fake: FakeBroker) -> None:
+async def test_a_watch_ends_at_the_deadline(fake: FakeBroker) -> None:
     fake.troubles.extend([refused(503, "wal_saturated")] * 1000)
     async with AsyncClient(http=httpx.MockTransport(fake)) as client:
         with within(0.2), pytest.raises(DeadlineExceeded):
@@ -114,7 +114,7 @@ async def test_a_watch_ends_with_it(fake: FakeBroker) -> None:
                 pass
 
 
-def test_a_pause_that_would_end_too_late_is_not_begun(fake: FakeBroker) -> None:
+def test_a_pause_beyond_the_deadline_is_not_begun(fake: FakeBroker) -> None:
     fake.troubles.append(refused(503, "wal_saturated", headers={"Retry-After": "30"}))
     with mocked(fake) as client, within(10), pytest.raises(DeadlineExceeded, match="no time for another try"):
         client.append("t", [1])

@@ -49,11 +49,11 @@ def test_lost_duplicate_foreign_and_reordered_records_are_counted(
     assert (result.lost, result.doubled, result.foreign, result.out_of_order) == (lost, doubled, foreign, out_of_order)
 
 
-def test_records_that_run_together_are_not_taken_for_others() -> None:
+def test_records_with_the_same_concatenation_are_distinguished() -> None:
     assert not verdict([b"ab", b"c"], [b"a", b"bc"]).clean
 
 
-def test_a_topic_is_cut_into_batches_with_keys_of_their_own() -> None:
+def test_batches_of_a_topic_have_numbered_keys() -> None:
     cut = batches("t", [b"1", b"2", b"3"], 2)
     assert [(batch.key, batch.records) for batch in cut] == [("t/0", [b"1", b"2"]), ("t/1", [b"3"])]
 
@@ -74,7 +74,7 @@ def test_the_data_set_is_installed_for_tests() -> None:
     assert data_file().is_file()
 
 
-def test_anything_lost_is_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_record_is_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = Outcome(records=10, found=9, write_s=1, read_s=1, verdict=Verdict(lost=1))
     monkeypatch.setattr(demo.__main__, "_run", lambda *_: outcome)
     result = CliRunner().invoke(demo.__main__.app, ["--quick"])
@@ -82,7 +82,7 @@ def test_anything_lost_is_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> None
     assert "not what was sent" in result.stdout
 
 
-def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert CliRunner().invoke(demo.__main__.app, ["--data-dir", str(tmp_path)]).exit_code == 2
 

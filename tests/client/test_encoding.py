@@ -40,7 +40,7 @@ def test_a_record_can_carry_tag_node_meta_and_times() -> None:
     assert encode_records([record]) == b'[{"data":1,"meta":{"k" :1},"tag":"t","node":"n","delay_ms":5}]'
 
 
-def test_a_record_that_was_read_can_be_appended_elsewhere() -> None:
+def test_a_record_returned_by_read_can_be_appended() -> None:
     read = Record(seq=9, ts=9, node="n", tag="t", data_raw=b"1e400", meta_raw=b"{}")
     assert encode_records([read]) == b'[{"data":1e400,"meta":{},"tag":"t","node":"n"}]'
 
@@ -56,7 +56,7 @@ def test_a_value_without_a_json_form_is_refused_with_its_field(value: Any) -> No
     assert caught.value.detail == {"field": "records[1].data"}
 
 
-def test_a_value_that_contains_itself_is_refused() -> None:
+def test_a_circular_value_is_refused() -> None:
     value: list[Any] = []
     value.append(value)
     with pytest.raises(InvalidRequest):

@@ -48,7 +48,7 @@ def test_a_known_epoch_is_not_asked_for(fake: FakeBroker, client: Client) -> Non
     assert Reader(fake, Follower("t", 0, {"epoch": 1})).next() == ["a"]
 
 
-def test_a_recreated_longer_topic_is_read_from_its_start(fake: FakeBroker, client: Client) -> None:
+def test_a_recreated_longer_topic_is_read_from_seq_1(fake: FakeBroker, client: Client) -> None:
     client.append("t", ["old"])
     reader = Reader(fake, Follower("t", 0, {}))
     reader.next()

@@ -62,7 +62,7 @@ def test_calls_outside_the_scopes_of_a_key_are_forbidden(server: LiveServer) -> 
 
 
 @pytest.mark.parametrize(("token", "status"), [(KEY, 0), ("wRoNg-456", 1), (None, 1)])
-def test_the_command_takes_the_key_from_the_environment_and_never_shows_it(
+def test_the_command_takes_the_key_from_the_environment_and_never_prints_the_key(
     server: LiveServer, token: str | None, status: int
 ) -> None:
     with Client(server.url, token=KEY, retry=QUICK) as client:

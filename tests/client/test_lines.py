@@ -21,7 +21,7 @@ def test_lines_are_grouped_in_order() -> None:
     assert grouped([b"1\n", b"2\n", b"3\n"]) == [[b"1", b"2"], [b"3"]]
 
 
-def test_a_batch_is_closed_before_it_grows_too_big() -> None:
+def test_a_batch_is_closed_before_a_line_exceeds_max_bytes() -> None:
     assert grouped([b'"aaaa"', b'"bbbb"', b'"cccc"'], 9, max_bytes=12) == [[b'"aaaa"', b'"bbbb"'], [b'"cccc"']]
 
 
@@ -38,7 +38,7 @@ def test_line_numbers_count_empty_lines() -> None:
     assert batch.numbers == [1, 3]
 
 
-def test_an_invalid_line_is_named_and_its_batch_is_not_returned() -> None:
+def test_an_invalid_line_is_named_and_the_batch_with_the_line_is_not_returned() -> None:
     given: list[list[bytes]] = []
     with pytest.raises(BadLine, match=r"Line 5 is not valid JSON: trailing comma in array \(byte 3\)") as caught:
         given.extend(batch.records for batch in batches([b"1", b"2", b"", b"3", b"[4,]"], 2))
@@ -88,7 +88,7 @@ def test_a_pipe_gives_complete_lines_and_none_when_idle() -> None:
 
 
 @given(st.lists(st.binary(max_size=5).map(lambda raw: raw.replace(b"\n", b""))))
-def test_a_file_gives_its_lines_as_they_are(lines: list[bytes]) -> None:
+def test_the_lines_of_a_file_are_yielded_unchanged(lines: list[bytes]) -> None:
     reading, writing = os.pipe()
     with os.fdopen(writing, "wb") as pipe:
         pipe.write(b"".join(line + b"\n" for line in lines))

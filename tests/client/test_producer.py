@@ -79,14 +79,14 @@ def test_a_batch_waits_for_more_records_and_a_flush_does_not(client: Client, fak
     assert batches(fake) == [[0, 1, 2]]
 
 
-def test_a_batch_is_sent_when_it_has_lingered(client: Client, fake: FakeBroker) -> None:
+def test_a_batch_is_sent_after_linger_ms(client: Client, fake: FakeBroker) -> None:
     with Producer(client, linger_ms=20) as producer:
         first, second = producer.send("t", 1), producer.send("t", 2)
         assert (first.result(10).seq, second.result(10).seq) == (1, 2)
         assert batches(fake) == [[1, 2]]
 
 
-def test_records_are_what_an_append_takes(client: Client, fake: FakeBroker) -> None:
+def test_send_takes_the_same_records_as_append(client: Client, fake: FakeBroker) -> None:
     with Producer(client, node="till") as producer:
         producer.send("t", {"a": 1}, tag="x", meta={"m": 2})
         producer.send("t", NewRecord(data=3, tag="y"))
@@ -102,7 +102,7 @@ def test_records_are_what_an_append_takes(client: Client, fake: FakeBroker) -> N
     assert json.loads(fake.requests[-1].content)["node"] == "till"
 
 
-def test_an_error_reaches_every_record_of_its_batch_and_no_other(client: Client, fake: FakeBroker) -> None:
+def test_an_error_reaches_every_record_of_the_failed_batch_and_no_other(client: Client, fake: FakeBroker) -> None:
     with Producer(client, linger_ms=3_600_000) as producer:
         fake.troubles.extend([None, refused])  # the first request asks for the partitions
         failed = [producer.send("t", number) for number in range(3)]
@@ -116,14 +116,14 @@ def test_an_error_reaches_every_record_of_its_batch_and_no_other(client: Client,
         assert good.result(10).seq == 1
 
 
-def test_an_error_that_a_handle_told_of_is_not_raised_again(client: Client, fake: FakeBroker) -> None:
+def test_an_error_read_from_a_handle_is_not_raised_again(client: Client, fake: FakeBroker) -> None:
     with Producer(client) as producer:
         fake.troubles.extend([None, refused])
         failed = producer.send("t", 1)
         assert isinstance(failed.exception(10), TopicFull)
 
 
-def test_close_raises_what_nobody_asked_about(client: Client, fake: FakeBroker) -> None:
+def test_close_raises_errors_of_records_without_a_read_handle(client: Client, fake: FakeBroker) -> None:
     producer = Producer(client)
     fake.troubles.extend([None, refused])
     producer.send("t", 1)
@@ -144,7 +144,7 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_key(client: Client, fake
     assert first == second == third != other
 
 
-def test_an_outcome_that_stays_unknown_says_so(fake: FakeBroker) -> None:
+def test_a_record_without_an_answer_has_an_unknown_outcome(fake: FakeBroker) -> None:
     once = RetryPolicy(total_s=0)
     with Client(http=httpx.MockTransport(fake), retry=once) as client, Producer(client) as producer:
         client.put_topic("t")
@@ -154,7 +154,9 @@ def test_an_outcome_that_stays_unknown_says_so(fake: FakeBroker) -> None:
         assert found.outcome == "unknown"
 
 
-def test_one_request_at_a_time_for_a_partition_and_several_for_several(client: Client, fake: FakeBroker) -> None:
+def test_each_partition_has_at_most_one_request_and_partitions_proceed_independently(
+    client: Client, fake: FakeBroker
+) -> None:
     """A topic whose request is held does not hold another one's, and sends nothing else meanwhile."""
     held, go = threading.Event(), threading.Event()
 
@@ -201,7 +203,7 @@ def test_a_full_buffer_holds_the_caller_and_gives_up_in_the_end(client: Client, 
     assert len(data_of(fake)) == taken + 1
 
 
-def test_a_caller_that_waits_for_room_goes_on_when_there_is_some(client: Client, fake: FakeBroker) -> None:
+def test_a_full_buffer_sends_lingering_batches_at_once(client: Client, fake: FakeBroker) -> None:
     """Though its batches would linger for an hour."""
     with Producer(client, linger_ms=3_600_000, buffer_bytes=2000) as producer:
         for number in range(200):
@@ -209,7 +211,7 @@ def test_a_caller_that_waits_for_room_goes_on_when_there_is_some(client: Client,
     assert data_of(fake) == [*range(200)]
 
 
-def test_flush_gives_up_waiting_and_loses_nothing(client: Client, fake: FakeBroker) -> None:
+def test_a_flush_timeout_loses_no_record(client: Client, fake: FakeBroker) -> None:
     go = threading.Event()
 
     def hold(request: httpx.Request, answer: Callable[[], httpx.Response]) -> httpx.Response:
@@ -263,7 +265,7 @@ def test_a_future_has_the_error(client: Client, fake: FakeBroker) -> None:
         assert isinstance(future.exception(10), TopicFull)
 
 
-def test_a_client_that_was_closed_too_early_is_an_error_of_the_records(fake: FakeBroker) -> None:
+def test_closing_the_client_first_fails_the_waiting_records(fake: FakeBroker) -> None:
     client = Client(http=httpx.MockTransport(fake), retry=QUICK)
     producer = Producer(client, linger_ms=3_600_000)
     sent = producer.send("t", 1)
@@ -273,7 +275,7 @@ def test_a_client_that_was_closed_too_early_is_an_error_of_the_records(fake: Fak
     assert sent.exception(0) is not None
 
 
-def test_limits_that_cannot_be(client: Client) -> None:
+def test_invalid_limits_are_refused(client: Client) -> None:
     for records in (0, 10_001):
         with pytest.raises(InvalidRequest):
             Producer(client, batch_records=records)
@@ -281,7 +283,7 @@ def test_limits_that_cannot_be(client: Client) -> None:
         Producer(client, senders=0)
 
 
-def test_a_program_that_ends_without_a_close_loses_nothing(fake: FakeBroker, fake_url: str) -> None:
+def test_a_program_that_ends_without_close_loses_no_record(fake: FakeBroker, fake_url: str) -> None:
     program = (
         "import sys; from topics_client import Client, Producer\n"
         "producer = Producer(Client(sys.argv[1]), linger_ms=3_600_000)\n"
@@ -291,7 +293,7 @@ def test_a_program_that_ends_without_a_close_loses_nothing(fake: FakeBroker, fak
     assert data_of(fake) == [*range(10)]
 
 
-def test_tags_map_to_the_partitions_that_kafka_maps_them_to() -> None:
+def test_tags_map_to_the_same_partitions_as_in_kafka() -> None:
     # Of org.apache.kafka.common.utils.Utils.murmur2, as in tests of Kafka's clients.
     assert partition_of("21", 1 << 31) == (-973932308) & 0x7FFFFFFF
     assert partition_of("foobar", 1 << 31) == (-790332482) & 0x7FFFFFFF

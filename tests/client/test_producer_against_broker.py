@@ -41,7 +41,7 @@ def test_a_topic_is_made_by_the_first_record(client: Client) -> None:
     assert [record.data for record in stored(client, "new")] == [{"a": 1}, {"a": 2}]
 
 
-def test_records_with_tags_are_in_order_in_their_partitions(client: Client) -> None:
+def test_records_with_a_tag_are_in_order_in_one_partition(client: Client) -> None:
     client.put_topic("clicks", partitions=3)
     tags = [f"user-{number}" for number in range(7)]
     with Producer(client, batch_records=5, linger_ms=1) as producer:
@@ -64,7 +64,7 @@ def test_records_with_tags_are_in_order_in_their_partitions(client: Client) -> N
         assert found[each.partition or 0][each.seq - 1].data == number
 
 
-def test_a_kill_in_the_middle_loses_and_repeats_nothing(own: RealBroker) -> None:
+def test_a_kill_during_sending_loses_and_repeats_no_record(own: RealBroker) -> None:
     with Client(own.url) as client:
         client.put_topic("t", durability="fsync")
         with Producer(client, batch_records=50, linger_ms=1) as producer:
@@ -82,7 +82,7 @@ def test_a_kill_in_the_middle_loses_and_repeats_nothing(own: RealBroker) -> None
         assert [record.data for record in stored(client, "t")] == [*range(6000)]
 
 
-def test_a_full_buffer_holds_its_callers_while_the_broker_is_away(own: RealBroker) -> None:
+def test_a_full_buffer_blocks_callers_while_the_broker_is_away(own: RealBroker) -> None:
     with Client(own.url) as client, Producer(client, buffer_bytes=64 << 10, batch_bytes=8 << 10) as producer:
         client.put_topic("t")
         producer.send("t", "first").result(30)
@@ -108,7 +108,7 @@ def test_a_full_buffer_holds_its_callers_while_the_broker_is_away(own: RealBroke
         assert len(stored(client, "t")) == 1001
 
 
-def test_a_refusal_is_the_typed_error_of_its_records(client: Client) -> None:
+def test_a_refused_batch_fails_its_records_with_the_typed_error(client: Client) -> None:
     client.put_topic("full", cap_records=4, discard="reject")
     with Producer(client, linger_ms=3_600_000) as producer:
         good = [producer.send("full", number) for number in range(3)]

@@ -31,14 +31,14 @@ def lines(result: Result) -> list[Any]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_a_claimed_job_is_settled_by_what_was_printed(topics: Topics, client: Client) -> None:
+def test_the_printed_job_id_settles_the_claimed_job(topics: Topics, client: Client) -> None:
     client.append("q", [{"n": 1}])
     printed = topics("claim", "q").stdout
     assert printed.endswith('  {"n":1}\n')
     assert topics("ack", "q", printed.split()[0]).stdout == "Acked 1 job (0 ready, 0 in flight).\n"
 
 
-def test_another_lease_of_the_job_is_not_settled_by_it(topics: Topics, client: Client) -> None:
+def test_the_printed_job_id_does_not_settle_a_later_lease(topics: Topics, client: Client) -> None:
     client.append("q", [1])
     [first] = client.claim("q", "w").jobs
     client.nack("q", "w", [first])
@@ -47,7 +47,7 @@ def test_another_lease_of_the_job_is_not_settled_by_it(topics: Topics, client: C
     assert "Skipped, as not leased to w (by that lease): 1." in result.stderr
 
 
-def test_what_is_not_the_nodes_is_skipped_and_said(topics: Topics, client: Client) -> None:
+def test_jobs_not_leased_to_the_node_are_skipped_and_reported(topics: Topics, client: Client) -> None:
     client.append("q", [1, 2])
     client.claim("q", "w")
     result = topics("ack", "q", "1", "2", "--node", "w", status=ExitCode.REFUSED)
@@ -57,7 +57,7 @@ def test_what_is_not_the_nodes_is_skipped_and_said(topics: Topics, client: Clien
     assert (lines(result)[0]["skipped"], result.stderr) == ([2], "")
 
 
-def test_strict_says_which_and_does_nothing(topics: Topics, client: Client) -> None:
+def test_strict_names_the_jobs_that_are_not_leased_and_settles_no_job(topics: Topics, client: Client) -> None:
     client.append("q", [1])
     client.claim("q", "w")
     for command, more in (("ack", []), ("nack", []), ("extend", ["--lease-ms", "5"])):
@@ -78,7 +78,7 @@ def test_jobs_are_given_back_and_kept(topics: Topics, client: Client) -> None:
 
 
 @pytest.mark.parametrize("job", ["x", "-1", "1:", "1:lease_1", "1:lease_00c0ffee00c0ffeE", "1,2", ""])
-def test_what_names_no_job_is_a_wrong_command_line(topics: Topics, job: str) -> None:
+def test_an_invalid_job_id_is_a_usage_error(topics: Topics, job: str) -> None:
     topics("ack", "q", "--", job, status=ExitCode.USAGE)
 
 
@@ -93,7 +93,7 @@ def test_claimed_jobs_come_as_json(topics: Topics, client: Client) -> None:
 
 
 @pytest.mark.usefixtures("client")
-def test_nothing_to_claim_is_said_beside_the_result(topics: Topics) -> None:
+def test_an_empty_claim_is_reported_on_stderr(topics: Topics) -> None:
     for more in ([], ["--wait-ms", "1"], ["--json"]):
         result = topics("claim", "q", *more)
         assert (result.stdout, "no job" in result.stderr) == ("", True)
@@ -157,7 +157,9 @@ def test_dead_jobs_are_brought_back(topics: Topics, client: Client) -> None:
         ["work", "--ack"],
     ],
 )
-def test_what_is_no_queue_is_told_in_a_sentence(topics: Topics, client: Client, arguments: list[str]) -> None:
+def test_a_queue_command_on_a_log_or_an_absent_topic_explains_the_refusal(
+    topics: Topics, client: Client, arguments: list[str]
+) -> None:
     client.put_topic("log")
     command, *more = arguments
     said = topics(command, "log", *more, status=ExitCode.REFUSED).stderr
@@ -167,11 +169,11 @@ def test_what_is_no_queue_is_told_in_a_sentence(topics: Topics, client: Client, 
 
 
 @pytest.mark.parametrize("more", [[], ["--ack", "--exec", "true"]])
-def test_work_wants_to_know_what_to_do(topics: Topics, more: list[str]) -> None:
+def test_work_without_an_action_is_a_usage_error(topics: Topics, more: list[str]) -> None:
     assert "--exec COMMAND" in topics("work", "q", *more, status=ExitCode.USAGE).stderr
 
 
-def test_work_prints_jobs_and_they_are_done(topics: Topics, client: Client) -> None:
+def test_work_with_ack_prints_jobs_and_acks_them(topics: Topics, client: Client) -> None:
     client.append("q", [1, 2, 3])
     assert [job["data"] for job in lines(topics("work", "q", "--ack", "--limit", "2", "--json"))] == [1, 2]
     assert [job.seq for job in client.leases("q")] == [3]
@@ -199,7 +201,7 @@ def test_work_runs_a_command_for_each_job(broker: RealBroker, client: Client) ->
     assert (dead[0].data, dead[0].meta["$dead_letter_reason"]) == ({"n": 2}, "the command failed")
 
 
-def test_a_job_is_kept_for_as_long_as_its_command_runs(broker: RealBroker, client: Client) -> None:
+def test_work_extends_the_lease_while_the_command_runs(broker: RealBroker, client: Client) -> None:
     client.append("q", [1])
     process = start(broker, "work", "q", "--exec", "sleep 1.5", "--limit", "1", "--lease-ms", "300")
     _, err = process.communicate(timeout=PATIENCE_S)
@@ -207,7 +209,7 @@ def test_a_job_is_kept_for_as_long_as_its_command_runs(broker: RealBroker, clien
     assert list(client.leases("q")) == []
 
 
-def test_what_work_has_not_done_when_it_is_interrupted_goes_back_at_once(broker: RealBroker, client: Client) -> None:
+def test_an_interrupted_work_returns_unfinished_jobs_at_once(broker: RealBroker, client: Client) -> None:
     client.append("q", [1])
     process = start(broker, "work", "q", "--exec", "sleep 0.5; echo began; exec sleep 60", "--node", "w")
     assert stream(process.stdout).readline() == b"began\n"

@@ -39,11 +39,11 @@ def test_jobs_are_claimed_and_settled(client: Client) -> None:
     assert (done.count, done.skipped, done.in_flight) == (1, [2, 3], 0)
 
 
-def test_nothing_to_claim_is_no_error(client: Client) -> None:
+def test_an_empty_claim_is_no_error(client: Client) -> None:
     assert client.claim("q", "w", wait_ms=1).jobs == []
 
 
-def test_a_claim_whose_answer_is_lost_is_given_the_same_jobs(broker: RealBroker, client: Client) -> None:
+def test_a_claim_repeated_after_a_lost_answer_returns_the_same_jobs(broker: RealBroker, client: Client) -> None:
     client.append("q", [1, 2])
     with Client(broker.url, http=LosesOneAnswer()) as unlucky:
         claimed = unlucky.claim("q", "w")
@@ -65,7 +65,7 @@ class LosesOneAnswer(httpx.HTTPTransport):
         raise httpx.ReadError("Connection reset", request=request)
 
 
-def test_an_ack_whose_answer_is_lost_is_done_once(broker: RealBroker, client: Client) -> None:
+def test_an_ack_repeated_after_a_lost_answer_counts_once(broker: RealBroker, client: Client) -> None:
     client.append("q", [1])
     jobs = client.claim("q", "w").jobs
     with Client(broker.url, http=LosesOneAnswer()) as unlucky:
@@ -74,7 +74,7 @@ def test_an_ack_whose_answer_is_lost_is_done_once(broker: RealBroker, client: Cl
     assert client.state("q").count == 0
 
 
-def test_what_is_refused_has_its_error(client: Client) -> None:
+def test_each_refusal_has_an_error_class(client: Client) -> None:
     client.put_topic("log")
     with pytest.raises(NotAQueue):
         client.claim("log", "w")
@@ -88,7 +88,7 @@ def test_what_is_refused_has_its_error(client: Client) -> None:
             next(client.work(name, "w"))
 
 
-def test_a_paused_queue_gives_nothing(client: Client) -> None:
+def test_a_claim_of_a_paused_queue_is_empty(client: Client) -> None:
     client.append("q", [1])
     assert client.pause("q").paused is True
     assert client.claim("q", "w").jobs == []
@@ -103,7 +103,7 @@ def test_jobs_are_listed_page_by_page(client: Client) -> None:
     assert [(job.seq, job.node) for job in client.leases("q", "leased", page_size=1)] == [(1, "w"), (2, "w")]
 
 
-def test_a_purge_says_how_many_it_took(client: Client) -> None:
+def test_a_purge_returns_the_number_of_purged_jobs(client: Client) -> None:
     client.append("q", [1, 2, 3])
     client.claim("q", "w")
     assert client.purge("q", ["delayed"]).purged == 0
@@ -121,7 +121,7 @@ def test_dead_jobs_are_brought_back(client: Client) -> None:
     assert client.claim("q", "w").jobs[0].data == 1
 
 
-def test_work_gives_jobs_as_they_come_and_gives_back_what_is_left(client: Client) -> None:
+def test_work_yields_jobs_and_returns_the_rest_when_closed(client: Client) -> None:
     client.append("q", [1, 2, 3])
     seen: list[int] = []
     with closing(client.work("q", "w")) as jobs:
@@ -205,7 +205,7 @@ def test_the_asyncio_client_works_too(broker: RealBroker, client: Client) -> Non
     asyncio.run(run())
 
 
-def test_jobs_that_are_out_at_the_same_time(client: Client) -> None:
+def test_work_holds_up_to_max_jobs_at_the_same_time(client: Client) -> None:
     client.append("q", list(range(10)))
     with closing(client.work("q", "w", max=4)) as jobs:
         batch = list(islice(jobs, 4))

@@ -138,7 +138,7 @@ def test_the_records_of_an_answer_are_committed_at_once() -> None:
     assert model.commits == [2, 3]
 
 
-def test_by_hand_nothing_is_committed_otherwise() -> None:
+def test_in_manual_mode_only_explicit_commits_are_sent() -> None:
     model, reader = Model([1, 2, 3, 4, 5]), reading("manual")
     assert take(model, reader, 3) == [1, 2, 3]
     model.run(reader.leave())
@@ -152,7 +152,7 @@ def test_by_hand_nothing_is_committed_otherwise() -> None:
     assert (model.commits, reader.committed_seq) == ([3, 4], 4)
 
 
-def test_what_was_passed_over_is_committed_too() -> None:
+def test_a_commit_covers_scanned_records_that_were_skipped() -> None:
     model = Model([1, 9])
     model.seqs = [9]
     reader = reading("record", limit=5)
@@ -161,7 +161,7 @@ def test_what_was_passed_over_is_committed_too() -> None:
     assert model.commits == [9]
 
 
-def test_a_loss_is_an_item_and_is_committed_like_one() -> None:
+def test_a_tombstone_is_an_item_and_is_committed() -> None:
     model, reader = Model([5, 6]), reading("record")
     model.gap = {"gap_from": 1, "gap_to": 4, "reason": "cap", "missed_estimate": 4, "head_seq": 6, "earliest_seq": 5}
     gap = model.run(reader.next_item())
@@ -172,7 +172,7 @@ def test_a_loss_is_an_item_and_is_committed_like_one() -> None:
 
 
 @pytest.mark.parametrize("mode", ["record", "batch", "manual"])
-def test_a_topic_that_was_made_again_gets_its_consumer_again(mode: CommitMode) -> None:
+def test_reading_a_recreated_topic_recreates_the_consumer(mode: CommitMode) -> None:
     model, reader = Model([1, 2, 3, 4]), reading(mode)
     assert take(model, reader, 4) == [1, 2, 3, 4]
     model.epoch, model.seqs, model.cursor, model.puts, model.commits = 2, [1, 2, 3, 4, 5, 6], None, [], []
@@ -185,7 +185,7 @@ def test_a_topic_that_was_made_again_gets_its_consumer_again(mode: CommitMode) -
     assert model.cursor == 2
 
 
-def test_a_consumer_that_somebody_deleted_is_an_error() -> None:
+def test_a_deleted_consumer_is_an_error() -> None:
     model, reader = Model([1, 2]), reading("record")
     assert take(model, reader, 1) == [1]
     model.cursor = None
@@ -198,7 +198,7 @@ def test_a_consumer_that_somebody_deleted_is_an_error() -> None:
     st.integers(1, 4),
     st.lists(st.sampled_from(["next", "commit", "kill", "leave", "not sent", "lost"]), max_size=60),
 )
-def test_no_record_is_skipped_whatever_fails(mode: CommitMode, limit: int, happenings: list[str]) -> None:
+def test_no_record_is_skipped_whichever_calls_fail(mode: CommitMode, limit: int, happenings: list[str]) -> None:
     """Records come in order; after a kill they go on behind the cursor, which never runs ahead of what was handled."""
     model = Model([*range(1, 200)])
     reader = reading(mode, limit)

@@ -15,7 +15,7 @@ from topics_client.commands.terminal import ExitCode
 Topics = Callable[..., Result]
 
 
-def test_one_record_is_printed(topics: Topics, client: Client) -> None:
+def test_get_prints_the_record_of_a_seq(topics: Topics, client: Client) -> None:
     client.append("t", [NewRecord(data={"n": 1}, tag="a", node="w"), 2])
     assert topics("get", "t", "1").stdout.endswith('  #a  @w  {"n":1}\n')
     record = json.loads(topics("get", "t", "1", "--json").stdout)
@@ -25,7 +25,7 @@ def test_one_record_is_printed(topics: Topics, client: Client) -> None:
     topics("get", "t", "0", status=ExitCode.USAGE)
 
 
-def test_one_record_of_a_partition_is_printed(topics: Topics, client: Client) -> None:
+def test_get_prints_a_record_of_a_partition(topics: Topics, client: Client) -> None:
     client.put_topic("t", partitions=2)
     client.append("t", ["there"], partition=1)
     assert json.loads(topics("get", "t", "1", "--partition", "1", "--json").stdout)["data"] == "there"
@@ -42,7 +42,7 @@ def test_records_are_deleted_by_seq_and_tag(topics: Topics, client: Client) -> N
     assert [record.data for record in client.read("t").records] == [5]
 
 
-def test_nothing_is_deleted_without_a_word_about_which_and_a_yes(topics: Topics, client: Client) -> None:
+def test_delete_without_a_condition_or_without_yes_is_refused(topics: Topics, client: Client) -> None:
     client.append("t", [1])
     assert "--before-seq" in topics("records", "delete", "t", "--yes", status=ExitCode.USAGE).stderr
     assert "--yes" in topics("records", "delete", "t", "--before-seq", "9", status=ExitCode.USAGE).stderr

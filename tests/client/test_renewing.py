@@ -34,7 +34,7 @@ def holding(clock: Clock) -> Holding:
     return held
 
 
-def test_a_lease_is_due_when_a_third_of_it_has_passed_and_a_third_after_each_renewal() -> None:
+def test_a_lease_is_due_after_each_third_of_its_time() -> None:
     clock = Clock()
     held = holding(clock)
     assert (held.due(), held.wait_s()) == ([], 10)
@@ -44,7 +44,7 @@ def test_a_lease_is_due_when_a_third_of_it_has_passed_and_a_third_after_each_ren
     assert (held.due(), held.wait_s()) == ([], 10)
 
 
-def test_what_is_settled_is_renewed_no_more() -> None:
+def test_a_settled_job_is_no_longer_renewed() -> None:
     held = holding(Clock())
     held.end("q", "other", [1])
     held.end("other", "w", [1])
@@ -73,7 +73,7 @@ def test_a_renewal_without_an_answer_is_tried_again_before_the_lease_ends() -> N
     assert (len(held), held.wait_s()) == (2, 3)
 
 
-def test_a_job_that_is_settled_during_its_renewal_does_not_come_back() -> None:
+def test_a_job_settled_during_its_renewal_is_not_held_again() -> None:
     clock = Clock()
     held = holding(clock)
     clock.now_s += 10

@@ -98,7 +98,7 @@ def test_an_append_is_repeated_with_the_same_bytes_and_so_the_same_key(first: Re
 @pytest.mark.parametrize(
     "final", [refusal(400, "invalid_request"), refusal(404, "topic_not_found"), refusal(422, "topic_full")]
 )
-def test_a_refusal_that_does_not_pass_is_not_repeated(final: Reply) -> None:
+def test_a_permanent_refusal_is_not_repeated(final: Reply) -> None:
     play = Exchange(append(), [final], RetryPolicy())
     with pytest.raises(TopicsError) as caught:
         play.run()
@@ -106,17 +106,17 @@ def test_a_refusal_that_does_not_pass_is_not_repeated(final: Reply) -> None:
     assert play.waits_s == []
 
 
-def test_a_cap_that_only_deleting_lifts_is_not_waited_for() -> None:
+def test_a_limit_that_only_a_delete_lifts_is_not_waited_for() -> None:
     with pytest.raises(Throttled, match="No"):
         run(append(), refusal(429, "throttled", detail={"limit": "max_topics", "max": 5}))
 
 
-def test_a_cap_that_other_requests_free_again_is_waited_for() -> None:
+def test_a_limit_that_other_requests_free_is_waited_for() -> None:
     play = run(append(), refusal(429, "throttled", detail={"limit": "max_inflight_per_key", "max": 5}), APPENDED)
     assert len(play.requests) == 2
 
 
-def test_a_delete_is_repeated_when_it_certainly_did_not_happen() -> None:
+def test_a_delete_that_certainly_did_not_happen_is_repeated() -> None:
     deleted = Reply(status=200, headers={}, body=b'{"topic":"t","deleted":true}')
     assert len(run(calls.delete_topic("t"), UNREACHABLE, refusal(503, "not_ready"), deleted).requests) == 3
 
@@ -142,7 +142,7 @@ def test_waits_double_up_to_the_cap() -> None:
 
 
 @given(st.floats(0, 1, exclude_max=True), st.integers(1, 2000))
-def test_a_wait_is_anywhere_between_nothing_and_its_bound(draw: float, tries: int) -> None:
+def test_a_wait_is_random_between_zero_and_its_bound(draw: float, tries: int) -> None:
     policy = RetryPolicy(base_s=0.05, cap_s=5.0)
     wait = policy.backoff_s(tries, ConnectionFailed("gone"), draw)
     assert wait == pytest.approx(draw * min(5.0, 0.05 * 2 ** min(tries, 20) / 2))
@@ -166,30 +166,30 @@ def test_retrying_ends_with_the_last_error_when_the_next_try_would_come_too_late
     assert (caught.value.tries, caught.value.tried_for_s) == (4, 7.0)
 
 
-def test_a_wait_longer_than_what_is_left_is_not_begun() -> None:
+def test_a_wait_longer_than_the_remaining_time_is_not_begun() -> None:
     play = Exchange(append(), [refusal(507, "storage_full", headers={"Retry-After": "900"})], RetryPolicy(total_s=60))
     with pytest.raises(StorageFull):
         play.run()
     assert play.waits_s == []
 
 
-def test_nothing_is_repeated_without_any_time_for_it() -> None:
+def test_no_call_is_repeated_with_a_total_time_of_zero() -> None:
     with pytest.raises(Unavailable):
         run(append(), refusal(503, "wal_saturated"), total_s=0)
 
 
-def test_without_reconnecting_only_a_broker_that_answers_is_asked_again() -> None:
+def test_without_reconnecting_only_answered_calls_are_repeated() -> None:
     assert len(run(append(), refusal(503, "not_ready"), APPENDED, reconnect=False).requests) == 2
     with pytest.raises(ConnectionFailed):
         run(append(), UNREACHABLE, reconnect=False)
 
 
-def test_an_error_of_the_call_itself_passes_through() -> None:
+def test_an_error_of_the_request_is_raised_unchanged() -> None:
     with pytest.raises(TopicNotFound):
         run(calls.state("t"), refusal(404, "topic_not_found"))
 
 
-def test_what_was_not_earned_is_waited_for() -> None:
+def test_a_repetition_beyond_the_budget_waits() -> None:
     budget = RetryBudget(share=0.5, per_second=2.0, burst=2.0)
     assert [budget.wait_s(100.0) for _ in range(4)] == [0.0, 0.0, 0.5, 1.0]
     # Time earns two a second, and a call half a one.
@@ -256,7 +256,7 @@ TRIES = st.builds(
 
 
 @given(st.lists(TRIES, min_size=1, max_size=30), st.sampled_from([-1.0, 0.0, 0.3, 2.0, 9.0]), st.floats(0, 30))
-def test_no_try_begins_at_the_deadline_or_after_it(tries: list[Tried], seconds: float, burst: float) -> None:
+def test_no_try_begins_at_or_after_the_deadline(tries: list[Tried], seconds: float, burst: float) -> None:
     clock = 1000.0
     ends = clock + seconds
     left = iter(tries)
@@ -300,14 +300,14 @@ def test_no_try_begins_at_the_deadline_or_after_it(tries: list[Tried], seconds: 
         assert outcome is APPENDED
 
 
-def test_a_call_after_the_deadline_sends_nothing() -> None:
+def test_a_call_after_the_deadline_sends_no_request() -> None:
     steps = exchange(append(), RetryPolicy(), now=lambda: 5.0, draw=lambda: 0.5, budget=RetryBudget(), ends_s=5.0)
     with pytest.raises(DeadlineExceeded, match="before the call was made") as caught:
         next(steps)
     assert (caught.value.outcome, caught.value.transient) == ("none", False)
 
 
-def test_what_may_not_be_repeated_says_that_the_deadline_ended_it() -> None:
+def test_a_call_that_must_not_be_repeated_reports_the_deadline() -> None:
     clock = iter([0.0, 0.0, 3.0])
     steps = exchange(
         calls.delete_topic("t"), RetryPolicy(), now=lambda: next(clock), draw=float, budget=RetryBudget(), ends_s=3.0

@@ -36,7 +36,7 @@ def test_routers_are_listed_over_pages(client: Client) -> None:
     assert client.delete_topic("a").routers_removed == [f"r>{number}" for number in range(5)]
 
 
-def test_errors_tell_what_is_wrong(client: Client) -> None:
+def test_router_errors_have_classes_and_details(client: Client) -> None:
     client.put_router("r", "a", "b")
     with pytest.raises(RouterCycle) as caught:
         client.put_router("back", "b", "a")
@@ -63,7 +63,7 @@ def test_the_asynchronous_client_has_the_same(broker: RealBroker, client: Client
     assert asyncio.run(use()) == [True, "r", ["r"], True]
 
 
-def test_the_commands_print_what_was_done(client: Client, topics: Topics) -> None:
+def test_the_commands_print_the_changes(client: Client, topics: Topics) -> None:
     assert topics("routers", "put", "r", "a", "b", "--tag", "x*", "--no-node").output == "Made r: a → b.\n"
     assert client.get_router("r").filter == ["tag", "Glob", "x*"]
     assert not client.get_router("r").preserve_node

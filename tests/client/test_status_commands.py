@@ -17,7 +17,9 @@ from topics_client.commands.terminal import ExitCode
 Topics = Callable[..., Result]
 
 
-def test_a_broker_that_serves_says_what_it_is_and_holds(topics: Topics, client: Client, broker: RealBroker) -> None:
+def test_status_prints_version_and_figures_of_a_ready_broker(
+    topics: Topics, client: Client, broker: RealBroker
+) -> None:
     client.put_topic("q", type="queue")
     client.append("q", [1, 2])
     client.claim("q", "w")
@@ -34,7 +36,7 @@ def test_a_broker_that_serves_says_what_it_is_and_holds(topics: Topics, client: 
     assert status["figures"].keys() == FIGURES.keys()
 
 
-def test_each_figure_is_one_that_the_broker_exposes(client: Client) -> None:
+def test_each_figure_is_a_metric_of_the_broker(client: Client) -> None:
     client.put_topic("q", type="queue")
     exposed = {line.split()[0].partition("{")[0] for line in client.metrics().splitlines()}
     assert set(FIGURES.values()) <= exposed
@@ -50,7 +52,7 @@ def test_figures_are_summed_over_labels() -> None:
     assert summed(text) == dict.fromkeys(FIGURES, 0.0) | {"log_shards_full": 2.0, "topics": 7.0}
 
 
-def test_a_broker_that_is_not_ready_is_exit_status_3_and_says_why(fake: FakeBroker, fake_url: str) -> None:
+def test_an_unready_broker_is_exit_status_3_with_the_reason(fake: FakeBroker, fake_url: str) -> None:
     trouble = refused(503, "not_ready", detail={"replay_progress": 0.5})
     fake.troubles.extend([None, trouble])
     result = CliRunner().invoke(app, ["status", "--url", fake_url])
@@ -63,7 +65,7 @@ def test_a_broker_that_is_not_ready_is_exit_status_3_and_says_why(fake: FakeBrok
     assert (status["ready"], status["reason"]["detail"]["replay_progress"]) == (False, 0.5)
 
 
-def test_a_key_that_may_not_see_metrics_sees_the_rest(fake: FakeBroker, fake_url: str) -> None:
+def test_a_key_without_access_to_metrics_sees_the_rest(fake: FakeBroker, fake_url: str) -> None:
     fake.troubles.extend([None, None, refused(403, "forbidden")])
     result = CliRunner().invoke(app, ["status", "--url", fake_url, "--json"])
     assert result.exit_code == 0

@@ -36,7 +36,7 @@ def test_an_address_may_be_written_in_several_ways(given: str, base: str) -> Non
     "given",
     ["", "http://", "ftp://x", "http://x:port", "http://x:99999", "://", "http://[::1", "x" * 70, "a..b"],
 )
-def test_what_is_no_address_is_refused(given: str) -> None:
+def test_an_invalid_address_is_refused(given: str) -> None:
     with pytest.raises(InvalidRequest, match=r"http://127\.0\.0\.1:4000"):
         address.base_url(given)
 
@@ -54,15 +54,13 @@ def test_what_is_no_address_is_refused(given: str) -> None:
         (httpx.RemoteProtocolError("closed without an answer"), True),
     ],
 )
-def test_only_a_failure_before_the_first_byte_is_certain_to_have_done_nothing(
-    error: httpx.HTTPError, sent: bool
-) -> None:
+def test_only_a_failure_before_the_first_byte_certainly_had_no_effect(error: httpx.HTTPError, sent: bool) -> None:
     found = transport.no_reply(error, "http://b:1", 3.0)
     assert found.sent is sent
     assert "http://b:1" in found.reason
 
 
-def test_a_held_request_may_take_its_waiting_time_longer() -> None:
+def test_the_wait_of_a_long_poll_is_added_to_the_read_timeout() -> None:
     limits = transport.time_limits(Request(method="GET", target="/", wait_s=25), 10)
     assert (limits.read, limits.write) == (35, 10)
 
@@ -76,7 +74,7 @@ def test_loopback_is_never_asked_through_a_proxy(monkeypatch: pytest.MonkeyPatch
             client.health()
 
 
-def test_a_proxy_that_cannot_be_used_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusable_proxy_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "nonsense://x")
     with pytest.raises(InvalidRequest, match="proxy"):
         Client("http://broker.invalid:4000")
@@ -89,7 +87,7 @@ def test_a_key_no_header_can_carry_is_refused_without_being_shown(token: str) ->
     assert token not in str(caught.value)
 
 
-def test_the_line_break_at_the_end_of_a_key_from_a_file_is_left_out() -> None:
+def test_the_line_break_after_a_key_is_removed() -> None:
     with transport.opened(httpx.Client, "http://127.0.0.1:1", "key\n", 1.0, None) as http:
         assert http.headers["authorization"] == "Bearer key"
 
@@ -114,7 +112,7 @@ def test_certificates_are_loaded_once() -> None:
     assert first.verify_mode is ssl.CERT_REQUIRED
 
 
-def test_without_tls_nobody_is_trusted() -> None:
+def test_without_tls_no_certificate_is_trusted() -> None:
     (nobody, here) = contexts("HTTP://127.0.0.1:4000", "https://127.0.0.1:4000")
     assert nobody.cert_store_stats()["x509_ca"] == 0
     assert nobody.verify_mode is ssl.CERT_REQUIRED
@@ -122,7 +120,7 @@ def test_without_tls_nobody_is_trusted() -> None:
     assert here.cert_store_stats()["x509_ca"] > 0
 
 
-def test_certificates_that_the_environment_names_are_loaded_when_they_change(
+def test_certificates_named_by_the_environment_are_reloaded_after_a_change(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pem = tmp_path / "ca.pem"

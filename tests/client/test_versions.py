@@ -20,14 +20,14 @@ def health(version: str) -> Health:
     ("version", "lowest"),
     [("0.2.0", "0.2.0"), ("0.10.0", "0.9.1"), ("1", "0.9"), ("1", "1.0.0"), ("0.2.0rc1", "0.2.0"), ("0.2.1+x", "0.2")],
 )
-def test_a_broker_that_is_new_enough_passes(version: str, lowest: str) -> None:
+def test_a_sufficiently_new_broker_is_accepted(version: str, lowest: str) -> None:
     assert checked(health(version), lowest).version == version
 
 
 @pytest.mark.parametrize(
     ("version", "lowest"), [("0.1.9", "0.2.0"), ("0.9.1", "0.10.0"), ("0", "0.1.0"), ("0.1.0.dev3", "0.1.1")]
 )
-def test_one_that_is_not_is_named_with_what_is_needed(version: str, lowest: str) -> None:
+def test_a_broker_that_is_too_old_is_refused_with_the_lowest_version(version: str, lowest: str) -> None:
     with pytest.raises(BrokerTooOld, match="Upgrade the broker") as caught:
         checked(health(version), lowest)
     assert (caught.value.version, caught.value.lowest) == (version, lowest)
@@ -35,7 +35,7 @@ def test_one_that_is_not_is_named_with_what_is_needed(version: str, lowest: str)
 
 
 @pytest.mark.parametrize("version", ["", "latest", "v1"])
-def test_what_is_no_version_is_not_guessed_at(version: str) -> None:
+def test_an_unreadable_version_is_an_unexpected_answer(version: str) -> None:
     with pytest.raises(UnexpectedAnswer, match="version"):
         checked(health(version))
 
@@ -44,7 +44,7 @@ def test_the_broker_of_this_tree_is_new_enough() -> None:
     assert checked(health(VERSION)).version == VERSION
 
 
-async def test_both_clients_ask_once(fake: FakeBroker) -> None:
+async def test_both_clients_check_the_version_only_when_called(fake: FakeBroker) -> None:
     # Version 0 is older than all that there are.
     with Client(http=httpx.MockTransport(fake)) as client, pytest.raises(BrokerTooOld, match=LOWEST_BROKER):
         client.check_version()

@@ -16,7 +16,7 @@ from topics_client import AsyncClient, Client, InvalidRequest, RetryPolicy, Topi
 KILLS = 20 if is_soak(environ) else 3
 
 
-def test_a_topic_is_watched_from_where_it_is_told(client: Client) -> None:
+def test_a_topic_is_watched_from_the_given_seq(client: Client) -> None:
     client.append("t", [{"n": 1}, {"n": 2}])
     with closing(client.watch({"t": 1})) as watch:
         event = next(watch)
@@ -49,7 +49,7 @@ def test_a_partition_is_watched_like_a_topic(client: Client) -> None:
         next(client.watch("p", partition=3))
 
 
-def test_an_id_is_where_to_go_on(client: Client) -> None:
+def test_a_watch_resumes_after_the_given_event_id(client: Client) -> None:
     client.append("t", [1, 2, 3])
     with closing(client.watch({"t": 0}, limit=2)) as watch:
         id = next(watch).id
@@ -57,7 +57,7 @@ def test_an_id_is_where_to_go_on(client: Client) -> None:
         assert [record.seq for record in next(watch).records] == [3]
 
 
-def test_a_gap_comes_before_what_is_behind_it(client: Client) -> None:
+def test_a_tombstone_precedes_the_records_after_the_gap(client: Client) -> None:
     client.put_topic("t", cap_records=1)
     client.append("t", [1, 2, 3])
     with closing(client.watch({"t": 0})) as watch:
@@ -67,7 +67,7 @@ def test_a_gap_comes_before_what_is_behind_it(client: Client) -> None:
         assert [record.seq for record in next(watch).records] == [3]
 
 
-def test_what_is_not_there_cannot_be_watched(client: Client) -> None:
+def test_an_absent_topic_cannot_be_watched(client: Client) -> None:
     with pytest.raises(TopicNotFound):
         next(client.watch("no"))
     with pytest.raises(InvalidRequest):

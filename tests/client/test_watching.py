@@ -46,7 +46,7 @@ def asked(watch: Watching) -> tuple[str, dict[str, Any]]:
     return request.target, json.loads(request.body or b"")
 
 
-def test_a_session_is_asked_for_with_what_was_given() -> None:
+def test_the_session_request_has_the_given_options() -> None:
     assert asked(watching({"a": 3, "b": None}, node="me", limit=7)) == (
         "/v0/watch",
         {"topics": {"a": {"from_seq": 3}, "b": {}}, "node": "me", "limit": 7, "include_tags": True},
@@ -54,26 +54,26 @@ def test_a_session_is_asked_for_with_what_was_given() -> None:
     assert asked(watching("t"))[1]["topics"] == {"t": {}}
 
 
-def test_a_partition_is_that_of_each_topic() -> None:
+def test_a_partition_applies_to_each_topic() -> None:
     target, fields = asked(watching({"a": 3, "b": None}, partition=2))
     assert (target, fields["topics"]) == ("/v0/watch", {"a": {"from_seq": 3, "partition": 2}, "b": {"partition": 2}})
     assert "partition" not in fields
 
 
-def test_wherever_the_bytes_are_cut_an_event_is_whole() -> None:
+def test_events_are_whole_wherever_the_bytes_are_cut() -> None:
     watch = begun()
     [event] = [event for byte in RECORD for event in watch.feed(bytes([byte]))]
     assert (event.topic, event.kind, event.to_seq, event.id) == ("t", "record", 7, "abc")
     assert [record.data for record in event.records] == [[1]]
 
 
-def test_damaged_records_that_were_passed_are_named() -> None:
+def test_skipped_damaged_records_are_named_in_the_event() -> None:
     passed = RECORD.replace(b'"head_seq":9', b'"head_seq":9,"corrupt_seqs":[7]')
     assert [event.corrupt_seqs for event in begun(skip_corrupt=True).feed(RECORD + passed)] == [[], [7]]
     assert asked(watching(skip_corrupt=True))[1]["skip_corrupt"] is True
 
 
-def test_after_a_broken_connection_it_goes_on_behind_the_last_event() -> None:
+def test_after_a_broken_connection_the_watch_resumes_after_the_last_event() -> None:
     watch = begun()
     assert "Last-Event-ID" not in watch.stream().headers
     list(watch.feed(b"retry: 2000\n\n: hb 1\n\n" + RECORD + RECORD[:20]))
@@ -84,7 +84,7 @@ def test_after_a_broken_connection_it_goes_on_behind_the_last_event() -> None:
     assert (event.tombstone.gap_to, event.tombstone.missed_estimate) == (8, 3)
 
 
-def test_a_session_that_is_gone_is_made_anew_where_the_reader_is() -> None:
+def test_a_lost_session_is_replaced_at_the_position_of_the_reader() -> None:
     watch = begun({"t": None, "u": 2})
     list(watch.feed(RECORD))
     assert watch.failed(LOST).seconds == 0
@@ -98,12 +98,12 @@ def test_a_session_that_is_gone_is_made_anew_where_the_reader_is() -> None:
     assert (watch.stream().target, watch.stream().headers["Last-Event-ID"]) == ("/v0/watch/wid_2", "abc")
 
 
-def test_the_first_session_is_not_lenient_and_its_refusal_is_raised() -> None:
+def test_a_refusal_of_the_first_session_is_raised() -> None:
     with pytest.raises(TopicNotFound):
         watching().failed(TopicNotFound("There is no topic named 't'.", status=404))
 
 
-def test_when_all_topics_are_deleted_it_ends() -> None:
+def test_a_watch_ends_when_all_topics_are_deleted() -> None:
     events = begun().feed(DELETED)
     assert next(events).kind == "topic-deleted"
     with pytest.raises(TopicNotFound):
@@ -117,7 +117,7 @@ def test_when_all_topics_are_deleted_it_ends() -> None:
         ({"code": 500, "error": "x", "reason": "segment_corrupt"}, BrokerFault),
     ],
 )
-def test_an_error_is_raised_as_what_it_is(data: dict[str, Any], kind: type[Exception]) -> None:
+def test_an_error_event_is_raised_as_its_error_class(data: dict[str, Any], kind: type[Exception]) -> None:
     with pytest.raises(kind):
         list(begun().feed(b"event: error\ndata: %b\n\n" % json.dumps(data).encode()))
 
@@ -127,7 +127,7 @@ def trouble(topic: str, code: int, reason: str) -> bytes:
     return b"event: error\ndata: %b\n\n" % json.dumps(data).encode()
 
 
-def test_what_ends_one_topic_is_told_and_the_others_go_on() -> None:
+def test_an_error_of_one_topic_is_yielded_and_the_others_continue() -> None:
     watch = begun(("t", "u"))
     error, record = watch.feed(trouble("u", 500, "segment_corrupt") + RECORD)
     assert (error.topic, error.kind, type(error.error)) == ("u", "error", BrokerFault)
@@ -138,12 +138,12 @@ def test_what_ends_one_topic_is_told_and_the_others_go_on() -> None:
         list(watch.feed(trouble("t", 500, "segment_corrupt")))
 
 
-def test_what_ends_the_only_topic_is_raised() -> None:
+def test_an_error_of_the_only_topic_is_raised() -> None:
     with pytest.raises(BrokerFault):
         list(begun().feed(trouble("t", 500, "segment_corrupt")))
 
 
-def test_a_topic_that_may_come_back_is_tried_again_later() -> None:
+def test_a_topic_with_a_transient_error_is_tried_again_later() -> None:
     watch = begun(("t", "u"))
     told = [event.kind for event in watch.feed(trouble("u", 503, "storage_failed") + RECORD)]
     assert told == ["error", "record"]
@@ -155,13 +155,13 @@ def test_a_topic_that_may_come_back_is_tried_again_later() -> None:
     assert [event.kind for event in watch.feed(RECORD)] == ["record"]
 
 
-def test_being_told_of_slowness_is_no_reason_to_give_up() -> None:
+def test_a_slow_notice_does_not_end_the_watch() -> None:
     watch = begun()
     with pytest.raises(Exception) as told:  # noqa: PT011
         list(watch.feed(b'event: error\ndata: {"code":429,"error":"x","reason":"slow_reader"}\n\n'))
     assert watch.failed(told.value).seconds > 0  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_read_is_no_event() -> None:
+def test_an_unreadable_event_is_an_unexpected_answer() -> None:
     with pytest.raises(UnexpectedAnswer):
         list(begun().feed(b"event: record\ndata: {\n\n"))

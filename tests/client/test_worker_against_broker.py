@@ -102,7 +102,7 @@ def takes_job(job: Job, context: JobContext) -> tuple[Any, int]:
     ],
 )
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_handler_is_given_what_it_is_annotated_with(
+def test_a_handler_receives_the_type_of_its_annotation(
     client: Client, handler: Callable[..., Any], data: Any, result: Any, asynchronous: bool
 ) -> None:
     results: list[Any] = []
@@ -125,7 +125,7 @@ def test_a_handler_is_given_what_it_is_annotated_with(
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_handler_that_is_slower_than_its_lease_does_its_job_once(client: Client, asynchronous: bool) -> None:
+def test_a_job_whose_handler_outlasts_the_lease_is_delivered_once(client: Client, asynchronous: bool) -> None:
     """It used to be done three times, and to end among the dead letters."""
     begun: list[int] = []
     worker = Worker(client)
@@ -150,7 +150,7 @@ def test_a_handler_that_is_slower_than_its_lease_does_its_job_once(client: Clien
     assert worker.lanes[0].figures()[0]["done"] == 4
 
 
-def test_a_coroutine_that_keeps_the_event_loop_from_running_keeps_its_lease(client: Client) -> None:
+def test_a_coroutine_that_blocks_the_event_loop_keeps_its_lease(client: Client) -> None:
     begun: list[int] = []
     worker = Worker(client)
 
@@ -166,7 +166,7 @@ def test_a_coroutine_that_keeps_the_event_loop_from_running_keeps_its_lease(clie
     assert begun == [1]
 
 
-def test_who_loses_a_lease_is_told_and_its_outcome_is_not_sent(client: Client) -> None:
+def test_a_coroutine_that_loses_its_lease_is_cancelled_and_its_outcome_is_not_sent(client: Client) -> None:
     """Somebody else has acked it in the name of this worker."""
     seen: list[str] = []
     worker = Worker(client)
@@ -193,7 +193,7 @@ def test_who_loses_a_lease_is_told_and_its_outcome_is_not_sent(client: Client) -
     assert worker.lanes[0].figures()[0]["lost"] == 2
 
 
-def test_a_plain_function_can_look_whether_its_lease_is_lost(client: Client) -> None:
+def test_a_plain_function_sees_in_its_context_that_the_lease_is_lost(client: Client) -> None:
     seen: list[bool] = []
     worker = Worker(client)
 
@@ -212,7 +212,7 @@ def test_a_plain_function_can_look_whether_its_lease_is_lost(client: Client) -> 
     assert worker.lanes[0].figures()[0]["lost"] == 1
 
 
-def test_what_a_handler_says_becomes_of_its_job(client: Client) -> None:
+def test_the_outcome_of_a_handler_decides_about_its_job(client: Client) -> None:
     tried: Counter[str] = Counter()
     worker = Worker(client)
 
@@ -254,7 +254,7 @@ def test_what_a_handler_says_becomes_of_its_job(client: Client) -> None:
     assert [job.meta for job in client.claim("q", "w").jobs] == [{"m": 1}]
 
 
-def test_what_cannot_be_read_goes_to_the_dead_letters(client: Client) -> None:
+def test_an_unreadable_job_goes_to_the_dead_letters(client: Client) -> None:
     worker = Worker(client)
     worker.queue("q")(takes_struct)
     client.append("q", [{"item": 3}])
@@ -265,7 +265,7 @@ def test_what_cannot_be_read_goes_to_the_dead_letters(client: Client) -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_handler_that_ends_the_program_only_fails_its_job(client: Client, asynchronous: bool) -> None:
+def test_a_handler_that_raises_system_exit_only_fails_its_job(client: Client, asynchronous: bool) -> None:
     worker = Worker(client)
 
     def leaves(data: int) -> None:
@@ -281,7 +281,7 @@ def test_a_handler_that_ends_the_program_only_fails_its_job(client: Client, asyn
     assert worker.lanes[0].figures()[0]["retried"] == 6
 
 
-async def test_a_program_that_cancels_its_tasks_gives_the_jobs_back(client: Client) -> None:
+async def test_cancelled_handler_tasks_return_their_jobs(client: Client) -> None:
     worker = Worker(client)
     tasks: list[asyncio.Task[Any]] = []
 
@@ -312,7 +312,7 @@ def test_without_a_dead_letter_topic_a_rejected_job_is_not_thrown_away(client: C
         until(lambda: figures(client, "plain")[2] == 1)
 
 
-def test_a_stop_waits_for_what_runs_and_gives_back_the_rest(client: Client) -> None:
+def test_a_stop_waits_for_running_handlers_and_returns_the_other_jobs(client: Client) -> None:
     release = threading.Event()
     done: list[int] = []
     worker = Worker(client)
@@ -336,7 +336,7 @@ def test_a_stop_waits_for_what_runs_and_gives_back_the_rest(client: Client) -> N
     assert [job.deliveries for job in client.claim("q", "w", max=2).jobs] == [1, 1]
 
 
-def test_what_does_not_end_in_time_is_given_back_at_once(client: Client) -> None:
+def test_a_handler_that_outlasts_the_grace_period_returns_its_job_at_once(client: Client) -> None:
     started: list[int] = []
     cancelled: list[int] = []
     worker = Worker(client, grace=0)
@@ -359,7 +359,7 @@ def test_what_does_not_end_in_time_is_given_back_at_once(client: Client) -> None
     assert worker.lanes[0].figures()[0]["returned"] == 1
 
 
-async def test_in_a_program_of_asyncio_coroutines_run_on_its_loop(client: Client) -> None:
+async def test_coroutines_run_on_the_event_loop_of_the_program(client: Client) -> None:
     loops: list[Any] = []
     worker = Worker(client)
 
@@ -374,14 +374,14 @@ async def test_in_a_program_of_asyncio_coroutines_run_on_its_loop(client: Client
     assert loops == [asyncio.get_running_loop()] * 2
 
 
-def test_a_queue_that_is_not_there_is_said_at_once(client: Client) -> None:
+def test_an_absent_queue_is_reported_at_once(client: Client) -> None:
     worker = Worker(client)
     worker.queue("nothing")(takes_job)
     with pytest.raises(TopicNotFound):
         worker.run()
 
 
-def test_a_queue_that_is_deleted_ends_the_worker(client: Client) -> None:
+def test_a_deleted_queue_ends_the_worker(client: Client) -> None:
     worker = Worker(client)
     worker.queue("q")(takes_job)
     worker.start()
@@ -402,7 +402,7 @@ def test_a_handler_takes_a_job_and_perhaps_a_context(client: Client, handler: Ca
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"lease": "1 year"}, {"lease": "10ms"}])
-def test_what_cannot_be_is_refused(client: Client, options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(client: Client, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         Worker(client).queue("q", **options)
 
@@ -458,7 +458,7 @@ def test_a_full_queue_is_worked_off(client: Client) -> None:
     assert sorted(seen) == list(range(600))
 
 
-def test_the_broker_may_be_killed_under_it(tmp_path: Path) -> None:
+def test_every_job_is_done_over_kills_of_the_broker(tmp_path: Path) -> None:
     """Every job is done at least once, none acked twice, none becomes a dead letter."""
     broker = RealBroker(tmp_path)
     broker.start()

@@ -136,7 +136,7 @@ def test_changed_code_is_run_anew(broker: RealBroker, client: Client, folder: Pa
         ("shop:other", "is no Worker"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(
+def test_mistakes_are_reported_in_a_sentence(
     broker: RealBroker, folder: Path, start: Starter, name: str, said: str
 ) -> None:
     write(folder, broker.url, "x")
@@ -147,7 +147,9 @@ def test_mistakes_are_told_in_a_sentence(
     assert text.count("\n") == 1
 
 
-def test_what_the_broker_refuses_is_told_too(broker: RealBroker, client: Client, folder: Path, start: Starter) -> None:
+def test_a_refusal_by_the_broker_is_reported_in_a_sentence(
+    broker: RealBroker, client: Client, folder: Path, start: Starter
+) -> None:
     write(folder, broker.url, "x")
     client.delete_topic("q")
     assert start("shop:worker").wait(60) == 1

@@ -66,7 +66,7 @@ def test_the_jobs_of_a_killed_worker_are_done_by_others(
 
 
 @pytest.mark.parametrize("kind", [(), ("async",)], ids=["threads", "asyncio"])
-def test_a_worker_that_was_frozen_past_its_lease_says_nothing_about_its_job(
+def test_a_worker_frozen_past_its_lease_sends_no_outcome(
     client: Client, start: Starter, tmp_path: Path, kind: tuple[str, ...]
 ) -> None:
     acked = acks(client)
@@ -85,7 +85,7 @@ def test_a_worker_that_was_frozen_past_its_lease_says_nothing_about_its_job(
     assert figures(client)[3] == 0
 
 
-def test_a_signal_ends_a_worker_and_its_job_is_done_first(client: Client, start: Starter, tmp_path: Path) -> None:
+def test_a_terminated_worker_finishes_its_running_job(client: Client, start: Starter, tmp_path: Path) -> None:
     client.append("q", [1, 2, 3])
     worker = start("w", "10s", 1, 1.0)
     until(lambda: lines(tmp_path, "+"))

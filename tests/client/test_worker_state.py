@@ -220,7 +220,7 @@ TestWorkerModel = WorkerModel.TestCase
     concurrency=st.integers(1, 5),
     every_s=st.sampled_from([0.2, 1.0, 2.5]),
 )
-def test_with_a_broker_that_answers_no_job_is_delivered_twice(
+def test_no_job_is_delivered_twice_while_the_broker_answers(
     takes_s: list[float], concurrency: int, every_s: float
 ) -> None:
     """However long its handler takes."""
@@ -252,7 +252,7 @@ def job(seq: int) -> Job:
     return Job(seq=seq, ts=0, lease_id=str(seq), deadline=0, deliveries=1)
 
 
-def test_before_a_job_has_ended_no_more_are_claimed_than_can_begin() -> None:
+def test_before_a_job_has_ended_only_jobs_that_can_begin_are_claimed() -> None:
     state = QueueState(4, LEASE_S)
     assert state.room() == 4
     state.claimed([job(1), job(2)], 0.0)
@@ -263,7 +263,7 @@ def test_before_a_job_has_ended_no_more_are_claimed_than_can_begin() -> None:
 
 
 @pytest.mark.parametrize(("took_s", "ahead"), [(0.001, 200), (0.02, 10), (0.5, 0), (0.0, 500)])
-def test_as_many_are_claimed_ahead_as_begin_in_a_short_time(took_s: float, ahead: int) -> None:
+def test_a_worker_claims_as_many_jobs_ahead_as_begin_in_a_short_time(took_s: float, ahead: int) -> None:
     state = QueueState(1, LEASE_S)
     state.claimed([job(1)], 0.0)
     held = state.begin(0.0)
@@ -272,7 +272,7 @@ def test_as_many_are_claimed_ahead_as_begin_in_a_short_time(took_s: float, ahead
     assert state.ahead == pytest.approx(ahead, abs=1)
 
 
-def test_of_a_short_lease_only_a_part_is_spent_waiting() -> None:
+def test_a_job_waits_for_only_a_part_of_a_short_lease() -> None:
     state = QueueState(1, 0.1)
     state.claimed([job(1)], 0.0)
     held = state.begin(0.0)
@@ -281,7 +281,7 @@ def test_of_a_short_lease_only_a_part_is_spent_waiting() -> None:
     assert state.ahead <= 10
 
 
-def test_a_job_that_waits_too_long_is_given_back_without_a_penalty() -> None:
+def test_a_job_that_waits_too_long_is_returned_without_a_penalty() -> None:
     state = QueueState(1, LEASE_S)
     state.claimed([job(1), job(2)], 0.0)
     state.begin(0.0)
@@ -298,7 +298,7 @@ def test_a_job_of_an_old_claim_is_not_begun() -> None:
     assert state.unsent == 1
 
 
-def test_while_the_broker_takes_no_outcomes_nothing_more_is_claimed() -> None:
+def test_no_job_is_claimed_while_too_many_outcomes_are_unsent() -> None:
     state = QueueState(1, LEASE_S)
     for seq in range(1, MAX_UNSENT + 3):
         state.claimed([job(seq)], 0.0)
@@ -309,7 +309,7 @@ def test_while_the_broker_takes_no_outcomes_nothing_more_is_claimed() -> None:
     assert state.room() == 0
 
 
-def test_outcomes_wait_for_one_another_but_not_for_nothing() -> None:
+def test_outcomes_are_sent_together_without_waiting_when_no_handler_runs() -> None:
     state = QueueState(2, LEASE_S)
     state.claimed([job(1), job(2)], 0.0)
     first, second = state.begin(0.0), state.begin(0.0)
@@ -324,7 +324,7 @@ def test_outcomes_wait_for_one_another_but_not_for_nothing() -> None:
     assert state.to_send(9.0) is None, "one call at a time"
 
 
-def test_what_has_not_begun_at_the_end_is_given_back_and_what_does_not_end_too() -> None:
+def test_after_a_stop_jobs_not_begun_and_jobs_not_ended_in_time_are_returned() -> None:
     state = QueueState(1, LEASE_S)
     state.claimed([job(1), job(2)], 0.0)
     running = state.begin(0.0)
@@ -347,7 +347,7 @@ def test_what_has_not_begun_at_the_end_is_given_back_and_what_does_not_end_too()
     assert state.counts["returned"] == 3
 
 
-def test_a_lease_that_was_prolonged_is_renewed_at_once_and_for_as_long() -> None:
+def test_a_prolonged_lease_is_renewed_at_once_for_the_new_time() -> None:
     state = QueueState(1, LEASE_S)
     state.claimed([job(1)], 0.0)
     held = state.begin(0.0)

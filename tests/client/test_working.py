@@ -54,7 +54,7 @@ class Clock:
 
 
 @given(cuts=st.lists(st.integers(0, 400), max_size=8))
-def test_wherever_the_pieces_are_cut_the_events_are_the_same(cuts: list[int]) -> None:
+def test_events_are_the_same_wherever_the_bytes_are_cut(cuts: list[int]) -> None:
     whole = BEGIN + JOB + BEAT + JOB + b'event: error\ndata: {"code":503}\n\n'
     parser = EventParser()
     places = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
@@ -63,7 +63,7 @@ def test_wherever_the_pieces_are_cut_the_events_are_the_same(cuts: list[int]) ->
     assert events[2].data == '{"code":503}'
 
 
-def test_a_claim_waits_for_one_job_and_no_more() -> None:
+def test_a_claim_waits_for_exactly_one_job() -> None:
     request = working().call().request
     assert request.target == "/v0/topics/q/claim"
     fields = msgspec.json.decode(request.body or b"")
@@ -71,7 +71,7 @@ def test_a_claim_waits_for_one_job_and_no_more() -> None:
     assert fields == {"node": "w", "lease_ms": 500, "wait_ms": 30_000}
 
 
-def test_a_claim_is_the_same_until_it_is_answered() -> None:
+def test_an_unanswered_claim_is_repeated_unchanged() -> None:
     worker = working()
     first = worker.call().request
     worker.failed(BROKEN)
@@ -91,18 +91,18 @@ def test_a_claim_is_the_same_until_it_is_answered() -> None:
         ('{"error":"What?"}', BrokerFault),
     ],
 )
-def test_what_the_broker_says_at_the_end_of_a_stream_is_an_error(data: str, kind: type[TopicsError]) -> None:
+def test_an_error_event_at_the_end_of_a_stream_is_raised_as_its_class(data: str, kind: type[TopicsError]) -> None:
     error = error_of(data)
     assert type(error) is kind
     assert error.message
 
 
-def test_a_broken_connection_is_made_again_after_a_while() -> None:
+def test_a_broken_connection_is_retried_after_a_pause() -> None:
     stream = working(total_s=60, base_s=0.5, cap_s=10)
     assert [stream.failed(BROKEN).seconds for _ in range(4)] == [0.5, 1, 2, 4]
 
 
-def test_when_it_takes_too_long_the_last_error_is_raised() -> None:
+def test_the_last_error_is_raised_after_total_s() -> None:
     stream = working(total_s=3, base_s=0.5)
     for _ in range(2):
         stream.failed(BROKEN)
@@ -111,7 +111,7 @@ def test_when_it_takes_too_long_the_last_error_is_raised() -> None:
     assert (caught.value.tries, caught.value.tried_for_s) == (3, 2.0)
 
 
-def test_whatever_comes_from_the_broker_starts_the_count_anew() -> None:
+def test_any_answer_of_the_broker_resets_the_retries() -> None:
     stream = working(total_s=2, base_s=0.1)
     for _ in range(20):
         assert stream.failed(BROKEN).tries == 1
@@ -119,11 +119,11 @@ def test_whatever_comes_from_the_broker_starts_the_count_anew() -> None:
 
 
 @pytest.mark.parametrize("error", [TopicNotFound("No."), InvalidRequest("No."), UnexpectedAnswer("No.")])
-def test_what_would_not_pass_is_not_tried_again(error: TopicsError) -> None:
+def test_a_permanent_error_is_not_retried(error: TopicsError) -> None:
     with pytest.raises(type(error)):
         working().failed(error)
 
 
-def test_without_retries_nothing_is_tried_again() -> None:
+def test_without_retries_the_first_error_is_raised() -> None:
     with pytest.raises(ConnectionFailed):
         working(total_s=0).failed(BROKEN)
