@@ -46,7 +46,7 @@ def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_setting_that_the_chart_sets_exists_and_is_taken(
+def test_every_setting_of_the_chart_exists_and_is_valid(
     documents: Sequence[Document], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found = settings(documents)
@@ -70,7 +70,7 @@ def test_no_variable_of_a_pod_is_unknown(documents: Sequence[Document]) -> None:
         assert {name for name in names if name.startswith(PREFIX)} <= OF_CLIENTS
 
 
-def test_settings_that_kubernetes_asks_for(documents: Sequence[Document]) -> None:
+def test_the_chart_makes_the_settings_that_kubernetes_needs(documents: Sequence[Document]) -> None:
     found = settings(documents)
     assert found["TOPICS_TRUST_PAGE_CACHE"] == "0"
     assert found["TOPICS_ON_STORAGE_FAILED"] == "exit"
@@ -105,7 +105,7 @@ def test_directories_of_the_settings_are_mounted(documents: Sequence[Document]) 
         assert mounts[mount] is (path in read), path
 
 
-def test_what_is_mounted_is_a_volume_of_the_pod(documents: Sequence[Document]) -> None:
+def test_every_mount_has_a_volume(documents: Sequence[Document]) -> None:
     for kind, pod in pods(documents).items():
         volumes = {volume["name"] for volume in pod["spec"].get("volumes") or ()}
         if kind == "StatefulSet":
@@ -117,7 +117,7 @@ def test_what_is_mounted_is_a_volume_of_the_pod(documents: Sequence[Document]) -
 # -- ports and selectors -----------------------------------------------------------------------------------------------
 
 
-def test_ports_are_the_one_that_the_broker_listens_on(documents: Sequence[Document]) -> None:
+def test_every_port_is_the_port_of_the_broker(documents: Sequence[Document]) -> None:
     ports = broker(documents)["ports"]
     found = settings(documents)
     listens = [found[name] for name in ("TOPICS_PORT", "TOPICS_KAFKA_PORT") if name in found]
@@ -171,7 +171,7 @@ def test_the_policy_lets_in_clients_pods_of_the_release_and_peers(helm: Helm) ->
     assert [each["port"] for each in policy["egress"][0]["ports"]] == [53, 53]
 
 
-def test_without_clients_named_everybody_may_connect(default: Sequence[Document]) -> None:
+def test_without_a_list_of_clients_every_pod_may_connect(default: Sequence[Document]) -> None:
     clients, peers = find(default, "NetworkPolicy")["spec"]["ingress"]
     assert "from" not in clients
     assert "from" in peers
@@ -199,7 +199,7 @@ def test_kafka_clients_are_told_where_the_service_is(helm: Helm) -> None:
     assert settings(other)["TOPICS_KAFKA_ADVERTISED"] == "kafka.example.com:443"
 
 
-def test_two_releases_share_nothing(helm: Helm) -> None:
+def test_two_releases_share_no_name(helm: Helm) -> None:
     one, two = (
         helm.render("-f", str(CHART / "ci/full-values.yaml"), "--set", f"serviceAccount.name={name}", release=name)
         for name in ("one", "two")
@@ -235,13 +235,13 @@ def references(documents: Sequence[Document]) -> set[tuple[str, str]]:
     return found
 
 
-def test_keys_that_are_named_are_in_the_generated_secret(helm: Helm) -> None:
+def test_the_generated_secret_has_all_referenced_keys(helm: Helm) -> None:
     documents = helm.render("-f", str(CHART / "ci/full-values.yaml"))
     secret = find(documents, "Secret")
     assert references(documents) == {(secret["metadata"]["name"], key) for key in secret["data"]}
 
 
-def test_keys_that_are_named_are_those_of_an_existing_secret(helm: Helm) -> None:
+def test_an_existing_secret_is_referenced_by_its_keys(helm: Helm) -> None:
     documents = helm.render("-f", str(CHART / "ci/tls-values.yaml"))
     assert "Secret" not in {document["kind"] for document in documents}
     assert references(documents) == {
@@ -254,7 +254,7 @@ def test_keys_that_are_named_are_those_of_an_existing_secret(helm: Helm) -> None
     }
 
 
-def test_generated_keys_are_what_the_broker_takes(default: Sequence[Document]) -> None:
+def test_generated_keys_are_valid_for_the_broker(default: Sequence[Document]) -> None:
     data = {name: base64.b64decode(value).decode() for name, value in find(default, "Secret")["data"].items()}
     parsed = {key.digest: key for key in parse_file(data["api-keys"])}
     [admin], [metrics] = parse_file(data["admin-key"]), parse_file(data["metrics-key"])
@@ -274,7 +274,7 @@ def test_credentials_of_the_cold_tier_are_for_the_broker_alone(helm: Helm) -> No
 # -- probes, stopping, safety ------------------------------------------------------------------------------------------
 
 
-def test_probes_ask_what_is_served(documents: Sequence[Document]) -> None:
+def test_probes_call_existing_paths(documents: Sequence[Document]) -> None:
     served = openapi(OPERATIONS)["paths"]
     found = broker(documents)
     paths = {name: found[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
@@ -330,7 +330,7 @@ def test_claims_of_the_release_never_change_with_the_chart(default: Sequence[Doc
     assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(claim["metadata"]["labels"])
 
 
-def test_the_dashboard_and_metrics_are_asked_for_where_they_are(helm: Helm) -> None:
+def test_the_service_monitor_scrapes_an_existing_port_and_path(helm: Helm) -> None:
     documents = helm.render("-f", str(CHART / "ci/full-values.yaml"))
     monitor = find(documents, "ServiceMonitor")["spec"]
     services = [each for each in documents if each["kind"] == "Service"]

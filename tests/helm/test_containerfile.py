@@ -25,12 +25,12 @@ def lint(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([HADOLINT, path], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
 
-def test_the_linter_finds_nothing() -> None:
+def test_the_linter_reports_no_problem() -> None:
     done = lint(FILE)
     assert done.returncode == 0, done.stdout
 
 
-def test_the_linter_would_find_something(tmp_path: Path) -> None:
+def test_the_linter_reports_a_deliberate_mistake(tmp_path: Path) -> None:
     (tmp_path / "Containerfile").write_text(FILE.read_text().replace("WORKDIR /src", "RUN cd /src"))
     done = lint(tmp_path / "Containerfile")
     assert done.returncode == 1
@@ -50,7 +50,7 @@ def test_the_last_stage_is_the_broker_and_has_no_tools_to_build_with() -> None:
 
 
 @pytest.mark.parametrize("name", ["broker", "exporter"])
-def test_an_image_says_what_it_is(name: str) -> None:
+def test_an_image_has_labels_for_title_version_and_license(name: str) -> None:
     labels = dict(
         re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', stages(FILE.read_text())[name].only("LABEL"))
     )
@@ -74,7 +74,7 @@ def test_spark_and_java_are_in_the_exporters_image_alone() -> None:
         assert set(named.split(",")) <= extras.keys()
 
 
-def test_what_is_installed_is_copied_into_the_build_and_nothing_else() -> None:
+def test_the_build_copies_exactly_the_installed_sources() -> None:
     found = stages(FILE.read_text())
     copied = [source for name in ("sources", "build") for _, sources, _ in found[name].copies() for source in sources]
     assert all((ROOT / source).exists() for source in copied)
@@ -93,7 +93,7 @@ def test_what_is_installed_is_copied_into_the_build_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("name", [".containerignore", ".dockerignore"])
-def test_the_builder_is_sent_what_is_copied(name: str) -> None:
+def test_the_builder_receives_exactly_the_copied_files(name: str) -> None:
     lines = [line for line in (ROOT / name).read_text().splitlines() if not line.startswith("#")]
     assert lines[0] == "*"
     sent = {line.removeprefix("!") for line in lines if line.startswith("!")}
@@ -107,7 +107,7 @@ def test_the_builder_is_sent_what_is_copied(name: str) -> None:
     assert {source if (ROOT / source).is_dir() else source.removesuffix("/healthcheck.py") for source in copied} == sent
 
 
-def test_its_settings_exist_and_are_those_of_the_chart(helm: Helm) -> None:
+def test_the_settings_of_the_image_exist_and_match_the_chart(helm: Helm) -> None:
     found = {
         name: value
         for name, value in stages(FILE.read_text())["broker"].environment().items()
@@ -117,7 +117,7 @@ def test_its_settings_exist_and_are_those_of_the_chart(helm: Helm) -> None:
     assert found.items() <= settings(helm.render()).items()
 
 
-def test_the_chart_starts_what_the_image_starts(helm: Helm) -> None:
+def test_the_chart_starts_the_same_program_as_the_image(helm: Helm) -> None:
     broker = stages(FILE.read_text())["broker"]
     rendered = container(pods(helm.render())["StatefulSet"])
     assert json_command(broker.only("CMD")) == rendered["command"]
@@ -127,7 +127,7 @@ def test_the_chart_starts_what_the_image_starts(helm: Helm) -> None:
     assert broker.only("VOLUME") in [mount["mountPath"] for mount in rendered["volumeMounts"]]
 
 
-def test_the_user_is_nobody_special_and_the_charts(helm: Helm) -> None:
+def test_the_user_of_the_image_is_the_unprivileged_user_of_the_chart(helm: Helm) -> None:
     user, group = stages(FILE.read_text())["broker"].only("USER").split(":")
     spec = pods(helm.render())["StatefulSet"]["spec"]["securityContext"]
     assert (int(user), int(group)) == (spec["runAsUser"], spec["runAsGroup"])
@@ -147,7 +147,7 @@ def check_health(broker: BrokerProcess, port: int) -> subprocess.CompletedProces
     )
 
 
-def test_the_health_check_tells_a_broker_that_lives(tmp_path: Path) -> None:
+def test_the_health_check_passes_for_a_live_broker(tmp_path: Path) -> None:
     path = stages(FILE.read_text())["broker"].only("HEALTHCHECK").rpartition("CMD ")[2]
     assert json_command(path)[1].endswith(HEALTHCHECK.name)
     with BrokerProcess(tmp_path, wal_shards=1, api_keys="key", probe_auth=True) as broker:

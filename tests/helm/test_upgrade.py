@@ -44,7 +44,7 @@ def test_an_upgrade_keeps_the_keys(helms: dict[str, Helm], version: str, cluster
 
 
 @pytest.mark.parametrize("version", PACKAGES)
-def test_a_key_that_is_missing_is_made_and_the_other_kept(
+def test_a_missing_key_is_made_and_an_existing_key_kept(
     helms: dict[str, Helm], version: str, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     first = secret(helms[version], cluster, tmp_path)

@@ -48,12 +48,12 @@ def paths(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
             yield from paths(value, path)
 
 
-def test_the_schema_is_what_follows_from_the_settings() -> None:
+def test_the_schema_is_generated_from_the_settings() -> None:
     # python -m tests.support.chart_schema
     assert chart_schema.FILE.read_text() == chart_schema.written()
 
 
-def test_every_setting_is_the_users_or_the_charts() -> None:
+def test_every_setting_comes_from_the_user_or_the_chart() -> None:
     all_of_them = {PREFIX + name.upper() for name in Settings.model_fields}
     users = set(schema()["properties"]["settings"]["properties"])
     assert users | chart_schema.BY_THE_CHART == all_of_them
@@ -63,7 +63,7 @@ def test_every_setting_is_the_users_or_the_charts() -> None:
     )
 
 
-def test_the_schema_knows_just_the_values_that_there_are() -> None:
+def test_the_schema_has_exactly_the_existing_values() -> None:
     described = {
         f"{path}.{name}".removeprefix(".")
         for path, found in objects(schema())
@@ -73,7 +73,7 @@ def test_the_schema_knows_just_the_values_that_there_are() -> None:
     assert described - FROM_OUTSIDE == set(paths(defaults()))
 
 
-def test_the_schema_takes_nothing_that_it_does_not_know() -> None:
+def test_the_schema_refuses_unknown_values() -> None:
     for path, found in objects(schema()):
         last = path.rpartition(".")[2]
         closed = found.get("additionalProperties") is False
@@ -81,7 +81,7 @@ def test_the_schema_takes_nothing_that_it_does_not_know() -> None:
         assert not closed or found["properties"], path
 
 
-def test_defaults_are_what_the_schema_takes() -> None:
+def test_the_defaults_fit_the_schema() -> None:
     jsonschema.Draft7Validator.check_schema(schema())
     jsonschema.validate(defaults(), schema())
 
@@ -115,7 +115,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize("version", PACKAGES)
-def test_what_makes_no_sense_is_refused(helms: dict[str, Helm], version: str) -> None:
+def test_invalid_values_are_refused_with_the_path(helms: dict[str, Helm], version: str) -> None:
     said = helms[version].refused(*[option for wrong in WRONG for option in ("--set", wrong)])
     # 3.17 writes a path with dots, 4 with slashes; a name that is unknown is told with what it is in.
     lines = [line.replace("/", ".") for line in said.splitlines()]
@@ -128,7 +128,7 @@ def test_what_makes_no_sense_is_refused(helms: dict[str, Helm], version: str) ->
         )
 
 
-def test_each_of_them_is_refused_alone() -> None:
+def test_each_invalid_value_is_refused_alone() -> None:
     for wrong in WRONG:
         path, _, text = wrong.partition("=")
         value: Any = yaml.safe_load(text)
@@ -181,12 +181,12 @@ def test_every_guard_is_tried() -> None:
     assert len(tried) - 2 == guards
 
 
-def test_something_before_it_may_ask_who_they_are(helm: Helm) -> None:
+def test_an_ingress_without_keys_needs_an_explicit_permission(helm: Helm) -> None:
     options = ("ingress.enabled=true", "ingress.hosts={a.b}", "auth.enabled=false", "ingress.allowWithoutAuth=true")
     assert helm.render(*[option for each in options for option in ("--set", each)])
 
 
-def test_what_is_passed_on_arrives(helm: Helm) -> None:
+def test_extra_labels_annotations_and_variables_reach_the_pod(helm: Helm) -> None:
     pod = pods(helm.render("-f", str(CHART / "ci/full-values.yaml")))["StatefulSet"]
     assert container(pod)["env"] == [{"name": "AWS_REGION", "value": "eu-central-1"}]
     assert pod["metadata"]["labels"]["team"] == "data"
@@ -197,7 +197,7 @@ def test_what_is_passed_on_arrives(helm: Helm) -> None:
     assert [volume["name"] for volume in pod["spec"]["volumes"]][-1] == "certificates"
 
 
-def test_an_ingress_lets_streams_live_and_does_not_gather_them(helm: Helm) -> None:
+def test_an_ingress_does_not_buffer_or_end_streams(helm: Helm) -> None:
     [ingress] = [each for each in helm.render("-f", str(CHART / "ci/full-values.yaml")) if each["kind"] == "Ingress"]
     said = {name.rpartition("/")[2]: value for name, value in ingress["metadata"]["annotations"].items()}
     assert said["proxy-buffering"] == "off"

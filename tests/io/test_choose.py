@@ -24,7 +24,7 @@ from tests.support.sim_disk import SimDisk
 
 
 @pytest.mark.parametrize("backend", EACH)
-async def test_an_engine_gets_the_backend_it_asks_for(backend: IoBackend, tmp_path: Path) -> None:
+async def test_an_engine_uses_the_requested_backend(backend: IoBackend, tmp_path: Path) -> None:
     with capture_logs() as logs:
         engine = Engine(tmp_path, Options(io_backend=backend, wal_file_bytes=1 << 16, wal_reserve_bytes=4096))
         await engine.start()
@@ -34,7 +34,7 @@ async def test_an_engine_gets_the_backend_it_asks_for(backend: IoBackend, tmp_pa
 
 
 @needs_io_uring
-async def test_an_engine_gives_its_rings_back(tmp_path: Path) -> None:
+async def test_a_closed_engine_releases_its_rings(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     options = Options(io_backend=IoBackend.IO_URING, wal_file_bytes=1 << 16, wal_reserve_bytes=4096)
     for _ in range(2):
@@ -79,7 +79,7 @@ class _Refusing:
 @needs_io_uring
 @pytest.mark.parametrize("call", [425, 426], ids=["setup", "enter"])
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EPERM, errno.ENOMEM])
-def test_a_kernel_that_refuses_io_uring_is_told_once(call: int, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_refuses_io_uring_is_logged_once(call: int, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     before = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(ring.ctypes, "CDLL", lambda *_, **__: _Refusing(call, code))
     (said,) = refused(IoBackend.IO_URING)
@@ -88,13 +88,13 @@ def test_a_kernel_that_refuses_io_uring_is_told_once(call: int, code: int, monke
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_c_library_without_the_call_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_c_library_without_the_call_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ring.ctypes, "CDLL", lambda *_, **__: object())
     (said,) = refused(IoBackend.IO_URING)
     assert "syscall" in said[4]
 
 
-def test_a_kernel_that_cannot_populate_maps_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_cannot_populate_maps_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def make() -> PosixFileSystem:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
@@ -103,7 +103,7 @@ def test_a_kernel_that_cannot_populate_maps_is_told_once(monkeypatch: pytest.Mon
     assert said[:4] == ("warning", "io_backend_refused", "mmap", "fd")
 
 
-def test_only_file_systems_that_other_processes_see_have_a_backend() -> None:
+def test_only_file_systems_on_the_real_disk_have_a_backend() -> None:
     assert backend_of(PosixFileSystem()) is IoBackend.FD
     assert backend_of(MmapFileSystem()) is IoBackend.MMAP
     assert backend_of(type("Other", (PosixFileSystem,), {})()) is None

@@ -199,7 +199,7 @@ async def test_acked_writes_survive_kills_under_load(killed: BrokerProcess) -> N
 
 @needs_io_uring
 @pytest.mark.timeout(1800)
-async def test_a_directory_changes_its_backend_at_every_start_and_kill(tmp_path: Path, soak_mode: bool) -> None:
+async def test_a_directory_can_change_its_backend_at_every_start_and_kill(tmp_path: Path, soak_mode: bool) -> None:
     class Changing(BrokerProcess):
         """Another backend every time."""
 

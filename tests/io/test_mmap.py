@@ -56,14 +56,14 @@ def test_writes_within_the_allocated_file_are_stores_to_pages_asked_for(rig: Rig
 
 
 @pytest.mark.parametrize(("offset", "size"), [(4 * PAGE - 1, 2), (4 * PAGE, 1), (0, MAP_MAX_BYTES + 1), (5, 0)])
-def test_what_is_not_wholly_within_or_is_large_is_written_plainly(rig: Rig, offset: int, size: int) -> None:
+def test_large_writes_and_writes_beyond_the_file_are_plain_writes(rig: Rig, offset: int, size: int) -> None:
     file = rig.file()
     assert file.pwritev([b"y" * size], offset) == size
     assert rig.populated == []
     assert file.pread(size, offset) == b"y" * size
 
 
-def test_nothing_is_mapped_that_this_handle_has_not_allocated(rig: Rig) -> None:
+def test_a_handle_maps_only_pages_that_it_allocated(rig: Rig) -> None:
     rig.file().close()
     file = rig.file(allocated=0)
     file.pwritev([b"abc"], 0)
@@ -82,7 +82,7 @@ def test_a_truncated_file_is_never_mapped_again(rig: Rig) -> None:
     assert file.size() == 3 * PAGE + 6
 
 
-def test_a_file_cut_by_somebody_else_is_written_all_the_same(rig: Rig) -> None:
+def test_a_file_truncated_by_another_process_is_still_written(rig: Rig) -> None:
     """A store behind its end would kill the process."""
     file = rig.file()
     file.pwritev([b"abc"], 0)
@@ -92,7 +92,7 @@ def test_a_file_cut_by_somebody_else_is_written_all_the_same(rig: Rig) -> None:
     assert file.pread(10, 2 * PAGE) == b"far behind"
 
 
-def test_a_file_cut_by_somebody_else_before_it_was_mapped_is_written_all_the_same(rig: Rig) -> None:
+def test_a_file_truncated_before_it_is_mapped_is_still_written(rig: Rig) -> None:
     file = rig.file()
     os.truncate(rig.path, 0)
     file.pwritev([b"abc"], 2 * PAGE)
@@ -100,7 +100,7 @@ def test_a_file_cut_by_somebody_else_before_it_was_mapped_is_written_all_the_sam
     assert file.pread(3, 2 * PAGE) == b"abc"
 
 
-def test_pages_that_cannot_be_had_are_written_plainly_from_then_on(rig: Rig) -> None:
+def test_after_a_page_fault_all_writes_are_plain_writes(rig: Rig) -> None:
     file = rig.file()
     file.pwritev([b"abc"], 0)
     rig.refuse = errno.EFAULT
@@ -111,7 +111,7 @@ def test_pages_that_cannot_be_had_are_written_plainly_from_then_on(rig: Rig) -> 
     assert file.pread(9, 0) == b"abcdefghi"
 
 
-def test_an_allocation_that_fails_leaves_a_file_that_is_written_plainly(rig: Rig, file_size_limit: int) -> None:
+def test_after_a_failed_allocation_writes_are_plain_writes(rig: Rig, file_size_limit: int) -> None:
     file = rig.file(allocated=0)
     with pytest.raises(OSError, match="too large"):
         file.allocate(2 * file_size_limit)
@@ -119,7 +119,7 @@ def test_an_allocation_that_fails_leaves_a_file_that_is_written_plainly(rig: Rig
     assert rig.populated == []
 
 
-def test_closing_gives_descriptor_and_map_back(rig: Rig) -> None:
+def test_closing_releases_descriptor_and_map(rig: Rig) -> None:
     before = len(os.listdir("/proc/self/fd"))
     file = rig.file()
     file.pwritev([b"abc"], 0)
@@ -130,7 +130,7 @@ def test_closing_gives_descriptor_and_map_back(rig: Rig) -> None:
     assert rig.path not in Path("/proc/self/maps").read_text()
 
 
-def test_others_read_at_once_what_was_stored(rig: Rig) -> None:
+def test_other_readers_see_a_store_at_once(rig: Rig) -> None:
     file, other = rig.file(), PosixFileSystem().open(rig.path)
     file.pwritev([b"abc"], 100)
     assert other.pread(3, 100) == b"abc"
@@ -139,7 +139,7 @@ def test_others_read_at_once_what_was_stored(rig: Rig) -> None:
     assert file.pread(3, 100) == b"axy"
 
 
-def test_kernels_that_cannot_populate_are_refused() -> None:
+def test_a_kernel_that_cannot_populate_maps_is_refused() -> None:
     def unknown(_address: int, _size: int) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 

@@ -64,19 +64,19 @@ def test_the_ring_goes_round_many_times(ring: Ring, fd: int) -> None:
     assert os.pread(fd, 2000, 0) == data * 5
 
 
-def test_a_failed_write_cuts_the_link_to_its_sync(ring: Ring, fd: int) -> None:
+def test_a_failed_write_cancels_the_linked_sync(ring: Ring, fd: int) -> None:
     data = b"x"
     write = Entry(OP_WRITE, -1, 0, address_of(data), 1, flags=LINK)
     assert results(ring, write, Entry(OP_FSYNC, fd, operation_flags=DATASYNC)) == [-errno.EBADF, -errno.ECANCELED]
 
 
-def test_a_short_write_cuts_the_link_to_its_sync(ring: Ring, fd: int, file_size_limit: int) -> None:
+def test_a_short_write_cancels_the_linked_sync(ring: Ring, fd: int, file_size_limit: int) -> None:
     data = bytes(100)
     write = Entry(OP_WRITE, fd, file_size_limit - 60, address_of(data), 100, flags=LINK)
     assert results(ring, write, Entry(OP_FSYNC, fd, operation_flags=DATASYNC)) == [60, -errno.ECANCELED]
 
 
-def test_other_threads_run_while_one_waits(ring: Ring) -> None:
+def test_other_threads_run_while_a_thread_waits(ring: Ring) -> None:
     read, write = os.pipe()
     buffer, running = bytearray(1), threading.Event()
 
@@ -116,7 +116,7 @@ def test_a_signal_ends_the_wait_with_eintr(ring: Ring) -> None:
     os.close(write)
 
 
-def test_closing_gives_everything_back_and_twice_is_harmless() -> None:
+def test_closing_releases_all_descriptors_and_may_be_repeated() -> None:
     before = len(os.listdir("/proc/self/fd"))
     ring = Ring(8)
     assert len(os.listdir("/proc/self/fd")) > before
@@ -125,14 +125,14 @@ def test_closing_gives_everything_back_and_twice_is_harmless() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_processors_that_reorder_reads_get_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processors_that_reorder_reads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     found = os.uname()
     monkeypatch.setattr(os, "uname", lambda: os.uname_result((*found[:4], "aarch64")))
     with pytest.raises(OSError, match="aarch64"):
         Ring(8)
 
 
-def test_what_a_thread_that_ends_has_submitted_for_others_is_done_all_the_same(tmp_path: Path) -> None:
+def test_entries_submitted_by_an_ended_thread_complete(tmp_path: Path) -> None:
     """The kernel cancels what a thread leaves behind; those who wait for it must not notice."""
     with made(IoBackend.IO_URING) as fs:
         files = [fs.open(str(tmp_path / str(number)), create=True) for number in range(8)]

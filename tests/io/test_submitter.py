@@ -107,14 +107,14 @@ def threads() -> Threads:
     return Threads(HandRing())
 
 
-def test_one_alone_gets_its_results_in_order(threads: Threads) -> None:
+def test_results_come_in_the_order_of_the_entries(threads: Threads) -> None:
     done = threads.run(1, 2)
     threads.ring.complete(2, 1)
     assert done.result(10) == [1, 2]
     assert threads.ring.submissions == [[1, 2]]
 
 
-def test_what_comes_during_a_submission_goes_together_with_the_next(threads: Threads) -> None:
+def test_entries_queued_during_a_submission_share_the_next_submission(threads: Threads) -> None:
     ring = threads.ring
     ring.go_on.clear()
     first = threads.run(1)
@@ -128,7 +128,7 @@ def test_what_comes_during_a_submission_goes_together_with_the_next(threads: Thr
     assert (threads.submitter.submissions, threads.submitter.submitted) == (2, 4)
 
 
-def test_nobody_waits_for_what_others_wait_for(threads: Threads) -> None:
+def test_a_request_does_not_wait_for_entries_of_other_requests(threads: Threads) -> None:
     leader = threads.run(1)
     threads.until(lambda: threads.ring.in_kernel == 1)
     quick = threads.run(2, 3)
@@ -139,7 +139,7 @@ def test_nobody_waits_for_what_others_wait_for(threads: Threads) -> None:
     assert leader.result(10) == [1]
 
 
-def test_a_leader_that_is_done_makes_the_next(threads: Threads) -> None:
+def test_a_finished_leader_passes_the_lead_to_a_waiting_thread(threads: Threads) -> None:
     first = threads.run(1)
     threads.until(lambda: threads.ring.in_kernel == 1)
     others = [threads.run(2), threads.run(3)]
@@ -154,7 +154,7 @@ def test_a_leader_that_is_done_makes_the_next(threads: Threads) -> None:
     assert last.result(10) == [4]
 
 
-def test_no_more_is_under_way_than_may_complete(threads: Threads) -> None:
+def test_entries_in_flight_never_exceed_the_completion_queue(threads: Threads) -> None:
     futures = [threads.run(10 * number, 10 * number + 1) for number in range(1, 8)]
     threads.until(lambda: len(threads.submitter._queue) == 4)
     pending = {offset for number in range(1, 8) for offset in (10 * number, 10 * number + 1)}
@@ -167,7 +167,7 @@ def test_no_more_is_under_way_than_may_complete(threads: Threads) -> None:
     assert max(len(each) for each in threads.ring.submissions) <= 4
 
 
-def test_entries_that_went_in_two_submissions_are_known_as_split(threads: Threads) -> None:
+def test_a_request_in_two_submissions_is_marked_as_split(threads: Threads) -> None:
     threads.ring.takes.extend([1, 1])
     request = threads.pool.submit(threads.submitter.run, [Entry(OP_NOP, -1, 1), Entry(OP_NOP, -1, 2)], None)
     threads.ring.complete(1, 2)
@@ -178,7 +178,7 @@ def test_entries_that_went_in_two_submissions_are_known_as_split(threads: Thread
     assert not whole.result(10).split
 
 
-def test_only_those_across_the_cut_are_split(threads: Threads) -> None:
+def test_only_requests_across_the_cut_are_marked_as_split(threads: Threads) -> None:
     threads.ring.go_on.clear()
     first = threads.run(1)
     assert threads.ring.entered.wait(10)
@@ -194,7 +194,7 @@ def test_only_those_across_the_cut_are_split(threads: Threads) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EINTR, errno.EAGAIN, errno.EBUSY])
-def test_a_call_that_says_again_is_made_again(threads: Threads, code: int) -> None:
+def test_an_interrupted_call_is_repeated(threads: Threads, code: int) -> None:
     threads.ring.errors.extend([OSError(code, "again")] * 3)
     threads.ring.wait_errors.extend([OSError(code, "again")] * 3)
     done = threads.run(1)
@@ -202,14 +202,14 @@ def test_a_call_that_says_again_is_made_again(threads: Threads, code: int) -> No
     assert done.result(10) == [1]
 
 
-def test_a_ring_that_takes_nothing_is_given_up(threads: Threads) -> None:
+def test_a_ring_that_takes_no_entry_is_broken(threads: Threads) -> None:
     threads.ring.takes.extend([0] * 20_000)
     with pytest.raises(RingBroken):
         threads.run(1).result(30)
 
 
 @pytest.mark.parametrize("where", ["submit", "wait"])
-def test_a_broken_ring_lets_nobody_wait_and_serves_nobody_any_more(threads: Threads, where: str) -> None:
+def test_a_broken_ring_fails_waiting_and_later_requests(threads: Threads, where: str) -> None:
     threads.ring.go_on.clear()
     futures = [threads.run(1)]
     assert threads.ring.entered.wait(10)
@@ -225,7 +225,7 @@ def test_a_broken_ring_lets_nobody_wait_and_serves_nobody_any_more(threads: Thre
         threads.run(4).result(10)
 
 
-def test_whoever_is_interrupted_leaves_nobody_waiting_for_it(threads: Threads) -> None:
+def test_an_interrupted_leader_leaves_no_thread_waiting(threads: Threads) -> None:
     class Stopped(BaseException):
         pass
 
@@ -248,7 +248,7 @@ def test_whoever_is_interrupted_leaves_nobody_waiting_for_it(threads: Threads) -
 
 
 @needs_io_uring
-def test_many_threads_on_the_kernels_ring_all_get_their_own_results() -> None:
+def test_many_threads_on_a_real_ring_get_the_right_results() -> None:
     submitter = Submitter(Ring(8))
 
     def work(number: int) -> int:

@@ -45,7 +45,7 @@ def test_promises_hold_after_a_failed_call(name: str, size: Size) -> None:
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_the_calls_to_the_disk_are_those_of_plain_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ring_makes_the_same_disk_calls_as_plain_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_ring = calls_of(WORKLOADS[name])
     monkeypatch.undo()
     with pytest.MonkeyPatch.context() as patch:

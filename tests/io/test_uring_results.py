@@ -52,7 +52,7 @@ SYNC = (OP_FSYNC, 0, 0)
 WHOLE = (OP_WRITE, 0, 10)
 
 
-def test_a_write_and_its_sync_are_one_submission(rig: Rig) -> None:
+def test_a_write_and_its_sync_share_a_submission(rig: Rig) -> None:
     rig.write()
     assert rig.done() == [WHOLE, SYNC]
     assert [(each.flags, each.operation_flags) for each in rig.ring.done] == [(LINK, 0), (0, DATASYNC)]
@@ -60,7 +60,7 @@ def test_a_write_and_its_sync_are_one_submission(rig: Rig) -> None:
     assert rig.file.pread(99, 0) == DATA
 
 
-def test_a_short_write_goes_on_where_it_stopped_and_is_synced_behind_its_end(rig: Rig) -> None:
+def test_a_short_write_is_continued_and_then_synced(rig: Rig) -> None:
     rig.plain.pwritev([DATA[:3]], 0)  # what a result of 3 stands for
     rig.write(write=(3,))
     assert rig.done() == [WHOLE, (OP_WRITE, 3, 7), SYNC]
@@ -80,7 +80,7 @@ def test_a_sync_beside_a_short_write_is_not_believed(rig: Rig, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("code", [errno.EINTR, errno.EAGAIN, errno.ECANCELED])
-def test_again_means_again(rig: Rig, code: int) -> None:
+def test_eagain_repeats_the_entry(rig: Rig, code: int) -> None:
     rig.write(write=(-code, -code), sync=(-code, -code))
     assert rig.done() == [WHOLE, WHOLE, WHOLE, SYNC, SYNC, SYNC]
     assert rig.file.pread(99, 0) == DATA
@@ -89,7 +89,7 @@ def test_again_means_again(rig: Rig, code: int) -> None:
     assert rig.done()[6:] == [SYNC, SYNC]
 
 
-def test_again_for_ever_is_an_error(rig: Rig) -> None:
+def test_endless_eagain_is_an_error(rig: Rig) -> None:
     with pytest.raises(SyncFailed):
         rig.write(sync=(-errno.EAGAIN,) * 5000)
     with pytest.raises(OSError, match="not taken"):
@@ -97,7 +97,7 @@ def test_again_for_ever_is_an_error(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-def test_an_error_of_the_write_is_that_and_nothing_is_synced(rig: Rig, code: int) -> None:
+def test_a_failed_write_raises_its_error_without_a_sync(rig: Rig, code: int) -> None:
     with pytest.raises(OSError) as caught:  # noqa: PT011
         rig.write(write=(-code,))
     assert (type(caught.value), caught.value.errno) == (OSError, code)
@@ -105,7 +105,7 @@ def test_an_error_of_the_write_is_that_and_nothing_is_synced(rig: Rig, code: int
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_an_error_of_the_sync_is_told_apart_whatever_its_number(rig: Rig, code: int) -> None:
+def test_a_failed_sync_after_a_write_raises_sync_failed(rig: Rig, code: int) -> None:
     with pytest.raises(SyncFailed) as caught:
         rig.write(sync=(-code,))
     assert caught.value.errno == code
@@ -115,25 +115,25 @@ def test_an_error_of_the_sync_is_told_apart_whatever_its_number(rig: Rig, code: 
     assert plain.value.errno == code
 
 
-def test_an_error_after_a_short_write_is_one_of_the_write(rig: Rig) -> None:
+def test_an_error_after_a_short_write_is_an_error_of_the_write(rig: Rig) -> None:
     with pytest.raises(OSError, match="No space") as caught:
         rig.write(write=(3, -errno.ENOSPC))
     assert not isinstance(caught.value, SyncFailed)
 
 
-def test_a_write_that_takes_nothing_ends(rig: Rig) -> None:
+def test_a_write_of_zero_bytes_is_an_error(rig: Rig) -> None:
     with pytest.raises(OSError, match="not taken"):
         rig.write(write=(0,))
 
 
-def test_a_link_that_may_not_have_held_is_synced_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_split_from_its_sync_is_synced_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     submit: Callable[[int], int] = rig.ring.submit
     monkeypatch.setattr(rig.ring, "submit", lambda _: submit(1))
     rig.write()
     assert rig.done() == [WHOLE, SYNC, SYNC]
 
 
-def test_a_file_of_a_broken_ring_is_not_closed_for_its_number_may_be_written_to(rig: Rig) -> None:
+def test_a_file_on_a_broken_ring_keeps_its_descriptor_open(rig: Rig) -> None:
     def broken(_: int) -> int:
         raise OSError(errno.EFAULT, "broken")
 
@@ -189,17 +189,17 @@ def test_many_reads_are_as_few_submissions_as_the_ring_allows(reads: Reads) -> N
     assert reads.fs._writes.submissions == 1
 
 
-def test_one_read_alone_is_a_plain_one(reads: Reads) -> None:
+def test_a_single_read_is_a_plain_read(reads: Reads) -> None:
     assert reads.read(1) == expected(1)
     assert len(reads.rings[1].done) == 1
 
 
 @pytest.mark.parametrize("code", [errno.EINTR, errno.EAGAIN, errno.ECANCELED])
-def test_a_read_that_says_again_is_made_again(reads: Reads, code: int) -> None:
+def test_an_interrupted_read_is_repeated(reads: Reads, code: int) -> None:
     assert reads.read(3, None, -code) == expected(3)
 
 
-def test_a_short_read_goes_on(reads: Reads) -> None:
+def test_a_short_read_is_continued(reads: Reads) -> None:
     reads.wrong.clear()
     ring = reads.rings[1]
     carried_out = ring._result

@@ -141,7 +141,7 @@ async def test_keys_cover_topics_by_prefix(guarded: KafkaServer) -> None:
         assert answer.error_code == code
 
 
-async def test_each_admin_call_asks_for_its_scope(guarded: KafkaServer) -> None:
+async def test_each_admin_call_needs_the_scope_of_the_call(guarded: KafkaServer) -> None:
     by: dict[str, Any] = {key: await confluent(guarded, **plain(key)) for key in ("reader", "writer", "admin", "own")}
     assert await ask(by["writer"].create_topics, [NewTopic("t", 1, 1)]) == {"t": 29}
     assert await ask(by["own"].create_topics, [NewTopic("t", 1, 1), NewTopic("own.t", 1, 1)]) == {

@@ -176,7 +176,7 @@ async def test_authorized_operations_are_reported_as_in_kafka(server: KafkaServe
     assert named(group) == common | {"DELETE", "READ"}
 
 
-async def test_metadata_makes_a_topic_when_it_may(tmp_path: Path) -> None:
+async def test_metadata_creates_a_topic_only_if_allowed(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, kafka_auto_partitions=2) as server:
         admin = await confluent(server, **{"allow.auto.create.topics": True})
         made = await asyncio.to_thread(admin.list_topics, "named", timeout=PATIENCE_S)
@@ -239,7 +239,7 @@ async def test_kcat_lists(server: KafkaServer, kcat: str) -> None:
 @pytest.mark.parametrize(
     ("assigned", "code"), [([(0, [1]), (1, [1])], 0), ([(0, [2])], 39), ([(0, [1, 1])], 39), ([(1, [1])], 39)]
 )
-async def test_partitions_may_be_assigned_to_the_one_broker(
+async def test_partitions_can_be_assigned_only_to_the_broker(
     server: KafkaServer, assigned: list[tuple[int, list[int]]], code: int
 ) -> None:
     wire = await server.connect()

@@ -51,7 +51,7 @@ async def test_every_compression_bomb_is_refused_and_the_connection_stays(server
 @pytest.mark.parametrize(
     "name", ["gzip, ratio", "gzip, many members", "snappy, ratio", "xerial, ratio", "lz4, ratio", "zstd, ratio"]
 )
-async def test_health_is_answered_while_a_bomb_is_looked_at(
+async def test_health_is_answered_while_a_bomb_is_checked(
     server: KafkaServer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader stands still until others have been served: on the loop that would be for ever."""
@@ -81,7 +81,7 @@ async def test_health_is_answered_while_a_bomb_is_looked_at(
     assert (await bomb)[0][0] in REFUSED
 
 
-async def test_large_batches_keep_their_order_among_small_ones(server: KafkaServer) -> None:
+async def test_large_batches_keep_their_order_among_small_batches(server: KafkaServer) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
     sizes = [10, 600_000, 20, 700_000, 30]
@@ -123,7 +123,7 @@ def with_headers(count: int, records: int, filling: int) -> bytes:
     return sealed(changed)
 
 
-def test_headers_that_become_many_objects_are_counted_before_they_are_made() -> None:
+def test_headers_are_counted_before_objects_are_made() -> None:
     assert len((read_batch(with_headers(MAX_HEADERS, 3, 500)).headers or [])[-1]) == MAX_HEADERS
     batch = with_headers(MAX_HEADERS + 1, 3, 500)
     tracemalloc.start()

@@ -53,7 +53,7 @@ def walked(python: Path | str, program: str, address: str) -> list[str]:
 
 
 @pytest.mark.parametrize("program", ["confluent", "aio", "kafka_python"])
-def test_the_installed_one_walks(server: Server, program: str) -> None:
+def test_the_installed_clients_pass_the_walk(server: Server, program: str) -> None:
     version, *steps = walked(sys.executable, program, server.address)
     assert version.startswith("version ")
     assert steps == STEPS
@@ -62,7 +62,7 @@ def test_the_installed_one_walks(server: Server, program: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("named", OTHERS)
 @pytest.mark.timeout(INSTALL_S + PATIENCE_S + 60)
-def test_another_version_walks(server: Server, tmp_path: Path, named: str) -> None:
+def test_other_versions_of_the_clients_pass_the_walk(server: Server, tmp_path: Path, named: str) -> None:
     program, number = named.split()
     directory = tmp_path / "environment"
     venv.create(directory, with_pip=True)
@@ -87,7 +87,7 @@ class Kcat:
         return done.stdout
 
 
-def test_kcat_walks(server: Server, kcat: str) -> None:
+def test_kcat_passes_the_walk(server: Server, kcat: str) -> None:
     run = Kcat(kcat, server.address)
     lines = [b"k%d:v%d" % (number, number) for number in range(20)]
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):

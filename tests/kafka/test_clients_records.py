@@ -34,7 +34,7 @@ ODD: list[Sent] = [
 
 
 @pytest.mark.parametrize("writer", CLIENTS)
-async def test_each_client_reads_what_each_writes(server: KafkaServer, writer: str) -> None:
+async def test_each_client_reads_the_records_of_every_writer(server: KafkaServer, writer: str) -> None:
     await server.engine.put_topic("t")
     codecs = CODECS if is_soak(os.environ) or writer == "confluent" else CODECS[-2:]
     sent: list[Sent] = []

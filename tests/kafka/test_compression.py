@@ -53,7 +53,7 @@ async def test_uncompressed_batches_are_fetched_uncompressed(server: KafkaServer
     assert await fetched_by(wire) == (Codec.NONE, VALUES)
 
 
-async def test_a_bare_batch_changes_nothing(server: KafkaServer) -> None:
+async def test_a_small_uncompressed_batch_does_not_change_the_codec(server: KafkaServer) -> None:
     """Clients send small ones so whatever they are set to."""
     await server.engine.put_topic("t")
     wire = await server.connect()
@@ -72,7 +72,7 @@ async def test_client_without_zstd_gets_gzip(server: KafkaServer, version: int) 
 
 
 @pytest.mark.parametrize("kind", CompressionType)
-async def test_a_topic_may_say_how_it_is_fetched(server: KafkaServer, kind: CompressionType) -> None:
+async def test_compression_type_of_a_topic_sets_the_codec_of_fetch(server: KafkaServer, kind: CompressionType) -> None:
     await server.engine.put_topic("t", TopicConfig(compression_type=kind))
     wire = await server.connect()
     await produce(wire, ("t", 0, a_batch(*VALUES, codec=Codec.SNAPPY)))
@@ -149,7 +149,7 @@ async def test_the_codec_of_producers_is_known_after_a_restart(tmp_path: Path, d
         assert found == [Codec.NONE, Codec.ZSTD]
 
 
-async def test_producers_that_differ_change_it_once_a_minute(server: KafkaServer) -> None:
+async def test_different_producers_change_the_codec_at_most_once_a_minute(server: KafkaServer) -> None:
     now = [1000.0]
     codecs = Codecs(server.engine, lambda: now[0])
     await server.engine.put_topic("t")
@@ -170,7 +170,7 @@ async def test_producers_that_differ_change_it_once_a_minute(server: KafkaServer
     assert seen == [Codec.GZIP, Codec.GZIP, Codec.GZIP, Codec.LZ4, Codec.LZ4, Codec.GZIP]
 
 
-async def test_nothing_is_written_while_it_stays_the_same(server: KafkaServer) -> None:
+async def test_an_unchanged_codec_is_not_written_again(server: KafkaServer) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
     for _ in range(5):
@@ -182,7 +182,7 @@ async def test_nothing_is_written_while_it_stays_the_same(server: KafkaServer) -
     assert not server.broker.kafka_codecs._writing  # pyright: ignore[reportPrivateUsage]
 
 
-async def test_codec_that_cannot_be_stored_delays_no_request(server: KafkaServer) -> None:
+async def test_a_codec_that_cannot_be_stored_delays_no_request(server: KafkaServer) -> None:
     await server.engine.put_topic("t")
     topic = server.engine.topic("t")
     codecs = Codecs(server.engine)

@@ -117,7 +117,7 @@ async def test_only_the_first_partition_gives_more_than_was_asked_for(server: Ka
     assert seen == {name: [0, 1, 2] for name in names}
 
 
-async def test_a_fetch_that_wants_more_than_it_may_have_does_not_wait(server: KafkaServer) -> None:
+async def test_a_fetch_with_min_bytes_over_max_bytes_does_not_wait(server: KafkaServer) -> None:
     wire = await with_records(server, 100)
     body = fetch_body(12, ("t", 0, 0), max_wait_ms=60_000, min_bytes=1 << 20, max_bytes=300)
     wire.send(ApiKey.FETCH, 12, body)
@@ -140,7 +140,7 @@ async def test_wait_ends_with_an_append(server: KafkaServer) -> None:
         assert records_of(found[-1].records) == [(head, b"new")]
 
 
-async def test_waiting_ends_when_it_is_enough(server: KafkaServer) -> None:
+async def test_waiting_ends_when_min_bytes_are_available(server: KafkaServer) -> None:
     wire = await with_records(server, 0)
     wire.send(ApiKey.FETCH, 12, fetch_body(12, ("t", 0, 0), max_wait_ms=20_000, min_bytes=1000))
     answer = asyncio.create_task(fetched(wire))
@@ -233,7 +233,7 @@ async def test_the_first_record_of_a_time_is_found_by_create_time(server: KafkaS
 
 
 @pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)])
-async def test_special_timestamps_need_their_versions(server: KafkaServer, timestamp: int, since: int) -> None:
+async def test_special_timestamps_need_certain_versions(server: KafkaServer, timestamp: int, since: int) -> None:
     wire = await with_records(server, 3)
     for version in range(1, APIS[ApiKey.LIST_OFFSETS].last + 1):
         error = (await listed(wire, timestamp, version))[0]
@@ -256,9 +256,7 @@ async def test_the_record_with_the_latest_time_is_found(server: KafkaServer, mon
     assert (error, offset) == (0, 30)
 
 
-async def test_the_latest_time_is_looked_for_no_further_back_than_it_can_be(
-    server: KafkaServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_search_for_the_latest_time_is_bounded(server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.kafka.fetching._LOOK_AT_ONCE", 5)
     wire = await with_records(server, 100)
     read, seen = server.engine.read, list[int]()
@@ -338,7 +336,7 @@ async def test_records_are_deleted_up_to_an_offset(server: KafkaServer, version:
     assert ranges((await fetch(wire, ("t", 0, 0)))[0].records) == [(0, 9, 0)]
 
 
-async def test_every_partition_has_offsets_of_its_own(server: KafkaServer) -> None:
+async def test_every_partition_has_separate_offsets(server: KafkaServer) -> None:
     await server.engine.put_topic("t", TopicConfig(partitions=3))
     wire = await server.connect()
     for partition, values in ((2, [b"1", b"2"]), (1, [b"3"]), (2, [b"4"])):

@@ -101,7 +101,7 @@ async def test_waiting_fetch_delays_only_later_requests_of_its_connection(tmp_pa
         assert (await wire.answer())[0] == sent[1]
 
 
-async def test_a_wait_ends_with_its_client(tmp_path: Path) -> None:
+async def test_a_waiting_fetch_is_cancelled_when_the_client_disconnects(tmp_path: Path) -> None:
     async with stubbed(tmp_path) as (server, stub):
         wire = await server.connect()
         wire.send(ApiKey.FETCH, 11, b"")
@@ -184,7 +184,7 @@ async def test_a_request_over_the_limit_ends_the_connection(tmp_path: Path) -> N
         assert stub.started == []
 
 
-async def test_connections_are_counted_and_one_too_many_is_turned_away(tmp_path: Path) -> None:
+async def test_connections_over_the_limit_are_closed(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, kafka_max_connections=2) as server:
         wires = [await server.connect() for _ in range(2)]
         for wire in wires:
@@ -198,7 +198,7 @@ async def test_connections_are_counted_and_one_too_many_is_turned_away(tmp_path:
         await again.answer()
 
 
-async def test_silent_connection_is_closed_earlier_than_an_idle_one(tmp_path: Path) -> None:
+async def test_a_silent_connection_is_closed_earlier_than_an_idle_connection(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, header_timeout_s=0.4, kafka_idle_s=2) as server:
         silent, idle = await server.connect(), await server.connect()
         idle.send(ApiKey.API_VERSIONS, 0, b"")
@@ -218,7 +218,7 @@ async def test_incomplete_frame_times_out(tmp_path: Path) -> None:
         await wire.ended()
 
 
-async def test_a_call_that_raises_ends_its_connection_alone(tmp_path: Path) -> None:
+async def test_a_call_that_raises_ends_only_its_connection(tmp_path: Path) -> None:
     async def broken(_: Call, __: memoryview) -> Answer:
         raise RuntimeError("a defect")
 

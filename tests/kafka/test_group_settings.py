@@ -76,7 +76,7 @@ async def test_group_settings_survive_a_restart(tmp_path: Path, name: str, value
         assert server.broker.kafka_shares.configs.groups() == []
 
 
-async def test_the_old_way_replaces_all_and_a_question_changes_nothing(server: KafkaServer) -> None:
+async def test_alter_configs_replaces_all_settings_and_validate_only_changes_no_setting(server: KafkaServer) -> None:
     wire = await server.connect()
     assert await altered(wire, "g", "share.auto.offset.reset", "latest") == (0, None)
     for dry, wanted in (
@@ -98,7 +98,7 @@ async def test_the_old_way_replaces_all_and_a_question_changes_nothing(server: K
         assert (await described(wire, "g"))[1] == SAME | wanted
 
 
-async def test_groups_that_have_settings_are_listed(server: KafkaServer) -> None:
+async def test_groups_with_settings_are_listed(server: KafkaServer) -> None:
     wire = await server.connect()
     assert await altered(wire, "g", "share.auto.offset.reset", "latest") == (0, None)
     request = c.ListConfigResourcesRequest(resource_types=[GROUP])
@@ -136,7 +136,7 @@ async def test_invalid_settings_are_refused_with_a_message(
     assert await described(wire, "g") == (0, SAME)
 
 
-async def test_settings_of_a_group_are_for_keys_that_it_is_for(tmp_path: Path) -> None:
+async def test_settings_of_a_group_need_a_key_for_that_group(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, api_keys="all,mine:r+a:mine.,reader:r") as server:
         await server.engine.put_topic("their.a")
         await server.engine.append("their.a", b"1")

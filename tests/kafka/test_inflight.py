@@ -188,7 +188,7 @@ async def test_no_limit(tmp_path: Path) -> None:
         writes.finish(*range(50))
 
 
-async def test_a_call_that_raises_gives_its_place_back(tmp_path: Path) -> None:
+async def test_a_call_that_raises_releases_its_slot(tmp_path: Path) -> None:
     async def raises(_: Call, __: memoryview) -> Answer:
         raise RuntimeError
 
@@ -211,7 +211,7 @@ async def narrow(tmp_path: Path) -> AsyncIterator[KafkaServer]:
         yield server
 
 
-async def test_a_fetch_that_waits_for_records_takes_no_place(narrow: KafkaServer) -> None:
+async def test_a_waiting_fetch_takes_no_slot(narrow: KafkaServer) -> None:
     reader, writer = await known(narrow, "one"), await known(narrow, "one")
     reader.send(ApiKey.FETCH, 12, fetch_body(12, ("t", 0, 0), max_wait_ms=LONG_MS))
     assert [error for error, _, _ in await produce(writer, ("t", 0, a_batch(b"1")))] == [0]

@@ -89,7 +89,9 @@ def suite() -> Path:
     ],
 )
 @pytest.mark.usefixtures("cargo", "cc", "make")
-def test_it_passes_its_own(server: Server, suite: Path, tmp_path: Path, test: str, part: str) -> None:
+def test_librdkafka_passes_tests_of_groups_and_admin_calls(
+    server: Server, suite: Path, tmp_path: Path, test: str, part: str
+) -> None:
     """`part`: what the names of those tests have in common."""
     # Groups have settings from the version on that has share groups.
     version = GROUPS_VERSION if part == "DescribeConfigs" else VERSION
@@ -98,9 +100,7 @@ def test_it_passes_its_own(server: Server, suite: Path, tmp_path: Path, test: st
 
 @pytest.mark.parametrize("test", OTHERS)
 @pytest.mark.usefixtures("cargo", "cc", "make")
-def test_it_passes_others_of_its_own_as_quickly_as_it_can(
-    server: Server, suite: Path, tmp_path: Path, test: str
-) -> None:
+def test_librdkafka_passes_other_tests_in_quick_mode(server: Server, suite: Path, tmp_path: Path, test: str) -> None:
     run(server, suite, tmp_path, "-Q", TESTS=test)
 
 

@@ -111,7 +111,7 @@ async def test_ids_do_not_reveal_topics_outside_the_prefixes(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
-async def test_a_coordinator_is_found_for_one_key_or_for_several(server: KafkaServer, version: int) -> None:
+async def test_a_coordinator_is_found_for_a_single_key_or_for_several_keys(server: KafkaServer, version: int) -> None:
     wire = await server.connect()
     here = ("127.0.0.1", server.port.number, 1)
     request = FindCoordinatorRequest(key="g", coordinator_keys=["g", "h"])
@@ -174,7 +174,7 @@ async def fetched(wire: Wire, version: int) -> list[tuple[bytes, int, int, int]]
 
 
 @pytest.mark.parametrize("version", BY_ID)
-async def test_records_are_fetched_by_the_ids_of_their_topics(server: KafkaServer, version: int) -> None:
+async def test_records_are_fetched_by_topic_id(server: KafkaServer, version: int) -> None:
     for name in ("a", "b"):
         await server.engine.put_topic(name)
         await server.engine.append(name, [NewRecord(data=msgspec.Raw(b"1"))])
@@ -205,7 +205,7 @@ async def test_waiting_fetch_does_not_read_a_recreated_topic(server: KafkaServer
     assert await fetched(wire, 13) == [(first, 0, ErrorCode.UNKNOWN_TOPIC_ID, 0)]
 
 
-async def test_a_fetch_by_id_tells_nothing_of_topics_of_others(tmp_path: Path) -> None:
+async def test_a_fetch_by_id_reveals_no_topic_outside_the_prefixes(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, api_keys="all,mine:rw:mine.,writer:w") as server:
         await server.engine.put_topic("other")
         other = cluster.uuid_of(server.engine.topic("other"))

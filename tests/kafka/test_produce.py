@@ -23,7 +23,7 @@ async def stored(server: KafkaServer, topic: str = "t") -> list[bytes]:
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-async def test_a_batch_is_stored_and_its_offset_answered(server: KafkaServer, version: int) -> None:
+async def test_a_batch_is_stored_and_its_offset_returned(server: KafkaServer, version: int) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
     assert (await produce(wire, ("t", 0, a_batch(b"1", b"2")), version=version))[0][:2] == (0, 0)
@@ -98,7 +98,7 @@ async def test_a_topic_may_take_less_than_the_broker(server: KafkaServer) -> Non
     ("wish", "code"),
     [({"acks": 2}, ErrorCode.INVALID_REQUIRED_ACKS), ({"tx": "mine"}, ErrorCode.INVALID_TXN_STATE)],
 )
-async def test_wishes_that_cannot_be_met(server: KafkaServer, wish: Any, code: ErrorCode) -> None:
+async def test_unsupported_acks_and_transactions_are_refused(server: KafkaServer, wish: Any, code: ErrorCode) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
     assert (await produce(wire, ("t", 0, ONE), **wish))[0][0] == code
@@ -126,7 +126,7 @@ async def test_acks_0_gets_no_answer(server: KafkaServer) -> None:
 
 
 @pytest.mark.parametrize("durability", Durability)
-async def test_requests_that_are_not_waited_for_keep_their_order(server: KafkaServer, durability: Durability) -> None:
+async def test_pipelined_requests_keep_their_order(server: KafkaServer, durability: Durability) -> None:
     await server.engine.put_topic("t", TopicConfig(durability=durability))
     wire = await server.connect()
     for number in range(300):

@@ -25,7 +25,7 @@ async def is_served(server: KafkaServer) -> None:
 
 
 @pytest.mark.parametrize("version", range(APIS[VERSIONS].last + 1))
-async def test_all_that_is_handled_is_advertised(server: KafkaServer, version: int) -> None:
+async def test_every_handled_api_is_advertised(server: KafkaServer, version: int) -> None:
     wire = await server.connect()
     answer = await wire.ask(VERSIONS, version, ApiVersionsRequest(), ApiVersionsResponse)
     shown = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
@@ -80,7 +80,7 @@ async def test_unsupported_request_closes_the_connection(server: KafkaServer, ke
     ],
     ids=repr,
 )
-async def test_malformed_request_closes_only_its_connection(server: KafkaServer, data: bytes) -> None:
+async def test_a_malformed_request_closes_only_its_connection(server: KafkaServer, data: bytes) -> None:
     wire = await server.connect()
     wire.raw(data)
     await wire.ended()
@@ -111,7 +111,7 @@ async def test_requests_are_counted_by_kind_and_errors_by_code(server: KafkaServ
     assert families["topics_kafka_connections"][0].value == 1
 
 
-def test_the_documented_versions_are_those_that_are_served() -> None:
+def test_the_documented_versions_are_the_served_versions() -> None:
     """The table in docs/guides/kafka.md. Produce is served from its version 3 on, and shown from 0 on."""
     text = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "kafka.md").read_text()
     rows = re.findall(r"^\| (\w+) \| (\d+)(?: to (\d+))? \|", text, re.MULTILINE)

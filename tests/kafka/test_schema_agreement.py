@@ -148,7 +148,7 @@ KNOWN = sorted(
 )
 
 
-def test_kafka_knows_all_that_is_declared() -> None:
+def test_kafka_knows_every_declared_message() -> None:
     """Share groups alone are not in kafka-python's schemas: Java's client tries them."""
     missing = {name for name in messages() if theirs_of(name) is None}
     assert all("Share" in name for name in missing), missing
@@ -173,14 +173,14 @@ def agrees(kind: type[Message], described: dict[str, Any], version: int) -> None
 
 
 @pytest.mark.parametrize(("name", "version"), KNOWN)
-def test_fields_are_those_of_kafka(name: str, version: int) -> None:
+def test_fields_are_the_fields_of_kafka(name: str, version: int) -> None:
     described = theirs_of(name)
     assert described is not None
     agrees(messages()[name], described, version)
 
 
 @pytest.mark.parametrize("key", APIS)
-def test_versions_served_are_within_those_of_kafka(key: int) -> None:
+def test_served_versions_are_versions_of_kafka(key: int) -> None:
     """But Produce, which is shown from 0 on for the sake of old clients, and answered as unsupported there."""
     name = re.sub(r"(?:^|_)(.)", lambda found: found[1].upper(), ApiKey(key).name.lower())
     described = theirs_of(f"{name}Request")

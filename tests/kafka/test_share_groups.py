@@ -114,7 +114,7 @@ async def test_accepted_records_of_all_writers_are_acked(server: KafkaServer) ->
     assert server.engine.queues.stats.acked == 4
 
 
-async def test_without_a_word_the_next_poll_accepts(server: KafkaServer) -> None:
+async def test_the_next_poll_accepts_unacknowledged_records(server: KafkaServer) -> None:
     await add(server, 3)
 
     def run() -> int:
@@ -255,7 +255,7 @@ def refused(address: str, group: str, name: str) -> str:
     raise AssertionError("it was told nothing")
 
 
-async def test_a_queue_has_one_share_group_until_that_is_deleted(server: KafkaServer) -> None:
+async def test_a_queue_belongs_to_its_share_group_until_the_group_is_deleted(server: KafkaServer) -> None:
     await add(server, 1)
     await asyncio.to_thread(working, server.address, 1)
     told = await asyncio.to_thread(refused, server.address, "other", "q")
@@ -275,7 +275,7 @@ async def test_a_log_is_no_queue(server: KafkaServer) -> None:
     assert "log is a log; share groups need queues" in told
 
 
-async def test_classic_consumers_read_a_queue_beside_it(server: KafkaServer) -> None:
+async def test_classic_consumers_read_a_queue_beside_its_share_group(server: KafkaServer) -> None:
     await add(server, 2)
 
     def run() -> list[int]:

@@ -167,7 +167,7 @@ async def test_requests_of_a_session_must_be_in_order(server: KafkaServer) -> No
     assert (await one.fetch(epoch=2)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-async def test_session_keeps_its_queues_until_they_are_forgotten(server: KafkaServer) -> None:
+async def test_a_session_has_its_queues_until_they_are_forgotten(server: KafkaServer) -> None:
     await put(server, "r")
     for name in ("q", "r"):
         await add(server, 1, name)
@@ -248,7 +248,7 @@ async def test_leaving_member_releases_unacknowledged_jobs(
     assert (await one.heartbeat(1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_a_lease_that_has_run_out_is_fenced(server: KafkaServer) -> None:
+async def test_an_expired_lease_is_fenced(server: KafkaServer) -> None:
     await put(server, "q", lease_ms=2000)
     await add(server, 2)
     one = await member(server)
@@ -262,7 +262,7 @@ async def test_a_lease_that_has_run_out_is_fenced(server: KafkaServer) -> None:
     assert server.engine.queues.figures("q").in_flight == 1
 
 
-async def test_a_lease_that_is_renewed_lasts(server: KafkaServer) -> None:
+async def test_a_renewed_lease_does_not_expire(server: KafkaServer) -> None:
     await put(server, "q", lease_ms=2000)
     await add(server, 2)
     one = await member(server)
@@ -275,7 +275,7 @@ async def test_a_lease_that_is_renewed_lasts(server: KafkaServer) -> None:
     assert await one.say((0, 0, RENEW), version=1) == (NONE, ErrorCode.INVALID_REQUEST)
 
 
-async def test_new_session_keeps_the_leases_of_its_member(server: KafkaServer) -> None:
+async def test_a_new_session_keeps_the_leases_of_its_member(server: KafkaServer) -> None:
     await add(server, 1)
     one = await member(server)
     await one.take("q")
@@ -315,7 +315,7 @@ async def test_other_group_is_refused_with_the_owner_also_after_a_restart(tmp_pa
         assert await (await member(server, "m2", "other")).take("q") == []
 
 
-async def test_two_groups_at_once_get_one_owner(server: KafkaServer) -> None:
+async def test_of_two_concurrent_groups_only_one_owns_the_queue(server: KafkaServer) -> None:
     both = [await member(server, "a", "a"), await member(server, "b", "b")]
     answers = await asyncio.gather(*(each.fetch("q") for each in both))
     errors = [topic.partitions[0].error_code for answer in answers for topic in answer.responses]
@@ -357,7 +357,7 @@ async def test_logs_unknown_topics_and_invalid_ids_are_errors(server: KafkaServe
 
 
 @pytest.mark.parametrize("version", [10, 11, 12])
-async def test_metadata_knows_topics_by_their_ids(server: KafkaServer, version: int) -> None:
+async def test_metadata_finds_topics_by_id(server: KafkaServer, version: int) -> None:
     wire = await server.connect()
     named = MetadataRequest(topics=[MetadataRequestTopic(name="q")])
     (found,) = (await wire.ask(ApiKey.METADATA, version, named, MetadataResponse)).topics

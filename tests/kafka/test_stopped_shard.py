@@ -90,7 +90,7 @@ async def test_other_shard_continues(server: KafkaServer, disk: SimDisk, stopped
     assert found == Counter(acked | more)
 
 
-async def test_commits_say_which_partitions_they_failed_for(server: KafkaServer, disk: SimDisk) -> None:
+async def test_a_commit_names_the_failed_partitions(server: KafkaServer, disk: SimDisk) -> None:
     places = by_shard(server)
     await asyncio.to_thread(produce, Producer({"bootstrap.servers": server.address, **SOON}), "before")
     disk.fail("pwritev", "*/shard-01/wal-*", sticky=True)

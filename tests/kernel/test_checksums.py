@@ -50,11 +50,11 @@ def test_crc32c_of_the_standard_vectors() -> None:
 
 
 @given(st.binary(max_size=600))
-def test_crc32c_by_table_is_that_of_the_package(text: bytes) -> None:
+def test_crc32c_by_table_is_the_crc32c_of_the_package(text: bytes) -> None:
     assert plain._crc_by_table(text) == google_crc32c.value(text)
 
 
 @pytest.mark.parametrize("value", [None, 1, "text"])
-def test_what_is_no_buffer_is_refused(value: object) -> None:
+def test_a_value_without_a_buffer_is_refused(value: object) -> None:
     with pytest.raises(TypeError):
         kernel.checksum(value)

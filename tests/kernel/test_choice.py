@@ -23,11 +23,11 @@ def asked(**environment: str) -> str:
     return subprocess.check_output(command, cwd=ROOT, env=os.environ | environment, text=True)
 
 
-def test_the_twin_serves_where_it_is_asked_for() -> None:
+def test_the_python_twin_serves_on_request() -> None:
     assert asked(TOPICS_KERNEL="python").startswith("False True TOPICS_KERNEL=python")
 
 
-def test_what_serves_is_said_with_a_reason_where_it_is_the_twin() -> None:
+def test_the_serving_kernel_is_reported_with_a_reason_for_the_twin() -> None:
     compiled, works, *reason = asked(TOPICS_KERNEL="").split()
     assert works == "True"
     assert bool(reason) == (compiled == "False")
@@ -51,7 +51,7 @@ def lets_go(buffer: bytearray) -> None:
 
 
 @pytest.mark.usefixtures("twin")
-def test_buffers_are_let_go_of_whatever_comes() -> None:
+def test_buffers_are_released_after_every_outcome() -> None:
     log = bytearray(kernel.encode_appends([b"1"] * 3, None, None, HEADER)[0])
     columns, rows = kernel.scan(log).columns, kernel.Columns(bytes(48))
     for use in (kernel.measure, kernel.render_rows, kernel.to_segment):
@@ -78,7 +78,7 @@ def _refuses(size: int) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.usefixtures("twin")
-def test_objects_are_let_go_of_whatever_comes() -> None:
+def test_objects_are_released_after_every_outcome() -> None:
     data, key = b"123456789" * 3, b"key-987654321" * 3
     before = sys.getrefcount(data), sys.getrefcount(key)
     for _ in range(50):

@@ -20,7 +20,7 @@ HEADER = Header(7, 100, 1_700_000_000_000, b"", 4)
 
 
 @given(batches, headers, st.booleans(), st.booleans())
-def test_frames_are_those_of_the_codec(batch: list[Sample], header: Header, more: bool, apart: bool) -> None:
+def test_frames_are_the_frames_of_the_codec(batch: list[Sample], header: Header, more: bool, apart: bool) -> None:
     expected = frames_of(batch, header, more=more, apart=apart)
     assert encoded(batch, header, more=more, apart=apart) == (b"".join(expected), [len(frame) for frame in expected])
 
@@ -48,7 +48,7 @@ def test_copies_keep_labels_and_bodies(batch: list[Sample], header: Header) -> N
         assert sizes.tolist() == [len(frame) for frame in expected]
 
 
-def test_what_stands_around_is_asked_for_once_with_the_size_of_the_frames() -> None:
+def test_around_is_called_once_with_the_size_of_the_frames() -> None:
     asked: list[int] = []
 
     def around(size: int) -> tuple[bytes, memoryview]:
@@ -100,7 +100,7 @@ def test_large_batches_are_the_same_frames() -> None:
         ({"around": lambda size: (b"",)}, ValueError),
     ],
 )
-def test_what_does_not_fit_is_refused(options: dict[str, object], error: type[Exception]) -> None:
+def test_arguments_that_do_not_fit_are_refused(options: dict[str, object], error: type[Exception]) -> None:
     arguments = {"datas": [b"1"], "metas": None, "tags": None, "header": HEADER} | options
     with pytest.raises(error, match=r"."):
         kernel.encode_appends(**arguments)

@@ -70,7 +70,7 @@ def test_the_twins_agree_on_the_corpus(compiled: ModuleType) -> None:
         serve(before)
 
 
-def test_repairing_sound_frames_changes_nothing() -> None:
+def test_repairing_valid_frames_changes_no_byte() -> None:
     for target, content in inputs():
         if target in ("log", "segment") and any(content):
             assert repaired(content, kind=target == "segment") == content

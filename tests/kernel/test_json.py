@@ -27,7 +27,7 @@ def test_depth_of_sound_text(text: bytes) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_the_first_byte_that_is_not_utf8_is_the_one_that_python_names(text: bytes) -> None:
+def test_the_first_invalid_utf8_byte_is_the_byte_that_python_names(text: bytes) -> None:
     try:
         text.decode()
         expected = -1
@@ -50,7 +50,7 @@ def test_every_pair_of_bytes_is_judged_as_python_does(first: int) -> None:
 
 
 @pytest.mark.parametrize("opening", [b"[", b"{", b'{"a":['])
-def test_the_byte_that_goes_too_deep_is_named(opening: bytes) -> None:
+def test_the_byte_beyond_the_depth_limit_is_named(opening: bytes) -> None:
     per = sum(opening.count(bracket) for bracket in (b"[", b"{"))
     for depth in (1, 5, 256):
         text = opening * (depth // per + 1)

@@ -45,7 +45,7 @@ def test_batches_are_read_by_aiokafka(rows: list[Any]) -> None:
 
 
 @given(records)
-def test_records_come_back_as_they_were_written(rows: list[Any]) -> None:
+def test_written_records_are_read_back(rows: list[Any]) -> None:
     found = kernel.read_kafka(written(rows)[HEADER_SIZE:], len(rows))
     keys, values, headers, stamps = ([row[column] for row in rows] for column in range(4))
     assert found.keys == (keys if any(key is not None for key in keys) else None)
@@ -75,7 +75,7 @@ _bodies = st.one_of(
 
 
 @given(st.lists(st.tuples(_bodies, st.sampled_from([b"", b"n"]), st.integers(0, 30)), max_size=12))
-def test_values_are_those_of_the_bodies_one_by_one(rows: list[tuple[bytes, bytes, int]]) -> None:
+def test_values_in_a_batch_are_the_values_of_each_body(rows: list[tuple[bytes, bytes, int]]) -> None:
     bodies = [body[: len(body) - cut // 10] if cut > 20 else body for body, _, cut in rows]
     nodes, stamps = [node for _, node, _ in rows], [cut for _, _, cut in rows]
     values, found, odd = kernel.kafka_values(bodies, nodes, stamps)
@@ -97,7 +97,7 @@ def test_values_in_common_forms_are_never_odd() -> None:
     assert found.odd == [4]
 
 
-def test_columns_of_values_have_one_length() -> None:
+def test_columns_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="column"):
         kernel.kafka_values([b""], [], [1])
     with pytest.raises(ValueError, match="stamps"):
@@ -150,7 +150,7 @@ def test_another_number_of_records_is_refused(count: int) -> None:
         b"\x0e\x00\x00\x00\x01\x01\x00\x00",
     ],
 )
-def test_records_that_cannot_be_are_refused(record: bytes) -> None:
+def test_malformed_records_are_refused(record: bytes) -> None:
     with pytest.raises(ValueError, match=r"record|field|number|header|byte|column|bits"):
         kernel.read_kafka(record, 1)
 
@@ -186,7 +186,7 @@ def test_headers_are_counted_before_they_are_made() -> None:
         {"leader_epoch": 1 << 31},
     ],
 )
-def test_columns_of_other_lengths_are_refused(change: dict[str, Any]) -> None:
+def test_a_batch_with_columns_of_other_lengths_is_refused(change: dict[str, Any]) -> None:
     arguments = {
         "base_offset": 0,
         "offset_deltas": [0, 1],

@@ -33,7 +33,7 @@ def labels(node: bytes, tag: bytes) -> bytes:
 
 
 @given(batches, headers)
-def test_rows_show_data_and_meta_as_they_came(batch: list[Sample], header: Header) -> None:
+def test_rows_have_data_and_meta_as_appended(batch: list[Sample], header: Header) -> None:
     log = log_of(batch, header)
     expected = [
         b'{"$seq":%d,"$ts":%d%b,%b'
@@ -48,7 +48,7 @@ def test_rows_show_data_and_meta_as_they_came(batch: list[Sample], header: Heade
 
 
 @given(batches, headers, st.integers(0, 15))
-def test_every_shape_shows_what_it_names(batch: list[Sample], header: Header, shape: int) -> None:
+def test_each_shape_renders_exactly_its_fields(batch: list[Sample], header: Header, shape: int) -> None:
     log = log_of(batch, header)
     rows = json.loads(b"[" + kernel.render_rows(log, kernel.scan(log).columns, shape) + b"]", parse_constant=None)
     for number, (row, sample) in enumerate(zip(rows, batch, strict=True)):
@@ -66,7 +66,7 @@ def test_every_shape_shows_what_it_names(batch: list[Sample], header: Header, sh
 
 
 @given(batches, headers, st.data())
-def test_jobs_say_their_lease(batch: list[Sample], header: Header, choice: st.DataObject) -> None:
+def test_jobs_are_rendered_with_their_leases(batch: list[Sample], header: Header, choice: st.DataObject) -> None:
     count = len(batch)
     numbers = st.lists(st.integers(0, (1 << 64) - 1), min_size=count, max_size=count)
     ids, deadlines, deliveries = choice.draw(numbers), choice.draw(numbers), choice.draw(numbers)
@@ -97,7 +97,7 @@ def _records(log: bytes, columns: kernel.Columns) -> list[tuple[int, int, bytes,
 
 
 @given(batches, headers, st.integers(0, 15))
-def test_records_are_shown_like_their_frames(batch: list[Sample], header: Header, shape: int) -> None:
+def test_records_are_rendered_like_their_frames(batch: list[Sample], header: Header, shape: int) -> None:
     log = log_of(batch, header)
     columns = kernel.scan(log).columns
     assert kernel.render_records(_records(log, columns), shape) == kernel.render_rows(log, columns, shape)
@@ -131,7 +131,7 @@ def show(body: bytes, shape: int = WHOLE) -> Any:
         ),
     ],
 )
-def test_what_is_for_nobody_to_see_is_left_out(body: bytes, expected: dict[str, Any]) -> None:
+def test_internal_fields_are_not_rendered(body: bytes, expected: dict[str, Any]) -> None:
     assert show(body) == expected
     assert show(body, RowShape.DATA) == {"data": expected["data"]}
     assert show(body, RowShape.META) == ({"meta": expected["meta"]} if "meta" in expected else {})
@@ -149,7 +149,7 @@ def test_a_map_may_hold_long_lists_and_maps() -> None:
 @pytest.mark.parametrize(
     "record", [(1, 2, b"", b""), (1, 2, "n", b"", b'{"data":1}'), ("1", 2, b"", b"", b'{"data":1}')]
 )
-def test_what_is_no_record_is_refused(record: Any) -> None:
+def test_an_invalid_record_tuple_is_refused(record: Any) -> None:
     with pytest.raises((TypeError, ValueError, AttributeError)):
         kernel.render_records([record], WHOLE)
 
@@ -168,13 +168,13 @@ def test_what_is_no_record_is_refused(record: Any) -> None:
         b"\xdf\xff\xff\xff\xff",
     ],
 )
-def test_a_body_that_is_no_record_is_refused(body: bytes) -> None:
+def test_an_invalid_body_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="record"):
         kernel.render_records([(1, 2, b"", b"", body)], RowShape.DATA)
 
 
 @given(st.binary(max_size=12))
-def test_labels_are_quoted_as_msgspec_does_it(text: bytes) -> None:
+def test_labels_are_quoted_as_by_msgspec(text: bytes) -> None:
     try:
         decoded = text.decode()
     except UnicodeDecodeError:

@@ -99,7 +99,7 @@ def test_a_change_of_any_byte_is_never_taken_for_a_record(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", list(Kind))
-def test_a_range_that_ends_within_a_frame_ends_in_front_of_it(kind: Kind) -> None:
+def test_a_scan_that_ends_within_a_frame_stops_before_the_frame(kind: Kind) -> None:
     log = log_of(BATCH, HEADER)
     content = log if kind == Kind.LOG else segment_of(log)
     whole = kernel.scan(content, kind).columns
@@ -149,7 +149,7 @@ def test_unverified_frames_are_still_measured() -> None:
     assert kernel.scan(log, verify=False).reason == "length"
 
 
-def test_limits_end_a_scan_behind_at_least_one_frame() -> None:
+def test_limits_end_a_scan_after_at_least_one_frame() -> None:
     log = log_of(BATCH, HEADER)
     sizes = [len(sample.body) for sample in BATCH]
     assert len(kernel.scan(log, max_frames=2).columns) == 2
@@ -190,7 +190,7 @@ def test_groups_of_batches_end_where_the_order_does(seqs: list[int]) -> None:
     assert [groups[0][0], groups[-1][1]] == [0, 3]
 
 
-def test_groups_tell_batches_controls_and_frames_that_stand_alone() -> None:
+def test_groups_distinguish_batches_controls_and_separate_frames() -> None:
     control = wal_frame.encode(wal_frame.FrameType.BATCH, 8, 7, 0, 1, data=b"x")
     batch = log_of(BATCH, HEADER)
     alone, _ = encoded([Sample(b"1"), Sample(b"2")], HEADER._replace(topic_id=9), apart=True)
@@ -214,7 +214,7 @@ def test_topics_are_sorted_and_lists_end_where_seqs_do() -> None:
 
 
 @given(batches, headers)
-def test_bodies_count_for_what_the_format_says(batch: list[Sample], header: Header) -> None:
+def test_payload_sizes_and_delays_follow_the_format(batch: list[Sample], header: Header) -> None:
     log = log_of(batch, header)
     measured = kernel.measure(log, kernel.scan(log).columns)
     assert measured.bad == -1
@@ -224,13 +224,13 @@ def test_bodies_count_for_what_the_format_says(batch: list[Sample], header: Head
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"meta":1,"meta":2}', b'{"data":1,"meta":', b'{"x":1,"deliver_at":5}'])
-def test_a_body_that_is_no_record_is_named(body: bytes) -> None:
+def test_an_invalid_body_is_named(body: bytes) -> None:
     log, _ = kernel.encode_appends([b'{"data":1}', body], None, None, HEADER, body=kernel.Body.STORED_JSON)
     assert kernel.measure(log, kernel.scan(log).columns).bad == 1
 
 
 @given(batches, headers)
-def test_data_come_as_they_were_appended(batch: list[Sample], header: Header) -> None:
+def test_data_are_cut_out_as_appended(batch: list[Sample], header: Header) -> None:
     log, _ = encoded(batch, header)
     data = kernel.cut(log, kernel.scan(log).columns, kernel.Part.DATA)
     assert data == [StoredRecord(1, 1, b"", b"", sample.body).data for sample in batch]
@@ -263,7 +263,7 @@ def test_data_of_other_forms(body: bytes, data: bytes | None) -> None:
         assert kernel.cut(log, columns, kernel.Part.DATA) == [data]
 
 
-def test_control_frames_count_for_nothing() -> None:
+def test_control_frames_have_no_payload() -> None:
     control = wal_frame.encode(FrameType.DELETE, 0, 1, 0, 5, data=b'{"x":1,"deliver_at":5}')
     batch = log_of(BATCH, HEADER)
     log = control + batch + control
@@ -290,7 +290,7 @@ def test_columns_are_cut_and_chosen() -> None:
 
 
 @pytest.mark.parametrize("rows", [b"x", b"x" * 48, bytes(48)])
-def test_rows_that_no_scan_has_made_are_refused(rows: bytes) -> None:
+def test_foreign_rows_are_refused(rows: bytes) -> None:
     for call in (kernel.measure, kernel.render_rows, kernel.to_segment):
         with pytest.raises(ValueError, match="row"):
             call(bytes(1000), kernel.Columns(rows))

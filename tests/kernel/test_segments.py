@@ -19,7 +19,7 @@ HEADER = Header(7, 100, 1_700_000_000_000, b"n1", 4)
 
 
 @given(batches, headers, st.randoms(use_true_random=False))
-def test_data_and_index_are_those_of_the_codecs(batch: list[Sample], header: Header, choice: random.Random) -> None:
+def test_data_and_index_are_the_bytes_of_the_codecs(batch: list[Sample], header: Header, choice: random.Random) -> None:
     log = log_of(batch, header)
     columns = kernel.scan(log).columns
     numbers = [number for number in range(len(batch)) if choice.random() < 0.8]
@@ -42,7 +42,7 @@ def test_data_and_index_are_those_of_the_codecs(batch: list[Sample], header: Hea
     assert index == b"".join(entries)
 
 
-def test_what_the_log_has_verified_is_valid_in_the_segment() -> None:
+def test_verified_frames_of_the_log_are_valid_in_the_segment() -> None:
     log = log_of([Sample(b"1", tag=b"t"), Sample(b'"%b"' % (b"x" * 3000)), Sample(b"3")], HEADER)
     data, index = kernel.to_segment(log, kernel.scan(log).columns)
     assert kernel.scan(data, kernel.Kind.SEGMENT, topic_id=7, first_seq=100).reason == ""
@@ -64,7 +64,7 @@ def test_no_frames_are_no_data() -> None:
         {"dead": b""},
     ],
 )
-def test_what_does_not_fit_is_refused(options: dict[str, object]) -> None:
+def test_arguments_that_do_not_fit_are_refused(options: dict[str, object]) -> None:
     first_seq = options.get("first_seq", 100)
     log = log_of([Sample(b"1")] * 2, HEADER._replace(first_seq=first_seq))
     options = {name: value for name, value in options.items() if name != "first_seq"}
@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_refused(options: dict[str, object]) -> None:
         kernel.to_segment(log, kernel.scan(log).columns, **options)
 
 
-def test_frames_that_are_no_appends_of_the_log_are_refused() -> None:
+def test_frames_other_than_appends_of_the_log_are_refused() -> None:
     log = log_of([Sample(b"1")] * 2, HEADER)
     columns = kernel.scan(log).columns
     data, _ = kernel.to_segment(log, columns)
@@ -123,6 +123,6 @@ def test_an_entry_cut_short_is_damaged() -> None:
 @pytest.mark.parametrize(
     ("lens", "stamps", "flags"), [([1], [], b"\0"), ([1], [1], b""), ([(1 << 32) - 1, 1], [1, 1], b"\0\0")]
 )
-def test_an_index_that_cannot_be_is_refused(lens: list[int], stamps: list[int], flags: bytes) -> None:
+def test_an_invalid_index_is_refused(lens: list[int], stamps: list[int], flags: bytes) -> None:
     with pytest.raises(ValueError, match=r"end at|lens|stamps|flags"):
         kernel.build_index(lens, stamps, flags)

@@ -150,7 +150,7 @@ def test_number_lost_in_a_crash_is_used_again(broker: SmallSegments) -> None:
     assert stored(broker.client, "hole") == counted(given)
 
 
-def test_different_rows_are_refused_before_anything_is_added(broker: SmallSegments) -> None:
+def test_different_rows_are_refused_before_any_row_is_added(broker: SmallSegments) -> None:
     given = rows(100)
     other = [Row(b'{"random":%d}' % n) for n in range(100)]
     broker.client.put_topic("random", **WINDOW)

@@ -52,7 +52,7 @@ def test_failing_topic_does_not_stop_the_other_topics(broker: SmallSegments, tmp
         (("--topics", "x", "--url", "u", "--since", "soon"), "--since must be a time"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path: Path, arguments: tuple[str, ...], what: str) -> None:
+def test_contradictory_arguments_are_refused(tmp_path: Path, arguments: tuple[str, ...], what: str) -> None:
     assert what in run("export", *arguments, "--to", str(tmp_path), status=2)
 
 

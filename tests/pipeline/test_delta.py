@@ -119,7 +119,7 @@ def test_only_one_of_two_concurrent_exports_commits(broker: SmallSegments, expor
     assert len([key for key in exports.parts("overtaken") if key.endswith(".parquet")]) == 2
 
 
-def test_commits_that_race_for_a_version(
+def test_of_two_racing_commits_of_a_version_only_the_first_counts(
     broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look at the table and the commit another exporter commits the same: Delta would take both."""
@@ -195,7 +195,7 @@ def test_contradictory_log_is_an_error(broker: SmallSegments, exports: Exports) 
         exports.export("changed", parts=DELTA)
 
 
-def test_a_topic_keeps_its_format(broker: SmallSegments, exports: Exports, tmp_path: Path) -> None:
+def test_a_topic_cannot_change_its_format(broker: SmallSegments, exports: Exports, tmp_path: Path) -> None:
     broker.append("kept", 5)
     where = ("--url", broker.url, "--to", exports.job.to, "--topics", "kept", "--engine", "arrow")
     command("export", *where, "--format", "delta")

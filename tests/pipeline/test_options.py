@@ -45,7 +45,7 @@ def test_defaults() -> None:
         ({**PLACE, "topic": "x", "startingOffsets": "earliest", "startingTimestamp": "1"}, "exclude each other"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: dict[str, str], what: str) -> None:
+def test_contradictory_options_are_refused(options: dict[str, str], what: str) -> None:
     with pytest.raises(BadOption, match=what):
         parse(options)
 

@@ -70,7 +70,7 @@ def problems(exports: Exports, topic: str) -> list[str]:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_reads_all_partitions_of_a_broker_its_directory_and_its_cold_tier(tmp_path: Path) -> None:
+def test_broker_directory_and_cold_tier_give_the_same_partitions(tmp_path: Path) -> None:
     cold = tmp_path / "cold"
     with SmallSegments(tmp_path / "broker", cold_dir=cold, hot_retain_segments=0) as broker:
         everything = spread(broker, "t", *COUNTS)

@@ -115,7 +115,7 @@ def test_valid_hidden_files_are_found_by_readers_of_manifests(broker: SmallSegme
     assert exports.seen("between") == pairs(20)
 
 
-def test_reader_sees_no_record_twice_during_compactions(broker: SmallSegments, exports: Exports) -> None:
+def test_a_reader_sees_no_record_twice_during_compactions(broker: SmallSegments, exports: Exports) -> None:
     count = 0
     ended = threading.Event()
     twice: list[tuple[int, int]] = []

@@ -58,7 +58,7 @@ def test_splits_cover_every_seq_once_and_in_order(
     assert seqs == list(range(max(start, earliest), end))
 
 
-def test_number_of_splits_is_about_the_requested_one() -> None:
+def test_the_number_of_splits_is_near_the_requested_number() -> None:
     found = view(1001, 2001, sealed=2, head=2000)
     target = target_for([(found, 1, 2001)], 8)
     assert 8 <= len(list(splits_of("t", found, 1, 2001, target_bytes=target))) <= 10

@@ -25,7 +25,7 @@ def test_java_version_is_parsed(tmp_path: Path, said: str, number: int) -> None:
     assert java_version(str(fake_java(tmp_path / "bin" / "java", said))) == number
 
 
-def test_program_that_is_not_java_has_version_0(tmp_path: Path) -> None:
+def test_a_program_other_than_java_has_version_0(tmp_path: Path) -> None:
     assert java_version(str(tmp_path / "absent")) == 0
 
 
@@ -37,7 +37,7 @@ def test_wrapper_removes_only_the_missing_module(tmp_path: Path) -> None:
     assert said.splitlines() == ["-Xmx1g", "a b", "-cp", ""]
 
 
-def test_system_java_is_preferred_if_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_java_is_preferred_if_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path / "new" / "bin" / "java", "21")
     fake_java(tmp_path / "old" / "bin" / "java", "11")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")

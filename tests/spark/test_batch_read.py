@@ -62,7 +62,7 @@ def test_a_job_for_kafka_runs_after_changing_format_and_bootstrap(spark: SparkSe
     assert tuple(found) == (100, 1599, 1500)
 
 
-def test_headers_are_those_of_meta_and_node(spark: SparkSession, filled: SmallSegments) -> None:
+def test_headers_contain_meta_and_node(spark: SparkSession, filled: SmallSegments) -> None:
     row = read(spark, filled, includeHeaders=True, endingOffsets='{"filled":{"0":1}}').first()
     assert row is not None
     assert [(each.key, bytes(each.value)) for each in row.headers] == [("fifth", b"yes"), ("node", b"node-0")]
@@ -87,7 +87,7 @@ def test_a_pattern_reads_several_topics(spark: SparkSession, broker: SmallSegmen
     assert sorted(map(tuple, counts)) == [("many.a", 10), ("many.b", 10)]
 
 
-def test_nothing_to_read_is_no_error(spark: SparkSession, broker: SmallSegments) -> None:
+def test_an_empty_topic_is_no_error(spark: SparkSession, broker: SmallSegments) -> None:
     broker.client.put_topic("empty")
     assert read(spark, broker, "empty").count() == 0
 
@@ -111,12 +111,12 @@ def test_a_loss_in_the_range_fails_with_gap_and_reason(spark: SparkSession, brok
     assert read(spark, broker, "capped").count() == 100  # earliest is behind the gap
 
 
-def test_a_topic_that_is_not_there_is_said(spark: SparkSession, broker: SmallSegments) -> None:
+def test_an_absent_topic_is_an_error(spark: SparkSession, broker: SmallSegments) -> None:
     with pytest.raises(PySparkException, match="the topic does not exist"):
         read(spark, broker, "absent").count()
 
 
-def test_offset_bounds_are_pushed_where_that_is_on(spark: SparkSession, broker: SmallSegments) -> None:
+def test_offset_bounds_are_pushed_down_if_enabled(spark: SparkSession, broker: SmallSegments) -> None:
     broker.client.put_topic("narrowed", cap_records=100)
     broker.append("narrowed", 250)
     frame = read(spark, broker, "narrowed", startingOffsets='{"narrowed":{"0":0}}').where("offset >= 200")

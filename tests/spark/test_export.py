@@ -119,7 +119,7 @@ def test_killed_at_several_points_and_run_again(
         print(f"{kill + 1} kills, {count} records, {len(numbers)} manifests")
 
 
-def test_two_at_once_write_nothing_twice(spark: SparkSession, broker: SmallSegments, out: Path) -> None:
+def test_two_concurrent_exports_write_no_record_twice(spark: SparkSession, broker: SmallSegments, out: Path) -> None:
     broker.append("both", 1200)
     with Exports(broker.url, str(out)) as exports:
         runs = [exports.exporter(engine=SparkEngine(spark)) for _ in range(2)]
@@ -131,7 +131,7 @@ def test_two_at_once_write_nothing_twice(spark: SparkSession, broker: SmallSegme
         assert any("another exporter" in each for each in exports.said)
 
 
-def test_a_manifest_that_comes_second_counts_for_nothing(spark: SparkSession, broker: SmallSegments, out: Path) -> None:
+def test_the_second_manifest_of_a_number_is_discarded(spark: SparkSession, broker: SmallSegments, out: Path) -> None:
     broker.append("overtaken", 700)
     with Exports(broker.url, str(out)) as exports:
 
@@ -172,7 +172,7 @@ def test_losses_are_refused_or_recorded(spark: SparkSession, broker: SmallSegmen
         assert exports.seqs("lossy") == [*range(1, 501), *range(901, 1501)]
 
 
-def test_what_goes_while_tasks_are_at_work_is_a_loss(spark: SparkSession, broker: SmallSegments, out: Path) -> None:
+def test_records_evicted_during_an_export_are_a_loss(spark: SparkSession, broker: SmallSegments, out: Path) -> None:
     broker.client.put_topic("going", cap_records=600)
     broker.append("going", 600)
 
@@ -194,7 +194,7 @@ def test_what_goes_while_tasks_are_at_work_is_a_loss(spark: SparkSession, broker
 
 
 @pytest.mark.timeout(900)
-def test_the_flights_of_a_year_by_the_date_they_left(spark: SparkSession, tmp_path: Path, soak_mode: bool) -> None:
+def test_flights_are_exported_by_the_date_of_departure(spark: SparkSession, tmp_path: Path, soak_mode: bool) -> None:
     """Each is committed on the day of its flight. Every 50th of them, but in the soak tier."""
     days: dict[int, list[bytes]] = {}
     for _, text in flights(data_file(), 1 if soak_mode else 50):

@@ -45,7 +45,7 @@ def headers(number: int) -> list[tuple[str, bytes]]:
     return [("n", b"%d" % number), ("raw", b"\xfe\x00")] if number % 5 == 0 else []
 
 
-def test_records_of_a_kafka_client_are_exported_as_they_were_produced(
+def test_records_of_a_kafka_client_are_exported_unchanged(
     spark: SparkSession, port: tuple[SmallSegments, str], tmp_path: Path
 ) -> None:
     broker, address = port

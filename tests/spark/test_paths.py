@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_directory_and_its_cold_tier_give_what_the_broker_gave(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_directory_and_its_cold_tier_give_the_same_records_as_the_broker(spark: SparkSession, tmp_path: Path) -> None:
     cold = tmp_path / "cold"
     with SmallSegments(tmp_path / "broker", cold_dir=cold, hot_retain_segments=1) as broker:
         broker.append("t", 1800)
@@ -37,7 +37,7 @@ def test_a_directory_and_its_cold_tier_give_what_the_broker_gave(spark: SparkSes
             read(spark, path=data, coldPath=str(cold), startingOffsets='{"t":{"0":1500}}')
 
 
-def test_a_frame_that_a_broker_sends_damaged_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_damaged_frame_from_a_broker_is_named(spark: SparkSession, tmp_path: Path) -> None:
     with SmallSegments(tmp_path / "broker") as broker:
         broker.append("t", 600)
         broker.await_sealed("t", 501)

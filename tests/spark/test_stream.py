@@ -41,7 +41,7 @@ def seqs(spark: SparkSession, folder: Path) -> list[int]:
     return sorted(row.seq for row in spark.read.parquet(str(folder / "rows")).select("seq").collect())
 
 
-def test_available_now_reads_in_limited_batches_and_goes_on_where_it_was(
+def test_available_now_reads_in_limited_batches_and_resumes(
     spark: SparkSession, broker: SmallSegments, tmp_path: Path
 ) -> None:
     broker.append("streamed", 700)
@@ -78,7 +78,7 @@ def test_a_write_appends_every_row_once(spark: SparkSession, broker: SmallSegmen
     assert broker.client.state("written").config["idempotency_window_ms"] == 86_400_000
 
 
-def test_a_topic_that_forgets_keys_early_is_refused(spark: SparkSession, broker: SmallSegments) -> None:
+def test_a_short_idempotency_window_is_refused(spark: SparkSession, broker: SmallSegments) -> None:
     broker.client.put_topic("forgetful")
     write = spark.range(1).selectExpr("'1' AS value").write.format("topics").option("url", broker.url)
     with pytest.raises(PySparkException, match="idempotency_window_ms"):
@@ -87,9 +87,7 @@ def test_a_topic_that_forgets_keys_early_is_refused(spark: SparkSession, broker:
     assert broker.client.state("forgetful").count == 1
 
 
-def test_a_batch_of_a_stream_that_is_run_again_adds_nothing(
-    spark: SparkSession, broker: SmallSegments, tmp_path: Path
-) -> None:
+def test_a_repeated_batch_of_a_stream_adds_no_row(spark: SparkSession, broker: SmallSegments, tmp_path: Path) -> None:
     broker.append("in", 120)
 
     def copy() -> None:

@@ -79,9 +79,7 @@ def ids(broker: SmallSegments, topic: str) -> Counter[int]:
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_a_task_that_is_tried_again_in_another_order_writes_every_row_once(
-    spark: SparkSession, broker: SmallSegments
-) -> None:
+def test_a_repeated_task_in_another_order_writes_every_row_once(spark: SparkSession, broker: SmallSegments) -> None:
     retried(spark, broker.url, "retried").write.format("topics").option("url", broker.url).option(
         "topic", "retried"
     ).mode("append").save()
@@ -89,9 +87,7 @@ def test_a_task_that_is_tried_again_in_another_order_writes_every_row_once(
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_a_task_that_has_other_rows_when_it_is_tried_again_fails_the_job(
-    spark: SparkSession, broker: SmallSegments
-) -> None:
+def test_a_repeated_task_with_other_rows_fails_the_job(spark: SparkSession, broker: SmallSegments) -> None:
     write = (
         retried(spark, broker.url, "random", random=True)
         .write.format("topics")

@@ -38,7 +38,7 @@ async def engine(request: pytest.FixtureRequest, data_dir: Path):
         yield engine
 
 
-async def test_a_reader_is_told_and_gets_no_further(engine: Engine) -> None:
+async def test_a_reader_stops_at_a_damaged_record_with_an_error(engine: Engine) -> None:
     for _ in range(DAMAGED - 1):
         assert await engine.read_next("t", "c") is not None
     for _ in range(2):
@@ -51,7 +51,7 @@ async def test_a_reader_is_told_and_gets_no_further(engine: Engine) -> None:
     assert engine.unread("t", "d") == len(ENTRIES)
 
 
-async def test_a_reader_that_asked_for_it_skips_that_one_only(engine: Engine) -> None:
+async def test_a_reader_with_skip_corrupt_skips_only_the_damaged_record(engine: Engine) -> None:
     with structlog.testing.capture_logs() as logged:
         batch = await engine.read_batch("t", "c", skip_corrupt=True)
     assert [record.value for record in batch] == OTHERS
@@ -60,7 +60,7 @@ async def test_a_reader_that_asked_for_it_skips_that_one_only(engine: Engine) ->
     assert engine.unread("t", "c") == 0
 
 
-async def test_one_by_one_the_record_behind_says_what_was_skipped(engine: Engine) -> None:
+async def test_the_record_after_the_damaged_record_names_the_skipped_seq(engine: Engine) -> None:
     found = [await engine.read_next("t", "c", skip_corrupt=True) for _ in OTHERS]
     assert [record.value for record in found if record] == OTHERS
     assert [record.corrupt_seqs for record in found if record and record.corrupt_seqs] == [(DAMAGED,)]

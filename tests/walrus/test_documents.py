@@ -30,14 +30,14 @@ def run(directory: Path, *command: str) -> str:
     return process.stdout
 
 
-def test_the_programs_on_the_page_run_one_behind_the_other(tmp_path: Path) -> None:
+def test_the_programs_on_the_page_run_in_order(tmp_path: Path) -> None:
     programs = [text for kind, text in BLOCKS if kind == "python"]
     assert len(programs) == 3
     printed = [run(tmp_path, "-c", f"path = 'data'\n{program}") for program in programs]
     assert printed == ["", "7 {'id': 2}\n", ""]
 
 
-def test_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
+def test_the_example_prints_the_output_on_the_page(tmp_path: Path) -> None:
     (session,) = [text for kind, text in BLOCKS if kind == "console"]
     runs = session.split("$ python examples/embedded.py shop\n")[1:]
     assert len(runs) == 2
@@ -46,6 +46,6 @@ def test_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", re.findall(r"^\| `(\w+)` \| ([\d,]+)(?: (MiB)| = none)? \|", PAGE, re.MULTILINE))
-def test_the_limits_on_the_page_are_those_of_the_options(row: tuple[str, str, str]) -> None:
+def test_the_limits_on_the_page_are_the_defaults_of_the_options(row: tuple[str, str, str]) -> None:
     name, number, unit = row
     assert getattr(Options(), name) == int(number.replace(",", "")) * (1 << 20 if unit else 1)

@@ -79,7 +79,7 @@ for batch in range(1_000_000):
 
 
 @pytest.mark.parametrize("how", ["quietly", "error"])
-def test_a_program_that_ends_without_close_loses_nothing(data_dir: Path, how: str) -> None:
+def test_a_program_that_ends_without_close_loses_no_record(data_dir: Path, how: str) -> None:
     with program(ENDS_WITHOUT_CLOSE, data_dir, how) as process:
         _, said = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, said.strip()) == ((0, "") if how == "quietly" else (1, "an error"))
@@ -116,7 +116,7 @@ def test_a_fork_can_use_no_engine_and_holds_no_directory(data_dir: Path) -> None
 
 
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
-def test_a_kill_leaves_whole_batches_and_all_that_was_acked(data_dir: Path, durability: str) -> None:
+def test_a_kill_leaves_whole_batches_and_every_acked_record(data_dir: Path, durability: str) -> None:
     with program(APPENDS, data_dir, durability) as process:
         acked = 0
         while acked < 40:
@@ -129,7 +129,7 @@ def test_a_kill_leaves_whole_batches_and_all_that_was_acked(data_dir: Path, dura
     assert found == [b"%d/%d" % (batch, part) for batch in range(batches) for part in range(23)]
 
 
-def test_many_engines_in_one_process(data_dir: Path) -> None:
+def test_many_engines_run_in_one_process(data_dir: Path) -> None:
     engines = {name: BlockingEngine.keyed(name, root=data_dir) for name in ("orders", "audit", "a-b_1")}
     try:
         for name, engine in engines.items():
@@ -148,7 +148,7 @@ def test_a_key_is_no_path(data_dir: Path, name: str) -> None:
         BlockingEngine.keyed(name, root=data_dir)
 
 
-async def test_one_directory_is_opened_once_in_a_process(data_dir: Path) -> None:
+async def test_a_directory_cannot_be_opened_twice_in_a_process(data_dir: Path) -> None:
     async with Engine.keyed("x", root=data_dir) as first:
         with pytest.raises(AlreadyOpen) as told:
             BlockingEngine.open(data_dir / "y" / ".." / "x")
@@ -161,7 +161,7 @@ async def test_one_directory_is_opened_once_in_a_process(data_dir: Path) -> None
         assert again.state("t").count == 1
 
 
-def test_another_process_is_told_so(data_dir: Path) -> None:
+def test_a_directory_open_in_another_process_is_refused(data_dir: Path) -> None:
     with program(INTERRUPTED, data_dir) as process:
         assert line_of(process) == "waiting"
         with pytest.raises(AlreadyLocked) as told:
@@ -169,7 +169,7 @@ def test_another_process_is_told_so(data_dir: Path) -> None:
         assert not isinstance(told.value, AlreadyOpen)
 
 
-def test_a_start_that_fails_leaves_no_thread(data_dir: Path) -> None:
+def test_a_failed_start_leaves_no_thread(data_dir: Path) -> None:
     before = threading.active_count()
     with BlockingEngine.open(data_dir):
         running = threading.active_count()
@@ -184,7 +184,7 @@ def test_the_loops_own_thread_is_refused(data_dir: Path) -> None:
         engine._call(engine.state, "t")  # pyright: ignore[reportPrivateUsage]
 
 
-def test_closing_twice_is_closing_once(data_dir: Path) -> None:
+def test_close_may_be_repeated(data_dir: Path) -> None:
     engine = BlockingEngine.open(data_dir, Options(wal_shards=1))
     engine.close()
     engine.close()

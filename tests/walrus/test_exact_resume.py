@@ -39,7 +39,7 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
 @pytest.mark.parametrize("consistency", list(Consistency))
-def test_what_was_unread_is_there_after_a_kill(
+def test_unread_entries_are_read_exactly_after_a_kill(
     data_dir: Path, consistency: Consistency, durability: str, soak_mode: bool
 ) -> None:
     strict = consistency is Consistency.STRICTLY_AT_ONCE

@@ -43,7 +43,7 @@ async def begun(machine: Machine, durability: Durability, **changes: Any) -> Eng
 
 @pytest.mark.parametrize("durability", [Durability.MEMORY, Durability.DISK, Durability.FSYNC])
 @pytest.mark.parametrize(("batch", "error"), REFUSED)
-async def test_what_breaks_a_rule(
+async def test_an_invalid_batch_leaves_no_trace(
     machine: Machine, durability: Durability, batch: list[Any], error: type[StorageError]
 ) -> None:
     engine = await begun(machine, durability)
@@ -58,7 +58,7 @@ async def test_what_breaks_a_rule(
 
 
 @pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC])
-async def test_a_full_disk(machine: Machine, durability: Durability) -> None:
+async def test_a_batch_refused_by_a_full_disk_leaves_no_trace(machine: Machine, durability: Durability) -> None:
     engine = await begun(machine, durability)
     machine.disk.capacity_bytes = machine.disk.used_bytes
     taken, refused = 0, 0
@@ -80,7 +80,7 @@ async def test_a_full_disk(machine: Machine, durability: Durability) -> None:
     assert (await engine.append("t", b"behind")).first_seq == 3 + taken
 
 
-async def test_a_full_engine_and_a_full_topic(machine: Machine) -> None:
+async def test_a_batch_refused_by_a_full_engine_or_topic_leaves_no_trace(machine: Machine) -> None:
     engine = await begun(machine, Durability.DISK, max_total_bytes=40)
     await engine.put_topic("capped", TopicConfig(cap_records=1, discard=Discard.REJECT))
     await engine.append("capped", b"x")

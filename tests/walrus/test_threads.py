@@ -55,7 +55,7 @@ def test_100_threads_on_1000_topics(data_dir: Path, soak_mode: bool) -> None:
         assert set(counted.values()) == {3}
 
 
-def test_every_thread_gets_its_own_errors(data_dir: Path) -> None:
+def test_every_thread_gets_the_errors_of_its_calls(data_dir: Path) -> None:
     with BlockingEngine.open(data_dir) as engine:
 
         def work(thread: int) -> None:
@@ -68,7 +68,7 @@ def test_every_thread_gets_its_own_errors(data_dir: Path) -> None:
         in_threads(20, work)
 
 
-def test_threads_that_wait_are_told_when_the_engine_closes(data_dir: Path) -> None:
+def test_waiting_threads_get_an_error_when_the_engine_closes(data_dir: Path) -> None:
     engine = BlockingEngine.open(data_dir)
     engine.append("t", 1)
     waiting = threading.Semaphore(0)
@@ -90,7 +90,7 @@ def test_threads_that_wait_are_told_when_the_engine_closes(data_dir: Path) -> No
         engine.append("t", 2)
 
 
-def test_calls_that_race_with_the_end_come_back(data_dir: Path) -> None:
+def test_calls_that_race_with_close_return(data_dir: Path) -> None:
     for turn in range(10):
         engine = BlockingEngine.open(data_dir / str(turn))
         begun = threading.Barrier(9)

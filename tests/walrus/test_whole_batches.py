@@ -13,7 +13,7 @@ SIZE = 37
 
 
 @pytest.mark.parametrize("durability", [Durability.MEMORY, Durability.DISK, Durability.FSYNC])
-def test_readers_see_whole_batches_or_nothing(data_dir: Path, durability: Durability, soak_mode: bool) -> None:
+def test_readers_see_whole_batches_or_no_record(data_dir: Path, durability: Durability, soak_mode: bool) -> None:
     batches = 400 if soak_mode else 60
     problems: list[str] = []
     with BlockingEngine.open(data_dir) as engine:

@@ -225,7 +225,7 @@ async def test_every_version_of_fetch(wired: KafkaServer, version: int) -> None:
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
 @pytest.mark.parametrize("offset", [0, 1, 99, (1 << 63) - 1, -1, -2, -1001, -(1 << 63)])
-async def test_any_offset_is_committed_and_given_back_with_its_epoch(
+async def test_any_offset_is_committed_and_fetched_with_its_epoch(
     wired: KafkaServer, version: int, offset: int
 ) -> None:
     wire = await wired.connect()
@@ -295,7 +295,7 @@ async def test_too_much_offset_metadata_is_refused(wired: KafkaServer) -> None:
         assert codes(await commit(wire, committing(("a", 0, 1), metadata="m" * size))) == [("a", 0, error)]
 
 
-async def test_topics_that_have_no_consumers_have_no_offsets(wired: KafkaServer) -> None:
+async def test_offsets_of_queues_and_ephemeral_topics_are_refused(wired: KafkaServer) -> None:
     await wired.engine.put_topic("memory", TopicConfig(durability=Durability.EPHEMERAL))
     await wired.engine.put_topic("queue", TopicConfig(type=TopicType.QUEUE))
     told = await commit(await wired.connect(), committing(("memory", 0, 0), ("queue", 0, 0)))

@@ -119,7 +119,7 @@ async def test_join_for_topics_outside_the_prefixes_is_refused(guarded: KafkaSer
     assert guarded.broker.kafka_groups.describe("billing").state == "Dead"
 
 
-async def test_a_group_without_topics_is_its_first_members(guarded: KafkaServer) -> None:
+async def test_a_group_without_topics_belongs_to_the_key_of_the_first_member(guarded: KafkaServer) -> None:
     mine, wide = await known(guarded, "mine"), await known(guarded, "wide")
     others = [await known(guarded, key) for key in ("their", "mine")]
     answer = await joined(mine, "connect", protocol_type="connect")
@@ -154,7 +154,7 @@ async def test_key_cannot_remove_members_of_other_groups(guarded: KafkaServer, v
     assert len(guarded.broker.kafka_groups.describe("theirs").members) == 1
 
 
-async def test_a_key_commits_for_its_topics_only_and_not_by_the_id_of_others(guarded: KafkaServer) -> None:
+async def test_a_key_commits_only_for_topics_and_groups_within_its_prefixes(guarded: KafkaServer) -> None:
     mine = await known(guarded, "mine")
     topics = ("mine.b", "their.a")
     for group, errors in (("new", (0, ELSEWHERE)), ("shared", (REFUSED, REFUSED)), ("theirs", (REFUSED, REFUSED))):
@@ -187,7 +187,7 @@ async def test_key_deletes_only_groups_whose_topics_it_covers(guarded: KafkaServ
     assert await listed(await known(guarded, "all")) == ["new", "shared", "theirs"]
 
 
-async def test_a_key_reads_and_deletes_offsets_of_groups_of_its_topics_only(guarded: KafkaServer) -> None:
+async def test_a_key_reads_and_deletes_offsets_only_of_groups_within_its_prefixes(guarded: KafkaServer) -> None:
     mine = await known(guarded, "mine")
     parts = [o.OffsetDeleteRequestPartition(partition_index=0)]
     for group, error in (("shared", REFUSED), ("mine", 0)):

@@ -29,7 +29,7 @@ while True:
 """
 
 
-def test_a_killed_member_is_left_out_after_its_session(
+def test_the_partitions_of_a_killed_member_are_reassigned_after_its_session(
     server: Server, member: Callable[..., Consumer], produce: Callable[..., None]
 ) -> None:
     produce("a", "1", "2", "3")

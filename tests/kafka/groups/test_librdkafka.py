@@ -35,7 +35,7 @@ def test_three_members_share_the_partitions_and_every_record_is_read_once(
     assert values(found) == wanted
 
 
-def test_partitions_of_one_topic_are_shared_and_committed_each_for_itself(
+def test_members_share_partitions_and_each_partition_has_an_offset(
     server: Server, member: Callable[..., Consumer], produce: Callable[..., None]
 ) -> None:
     server.run(lambda: server.engine.put_topic("p", TopicConfig(partitions=3)))
@@ -79,7 +79,7 @@ def test_uncommitted_records_are_delivered_to_the_next_member(
     assert values(poll([member("g", "a")], lambda found: len(found) == 2)) == ["2", "3"]
 
 
-def test_a_commit_is_a_consumer_of_v0_and_seeking_that_is_seen_by_the_group(
+def test_a_committed_offset_is_a_consumer_of_the_http_api(
     server: Server, member: Callable[..., Consumer], produce: Callable[..., None]
 ) -> None:
     produce("a", "1", "2", "3")
@@ -119,7 +119,7 @@ def test_offsets_can_be_committed_backwards(
         ("none", 0, 0, "UNKNOWN_TOPIC_OR_PART"),
     ],
 )
-def test_an_offset_of_nothing_is_refused(
+def test_an_offset_of_an_unknown_partition_is_refused(
     member: Callable[..., Consumer], produce: Callable[..., None], topic: str, partition: int, offset: int, name: str
 ) -> None:
     produce("a", "1", "2", "3")
@@ -144,7 +144,7 @@ def test_returning_static_member_causes_no_rebalance(
     assert server.broker.kafka_groups.describe("g").generation == generation
 
 
-def test_two_processes_with_one_instance_id_are_not_both_served(
+def test_the_first_of_two_members_with_one_instance_id_is_fenced(
     member: Callable[..., Consumer], produce: Callable[..., None]
 ) -> None:
     produce("a", "1")
@@ -172,7 +172,9 @@ def test_group_continues_after_a_restart_of_the_broker(
     assert server.broker.kafka_groups.describe("g").generation > generation
 
 
-def test_a_member_that_falls_silent_is_left_out(member: Callable[..., Consumer], produce: Callable[..., None]) -> None:
+def test_a_member_that_stops_polling_loses_its_partitions(
+    member: Callable[..., Consumer], produce: Callable[..., None]
+) -> None:
     fill(produce, "1")
     silent = member("g", *TOPICS, max_poll_interval_ms=6000)
     poll([silent], lambda found: len(found) == 3)
@@ -208,7 +210,9 @@ def test_the_admin_client_sees_describes_and_deletes_groups(
     assert member("g").committed([TopicPartition("a", 0)])[0].offset < 0
 
 
-def test_a_group_that_is_alone_begins_at_once(member: Callable[..., Consumer], produce: Callable[..., None]) -> None:
+def test_a_group_with_one_member_begins_without_delay(
+    member: Callable[..., Consumer], produce: Callable[..., None]
+) -> None:
     produce("a", "1")
     took_s: list[float] = []
     while not took_s or took_s[-1] >= 2:  # a pause of this process may be longer, but not each time

@@ -65,7 +65,7 @@ async def heartbeat(wire: Wire, group: str, member: m.JoinGroupResponse) -> int:
 
 
 @pytest.mark.parametrize("how", [FULL, STOPPED])
-async def test_the_first_to_notice_is_told_to_come_again(server: KafkaServer, disk: SimDisk, how: str) -> None:
+async def test_the_first_member_after_a_failure_is_told_to_retry(server: KafkaServer, disk: SimDisk, how: str) -> None:
     if how == STOPPED:
         await fail(server, disk, how)
     else:
@@ -79,7 +79,7 @@ async def test_the_first_to_notice_is_told_to_come_again(server: KafkaServer, di
 
 
 @pytest.mark.parametrize("how", [FULL, STOPPED])
-async def test_existing_group_continues_and_no_new_one_forms(server: KafkaServer, disk: SimDisk, how: str) -> None:
+async def test_an_existing_group_continues_and_no_new_group_forms(server: KafkaServer, disk: SimDisk, how: str) -> None:
     wire = await server.connect()
     assert (await produce(wire, ("a", 0, a_batch(b"1"))))[0][0] == 0
     member = await stable(wire, "g")
@@ -131,7 +131,9 @@ async def test_failed_rebalance_answers_all_waiting_members(server: KafkaServer,
 
 
 @pytest.mark.parametrize("how", [FULL, STOPPED])
-async def test_deletion_is_done_or_to_be_asked_again(server: KafkaServer, disk: SimDisk, how: str) -> None:
+async def test_a_deletion_is_done_or_answered_with_a_retriable_error(
+    server: KafkaServer, disk: SimDisk, how: str
+) -> None:
     wire = await server.connect()
     assert codes(await commit(wire, committing(("a", 0, 0)))) == [("a", 0, 0)]
     await fail(server, disk, how)

@@ -146,7 +146,7 @@ def test_the_admin_client_of_kafka_python_lists_describes_and_deletes(
         admin.close()
 
 
-async def test_different_clients_are_members_of_one_group(
+async def test_members_with_different_client_libraries_share_a_group(
     member: Callable[..., Any], aio: Callable[..., Any], produce: Callable[..., None]
 ) -> None:
     for topic in ("a", "b"):

@@ -42,19 +42,21 @@ async def listed(wire: Wire, version: int = 4, **filters: list[str]) -> list[tup
 
 
 @pytest.mark.parametrize("version", range(APIS[ApiKey.LIST_GROUPS].first, APIS[ApiKey.LIST_GROUPS].last + 1))
-async def test_every_version_lists_them_with_as_much_as_it_has(server: KafkaServer, version: int) -> None:
+async def test_every_version_lists_share_groups_with_the_fields_of_that_version(
+    server: KafkaServer, version: int
+) -> None:
     wanted = [each if version >= 4 else (*each[:2], "") for each in (BUSY, EMPTY, FREE, HELD)]
     assert await listed(await server.connect(), version) == wanted
 
 
-async def test_they_are_asked_for_by_state(server: KafkaServer) -> None:
+async def test_share_groups_are_filtered_by_state(server: KafkaServer) -> None:
     wire = await server.connect()
     assert await listed(wire, states_filter=["stable"]) == [BUSY, HELD]
     assert await listed(wire, states_filter=["Empty"]) == [EMPTY, FREE]
     assert await listed(wire, states_filter=["Dead"]) == []
 
 
-async def test_they_are_asked_for_by_type(server: KafkaServer) -> None:
+async def test_share_groups_are_filtered_by_type(server: KafkaServer) -> None:
     wire = await server.connect()
     assert await listed(wire, 5, types_filter=["Share"]) == [FREE, HELD]
     assert await listed(wire, 5, types_filter=["classic", "Consumer"]) == [BUSY, EMPTY]
@@ -88,7 +90,7 @@ async def test_describe_groups_does_not_find_share_groups(server: KafkaServer, v
     assert [each.error_code for each in told.groups] == [not_found] * 3
 
 
-async def test_a_key_sees_the_share_groups_of_its_queues(tmp_path: Path) -> None:
+async def test_a_key_lists_only_share_groups_of_queues_within_its_prefixes(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, api_keys="all,mine:rw:mine.,none:rw:none.") as server:
         for name in ("mine.q", "other.q"):
             await put(server, name)

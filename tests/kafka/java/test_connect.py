@@ -21,7 +21,7 @@ def written(path: Path, **settings: str) -> str:
 
 
 @pytest.mark.soak
-def test_a_source_and_a_sink(programs: Programs) -> None:
+def test_a_file_source_and_a_file_sink_copy_every_line(programs: Programs) -> None:
     folder, converter = programs.folder, "org.apache.kafka.connect.storage.StringConverter"
     source, sink = folder / "in.txt", folder / "out.txt"
     source.write_text("".join(f"{line}\n" for line in LINES))

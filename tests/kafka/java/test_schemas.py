@@ -16,7 +16,7 @@ def theirs(version: str) -> dict[str, dict[str, Any]]:
     return schemas(version)
 
 
-def test_every_message_is_as_the_client_has_it(theirs: dict[str, dict[str, Any]], version: str) -> None:
+def test_every_message_has_the_fields_of_kafka_clients(theirs: dict[str, dict[str, Any]], version: str) -> None:
     """In every version that both have; share groups were another thing before 4.1."""
     seen = 0
     for name, kind in messages().items():
@@ -30,7 +30,7 @@ def test_every_message_is_as_the_client_has_it(theirs: dict[str, dict[str, Any]]
     assert seen > 200
 
 
-def test_the_client_finds_a_version_of_all_that_is_served(theirs: dict[str, dict[str, Any]], version: str) -> None:
+def test_kafka_clients_support_a_version_of_every_served_api(theirs: dict[str, dict[str, Any]], version: str) -> None:
     requests = [each for each in theirs.values() if each.get("type") == "request" and each["apiKey"] in APIS]
     assert len(requests) >= 30
     for each in requests:

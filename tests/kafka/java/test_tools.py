@@ -104,7 +104,7 @@ def test_groups_are_listed_reset_and_deleted(programs: Programs) -> None:
 
 
 @pytest.mark.soak
-def test_a_group_that_reads_is_described_with_its_members(programs: Programs, server: Server) -> None:
+def test_a_consuming_group_is_described_with_members(programs: Programs, server: Server) -> None:
     produce(programs, "t", 10)
     with reading(programs, "ConsoleConsumer", "t"):
         until_described(programs, GROUPS, "--state", "Stable")
