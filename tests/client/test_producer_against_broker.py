@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Generator
@@ -10,7 +11,18 @@ from pathlib import Path
 import pytest
 
 from tests.client.real_broker import PATIENCE_S, RealBroker
-from topics_client import Client, InvalidRequest, Producer, Record, Sent, TopicFull
+from topics_client import (
+    AsyncClient,
+    AsyncProducer,
+    AsyncSent,
+    Client,
+    InvalidRequest,
+    NewRecord,
+    Producer,
+    Record,
+    Sent,
+    TopicFull,
+)
 
 
 @pytest.fixture
@@ -123,3 +135,42 @@ def test_a_refused_batch_fails_its_records_with_the_typed_error(client: Client) 
         with pytest.raises(InvalidRequest):
             producer.flush(30)
         assert beside.result(0).seq == 1
+
+
+def test_records_that_the_broker_refuses_fail_alone(client: Client) -> None:
+    long = "x" * 2000
+    client.put_topic("small", cap_bytes=1000)
+    with Producer(client, linger_ms=3_600_000) as producer:
+        tags = [producer.send("t", number, tag=long if number in (0, 7, 19) else "short") for number in range(20)]
+        types = [producer.send("u", NewRecord(data=n, tag=5 if n == 3 else "a")) for n in range(6)]  # type: ignore[arg-type]
+        sizes = [producer.send("small", long if number == 2 else number) for number in range(5)]
+        with pytest.raises(InvalidRequest):
+            producer.flush(60)
+    for sent, refused, topic in ((tags, {0, 7, 19}, "t"), (types, {3}, "u"), (sizes, {2}, "small")):
+        assert {n for n, each in enumerate(sent) if isinstance(each.exception(0), InvalidRequest)} == refused
+        good = [number for number in range(len(sent)) if number not in refused]
+        assert [sent[number].result(0).seq for number in good] == [*range(1, len(good) + 1)]
+        assert [record.data for record in stored(client, topic)] == good
+
+
+def test_the_asyncio_one_loses_and_repeats_nothing_over_a_kill(own: RealBroker) -> None:
+    async def send() -> list[AsyncSent]:
+        handles: list[AsyncSent] = []
+        async with (
+            AsyncClient(own.url) as client,
+            AsyncProducer(client, batch_records=50, linger_ms=1) as producer,
+        ):
+            for number in range(4000):
+                handles.append(await producer.send("t", number, tag="x" * 2000 if number == 500 else None))
+                if number == 2000:
+                    await handles[1000]
+                    await asyncio.to_thread(own.kill)
+                    await asyncio.to_thread(own.start)
+            assert isinstance(await handles[500].exception(), InvalidRequest)
+        return handles
+
+    with Client(own.url) as client:
+        client.put_topic("t", durability="fsync", partitions=1)
+        handles = asyncio.run(send())
+        assert all(handle.done() for handle in handles)
+        assert [record.data for record in stored(client, "t")] == [n for n in range(4000) if n != 500]

@@ -25,8 +25,8 @@ from typing_extensions import assert_type
 
 import topics_client
 from topics_client import (
-    Appended, AsyncClient, AsyncConsumer, Attempt, Backoff, Client, Consumer, Job, JobContext, LeaseLost, NewRecord,
-    Producer, Record, RetryBudget, RetryPolicy, Tombstone, TopicsError, Worker, within,
+    Appended, AsyncClient, AsyncConsumer, AsyncProducer, Attempt, Backoff, Client, Consumer, Job, JobContext, LeaseLost,
+    NewRecord, Producer, Record, RetryBudget, RetryPolicy, Tombstone, TopicsError, Worker, within,
 )
 from topics_client.otel import instrument
 
@@ -85,6 +85,10 @@ async def also(client: AsyncClient) -> None:
     async with AsyncConsumer(client, "t", "c") as consumer:
         async for item in consumer:
             await consumer.commit(item)
+    async with AsyncProducer(client) as producer:
+        sent = await producer.send("t", 1)
+        assert_type((await sent).seq, int)
+        assert_type(await sent.exception(), Exception | None)
 """
 WRONG = """
 from topics_client import Client

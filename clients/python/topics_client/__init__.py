@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from topics_client.async_producer import AsyncProducer
     from topics_client.asynchronous import AsyncClient
     from topics_client.attempts import Attempt, Instrument
     from topics_client.blocking import Client
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
         Unavailable,
         UnexpectedAnswer,
     )
-    from topics_client.outcomes import Sent, Stored
+    from topics_client.outcomes import AsyncSent, Sent, Stored
     from topics_client.producer import Producer
     from topics_client.retry import Pause, RetryBudget, RetryPolicy
     from topics_client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
@@ -89,6 +90,8 @@ __all__ = [
     "AsyncClient",
     "AsyncConsumer",
     "AsyncConsumers",
+    "AsyncProducer",
+    "AsyncSent",
     "Attempt",
     "Backoff",
     "BrokerFault",
@@ -168,6 +171,7 @@ __all__ = [
 #: Where the names are. A module is loaded when one of its names is first asked for: a program that only writes needs no
 #: asyncio, and the command line no httpx.
 _MODULES = {
+    "async_producer": "AsyncProducer",
     "asynchronous": "AsyncClient",
     "attempts": "Attempt Instrument",
     "blocking": "Client",
@@ -182,7 +186,7 @@ _MODULES = {
         Throttled TopicFull TopicNotFound TopicsError Unauthorized Unavailable
         UnexpectedAnswer
     """,
-    "outcomes": "Sent Stored",
+    "outcomes": "AsyncSent Sent Stored",
     "producer": "Producer",
     "retry": "Pause RetryBudget RetryPolicy",
     "router_values": "Router RouterDeleted RouterOptions RouterPut",

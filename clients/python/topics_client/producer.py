@@ -5,31 +5,20 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-import uuid
-from collections import deque
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from topics_client import calls, deadlines
-from topics_client.batching import Batch, Batching, Lane, Limits
-from topics_client.encoding import encode_record
-from topics_client.errors import BufferFull, Forbidden, InvalidRequest, ProducerClosed, TopicNotFound, TopicsError
-from topics_client.outcomes import Outcome, Sent
-from topics_client.partitioning import partition_of
-from topics_client.values import Appended, NewRecord, Record
+from topics_client import deadlines
+from topics_client.batching import Batch
+from topics_client.errors import BufferFull, ProducerClosed, TopicsError
+from topics_client.outcomes import Part, Sent
+from topics_client.producing import Producing, encoded
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from topics_client.blocking import Client
-
-#: A topic's number of partitions is asked for again after this time; of one that does not exist, after the other.
-_PARTITIONS_S, _ABSENT_S = 60.0, 1.0
-#: The most records that the broker takes in one append.
-_MOST_RECORDS = 10_000
-#: Failed batches that nobody asked about and that the next flush tells of. Of more, the latest.
-_MOST_FAILED = 64
 
 
 class Producer:
@@ -42,7 +31,8 @@ class Producer:
 
     Every batch has an idempotency key. A batch whose outcome is unknown is sent again with the same key, for as long as
     the client's retry policy says, so that nothing is stored twice. Records of one topic and partition are stored in
-    the order in which they were sent, but for batches that fail: the ones after them are sent all the same.
+    the order in which they were sent, but for batches that fail: the ones after them are sent all the same. A record
+    that the broker refuses for what it is (too large, its tag) fails alone: the others of its batch are stored.
 
     Records that were not acknowledged are lost when the process dies.
     """
@@ -59,27 +49,24 @@ class Producer:
         senders: int = 4,
         node: str | None = None,
     ) -> None:
-        if not 1 <= batch_records <= _MOST_RECORDS:
-            raise InvalidRequest(f"batch_records must be 1 to {_MOST_RECORDS}.", detail={"field": "batch_records"})
-        if senders < 1:
-            raise InvalidRequest("senders must be at least 1.", detail={"field": "senders"})
-        limits = Limits(
-            linger_s=linger_ms / 1000, batch_records=batch_records, batch_bytes=batch_bytes, buffer_bytes=buffer_bytes
+        self._producing = Producing(
+            linger_ms=linger_ms,
+            batch_records=batch_records,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            senders=senders,
+            node=node,
+            now=time.monotonic,
         )
+        self._batching = self._producing.batching
         self._client = client
-        self._node = node
         self._max_block_s = max_block_s
         self._most_threads = senders
-        self._batching = Batching(limits, uuid.uuid4().hex, time.monotonic)
-        #: By topic: how many partitions it has (0: not known), and until when this is taken for true.
-        self._partitions: dict[str, tuple[int, float]] = {}
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
         self._threads: list[threading.Thread] = []
         self._idle = 0
-        self._failed: deque[Outcome] = deque(maxlen=_MOST_FAILED)
-        self._closed = False
         atexit.register(self._close_at_exit)
 
     def __enter__(self) -> Self:
@@ -111,14 +98,12 @@ class Producer:
         spread by batches. Raises InvalidRequest for what JSON cannot represent, BufferFull and ProducerClosed; and what
         asking for a topic's partitions raises, which it does once a minute.
         """
-        if tag is not None or meta is not None:
-            record = NewRecord(data=record, tag=tag, meta=meta)
-        text = encode_record(record, "record")
-        lane = self._lane(topic, record) if partition is None else (topic, int(partition))
-        batching = self._batching
+        value, text = encoded(record, tag, meta)
+        producing, batching = self._producing, self._batching
+        while (lane := producing.lane(topic, value, partition)) is None:
+            self._ask_partitions(topic)
         with self._lock:
-            if self._closed:
-                raise ProducerClosed("The producer is closed; it takes no more records.")
+            producing.check_open()
             if not batching.has_room(len(text)):
                 self._wait_for_room(len(text))
             batch = batching.add(lane, text)
@@ -131,8 +116,8 @@ class Producer:
         """Sends what was taken so far, and waits until every record of it has an outcome. Raises TimeoutError after
         `timeout` seconds: what is left is sent all the same.
 
-        Then raises the first error of a batch that none of its handles was asked about, if there was one since the last
-        flush.
+        Then raises the first error that none of the handles of its records was asked about, if there was one since the
+        last flush.
         """
         until = None if timeout is None else time.monotonic() + timeout
         with self._lock:
@@ -142,16 +127,14 @@ class Producer:
             if not batch.outcome.wait(None if until is None else max(0.0, until - time.monotonic())):
                 raise TimeoutError(f"Not everything was sent within {timeout:g} s.")
         with self._lock:
-            failed = [each.error for each in self._failed if not each.asked]
-            self._failed.clear()
-        for error in failed:
-            if error is not None:
-                raise error
+            untold = self._producing.untold()
+        if untold is not None:
+            raise untold
 
     def close(self, timeout: float | None = None) -> None:
         """Takes no more records, and does what `flush` does. The client stays open."""
         with self._lock:
-            self._closed = True
+            self._producing.closed = True
             self._room.notify_all()
         atexit.unregister(self._close_at_exit)
         try:
@@ -166,38 +149,27 @@ class Producer:
         with suppress(Exception):
             self.close()
 
-    def _lane(self, topic: str, record: Any) -> Lane:
-        count, until = self._partitions.get(topic, (0, 0.0))
-        if time.monotonic() >= until:
-            count = self._ask_partitions(topic)
-        if count == 1:
-            return (topic, 0)
-        tag = record.tag if isinstance(record, NewRecord | Record) else None
-        return (topic, None if tag is None or not count else partition_of(tag, count))
-
-    def _ask_partitions(self, topic: str) -> int:
-        known_s = _PARTITIONS_S
-        try:
-            count = len(self._client.run(calls.state(topic, touch=False)).partitions) or 1
-        except TopicNotFound:
-            # The first append creates it, with one partition.
-            count, known_s = 1, _ABSENT_S
-        except Forbidden:
-            # A key that may only write. The broker chooses, and refuses a batch whose tags differ in their partition.
-            count = 0
-        self._partitions[topic] = (count, time.monotonic() + known_s)
-        return count
+    def _ask_partitions(self, topic: str) -> None:
+        steps = self._producing.asking(topic)
+        call = next(steps)
+        with suppress(StopIteration):
+            try:
+                state = self._client.run(call)
+            except TopicsError as error:
+                steps.throw(error)
+            else:
+                steps.send(state)
 
     def _wait_for_room(self, size: int) -> None:
         """Until the buffer has room for so many bytes. The lock is held."""
         # Batches need not wait for more records: there is no room for any.
         self._batching.flush()
         self._wake()
-        if not self._room.wait_for(lambda: self._closed or self._batching.has_room(size), self._max_block_s):
+        if not self._room.wait_for(lambda: self._producing.closed or self._batching.has_room(size), self._max_block_s):
             raise BufferFull(
                 f"The producer's buffer is full, and had no room for the record within {self._max_block_s:g} s."
             )
-        if self._closed:
+        if self._producing.closed:
             raise ProducerClosed("The producer was closed before there was room for the record.")
 
     def _wake(self) -> None:
@@ -219,13 +191,10 @@ class Producer:
 
     def _run(self) -> None:
         while (batch := self._take()) is not None:
-            outcome = self._append(batch)
+            parts = self._append(batch)
             with self._lock:
-                # At one blow: a flush sees the batch unfinished, or its outcome and its error.
-                callbacks = batch.outcome.set(outcome)
-                if isinstance(outcome, Exception):
-                    self._failed.append(batch.outcome)
-                self._batching.finish(batch)
+                # At one blow: a flush sees the batch unfinished, or its outcome and its errors.
+                callbacks = self._producing.finish(batch, parts)
                 if self._batching.woken and self._idle:
                     self._wake()
                 self._room.notify_all()
@@ -237,7 +206,7 @@ class Producer:
         """The next batch to send; None once the producer is closed and has nothing left."""
         with self._lock:
             while (batch := self._batching.take()) is None:
-                if self._closed and self._batching.is_empty:
+                if self._producing.closed and self._batching.is_empty:
                     self._work.notify_all()
                     return None
                 self._idle += 1
@@ -249,12 +218,16 @@ class Producer:
                 self._wake()
             return batch
 
-    def _append(self, batch: Batch) -> Appended | Exception:
-        topic, partition = batch.lane
-        fields = {"idempotency_key": batch.key, "node": self._node}
+    def _append(self, batch: Batch) -> list[Part]:
+        steps = self._producing.steps(batch)
+        call = next(steps)
         try:
-            return self._client.run(calls.append_encoded(topic, batch.records, fields, partition))
-        except TopicsError as error:
-            return error
-        except Exception as error:  # the client was closed, or a bug: the records' handles say so
-            return error
+            while True:
+                try:
+                    appended = self._client.run(call)
+                except Exception as error:
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(appended)
+        except StopIteration as done:
+            return done.value
