@@ -34,7 +34,9 @@ async def write(engine: Engine, count: int, batch: int, config: TopicConfig) -> 
 @pytest.mark.parametrize(
     ("option", "batch", "most"), [("checkpoint_records", 500, 5000), ("checkpoint_batches", 1, 200)]
 )
-async def test_records_move_from_so_many_on(machine: Machine, option: str, batch: int, most: int) -> None:
+async def test_a_topic_is_flushed_from_checkpoint_records_on(
+    machine: Machine, option: str, batch: int, most: int
+) -> None:
     engine = await machine.start(**LARGE, **{option: most})
     await write(engine, most - batch, batch, FSYNC)
     assert await looked(engine) == 0
@@ -42,7 +44,7 @@ async def test_records_move_from_so_many_on(machine: Machine, option: str, batch
     assert await looked(engine) > 0
 
 
-async def test_bytes_move_from_so_many_on(machine: Machine) -> None:
+async def test_a_topic_is_flushed_from_checkpoint_bytes_on(machine: Machine) -> None:
     engine = await machine.start(**LARGE, checkpoint_bytes=1 << 20)
     await engine.append("t", [sized(1 << 19)], config=FSYNC)
     assert await looked(engine) == 0
@@ -50,7 +52,7 @@ async def test_bytes_move_from_so_many_on(machine: Machine) -> None:
     assert await looked(engine) == 2
 
 
-async def test_with_the_defaults_what_is_soon_gone_stays(machine: Machine) -> None:
+async def test_with_the_defaults_a_small_log_is_flushed_only_after_its_maximum_age(machine: Machine) -> None:
     engine = await machine.start(**LARGE)
     await write(engine, 2 * CONSUMED_RECORDS, 1000, FSYNC)
     assert await looked(engine) == 0
@@ -58,7 +60,7 @@ async def test_with_the_defaults_what_is_soon_gone_stays(machine: Machine) -> No
     assert await looked(engine) == 2 * CONSUMED_RECORDS
 
 
-async def test_what_goes_when_it_is_consumed_moves_sooner(machine: Machine) -> None:
+async def test_a_topic_with_retention_consumed_is_flushed_sooner(machine: Machine) -> None:
     engine = await machine.start(**LARGE)
     await write(engine, CONSUMED_RECORDS - 1000, 1000, CONSUMED)
     assert await looked(engine) == 0
@@ -66,7 +68,7 @@ async def test_what_goes_when_it_is_consumed_moves_sooner(machine: Machine) -> N
     assert await looked(engine) == CONSUMED_RECORDS
 
 
-async def test_a_full_topic_takes_more_as_soon_as_it_is_consumed(machine: Machine) -> None:
+async def test_a_full_topic_accepts_records_as_soon_as_older_records_are_consumed(machine: Machine) -> None:
     engine = await machine.start(**LARGE)
     config = TopicConfig(
         durability=Durability.FSYNC, retention=Retention.CONSUMED, cap_records=20_000, discard=Discard.REJECT
@@ -85,7 +87,7 @@ async def test_a_full_topic_takes_more_as_soon_as_it_is_consumed(machine: Machin
     assert refused == 0
 
 
-async def test_a_topic_that_goes_amid_the_look_is_passed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_deleted_during_a_round_is_skipped(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = await machine.start(checkpoint_records=1)
     for name in "tu":
         await engine.append(name, records(5), config=CONSUMED)

@@ -52,7 +52,7 @@ async def all_at_once(engine: Engine, told: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("in_segments", [False, True])
-async def test_the_floor_is_raised_once(machine: Machine, raised: list[int], in_segments: bool) -> None:
+async def test_a_group_raises_the_floor_once(machine: Machine, raised: list[int], in_segments: bool) -> None:
     engine = await full(machine, in_segments=in_segments)
     told: list[Any] = []
     await all_at_once(engine, told)
@@ -64,7 +64,7 @@ async def test_the_floor_is_raised_once(machine: Machine, raised: list[int], in_
     assert await seqs(engine, "t", from_seq=WRITERS * EACH) == [*range(WRITERS * EACH + 1, CAP + WRITERS * EACH + 1)]
 
 
-async def test_whoever_is_told_or_woken_sees_no_more_than_the_cap(machine: Machine) -> None:
+async def test_listeners_and_woken_readers_never_see_more_than_the_cap(machine: Machine) -> None:
     engine = await full(machine, in_segments=False)
     topic_id = log_of(engine, "t").topic_id
     seen: list[int] = []
@@ -81,7 +81,7 @@ async def test_whoever_is_told_or_woken_sees_no_more_than_the_cap(machine: Machi
     assert seen == [CAP] * (WRITERS + 1)
 
 
-async def test_jobs_that_go_are_counted_as_lost(machine: Machine) -> None:
+async def test_evicted_jobs_are_counted_as_lost(machine: Machine) -> None:
     engine = await full(machine, in_segments=False, kind=TopicType.QUEUE)
     await all_at_once(engine, [])
     queue = log_of(engine, "t").queue
@@ -89,7 +89,9 @@ async def test_jobs_that_go_are_counted_as_lost(machine: Machine) -> None:
     assert queue.lost == WRITERS * EACH
 
 
-async def test_a_deletion_between_two_writes_finds_the_floor_of_the_first(machine: Machine, raised: list[int]) -> None:
+async def test_a_deletion_between_two_writes_finds_the_floor_of_the_first_write(
+    machine: Machine, raised: list[int]
+) -> None:
     """Seqs 1 to 4 go with the first write, 5 and 6 with the deletion of 4 to 6, 7 and 8 with the second write, which
     was planned when 5 to 8 were there."""
     engine = await full(machine, in_segments=False)
@@ -110,7 +112,7 @@ async def test_a_deletion_between_two_writes_finds_the_floor_of_the_first(machin
 
 
 @pytest.mark.parametrize("crash", ["kill", "cut_power"])
-async def test_after_a_crash_the_cap_holds(machine: Machine, crash: str) -> None:
+async def test_the_cap_holds_after_a_crash(machine: Machine, crash: str) -> None:
     engine = await full(machine, in_segments=True)
     await all_at_once(engine, [])
     engine = await (machine.kill() if crash == "kill" else machine.cut_power())

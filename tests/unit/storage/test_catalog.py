@@ -32,7 +32,7 @@ def catalog() -> Catalog:
     return made
 
 
-def test_a_created_topic_is_there_by_name_and_id(catalog: Catalog) -> None:
+def test_a_created_topic_is_found_by_name_and_id(catalog: Catalog) -> None:
     topic = catalog.topics["t"]
     assert catalog.by_id[1] is topic
     assert (topic.config.cap_records, topic.log.epoch, topic.log.topic_id) == (7, 1, 1)
@@ -40,7 +40,7 @@ def test_a_created_topic_is_there_by_name_and_id(catalog: Catalog) -> None:
     assert catalog.next_topic_id == 2
 
 
-def test_a_creation_said_twice_changes_nothing(catalog: Catalog) -> None:
+def test_a_repeated_creation_has_no_effect(catalog: Catalog) -> None:
     topic = catalog.topics["t"]
     catalog.apply(FrameType.TOPIC_CREATE, 1, 1000, creation(cap_records=1))
     assert catalog.topics["t"] is topic
@@ -48,7 +48,7 @@ def test_a_creation_said_twice_changes_nothing(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("order", [(2, 5), (5, 2)])
-def test_of_two_topics_with_one_name_the_higher_id_wins(order: tuple[int, int]) -> None:
+def test_of_two_topics_with_the_same_name_the_higher_id_wins(order: tuple[int, int]) -> None:
     catalog = Catalog(1)
     for topic_id in order:
         catalog.apply(FrameType.TOPIC_CREATE, topic_id, 1000, creation(topic_id=topic_id))
@@ -57,20 +57,20 @@ def test_of_two_topics_with_one_name_the_higher_id_wins(order: tuple[int, int]) 
     assert catalog.next_topic_id == 6
 
 
-def test_a_deleted_topic_is_gone_with_what_it_used(catalog: Catalog) -> None:
+def test_a_deleted_topic_frees_its_usage(catalog: Catalog) -> None:
     write(catalog.topics["t"].log, [100])
     catalog.apply(FrameType.TOPIC_DELETE, 1, 2000, control.TopicDelete(name="t"))
     assert (catalog.topics, catalog.by_id, catalog.usage.bytes) == ({}, {}, 0)
     assert catalog.next_topic_id == 2, "ids are never used again"
 
 
-def test_a_new_config_replaces_the_old_one(catalog: Catalog) -> None:
+def test_a_new_config_replaces_the_old_config(catalog: Catalog) -> None:
     catalog.apply(FrameType.CONFIG_UPDATE, 1, 2000, update(epoch=9, ttl_ms=5))
     topic = catalog.topics["t"]
     assert (topic.config, topic.log.epoch, topic.paused) == (TopicConfig(ttl_ms=5), 9, False)
 
 
-def test_paused_stays_as_it_is_unless_it_is_said(catalog: Catalog) -> None:
+def test_a_config_update_without_paused_keeps_paused(catalog: Catalog) -> None:
     topic = catalog.topics["t"]
     seen = []
     for paused in (True, None, False, None):
@@ -79,7 +79,7 @@ def test_paused_stays_as_it_is_unless_it_is_said(catalog: Catalog) -> None:
     assert seen == [True, True, False, False]
 
 
-def test_a_class_that_changes_changes_the_log(catalog: Catalog) -> None:
+def test_a_change_of_the_durability_class_changes_the_log(catalog: Catalog) -> None:
     log = catalog.topics["t"].log
     seen = []
     for durability in (Durability.EPHEMERAL, Durability.EPHEMERAL, Durability.MEMORY, Durability.FSYNC):
@@ -88,13 +88,13 @@ def test_a_class_that_changes_changes_the_log(catalog: Catalog) -> None:
     assert seen == [True, True, False, False]
 
 
-def test_a_reservation_is_taken_as_said_also_when_it_is_lower(catalog: Catalog) -> None:
+def test_a_reservation_is_applied_even_if_lower(catalog: Catalog) -> None:
     for reserved in (500, 300):
         catalog.apply(FrameType.HEAD_WATERMARK, 1, 2000, control.HeadWatermark(reserved=reserved))
         assert catalog.topics["t"].log.reserved == reserved
 
 
-def test_what_removes_records_says_how_many(catalog: Catalog) -> None:
+def test_apply_returns_the_number_of_removed_records(catalog: Catalog) -> None:
     write(catalog.topics["t"].log, [1, 1, 1])
     assert catalog.apply(FrameType.DELETE, 1, 2000, control.Delete(bound_head=3, before_seq=2)) == 1
     assert catalog.apply(FrameType.EVICT_WATERMARK, 1, 2000, control.EvictWatermark(floors={"cap": 4})) == 2
@@ -111,7 +111,7 @@ def test_what_removes_records_says_how_many(catalog: Catalog) -> None:
         (FrameType.SYNC_POINT, control.SyncPoint(file=1, at=2, offset=3)),
     ],
 )
-def test_frames_of_a_log_that_is_gone_do_nothing(catalog: Catalog, type_: FrameType, value: control.Control) -> None:
+def test_frames_of_a_deleted_log_have_no_effect(catalog: Catalog, type_: FrameType, value: control.Control) -> None:
     assert not catalog.apply(type_, 99, 2000, value)
     assert list(catalog.by_id) == [1]
 
@@ -133,7 +133,7 @@ def test_every_change_makes_the_snapshot_section_stale(catalog: Catalog) -> None
     assert log.section is None
 
 
-def test_a_key_is_remembered_once_within_its_window(catalog: Catalog) -> None:
+def test_a_key_is_remembered_until_the_end_of_its_window(catalog: Catalog) -> None:
     batch = control.Batch(frames=1, body_bytes=1, first_seq=1, key="k", hash=b"h" * 16)
     window = catalog.topics["t"].config.idempotency_window_ms
     for ts in (1000, 1000 + window):
@@ -157,7 +157,7 @@ def test_a_batch_without_key_or_records_is_not_remembered(
     assert catalog.usage.keys == 0
 
 
-def test_new_ids_skip_shards_that_cannot_be_written() -> None:
+def test_new_ids_avoid_shards_that_cannot_be_written() -> None:
     catalog = Catalog(4)
     ids = [catalog.claim_topic_id(lambda shard: shard != 2) for _ in range(20)]
     assert ids == sorted(set(ids))

@@ -60,7 +60,7 @@ def test_useless_waits_halve_the_window_until_closed(window: CommitWindow) -> No
     assert seen == [10_000, 5000, 2500, 1250, 625, 500, 0]
 
 
-def test_a_closed_window_is_tried_again(window: CommitWindow) -> None:
+def test_a_closed_window_is_tried_again_later(window: CommitWindow) -> None:
     for _ in range(2):
         window.committed(100, syncing_ns=2000 * US)
         window.waited(10, 10, 500 * US)
@@ -125,7 +125,7 @@ def test_a_late_group_of_an_alternating_window_does_not_raise_the_expected_numbe
     assert window.wait_for(1)[0] == 35, "half of those between 64 and 74"
 
 
-def test_a_turn_that_does_not_come_together_says_that_there_are_fewer(window: CommitWindow) -> None:
+def test_an_incomplete_group_lowers_the_expected_number_of_writes(window: CommitWindow) -> None:
     alternating(window).committed(20, 6, gathering_ns=4000 * US, syncing_ns=2000 * US)
     assert window.wait_for(1)[0] == 13
 
@@ -143,7 +143,7 @@ def test_alternating_writers_are_counted_periodically(window: CommitWindow) -> N
     assert set(wanted[counted + 1 : 2 * counted]) == {20}, "they did not come together: there are no more"
 
 
-def test_a_count_that_comes_together_is_of_several_groups(window: CommitWindow) -> None:
+def test_complete_groups_are_combined_after_several_rounds(window: CommitWindow) -> None:
     alternating(window)
     wanted: list[int] = []
     for _ in range(GROUPS_A_COUNT):
@@ -259,7 +259,7 @@ def test_where_requests_cost_more_than_a_sync_the_loop_is_kept_busy(clients: int
     ("clients", "cost_us", "sync_us", "late_us"),
     [(16, 500, 1400, 1000), (16, 250, 1000, 500), (64, 100, 2500, 500), (64, 100, 1000, 1000)],
 )
-def test_the_loop_is_kept_busy_by_a_writer_that_is_late_every_time(
+def test_the_loop_stays_busy_with_a_writer_that_is_always_late(
     clients: int, cost_us: int, sync_us: int, late_us: int
 ) -> None:
     window = CommitWindow(500, 10_000)

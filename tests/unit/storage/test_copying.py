@@ -143,7 +143,7 @@ def test_a_large_copy_is_written_part_by_part_and_synced_once(monkeypatch: pytes
     assert [record and record[0] for record in found(disk.power_cut(Loss.DROP))] == list(range(1, 43))
 
 
-def test_a_copy_that_fails_in_a_later_part_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_failed_in_a_later_part_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "PART_BYTES", 100)
     disk, rows = disk_with([(1, 100, [5] * 4), (5, 200, [6] * 4), (9, 300, [7] * 4)])
     copy(disk, WAL, Copy(ROOT, ID, 1, rows.first(1), 0))
@@ -174,7 +174,7 @@ def test_a_log_file_deleted_between_two_parts_fails_the_copy(monkeypatch: pytest
     assert [record and record[0] for record in found(disk)] == [1, 2, 3, 4]
 
 
-def test_a_log_file_that_is_gone_leaves_no_segment() -> None:
+def test_a_copy_from_a_missing_log_file_leaves_no_segment() -> None:
     disk, rows = disk_with([(1, 100, [5] * 4)])
     disk.unlink(f"{WAL}/wal-0000000000000001.log")
     with pytest.raises(WalFileGone):

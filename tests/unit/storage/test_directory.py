@@ -39,7 +39,7 @@ def read(disk: SimDisk, path: str) -> str:
     return disk.open(path, write=False).pread(1000, 0).decode()
 
 
-def test_a_new_directory_is_there_after_a_power_cut(disk: SimDisk) -> None:
+def test_a_new_directory_exists_after_a_power_cut(disk: SimDisk) -> None:
     assert disk.power_cut(Loss.DROP).is_dir(ROOT)
 
 
@@ -99,7 +99,7 @@ def test_a_shard_with_a_torn_log_is_not_trusted() -> None:
     assert after.after([0, 0, 0], [4, 6, 10]).ends == (3, 0, 9)
 
 
-def test_a_torn_end_in_a_file_of_a_start_that_never_came_up_is_no_evidence() -> None:
+def test_a_torn_end_in_a_file_of_an_incomplete_start_is_not_evidence() -> None:
     trust = ShardTrust(2, (3, 7))
     assert trust.after([3, 6], [4, 8]).ends == (3, 0)
 
@@ -158,7 +158,7 @@ def test_a_shard_count_out_of_range_is_refused_and_creates_no_file(disk: SimDisk
     ("previous", "complete"),
     [("", False), ("7\n", False), ("7\nb\n", True), ("7\nfailed\n", True), (STARTING.encode(), False)],
 )
-def test_an_incomplete_start_is_recognised_by_its_lock(previous: str, complete: bool) -> None:
+def test_an_incomplete_start_is_recognised_by_the_lock_text(previous: str, complete: bool) -> None:
     assert LockText.parse(previous).came_up is complete
 
 

@@ -46,7 +46,7 @@ def test_a_single_plain_record_is_encoded_without_a_batch_frame() -> None:
         (record(1, delay_ms=0), b'{"data":1,"deliver_at":1700000000000}'),
     ],
 )
-def test_the_stored_object(sent: NewRecord, stored: bytes) -> None:
+def test_the_stored_object_has_the_documented_fields(sent: NewRecord, stored: bytes) -> None:
     assert wal_frame.decode(encoded([sent]).payload).data == stored
 
 
@@ -80,12 +80,12 @@ def test_creating_controls_precede_the_records_and_evicting_controls_follow() ->
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_the_durable_flag_is_that_of_the_class(durable: bool) -> None:
+def test_the_durable_flag_follows_the_durability_class(durable: bool) -> None:
     frame = wal_frame.decode(encoded([record()], HEAD._replace(durable=durable)).payload)
     assert bool(frame.flags & FrameFlag.DURABLE) == durable
 
 
-def test_control_frames_alone() -> None:
+def test_control_frames_can_be_written_without_records() -> None:
     one = encode_controls([control.HeadWatermark(reserved=5)], 7, 99)
     frame = wal_frame.decode(one.payload)
     assert (one.frames, frame.type, frame.topic_id, frame.seq, frame.ts, frame.size) == (
@@ -118,5 +118,5 @@ def test_the_hash_is_over_length_prefixed_node_tag_data_and_meta() -> None:
     assert hashed([record(5), record(6, tag="ä")], "n") == by_hand(b"n", b"", b"5", b"", b"n", "ä".encode(), b"6", b"")
 
 
-def test_delays_are_no_part_of_the_payload() -> None:
+def test_delays_do_not_count_as_payload() -> None:
     assert hashed([record(5, delay_ms=9)], None) == hashed([record(5)], None)

@@ -127,7 +127,7 @@ def test_stored_bodies_within_the_limits_are_accepted() -> None:
     check_stored(StoredBodies([b'{"data":"%b"}' % (b"x" * 18)] * 3, [b"", b"abcd", "ü".encode()]), SMALL)
 
 
-def test_columns_of_different_lengths_are_a_defect_of_the_caller() -> None:
+def test_columns_of_different_lengths_raise_an_error() -> None:
     for stored in (
         StoredBodies([b'{"data":1}'] * 2, [b""]),
         StoredBodies([b'{"data":1}'] * 2, None, b"\x00"),

@@ -82,7 +82,7 @@ async def test_writes_keep_their_order_and_survive_a_power_cut(machine: Machine)
     assert await data(engine, "t") == [value for number in range(40) for value in range(number, number + 3)]
 
 
-async def test_a_topic_that_is_not_there_or_in_memory_only_takes_the_other_way(machine: Machine) -> None:
+async def test_try_append_declines_absent_and_ephemeral_topics(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("ephemeral", TopicConfig(durability=Durability.EPHEMERAL))
     told = Told()
@@ -93,7 +93,7 @@ async def test_a_topic_that_is_not_there_or_in_memory_only_takes_the_other_way(m
     assert engine.state("ephemeral").head_seq == 0
 
 
-async def test_try_append_declines_a_write_that_has_to_wait(machine: Machine) -> None:
+async def test_try_append_declines_a_write_that_must_wait(machine: Machine) -> None:
     engine = await machine.start(expiry_interval_ms=10**9)
     await engine.put_topic("reserving", TopicConfig(durability=Durability.DISK))
     expired = TopicConfig(durability=Durability.FSYNC, ttl_ms=10, cap_records=1, discard=Discard.REJECT)
@@ -110,7 +110,7 @@ async def test_try_append_declines_a_write_that_has_to_wait(machine: Machine) ->
     await told.all(1)
 
 
-async def test_a_full_queue_takes_the_other_way(machine: Machine) -> None:
+async def test_try_append_declines_with_a_full_queue(machine: Machine) -> None:
     engine = await machine.start(wal_queue_frames=20)
     await engine.put_topic("t", FSYNC)
     told = Told()

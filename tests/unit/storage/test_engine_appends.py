@@ -32,7 +32,7 @@ CLASSES = pytest.mark.parametrize("durability", list(Durability))
 
 
 @CLASSES
-async def test_seqs_begin_at_one_and_follow_on_in_array_order(machine: Machine, durability: Durability) -> None:
+async def test_seqs_begin_at_1_and_follow_the_order_of_the_records(machine: Machine, durability: Durability) -> None:
     engine = await machine.start()
     config = TopicConfig(durability=durability)
     first = await engine.append("t", [record("a"), record("b")], config=config)
@@ -44,9 +44,7 @@ async def test_seqs_begin_at_one_and_follow_on_in_array_order(machine: Machine, 
 
 
 @CLASSES
-async def test_writes_that_come_together_get_seqs_without_gap_or_double(
-    machine: Machine, durability: Durability
-) -> None:
+async def test_concurrent_writes_get_seqs_without_gaps_or_duplicates(machine: Machine, durability: Durability) -> None:
     engine = await machine.start()
     config = TopicConfig(durability=durability)
     answers = await asyncio.gather(*(engine.append("t", records(n % 3 + 1), config=config) for n in range(40)))
@@ -75,7 +73,7 @@ async def test_only_the_fsync_class_waits_for_a_sync(machine: Machine) -> None:
     assert syncs == [1, 0, 0, 0]
 
 
-async def test_disk_class_is_hardened_by_the_timer_within_its_interval(machine: Machine) -> None:
+async def test_disk_class_records_are_synced_by_the_timer_within_the_interval(machine: Machine) -> None:
     engine = await machine.start(disk_sync_ms=50)
     await engine.put_topic("t", TopicConfig(durability=Durability.DISK))
     await engine.append("t", [record()])
@@ -146,7 +144,7 @@ async def test_concurrent_writes_with_the_same_expected_seq_have_a_single_winner
 
 
 @CLASSES
-async def test_concurrent_writes_that_expect_no_topic_have_a_single_winner(
+async def test_of_concurrent_writes_that_expect_no_topic_exactly_one_succeeds(
     machine: Machine, durability: Durability
 ) -> None:
     engine = await machine.start()

@@ -20,7 +20,7 @@ def reject(**caps: int) -> TopicConfig:
 
 
 @CLASSES
-async def test_the_oldest_make_room(machine: Machine, durability: Durability) -> None:
+async def test_the_oldest_records_are_evicted(machine: Machine, durability: Durability) -> None:
     engine = await machine.start()
     await engine.append("t", records(3), config=TopicConfig(cap_records=4, durability=durability))
     await engine.append("t", records(3))
@@ -41,7 +41,7 @@ async def test_a_read_of_evicted_records_gets_a_cap_tombstone(machine: Machine) 
     assert (await engine.read("t", ReadQuery(from_seq=6))).tombstone is None
 
 
-async def test_whichever_cap_is_hit_first(machine: Machine) -> None:
+async def test_the_cap_that_is_reached_first_applies(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", TopicConfig(cap_records=3, cap_bytes=100))
     kept = []
@@ -60,7 +60,7 @@ async def test_a_batch_over_the_cap_retains_its_last_records(machine: Machine) -
     assert await seqs(engine, "t", from_seq=9) == [10, 11, 12]
 
 
-async def test_bytes_are_data_and_meta_as_sent(machine: Machine) -> None:
+async def test_byte_caps_count_data_and_meta_as_sent(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [record("é", meta={"k": 1}, tag="tag", node="node")])
     assert engine.state("t").bytes == len('"\\u00e9"') + len('{"k":1}')
@@ -76,7 +76,7 @@ async def test_deleted_records_do_not_count(machine: Machine) -> None:
     assert await seqs(engine, "t", from_seq=2) == [4, 5, 6]
 
 
-async def test_the_evicted_are_evicted_after_a_crash(machine: Machine) -> None:
+async def test_evicted_records_stay_evicted_after_a_crash(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(3), config=TopicConfig(cap_records=4, durability=Durability.FSYNC))
     await engine.append("t", records(3))

@@ -150,7 +150,7 @@ async def test_the_topic_file_has_identity_settings_and_segments(bench: Bench) -
     assert after["segments"] == [{"first_seq": first, "end_seq": first + 10, "gen": 0} for first in (11, 21)]
 
 
-async def test_bytes_to_keep_are_the_stricter_bound(bench: Bench) -> None:
+async def test_the_stricter_of_the_hot_retention_bounds_applies(bench: Bench) -> None:
     await fill(bench.engine, 45)
     await bench.engine.segment_worker.flush_all()
     size = bench.engine.catalog.topics["t"].log.held.manifest.segments[0].data_bytes
@@ -181,7 +181,7 @@ async def test_a_restart_finds_all_cold_records(bench: Bench, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["kill", "power", "clean"])
 @pytest.mark.parametrize("settled", [False, True])
-async def test_deletes_reach_cold_segments_and_never_come_undone(bench: Bench, how: str, settled: bool) -> None:
+async def test_deletes_reach_cold_segments_and_are_never_undone(bench: Bench, how: str, settled: bool) -> None:
     await fill(bench.engine, 45, tag=True)
     await bench.settle()
     objects = {name: content for name, content in bench.there().items() if name.endswith(".data")}
@@ -207,7 +207,7 @@ async def test_deletes_reach_cold_segments_and_never_come_undone(bench: Bench, h
 
 
 @pytest.mark.parametrize("how", ["kill", "power", "clean"])
-async def test_a_start_does_not_ask_the_store(bench: Bench, how: str) -> None:
+async def test_a_start_makes_no_request_to_the_store(bench: Bench, how: str) -> None:
     await fill(bench.engine, 45, tag=True)
     await bench.settle()
     done = await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
@@ -220,7 +220,7 @@ async def test_a_start_does_not_ask_the_store(bench: Bench, how: str) -> None:
     assert await seqs(bench.engine, "t", from_seq=45) == [46, 47, 48]
 
 
-async def test_an_index_that_could_not_be_put_is_put_after_a_restart(bench: Bench) -> None:
+async def test_a_failed_index_upload_is_repeated_after_a_restart(bench: Bench) -> None:
     await fill(bench.engine, 35, tag=True)
     await bench.settle()
     await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
@@ -236,7 +236,7 @@ async def test_an_index_that_could_not_be_put_is_put_after_a_restart(bench: Benc
     assert bench.there()[seg(1, "idx")] == bench.disk.read_file(path)
 
 
-async def test_a_dropped_segment_goes_in_both_tiers(bench: Bench) -> None:
+async def test_a_dropped_segment_is_deleted_in_both_tiers(bench: Bench) -> None:
     await fill(bench.engine, 45, tag=True)
     await bench.settle()
     await bench.engine.delete_records("t", before_seq=25)
@@ -247,7 +247,7 @@ async def test_a_dropped_segment_goes_in_both_tiers(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "power", "clean"])
-async def test_objects_that_could_not_be_removed_go_after_a_restart(bench: Bench, how: str) -> None:
+async def test_failed_object_deletions_are_repeated_after_a_restart(bench: Bench, how: str) -> None:
     await fill(bench.engine, 45)
     await bench.settle()
     bench.store.fail("delete", times=None)
@@ -280,7 +280,7 @@ async def test_a_deleted_topic_leaves_no_file_in_either_tier(bench: Bench, how: 
     assert not [name for name in bench.here("") if name]
 
 
-async def test_a_store_that_is_out_of_order_is_said_and_never_an_empty_answer(bench: Bench) -> None:
+async def test_a_failing_store_is_reported_and_never_an_empty_answer(bench: Bench) -> None:
     await fill(bench.engine, 45)
     await bench.settle()
     bench.store.fail("get_range", times=None)
@@ -313,7 +313,7 @@ async def test_a_damaged_object_is_never_served(bench: Bench) -> None:
     )
 
 
-async def test_a_segment_that_is_read_back_damaged_stays_hot(bench: Bench) -> None:
+async def test_a_segment_uploaded_with_damage_stays_hot(bench: Bench) -> None:
     await fill(bench.engine, 25)
     await bench.engine.segment_worker.flush_all()
 
@@ -402,7 +402,7 @@ async def test_an_index_lost_in_both_tiers_refuses_to_start(bench: Bench) -> Non
         await bench.restart()
 
 
-async def test_sidecars_that_are_lost_are_made_from_the_store(bench: Bench) -> None:
+async def test_lost_sidecars_are_rebuilt_from_the_store(bench: Bench) -> None:
     await fill(bench.engine, 45, tag=True)
     await bench.settle()
     size = bench.engine.state("t").bytes
@@ -439,7 +439,7 @@ async def test_a_log_that_cannot_be_moved_does_not_delay_other_logs(bench: Bench
     assert bench.engine.store.cold.errors >= 2
 
 
-async def test_a_half_dead_segment_is_rewritten_before_it_moves(bench: Bench) -> None:
+async def test_a_half_dead_segment_is_rewritten_before_the_move(bench: Bench) -> None:
     await fill(bench.engine, 25, tag=True)
     await bench.engine.segment_worker.flush_all()
     for tag in (b"tag-1", b"tag-2"):

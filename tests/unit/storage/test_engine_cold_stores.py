@@ -129,7 +129,7 @@ async def test_deep_reads_delay_neither_appends_nor_the_tail_nor_hot_segments(de
         assert ([each.seq for each in result.records], result.cold_segments_read) == (list(range(1, 31)), 3)
 
 
-async def test_a_store_that_stalls_does_not_hold_up_the_upkeep_nor_caps(deep: Engine, brake: Brake) -> None:
+async def test_a_stalled_store_delays_neither_housekeeping_nor_caps(deep: Engine, brake: Brake) -> None:
     await fill(deep, 15)
     await deep.segment_worker.flush_all()
     brake.on()
@@ -147,7 +147,7 @@ async def test_a_store_that_stalls_does_not_hold_up_the_upkeep_nor_caps(deep: En
     assert await seqs(deep, "t", from_seq=21) == list(range(22, 66))
 
 
-async def test_with_200_ms_a_request_appends_go_on_beside_a_deep_read(
+async def test_appends_continue_beside_a_deep_read_with_200_ms_per_request(
     tmp_path: Path, sleeper: Callable[[float], None]
 ) -> None:
     store = SlowStore(DirectoryStore(PosixFileSystem(), str(tmp_path / "cold")), 0, sleeper)
@@ -176,7 +176,7 @@ def void(_: object) -> None:
     """Drops a result."""
 
 
-async def test_a_stop_waits_for_the_round_and_the_next_start_goes_on(tmp_path: Path, brake: Brake) -> None:
+async def test_a_stop_waits_for_the_current_round_and_the_next_start_continues(tmp_path: Path, brake: Brake) -> None:
     store = SlowStore(DirectoryStore(PosixFileSystem(), str(tmp_path / "cold")), 200, brake.sleep)
     engine = Engine(tmp_path / "data", SMALL, cold=store)
     await engine.start()

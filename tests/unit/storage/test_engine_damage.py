@@ -137,7 +137,7 @@ async def test_a_damaged_segment_keeps_no_other_topic_from_expiring(machine: Mac
     assert (engine.state("t").earliest_seq, engine.state("u").count) == (6, 0)
 
 
-async def test_from_a_time_on_where_the_segment_cannot_tell(machine: Machine) -> None:
+async def test_a_read_from_a_time_reports_a_segment_without_readable_times(machine: Machine) -> None:
     engine = await written(machine)
     ts = (await engine.read_one("t", 3)).ts + 500
     empty(machine, engine, ".idx")
@@ -197,7 +197,7 @@ async def test_a_router_reports_a_missing_segment_as_a_single_loss(machine: Mach
 # -- the log -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_log_file_that_is_missing_is_passed_where_that_is_wanted(machine: Machine) -> None:
+async def test_a_read_with_skip_corrupt_skips_a_missing_log_file(machine: Machine) -> None:
     engine = await written(machine, absorbed=0, wal_file_bytes=1 << 10, wal_reserve_bytes=1 << 9)
     files = sorted(name for name in machine.disk.content() if name.startswith(f"{WAL}/wal-"))
     assert len(files) >= 3
@@ -257,7 +257,7 @@ async def test_records_before_an_unreadable_record_are_returned_first(
     assert caught.value.detail["seq"] == given[-1] + 1
 
 
-async def test_a_read_that_fails_once_is_tried_again(machine: Machine) -> None:
+async def test_a_read_that_fails_once_is_repeated(machine: Machine) -> None:
     engine = await written(machine, absorbed=0)
     machine.disk.fail("pread", f"{WAL}/*")
     assert await seqs(engine, "t") == [*range(1, 21)]
@@ -340,7 +340,7 @@ async def test_a_repeated_claim_of_unreadable_jobs_fails_and_its_leases_stay_val
 
 
 @WHERE
-async def test_a_consumer_on_an_unreadable_log_keeps_its_cursor(
+async def test_a_consumer_of_an_unreadable_log_keeps_its_cursor(
     machine: Machine, absorbed: int, path: str, kind: type[Unreadable]
 ) -> None:
     engine = await written(machine, absorbed=absorbed)

@@ -102,7 +102,7 @@ async def test_a_byte_cap_evicts_a_damaged_segment_as_a_whole(machine: Machine, 
 
 
 @DAMAGES
-async def test_a_tightened_cap_takes_effect(machine: Machine, damage: Damage) -> None:
+async def test_a_lowered_cap_applies_at_once(machine: Machine, damage: Damage) -> None:
     engine = await full(machine)
     damaged(machine, engine, damage)
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=17))
@@ -114,7 +114,7 @@ async def test_a_tightened_cap_takes_effect(machine: Machine, damage: Damage) ->
 
 
 @DAMAGES
-async def test_jobs_that_a_cap_takes_are_counted(machine: Machine, damage: Damage) -> None:
+async def test_evicted_jobs_are_counted(machine: Machine, damage: Damage) -> None:
     engine = await full(machine, cap_records=20, type=TopicType.QUEUE)
     damaged(machine, engine, damage)
     await earliest(engine, 3)
@@ -122,7 +122,7 @@ async def test_jobs_that_a_cap_takes_are_counted(machine: Machine, damage: Damag
 
 
 @DAMAGES
-async def test_several_writes_together_keep_the_cap(machine: Machine, damage: Damage) -> None:
+async def test_concurrent_writes_keep_the_cap(machine: Machine, damage: Damage) -> None:
     engine = await full(machine, cap_records=20)
     damaged(machine, engine, damage)
     await engine.append("t", [sized(10)] * 2)
@@ -131,7 +131,7 @@ async def test_several_writes_together_keep_the_cap(machine: Machine, damage: Da
     settled(engine)
 
 
-async def test_a_segment_that_becomes_readable_again_is_counted_exactly(machine: Machine) -> None:
+async def test_a_segment_that_is_readable_again_is_counted_exactly(machine: Machine) -> None:
     engine = await full(machine, cap_records=20)
     damaged(machine, engine, fail)
     assert await earliest(engine, 2) == [2, 3]
@@ -144,7 +144,7 @@ async def test_a_segment_that_becomes_readable_again_is_counted_exactly(machine:
     settled(engine)
 
 
-async def test_after_a_start_the_same_is_held(machine: Machine) -> None:
+async def test_the_counts_are_the_same_after_a_start(machine: Machine) -> None:
     engine = await full(machine, cap_records=20)
     damaged(machine, engine, fail)
     await earliest(engine, 2)
@@ -154,7 +154,7 @@ async def test_after_a_start_the_same_is_held(machine: Machine) -> None:
     settled(engine)
 
 
-async def test_without_descriptors_nothing_is_assumed(machine: Machine) -> None:
+async def test_out_of_descriptors_is_not_counted_as_damage(machine: Machine) -> None:
     engine = await full(machine, cap_bytes=200)
     damaged(machine, engine, nothing)
     machine.disk.fail("pread", f"{FIRST}.*", errno=errno.ENOMEM, sticky=True)

@@ -57,7 +57,7 @@ async def test_a_repeated_delete_deletes_no_record(machine: Machine) -> None:
         assert (again.deleted, again.count) == (0, first.count)
 
 
-async def test_two_at_once_delete_each_record_once(machine: Machine) -> None:
+async def test_two_concurrent_deletes_count_each_record_once(machine: Machine) -> None:
     engine = await a_topic(machine)
     done = await asyncio.gather(*(engine.delete_records("t", match=TagMatch(b"a", True)) for _ in range(3)))
     assert sorted(each.deleted for each in done) == [0, 0, 4]

@@ -42,13 +42,13 @@ async def test_writes_on_a_full_disk_are_refused_without_a_seq(machine: Machine)
     assert [each.topic for each in engine.topics()] == ["gone", "t"]
 
 
-async def test_reading_goes_on(machine: Machine) -> None:
+async def test_reads_continue_on_a_full_disk(machine: Machine) -> None:
     engine = await a_full_machine(machine, tail_cache_bytes=0)
     assert (await seqs(engine, "t"))[:10] == list(range(1, 11))
     assert (await engine.read_one("t", 4)).body == b'{"data":3}'
 
 
-async def test_deleting_records_and_topics_goes_on_and_lasts(machine: Machine) -> None:
+async def test_deleting_records_and_topics_continues_on_a_full_disk(machine: Machine) -> None:
     engine = await a_full_machine(machine)
     assert (await engine.delete_records("t", before_seq=4)).deleted == 3
     assert (await engine.delete_records("t", match=TagMatch(b"x"))).deleted == 4
@@ -60,7 +60,7 @@ async def test_deleting_records_and_topics_goes_on_and_lasts(machine: Machine) -
     assert [each.topic for each in engine.topics()] == ["t"]
 
 
-async def test_appends_resume_by_themselves_when_there_is_space(machine: Machine) -> None:
+async def test_appends_resume_without_a_restart_when_there_is_space(machine: Machine) -> None:
     engine = await a_full_machine(machine)
     await engine.delete_records("t", before_seq=4)
     head = engine.state("t").head_seq
@@ -104,7 +104,7 @@ async def test_a_start_without_space_reads_and_deletes(machine: Machine) -> None
     assert (await engine.append("t", records(1))).first_seq == 6
 
 
-async def test_other_shards_go_on(machine: Machine) -> None:
+async def test_other_shards_continue(machine: Machine) -> None:
     engine = await machine.start(wal_shards=2)
     names = [f"t{n}" for n in range(6)]
     for name in names:
@@ -123,7 +123,7 @@ async def test_other_shards_go_on(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("op", ["pwritev", "datasync"])
-async def test_a_failed_disk_stops_its_shard_and_heads_go_back(machine: Machine, op: str) -> None:
+async def test_a_failed_disk_stops_its_shard_and_rolls_heads_back(machine: Machine, op: str) -> None:
     engine = await machine.start(wal_shards=2)
     told: list[tuple[int, int | None]] = []
     engine.on_shard_failed = lambda shard, number: told.append((shard, number))

@@ -79,7 +79,7 @@ async def test_keys_of_idle_topics_are_dropped_by_the_worker(machine: Machine) -
     assert engine.catalog.usage.keys == 0
 
 
-async def test_a_key_applies_to_its_topic_only(machine: Machine) -> None:
+async def test_a_key_applies_only_to_its_topic(machine: Machine) -> None:
     engine = await machine.start()
     answers = [await engine.append(name, [record()], idempotency_key="k") for name in ("a", "b")]
     assert [each.deduped for each in answers] == [False, False]
@@ -100,7 +100,7 @@ async def test_concurrent_writes_with_a_key_write_once(machine: Machine, durabil
     assert engine.state("t").head_seq == 2
 
 
-async def test_a_cancelled_write_leaves_its_outcome_to_writes_with_its_key(machine: Machine) -> None:
+async def test_a_cancelled_write_leaves_its_outcome_to_writes_with_the_same_key(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
     first, second = (asyncio.create_task(engine.append("t", [record()], idempotency_key="k")) for _ in range(2))
@@ -113,7 +113,7 @@ async def test_a_cancelled_write_leaves_its_outcome_to_writes_with_its_key(machi
 
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.EIO, StorageFailed), (errno.ENOSPC, StorageFull)])
-async def test_a_failed_write_fails_all_writes_with_its_key(
+async def test_a_failed_write_fails_all_writes_with_the_same_key(
     machine: Machine, number: int, kind: type[Exception]
 ) -> None:
     engine = await machine.start()
@@ -139,7 +139,7 @@ async def test_a_failed_write_is_not_remembered(machine: Machine) -> None:
     assert (again.deduped, again.first_seq) == (False, 2)
 
 
-async def test_a_failed_creation_fails_all_writes_with_its_key_and_leaves_no_topic(machine: Machine) -> None:
+async def test_a_failed_creation_fails_all_writes_with_the_same_key_and_leaves_no_topic(machine: Machine) -> None:
     engine = await machine.start()
     machine.disk.fail("pwritev", "*/wal-*", errno=errno.EIO)
     outcomes = await asyncio.gather(*(outcome(engine.append("new", [record()], idempotency_key="k")) for _ in range(4)))

@@ -60,7 +60,7 @@ async def test_an_append_that_evicts_its_own_size_is_within_max_total_bytes(mach
     assert engine.catalog.usage.bytes == 50
 
 
-async def test_the_count_is_right_after_a_restart(machine: Machine) -> None:
+async def test_the_total_is_correct_after_a_restart(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("a", [sized(60), sized(10)], config=TopicConfig(cap_records=1, durability=Durability.FSYNC))
     await engine.append("b", [sized(20)], config=EPHEMERAL)
@@ -89,7 +89,7 @@ async def test_all_ephemeral_topics_share_ephemeral_max_bytes(machine: Machine) 
     assert engine.catalog.usage.ephemeral_bytes == 100
 
 
-async def test_memory_is_exact_for_writers_that_come_together(machine: Machine) -> None:
+async def test_concurrent_writers_never_exceed_ephemeral_max_bytes(machine: Machine) -> None:
     engine = await machine.start(ephemeral_max_bytes=100)
     outcomes = await asyncio.gather(
         *(outcome(engine.append(f"t{n % 2}", [sized(30)], config=EPHEMERAL)) for n in range(10))
@@ -100,7 +100,7 @@ async def test_memory_is_exact_for_writers_that_come_together(machine: Machine) 
     assert engine.catalog.usage.ephemeral_bytes == 90
 
 
-async def test_leaving_the_class_frees_the_memory(machine: Machine) -> None:
+async def test_leaving_the_ephemeral_class_frees_the_memory(machine: Machine) -> None:
     engine = await machine.start(ephemeral_max_bytes=100)
     await engine.append("a", [sized(100)], config=EPHEMERAL)
     await engine.put_topic("a", TopicConfig(durability=Durability.DISK))
@@ -109,7 +109,7 @@ async def test_leaving_the_class_frees_the_memory(machine: Machine) -> None:
     assert engine.catalog.usage.bytes == 200
 
 
-async def test_a_capped_ephemeral_topic_runs_for_ever(machine: Machine) -> None:
+async def test_a_capped_ephemeral_topic_accepts_writes_without_end(machine: Machine) -> None:
     engine = await machine.start(ephemeral_max_bytes=100)
     config = TopicConfig(durability=Durability.EPHEMERAL, cap_records=3)
     for n in range(300):

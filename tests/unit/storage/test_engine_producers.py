@@ -95,7 +95,7 @@ async def test_concurrent_producer_batches_keep_their_order(machine: Machine) ->
         await send(engine, 22, 22)
 
 
-async def test_a_repetition_of_a_pending_producer_batch_waits_for_it(machine: Machine) -> None:
+async def test_a_repetition_of_a_pending_producer_batch_waits_for_the_pending_batch(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", FSYNC)
     told: list[Appended | Exception] = []
@@ -182,7 +182,7 @@ async def test_idle_producers_are_forgotten_after_expiry_and_with_their_topic(ma
         ProducerBatch(7, 0, MAX_SEQUENCE + 1),
     ],
 )
-async def test_numbers_that_no_producer_has_are_refused(machine: Machine, batch: ProducerBatch) -> None:
+async def test_invalid_producer_numbers_are_refused(machine: Machine, batch: ProducerBatch) -> None:
     engine = await machine.start()
     with pytest.raises(InvalidRequest, match="63 bits"):
         await engine.append("t", bodies(1), producer=batch)

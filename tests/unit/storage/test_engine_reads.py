@@ -14,7 +14,7 @@ CACHES = pytest.mark.parametrize("tail_cache_bytes", [0, 1 << 20])
 
 
 @CACHES
-async def test_records_are_read_as_they_were_sent(machine: Machine, tail_cache_bytes: int) -> None:
+async def test_records_are_read_as_sent(machine: Machine, tail_cache_bytes: int) -> None:
     engine = await machine.start(tail_cache_bytes=tail_cache_bytes)
     await engine.append("t", [record({"a": 1}, meta=[2], tag="x", node="n"), record("ü")])
     first, second = (await engine.read("t", ReadQuery())).records
@@ -102,7 +102,7 @@ async def test_a_scan_ends_at_max_scan_records_and_returns_its_position(
     assert steps == [(0, [], 10), (10, [], 10), (20, [26], 6)]
 
 
-async def test_from_a_time_on(machine: Machine) -> None:
+async def test_a_read_from_a_time_begins_at_the_first_record_of_that_time(machine: Machine) -> None:
     engine = await machine.start()
     start = machine.clock.wall_ms()
     for _ in range(4):
@@ -139,7 +139,7 @@ async def test_starting_over_begins_at_the_floor(machine: Machine) -> None:
     assert [each.seq for each in result.records] == [4, 5]
 
 
-async def test_a_read_ends_before_a_loss_and_the_next_read_continues_after_it(machine: Machine) -> None:
+async def test_a_read_ends_before_a_loss_and_the_next_read_continues_after_the_loss(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(3), config=TopicConfig(durability=Durability.FSYNC))
     await engine.put_topic("t", EPHEMERAL)

@@ -24,7 +24,7 @@ def watermarks_written(machine: Machine) -> int:
 
 
 @WEAK
-async def test_a_seq_that_was_acked_and_lost_is_not_given_out_again(machine: Machine, durability: Durability) -> None:
+async def test_an_acked_and_lost_seq_is_not_assigned_again(machine: Machine, durability: Durability) -> None:
     engine = await machine.start()
     await engine.append("t", records(5), config=TopicConfig(durability=durability))
     await engine.append("t", records(5))
@@ -68,7 +68,7 @@ async def test_an_append_larger_than_the_reservation_waits_for_a_larger_reservat
     assert log_of(engine, "t").reserved >= 5001
 
 
-async def test_steps_grow_with_the_pace_and_shrink_again(machine: Machine) -> None:
+async def test_reservation_steps_grow_and_shrink_with_the_write_rate(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(1), config=TopicConfig(durability=Durability.DISK))
     log = log_of(engine, "t")
@@ -85,7 +85,7 @@ async def test_steps_grow_with_the_pace_and_shrink_again(machine: Machine) -> No
     assert 0 <= calm <= 1500
 
 
-async def test_the_fsync_class_needs_none(machine: Machine) -> None:
+async def test_the_fsync_class_needs_no_reservation(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
     for _ in range(5):

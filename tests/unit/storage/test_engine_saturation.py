@@ -130,7 +130,7 @@ async def test_appends_that_wait_for_room_fail_at_shutdown() -> None:
     assert all(isinstance(each, ShuttingDown) for each in refused)
 
 
-async def test_real_threads_and_many_topics_keep_every_promise() -> None:
+async def test_every_promise_holds_with_real_threads_and_many_topics() -> None:
     disk = SimDisk()
     async with Engine.open(DATA, options(wal_shards=3), fs=disk) as engine:
 

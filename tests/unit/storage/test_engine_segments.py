@@ -98,7 +98,7 @@ async def test_flushed_records_survive_a_restart(bench: Bench, how: str) -> None
 
 @pytest.mark.parametrize("absorb_after", [False, True])
 @pytest.mark.parametrize("how", ["kill", "power", "clean"])
-async def test_deletes_by_tag_reach_segments_and_never_come_undone(bench: Bench, how: str, absorb_after: bool) -> None:
+async def test_deletes_by_tag_reach_segments_and_are_never_undone(bench: Bench, how: str, absorb_after: bool) -> None:
     await fill(bench.engine, 25, tag=True)
     await bench.mark_flushed()
     await fill(bench.engine, 5, tag=True)
@@ -168,7 +168,7 @@ async def test_records_in_segments_expire_by_ttl(bench: Bench) -> None:
     assert bench.engine.state("t").count == 0
 
 
-async def test_dead_segments_are_dropped_and_half_dead_ones_rewritten(bench: Bench) -> None:
+async def test_dead_segments_are_dropped_and_half_dead_segments_rewritten(bench: Bench) -> None:
     await fill(bench.engine, 40, tag=True)
     await bench.mark_flushed()
     await bench.engine.delete_records("t", before_seq=11)
@@ -210,7 +210,7 @@ async def test_the_log_is_trimmed_behind_the_marks(bench: Bench) -> None:
     assert await seqs(bench.engine, "t") == list(range(1, 64))
 
 
-async def test_a_batch_that_does_not_fit_behind_a_segment_begins_the_next(bench: Bench) -> None:
+async def test_a_batch_beyond_the_end_of_a_segment_begins_the_next_segment(bench: Bench) -> None:
     await fill(bench.engine, 8)
     await bench.mark_flushed()
     await bench.engine.append("t", [record(number) for number in range(5)])
@@ -270,7 +270,7 @@ async def test_sealing_of_old_segments_yields_to_waiting_work_and_resumes(machin
 
 @pytest.mark.parametrize(("run", "units"), [(1, lambda segments: segments), (3, lambda segments: -(-segments // 3))])
 @pytest.mark.parametrize(("batch", "segments"), [(1, [10] * 6), (4, [8] * 7 + [4])])
-async def test_segments_that_end_and_the_next_cost_one_sync(
+async def test_sealing_a_segment_and_opening_the_next_takes_a_single_sync(
     bench: Bench,
     monkeypatch: pytest.MonkeyPatch,
     batch: int,

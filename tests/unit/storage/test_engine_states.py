@@ -68,7 +68,7 @@ async def test_the_log_is_trimmed_behind_values_in_a_snapshot(machine: Machine) 
     assert [key for key, _ in engine.states.items("group")] == [str(number) for number in range(7)]
 
 
-async def test_there_are_limits(machine: Machine) -> None:
+async def test_keys_and_values_have_limits(machine: Machine) -> None:
     engine = await machine.start(max_states=2, max_state_bytes=3)
     await engine.states.put("group", "a", b"123")
     await engine.states.put("group", "b", b"1")
@@ -89,7 +89,7 @@ async def test_there_are_limits(machine: Machine) -> None:
         assert raised.value.detail["field"] == field
 
 
-async def test_a_stopped_shard_takes_none_and_the_next_start_tells(machine: Machine) -> None:
+async def test_a_stopped_shard_refuses_values_until_the_next_start(machine: Machine) -> None:
     engine = await machine.start(wal_shards=2)
     await engine.states.put("group", "a", b"1")
     await engine.snapshotter.take()
@@ -111,7 +111,7 @@ async def offsets(engine: Engine, *names: str) -> list[tuple[int, bytes | None]]
 
 
 @KEPT
-async def test_an_offset_is_kept_with_its_metadata(machine: Machine, again: str) -> None:
+async def test_an_offset_is_stored_with_its_metadata(machine: Machine, again: str) -> None:
     engine = await machine.start()
     await engine.append("t", records(10), config=FSYNC)
     for consumer, seq, metadata in [("g", 3, b"m"), ("h", 0, None), ("g", 7, b""), ("i", 5, b"x"), ("i", 2, b"back")]:
@@ -153,7 +153,7 @@ async def test_a_repeated_offset_commit_writes_no_frame(machine: Machine) -> Non
     assert engine.consumers.committed("t", "g")[:2] == (3, b"n")
 
 
-async def test_an_offset_that_cannot_be_is_refused(machine: Machine) -> None:
+async def test_an_invalid_offset_is_refused(machine: Machine) -> None:
     engine = await machine.start(max_offset_metadata_bytes=3)
     await engine.append("t", records(10), config=FSYNC)
     for name in ("new", "there"):

@@ -20,7 +20,7 @@ from tests.support.sim_disk import Loss
 from tests.unit.storage.machine import Machine, errors_among, outcome, record, records, seqs
 
 
-async def test_a_topic_is_made_once_and_is_there_after_a_power_cut(machine: Machine) -> None:
+async def test_a_topic_is_created_once_and_survives_a_power_cut(machine: Machine) -> None:
     engine = await machine.start()
     config = TopicConfig(ttl_ms=5, priority=5000)
     state, created = await engine.put_topic("t", config)
@@ -50,7 +50,7 @@ async def test_the_type_cannot_be_changed(machine: Machine) -> None:
     await engine.append("t", [record(0, delay_ms=5)])
 
 
-async def test_names_come_bytewise_by_prefix_and_page(machine: Machine) -> None:
+async def test_names_are_listed_in_byte_order_by_prefix_and_page(machine: Machine) -> None:
     engine = await machine.start()
     names = ["b", "a", "A", "a.b", "a:b", "a-b", "ab", "_", "0"]
     for name in names:
@@ -64,7 +64,7 @@ async def test_names_come_bytewise_by_prefix_and_page(machine: Machine) -> None:
     assert engine.topics(prefix="zz") == []
 
 
-async def test_a_topic_that_is_not_durable_yet_is_not_shown(machine: Machine) -> None:
+async def test_a_topic_is_not_listed_before_it_is_durable(machine: Machine) -> None:
     engine = await machine.start()
     making = asyncio.create_task(engine.append("t", [record()]))
     await asyncio.sleep(0)
@@ -75,7 +75,7 @@ async def test_a_topic_that_is_not_durable_yet_is_not_shown(machine: Machine) ->
     assert [each.topic for each in engine.topics()] == ["t"]
 
 
-async def test_a_topic_that_could_not_be_made_is_not_there(machine: Machine) -> None:
+async def test_a_topic_whose_creation_failed_does_not_exist(machine: Machine) -> None:
     engine = await machine.start()
     machine.disk.fail("datasync", errno=errno.EIO)
     outcomes = await asyncio.gather(outcome(engine.put_topic("a")), outcome(engine.append("b", [record()])))
@@ -102,7 +102,7 @@ async def test_a_deleted_topic_is_gone_for_good(machine: Machine, durability: Du
     assert engine.topics() == []
 
 
-async def test_a_topic_made_again_begins_anew(machine: Machine) -> None:
+async def test_a_recreated_topic_begins_at_seq_1(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [record("old")])
     old = engine.state("t")
@@ -117,7 +117,7 @@ async def test_a_topic_made_again_begins_anew(machine: Machine) -> None:
     assert (await engine.read_one("t", 1)).body == b'{"data":"new"}'
 
 
-async def test_ids_are_not_used_again_after_a_restart(machine: Machine) -> None:
+async def test_ids_are_not_reused_after_a_restart(machine: Machine) -> None:
     engine = await machine.start()
     ids = set()
     for _ in range(3):
@@ -148,7 +148,7 @@ async def test_delete_if_empty_refuses_a_topic_with_a_pending_write(machine: Mac
     assert await seqs(engine, "t") == [1]
 
 
-async def test_a_write_that_comes_during_a_deletion_makes_the_topic_anew(machine: Machine) -> None:
+async def test_a_write_during_a_deletion_recreates_the_topic(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(3))
     deleted, written = await asyncio.gather(engine.delete_topic("t"), engine.append("t", [record("new")]))
@@ -163,7 +163,7 @@ async def test_concurrent_deletions_of_a_topic_have_a_single_winner(machine: Mac
     assert sorted(await asyncio.gather(*(engine.delete_topic("t") for _ in range(3)))) == [False, False, True]
 
 
-async def test_concurrent_config_changes_are_applied_one_after_the_other(machine: Machine) -> None:
+async def test_concurrent_config_changes_are_applied_in_sequence(machine: Machine) -> None:
     engine = await machine.start()
     results = await asyncio.gather(*(engine.put_topic("t", TopicConfig(cap_records=n)) for n in range(1, 9)))
     assert [created for _, created in results].count(True) == 1
@@ -190,7 +190,7 @@ async def test_a_topic_over_max_topics_is_refused(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DISK, Durability.EPHEMERAL])
-async def test_creators_that_come_together_make_exactly_as_many(machine: Machine, durability: Durability) -> None:
+async def test_concurrent_creations_never_exceed_max_topics(machine: Machine, durability: Durability) -> None:
     engine = await machine.start(max_topics=3)
     config = TopicConfig(durability=durability)
     outcomes = await asyncio.gather(
@@ -203,7 +203,7 @@ async def test_creators_that_come_together_make_exactly_as_many(machine: Machine
     assert len(engine.topics()) == 3
 
 
-async def test_a_creation_that_failed_takes_no_place(machine: Machine) -> None:
+async def test_a_failed_creation_does_not_count_against_max_topics(machine: Machine) -> None:
     engine = await machine.start(max_topics=1)
     machine.disk.fail("pwritev", "*/wal-*", errno=errno.ENOSPC)
     machine.disk.fail("allocate", errno=errno.ENOSPC, sticky=True)

@@ -122,7 +122,7 @@ async def test_a_longer_ttl_restores_no_record(machine: Machine) -> None:
     assert engine.state("t").evict_floor == 3
 
 
-async def test_expired_and_evicted_are_mixed(machine: Machine) -> None:
+async def test_expired_and_evicted_records_give_a_mixed_reason(machine: Machine) -> None:
     engine = await machine.start(**IDLE)
     await engine.append("t", records(3), config=TopicConfig(ttl_ms=TTL_MS, cap_records=2))
     await machine.clock.advance(TTL_MS + 1)

@@ -23,7 +23,7 @@ async def parked(engine: Engine, seq: int = 0, name: str = "t") -> asyncio.Task[
     return task
 
 
-async def test_records_that_are_there_are_not_waited_for(machine: Machine) -> None:
+async def test_existing_records_are_not_waited_for(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", records(3))
     assert await engine.wait_beyond("t", 2, 0)
@@ -31,7 +31,7 @@ async def test_records_that_are_there_are_not_waited_for(machine: Machine) -> No
 
 
 @pytest.mark.parametrize("wait_ms", [0, 1])
-async def test_time_runs_out(machine: Machine, wait_ms: int) -> None:
+async def test_a_wait_without_new_records_times_out(machine: Machine, wait_ms: int) -> None:
     engine = await machine.start()
     await engine.append("t", records(3))
     assert not await engine.wait_beyond("t", 3, wait_ms)
@@ -165,7 +165,7 @@ async def test_a_failed_append_does_not_wake_waiters(machine: Machine) -> None:
     assert isinstance(await outcome(waiting), ShuttingDown)
 
 
-async def test_calls_on_an_engine_that_is_not_started_fail_with_not_ready() -> None:
+async def test_calls_on_an_engine_before_its_start_fail_with_not_ready() -> None:
     engine = Engine(DATA, options(), fs=SimDisk(), clock=FakeClock(), threaded=False)
     for work in (engine.wait_beyond("t", 0, 0), engine.append("t", [record()]), engine.read_one("t", 1)):
         with pytest.raises(NotReady):

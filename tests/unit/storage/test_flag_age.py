@@ -30,7 +30,7 @@ async def test_deletions_are_flagged_after_flag_age_ms() -> None:
         assert engine.housekeeping.flagged == 5
 
 
-async def test_a_segment_that_is_deleted_as_a_whole_meanwhile_just_goes() -> None:
+async def test_a_segment_deleted_as_a_whole_is_removed_without_flagging() -> None:
     async with Machine() as machine:
         engine = await begin(machine)
         await engine.delete_records("t", match=TagMatch(b"odd"))
@@ -40,7 +40,7 @@ async def test_a_segment_that_is_deleted_as_a_whole_meanwhile_just_goes() -> Non
         assert (engine.housekeeping.flagged, engine.housekeeping.dropped) == (0, 1)
 
 
-async def test_deletions_that_wait_are_no_less_deleted() -> None:
+async def test_deletions_not_yet_flagged_are_already_effective() -> None:
     async with Machine() as machine:
         engine = await begin(machine)
         await engine.delete_records("t", match=TagMatch(b"odd"))

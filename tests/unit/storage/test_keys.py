@@ -36,7 +36,7 @@ def test_keys_are_dropped_by_generation_and_never_within_their_window() -> None:
     assert ring.key_count == 0
 
 
-def test_digests_are_sixteen_bytes_of_the_text() -> None:
+def test_digests_have_16_bytes() -> None:
     assert len(key_digest("k")) == 16
     assert key_digest("k") != key_digest("K")
     assert key_digest("ä") == key_digest("\u00e4")

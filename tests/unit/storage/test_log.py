@@ -12,7 +12,7 @@ from storage.state.usage import Usage
 from tests.unit.storage.log_steps import assigned, new_log, published, reserve, write
 
 
-def test_a_new_log_is_empty_and_its_next_seq_is_one() -> None:
+def test_a_new_log_is_empty_and_begins_at_seq_1() -> None:
     log = new_log()
     assert (published(log), assigned(log), log.earliest_seq) == ((0, 0, 0), (0, 0, 0), 1)
 
@@ -47,7 +47,7 @@ def test_a_roll_back_undoes_a_pending_eviction() -> None:
     assert (assigned(log), log.assigned_floor, log.usage.bytes) == ((3, 3, 60), 1, 60)
 
 
-def test_an_eviction_counts_at_once_for_writers_and_when_committed_for_readers() -> None:
+def test_a_pending_eviction_counts_at_once_for_writers_and_when_committed_for_readers() -> None:
     log = new_log()
     write(log, [10, 20, 30])
     log.assign_floor(3)
@@ -57,7 +57,7 @@ def test_an_eviction_counts_at_once_for_writers_and_when_committed_for_readers()
     assert log.usage.bytes == 30
 
 
-def test_an_eviction_said_twice_counts_once() -> None:
+def test_a_repeated_eviction_counts_once() -> None:
     log = new_log()
     write(log, [10, 20, 30])
     assert [log.evict({LossCause.CAP: 3}) for _ in range(2)] == [2, 0]
@@ -74,7 +74,7 @@ def test_evictions_of_two_causes_overlap_without_counting_twice() -> None:
     assert (published(log), assigned(log), log.usage.bytes) == ((4, 1, 40), (4, 1, 40), 40)
 
 
-def test_a_floor_inside_a_pending_write_is_published_with_it() -> None:
+def test_a_floor_within_a_pending_write_is_published_with_the_write() -> None:
     log = new_log()
     run, row = reserve(log, [1] * 10)
     log.assign_floor(8)
@@ -128,7 +128,7 @@ def test_deleting_by_tag_repeats_without_effect() -> None:
     assert (published(log), assigned(log), log.usage.bytes) == ((4, 2, 12), (4, 2, 12), 12)
 
 
-def test_a_tag_and_a_seq_must_both_fit() -> None:
+def test_a_delete_by_tag_and_seq_needs_both_to_match() -> None:
     log = new_log()
     write(log, [1, 1, 1], tags={1: b"a", 2: b"b", 3: b"a"})
     assert log.delete(control.Delete(bound_head=3, before_seq=3, match=["tag", "Eq", "a"])) == 1
@@ -163,7 +163,7 @@ def test_a_record_deleted_during_a_failing_eviction_is_counted_once() -> None:
     assert (published(log), assigned(log), log.usage.bytes) == ((3, 2, 50), (3, 2, 50), 50)
 
 
-def test_tags_of_records_that_are_gone_do_not_pile_up() -> None:
+def test_tags_of_evicted_records_do_not_accumulate() -> None:
     log = new_log()
     for _ in range(40):
         first = log.assigned_head + 1
@@ -188,7 +188,7 @@ def test_ephemeral_bytes_count_only_records_written_while_ephemeral() -> None:
     assert (usage.bytes, usage.ephemeral_bytes) == (30, 0)
 
 
-def test_bytes_that_are_written_out_are_no_longer_in_memory_only() -> None:
+def test_written_out_bytes_no_longer_count_as_memory() -> None:
     usage = Usage()
     log = new_log(usage)
     log.set_ephemeral(True)
@@ -210,7 +210,7 @@ def test_a_released_log_has_no_usage() -> None:
     assert (usage.bytes, usage.ephemeral_bytes, usage.keys) == (0, 0, 0)
 
 
-def test_the_log_file_that_is_needed_is_that_of_the_first_live_record() -> None:
+def test_the_log_is_needed_from_the_file_of_the_first_live_record() -> None:
     log = new_log()
     for n in range(4):
         write(log, [1, 1], place=(1 << 40) + 1000 * n, tags={2 * n + 1: b"x", 2 * n + 2: b"y"})

@@ -160,7 +160,7 @@ async def test_a_delete_byte_alone_withholds_a_record_from_raw_files() -> None:
 
 
 @pytest.mark.parametrize("power", [False, True])
-async def test_deletions_stay_over_starts_and_a_lost_index(power: bool) -> None:
+async def test_deletions_survive_restarts_and_a_lost_index(power: bool) -> None:
     async with Machine() as machine:
         engine = await filled(machine)
         await engine.delete_records("t", match=TagMatch(b"odd"), before_seq=8)
@@ -207,7 +207,7 @@ async def test_a_failed_packing_leaves_the_segment_unpacked_and_is_retried() -> 
         assert [*await texts(engine)] == [2, 4, *range(6, 12)]
 
 
-async def test_a_format_that_cannot_be_written_keeps_segments_plain() -> None:
+async def test_segments_stay_unpacked_if_the_format_cannot_be_written() -> None:
     async with Machine() as machine:
         engine = await machine.start(**SMALL)
         machine.disk.fail("rename", "*FORMAT*", times=2)

@@ -22,7 +22,7 @@ THREE = TopicConfig(partitions=3)
 
 
 @pytest.mark.parametrize(("p", "text"), [(0, "orders"), (1, "orders/1"), (1023, "orders/1023")])
-def test_an_address_says_topic_and_partition(p: int, text: str) -> None:
+def test_an_address_has_topic_and_partition(p: int, text: str) -> None:
     assert address("orders", p) == text
     assert split(text) == ("orders", p)
     assert is_address(text) == (p > 0)
@@ -45,7 +45,7 @@ def test_keys_are_hashed_as_by_kafka_clients(key: bytes, expected: int) -> None:
     assert partition_of(key, 7) == (expected & 0x7FFFFFFF) % 7
 
 
-def test_tags_of_a_batch_agree_or_are_refused() -> None:
+def test_tags_of_a_batch_map_to_a_single_partition_or_are_refused() -> None:
     assert partition_of_tags([None, None], 5) is None
     assert partition_of_tags([None, "abc", "abc"], 5) == partition_of(b"abc", 5)
     with pytest.raises(InvalidRequest) as caught:
@@ -70,7 +70,7 @@ async def test_each_partition_has_its_own_seqs(machine: Machine) -> None:
         await engine.append("new/1", 1)
 
 
-async def test_a_new_partition_is_found_when_it_counts(machine: Machine) -> None:
+async def test_an_added_partition_accepts_records(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", THREE)
     await engine.append("t/2", 1)
@@ -112,7 +112,7 @@ async def test_all_partitions_are_deleted_with_their_topic(machine: Machine) -> 
     assert engine.catalog.partitioned == set()
 
 
-async def test_limits(machine: Machine) -> None:
+async def test_the_number_of_partitions_is_limited(machine: Machine) -> None:
     engine = await machine.start(max_partitions=4, max_topics=2)
     with pytest.raises(LimitReached) as caught:
         await engine.put_topic("t", TopicConfig(partitions=5))
@@ -145,7 +145,7 @@ async def test_a_partitioned_ephemeral_topic_keeps_its_records_after_a_change_to
     assert [engine.state(name).count for name in ("t", "t/1")] == [0, 1]
 
 
-async def test_reserved_seqs_are_handed_back_with_the_class(machine: Machine) -> None:
+async def test_a_change_of_class_returns_reserved_seqs(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("t", TopicConfig(durability=Durability.DISK))
     await engine.append("t", 1)

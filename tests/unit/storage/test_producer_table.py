@@ -25,12 +25,12 @@ def table(*batches: tuple[int, int], epoch: int = 0) -> ProducerTable:
 
 
 @pytest.mark.parametrize("base", [0, 1, 77, MAX_SEQUENCE])
-def test_a_producer_that_is_not_known_may_begin_anywhere(base: int) -> None:
+def test_an_unknown_producer_may_begin_with_any_sequence(base: int) -> None:
     assert ProducerTable().known(batch(base), 3, 0, IDLE) is None
     assert table((0, 3)).known(batch(base, producer_id=8), 3, 0, IDLE) is None
 
 
-def test_the_next_batch_is_taken_and_any_other_is_out_of_order() -> None:
+def test_only_the_next_batch_is_in_order() -> None:
     known = table((0, 3), (3, 2))
     assert known.known(batch(5), 4, 10, IDLE) is None
     for base, count in [(6, 1), (4, 2), (3, 3), (0, 2), (1, 3), (MAX_SEQUENCE, 1)]:

@@ -38,7 +38,7 @@ def files(machine: Machine, engine: Engine) -> set[str]:
     return {name for name in found if name.endswith(names.DATA)}
 
 
-async def test_a_round_makes_segments_of_all_there_is(machine: Machine) -> None:
+async def test_a_round_fills_as_many_segments_as_there_are_records(machine: Machine) -> None:
     engine = await filled(machine)
     await engine.flusher._flush([engine.topic("t").log])
     assert bounds(engine) == [(1, 11), (11, 21), (21, 31), (31, 41), (41, 46)]
@@ -53,7 +53,7 @@ async def test_a_round_makes_segments_of_all_there_is(machine: Machine) -> None:
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), SegmentBroken("a sync failed")], ids=["full", "sync"])
 @pytest.mark.parametrize("bad", [11, 21, 41])
-async def test_segments_before_one_that_fails_count_and_its_files_and_later_ones_go(
+async def test_segments_before_a_failed_segment_count_and_later_files_are_removed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, bad: int, error: Exception
 ) -> None:
     engine = await filled(machine)
@@ -79,7 +79,9 @@ async def test_segments_before_one_that_fails_count_and_its_files_and_later_ones
     assert await seqs(engine, "t") == [*range(1, 46)]
 
 
-async def test_when_the_first_fails_nothing_counts(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_when_the_first_segment_fails_no_segment_counts(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = await filled(machine)
 
     def failing(*_: object) -> Copied:
@@ -93,7 +95,7 @@ async def test_when_the_first_fails_nothing_counts(machine: Machine, monkeypatch
 
 
 @pytest.mark.parametrize("loss", [Loss.DROP, None])
-async def test_records_of_any_of_them_that_are_deleted_before_the_marks_stay_deleted(
+async def test_records_deleted_before_the_marks_are_written_stay_deleted(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, loss: Loss | None
 ) -> None:
     engine = await filled(machine)
@@ -118,7 +120,7 @@ async def test_records_of_any_of_them_that_are_deleted_before_the_marks_stay_del
         assert engine.state("t").count == len(left)
 
 
-async def test_files_that_a_crash_leaves_before_the_frames_are_removed(
+async def test_files_left_by_a_crash_before_the_frames_are_removed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await filled(machine)
@@ -137,7 +139,7 @@ async def test_files_that_a_crash_leaves_before_the_frames_are_removed(
     assert bounds(engine) == [(1, 11), (11, 21), (21, 31), (31, 41), (41, 46)]
 
 
-async def test_what_a_floor_will_need_is_kept_of_each(machine: Machine) -> None:
+async def test_each_new_segment_keeps_the_sizes_that_a_floor_needs(machine: Machine) -> None:
     engine = await filled(machine, TopicConfig(durability=Durability.FSYNC, cap_records=1000))
     await engine.flusher.flush_all()
     details = [each.details for each in engine.topic("t").log.held.manifest.segments]
@@ -145,7 +147,7 @@ async def test_what_a_floor_will_need_is_kept_of_each(machine: Machine) -> None:
     assert [len(each.stamps) for each in details if each is not None] == [10, 10, 10, 10, 5]
 
 
-async def test_files_whose_names_are_not_durable_do_not_count(
+async def test_files_with_names_that_are_not_durable_do_not_count(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await filled(machine)

@@ -26,7 +26,9 @@ def one_by_one(sizes: list[int], records: int, size_bytes: int) -> tuple[int, in
 
 @settings(max_examples=500)
 @given(SIZES, st.integers(0, 5), st.integers(0, 5), st.integers(-5, 210), st.integers(-50, 3000))
-def test_the_fewest_that_free_both(sizes: list[int], before: int, behind: int, records: int, size_bytes: int) -> None:
+def test_the_summed_search_equals_adding_one_by_one(
+    sizes: list[int], before: int, behind: int, records: int, size_bytes: int
+) -> None:
     column = array("I", [9] * before + sizes + [9] * behind)
     found = next_that_free(column, before, before + len(sizes), records, size_bytes)
     assert found == one_by_one(sizes, records, size_bytes)

@@ -92,7 +92,7 @@ async def test_an_empty_topic_has_no_segments_and_an_empty_tail(engine: Engine) 
     assert (view.topic_id, view.epoch) == (engine.state("t").topic_id, engine.state("t").epoch)
 
 
-async def test_records_that_are_not_flushed_are_the_tail(engine: Engine) -> None:
+async def test_records_not_yet_flushed_are_the_tail(engine: Engine) -> None:
     await fill(engine, 25)
     before = engine.segments_of("t")
     assert (before.segments, before.tail.first_seq, before.tail.end_seq) == ([], 1, 26)
@@ -117,7 +117,7 @@ async def test_sizes_and_times_of_the_view_match_the_files(machine: Machine, eng
     assert shown.first_ts < shown.last_ts
 
 
-async def test_an_eviction_into_a_segment_leaves_its_records(engine: Engine) -> None:
+async def test_an_eviction_within_a_segment_keeps_the_file_with_its_records(engine: Engine) -> None:
     await fill(engine, 20)
     await engine.segment_worker.flush_all()
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=14))
@@ -127,7 +127,7 @@ async def test_an_eviction_into_a_segment_leaves_its_records(engine: Engine) -> 
     assert deleted_seqs(await whole(engine, 1, DATA)) == []
 
 
-async def test_deleted_records_are_no_records(engine: Engine) -> None:
+async def test_deleted_records_are_not_counted(engine: Engine) -> None:
     await fill(engine, 20)
     await engine.segment_worker.flush_all()
     await delete(engine, [3, 15])
@@ -162,7 +162,7 @@ async def test_an_ephemeral_topic_has_only_a_tail_and_no_durable_seq(engine: Eng
     assert (view.head_seq, view.durable_seq) == (15, 0)
 
 
-async def test_records_stay_durable_when_their_topic_becomes_ephemeral(engine: Engine) -> None:
+async def test_records_stay_durable_when_the_topic_becomes_ephemeral(engine: Engine) -> None:
     await fill(engine, 12)
     await engine.segment_worker.flush_all()
     await fill(engine, 3)
@@ -212,7 +212,7 @@ async def test_absent_and_deleted_topics_have_none(engine: Engine) -> None:
         await open_download(engine, "t", 1, DATA)
 
 
-async def test_an_engine_that_is_not_started_has_none() -> None:
+async def test_segments_of_an_engine_before_its_start_fail_with_not_ready() -> None:
     with pytest.raises(NotReady):
         Engine(ROOT, fs=SimDisk(), threaded=False).segments_of("t")
 
@@ -307,7 +307,7 @@ async def test_a_delete_byte_alone_withholds_any_record(machine: Machine, engine
     file.close()
 
 
-async def test_every_part_is_that_of_the_whole(engine: Engine) -> None:
+async def test_every_range_equals_the_range_of_the_whole_file(engine: Engine) -> None:
     await fill(engine, 10)
     await engine.segment_worker.flush_all()
     await delete(engine, [1, 6, 10])

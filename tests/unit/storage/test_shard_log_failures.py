@@ -55,7 +55,7 @@ def test_a_failed_shard_writes_and_syncs_no_more(rig: ShardRig, op: str) -> None
     assert len(rig.disk.calls) == before
 
 
-def test_a_shard_that_failed_is_not_synced_at_the_end_either(rig: ShardRig) -> None:
+def test_a_failed_shard_is_not_synced_at_close(rig: ShardRig) -> None:
     rig.write(100)
     rig.disk.fail("datasync", "*/wal-*")
     rig.log.sync()

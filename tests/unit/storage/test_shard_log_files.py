@@ -20,7 +20,7 @@ def rig() -> ShardRig:
 # -- places ----------------------------------------------------------------------------------------------------------
 
 
-def test_submissions_lie_back_to_back_and_know_where(rig: ShardRig) -> None:
+def test_submissions_are_written_back_to_back_and_know_their_lsn(rig: ShardRig) -> None:
     a, b, c = (rig.submission(size) for size in (100, 60, 80))
     rig.commit(a, b)
     rig.commit(c)
@@ -45,7 +45,7 @@ def test_a_short_write_is_finished(rig: ShardRig, keep_bytes: int) -> None:
     assert len(rig.calls("pwritev", path="/wal/wal-")) == 2
 
 
-def test_writes_of_a_few_bytes_each_come_to_an_end(rig: ShardRig) -> None:
+def test_writes_of_a_few_bytes_per_call_are_completed(rig: ShardRig) -> None:
     rig.disk.short_writes("*/wal-*", keep_bytes=7, sticky=True)
     rig.commit(rig.submission(100), rig.submission(60, sync=True))
     rig.disk.clear_faults()
@@ -107,13 +107,13 @@ def test_rotation_does_not_depend_on_preparation() -> None:
     assert rig.log.stats.rotations == 3
 
 
-def test_a_group_that_does_not_fit_goes_on_in_the_next_file(rig: ShardRig) -> None:
+def test_a_group_beyond_the_end_of_a_file_continues_in_the_next_file(rig: ShardRig) -> None:
     group = [rig.submission(50_000) for _ in range(5)]
     rig.commit(*group)
     assert [split(each.lsn) for each in group] == [(1, 0), (1, 50_000), (2, 0), (2, 50_000), (3, 0)]
 
 
-def test_a_submission_larger_than_a_file_gets_its_own_file(rig: ShardRig) -> None:
+def test_a_submission_larger_than_a_file_gets_a_separate_file(rig: ShardRig) -> None:
     rig.write(100)
     large = rig.write(3 * FILE)
     after = rig.write(100)
@@ -122,7 +122,7 @@ def test_a_submission_larger_than_a_file_gets_its_own_file(rig: ShardRig) -> Non
     assert next(seq for _, seq in rig.frames(2)) == 2
 
 
-def test_a_file_that_is_left_is_closed(rig: ShardRig) -> None:
+def test_a_finished_file_is_closed(rig: ShardRig) -> None:
     for _ in range(4):
         rig.write(100_000)
     closed = [path for op, path in rig.calls("close") if path.startswith("wal-")]

@@ -41,7 +41,7 @@ def test_a_write_without_space_is_refused_and_leaves_no_trace(rig: ShardRig, num
     assert rig.disk.power_cut(Loss.DROP).file_size(name(1)) == 100, "cut back, and the cut is durable"
 
 
-def test_half_a_write_is_cut_off_again(rig: ShardRig) -> None:
+def test_a_partial_write_is_truncated(rig: ShardRig) -> None:
     fill_up(rig)
     rig.disk.clear_faults()
     rig.disk.short_writes(name(1), keep_bytes=60)
@@ -59,7 +59,7 @@ def test_a_full_shard_refuses_all_later_writes(rig: ShardRig) -> None:
     assert rig.log.stats.storage_full >= 1
 
 
-def test_writes_that_free_space_go_to_the_reserve(rig: ShardRig) -> None:
+def test_space_freeing_writes_go_to_the_reserve(rig: ShardRig) -> None:
     fill_up(rig)
     refused, freeing = rig.submission(), rig.submission(60, sync=True, frees=True)
     rig.commit(refused, freeing)
@@ -71,7 +71,7 @@ def test_writes_that_free_space_go_to_the_reserve(rig: ShardRig) -> None:
     assert rig.disk.power_cut(Loss.DROP).exists(name(2))
 
 
-def test_writes_of_a_generation_that_was_refused_stay_refused_after_the_space_is_back(rig: ShardRig) -> None:
+def test_writes_of_a_refused_generation_stay_refused_after_space_is_back(rig: ShardRig) -> None:
     fill_up(rig)
     rig.write(100, generation=4)
     rig.disk.clear_faults()
@@ -80,7 +80,7 @@ def test_writes_of_a_generation_that_was_refused_stay_refused_after_the_space_is
     assert rig.write(100, generation=5).error is None
 
 
-def test_writes_that_free_space_are_refused_when_the_reserve_is_used_up(rig: ShardRig) -> None:
+def test_space_freeing_writes_are_refused_when_the_reserve_is_used_up(rig: ShardRig) -> None:
     fill_up(rig)
     rig.write(100)
     outcomes = [rig.write(1000, frees=True).error for _ in range(10)]
@@ -121,7 +121,7 @@ def test_resume_of_a_healthy_shard_makes_no_disk_call(rig: ShardRig) -> None:
     assert len(rig.disk.calls) == before
 
 
-def test_going_back_may_fail_and_then_the_shard_stops(rig: ShardRig) -> None:
+def test_a_failed_truncation_stops_the_shard(rig: ShardRig) -> None:
     fill_up(rig)
     rig.disk.fail("truncate", name(1), errno=errno.EIO)
     refused = rig.write(100)
@@ -157,7 +157,7 @@ def test_a_start_without_space_refuses_all_writes() -> None:
     assert rig.write(100, generation=1).error is None
 
 
-def test_a_start_with_only_its_reserve_accepts_writes_that_free_space() -> None:
+def test_a_start_with_only_the_reserve_accepts_space_freeing_writes() -> None:
     first = ShardRig().open()
     first.write(100, sync=True)
     first.log.close()

@@ -20,7 +20,7 @@ def syncs_before(rig: ShardRig) -> list[int]:
     return [sum(call.op == "datasync" for call in rig.disk.calls[:at]) for _, at in rig.trace]
 
 
-def test_a_group_that_needs_no_sync_gets_none(rig: ShardRig) -> None:
+def test_a_group_without_a_need_to_sync_makes_no_sync(rig: ShardRig) -> None:
     a, b = rig.submission(), rig.submission(topic_id=2)
     assert rig.commit(a, b) == [a, b]
     assert syncs_before(rig) == [0]
@@ -32,14 +32,14 @@ def test_a_group_shares_a_single_sync(rig: ShardRig) -> None:
     assert (syncs_before(rig), rig.log.stats.fsyncs) == ([1], 1)
 
 
-def test_writes_that_need_no_sync_are_completed_before_it(rig: ShardRig) -> None:
+def test_writes_that_need_no_sync_are_completed_before_the_sync(rig: ShardRig) -> None:
     slow, quick = rig.submission(topic_id=1, sync=True), rig.submission(topic_id=2)
     rig.commit(slow, quick)
     assert rig.settled == [[quick], [slow]]
     assert syncs_before(rig) == [0, 1]
 
 
-def test_writes_behind_a_syncing_write_of_their_log_wait(rig: ShardRig) -> None:
+def test_writes_behind_a_syncing_write_of_the_same_log_wait(rig: ShardRig) -> None:
     quick, slow, behind, other = (
         rig.submission(topic_id=1),
         rig.submission(topic_id=1, sync=True),
@@ -72,7 +72,7 @@ def test_a_barrier_without_unsynced_frames_makes_no_sync(rig: ShardRig) -> None:
     assert rig.log.stats.fsyncs == 0
 
 
-def test_times_of_writing_and_syncing_are_noted(rig: ShardRig) -> None:
+def test_the_times_of_writing_and_syncing_are_recorded(rig: ShardRig) -> None:
     slow, quick = rig.submission(topic_id=1, sync=True), rig.submission(topic_id=2)
     rig.commit(slow, quick)
     assert slow.synced_ns >= slow.written_ns > 0

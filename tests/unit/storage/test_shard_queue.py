@@ -63,14 +63,14 @@ async def test_a_group_is_bounded_and_the_rest_follows(queue: Queue) -> None:
     assert queue.rig.log.stats.groups == 2
 
 
-async def test_queued_submissions_and_their_peak_are_counted(queue: Queue) -> None:
+async def test_queued_submissions_and_the_peak_are_counted(queue: Queue) -> None:
     done = [queue.submit(100)[1] for _ in range(7)]
     assert (queue.shard.queued_frames, queue.shard.queued_bytes) == (7, 700)
     await asyncio.gather(*done)
     assert (queue.shard.queued_frames, queue.shard.queued_bytes, queue.shard.peak_frames) == (0, 0, 7)
 
 
-async def test_a_tenth_is_kept_for_internal_frames(queue: Queue) -> None:
+async def test_a_tenth_of_the_queue_is_reserved_for_internal_frames(queue: Queue) -> None:
     for _ in range(10):
         queue.submit(100)
     assert (queue.shard.has_room(8, 100), queue.shard.has_room(9, 100)) == (True, False)
@@ -92,7 +92,7 @@ async def test_a_waiter_for_room_is_woken_when_there_is_room(queue: Queue) -> No
     assert queue.shard.queued_frames == 0
 
 
-async def test_a_wait_for_room_beyond_its_timeout_fails_with_wal_saturated(queue: Queue) -> None:
+async def test_a_wait_for_room_beyond_the_timeout_fails_with_wal_saturated(queue: Queue) -> None:
     for _ in range(18):
         queue.rig.submission()
         queue.shard.submit(queue.rig.submission())

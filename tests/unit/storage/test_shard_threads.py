@@ -130,7 +130,7 @@ async def test_a_failure_fails_all_pending_writes_and_the_thread_ends(threads: T
     assert await seqs(threads.engine, "t") == [1]
 
 
-async def test_closing_with_work_in_the_queue_finishes_it(threads: Threads) -> None:
+async def test_close_completes_queued_work(threads: Threads) -> None:
     await threads.engine.put_topic("t", FSYNC)
     with threads.disk.hold("pwritev", "*/wal-*", times=1) as gate:
         writing = [asyncio.create_task(threads.engine.append("t", records(1))) for _ in range(5)]

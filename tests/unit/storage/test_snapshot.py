@@ -160,12 +160,12 @@ def test_a_body_comes_back() -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xc1", msgspec.msgpack.encode([1]), msgspec.msgpack.encode({"name": 5})])
-def test_a_section_that_does_not_decode_is_damage(damage: bytes) -> None:
+def test_an_undecodable_section_is_damage(damage: bytes) -> None:
     with pytest.raises(SnapshotDamaged):
         snapshot.decode_section(damage)
 
 
-def test_a_body_that_does_not_decode_is_damage() -> None:
+def test_an_undecodable_body_is_damage() -> None:
     sealed = snapshot.snapshot_header.seal(msgspec.msgpack.encode({"created_ms": "soon"}))
     with pytest.raises(SnapshotDamaged):
         snapshot.decode(sealed)

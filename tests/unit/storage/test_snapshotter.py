@@ -26,7 +26,7 @@ def redo(engine: Engine) -> list[int]:
     return engine.snapshotter.redo_lsns(frozenset())
 
 
-async def test_every_way_to_need_the_log_is_noticed(machine: Machine) -> None:
+async def test_every_kind_of_need_for_the_log_is_noticed(machine: Machine) -> None:
     engine = await machine.start(wal_shards=3, checkpoint_records=1)
     for step in range(3):
         for name in "abcdef":
@@ -51,9 +51,7 @@ async def test_every_way_to_need_the_log_is_noticed(machine: Machine) -> None:
     assert redo(engine) == needed(engine)
 
 
-async def test_topics_that_have_not_changed_are_not_looked_at(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unchanged_topics_are_not_examined(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = await machine.start(wal_file_bytes=1 << 20)
     for number in range(50):
         await engine.append(f"t{number}", [record()])

@@ -49,7 +49,7 @@ def test_the_expired_floor_is_found(index: TailIndex, seq: int, oldest: int, end
 
 
 @pytest.mark.parametrize(("ts", "seq"), [(0, 1), (100, 1), (101, 4), (200, 4), (201, 10), (300, 10), (301, None)])
-def test_the_first_seq_since_a_time(index: TailIndex, ts: int, seq: int | None) -> None:
+def test_the_first_seq_since_a_time_is_found(index: TailIndex, ts: int, seq: int | None) -> None:
     assert index.first_seq_since(ts) == seq
 
 
@@ -66,11 +66,13 @@ def test_the_first_seq_since_a_time(index: TailIndex, ts: int, seq: int | None) 
         (1, 99, 0, 13),
     ],
 )
-def test_the_floor_that_frees(index: TailIndex, seq: int, records: int, size: int, floor: int) -> None:
+def test_plan_eviction_returns_the_lowest_sufficient_floor(
+    index: TailIndex, seq: int, records: int, size: int, floor: int
+) -> None:
     assert index.plan_eviction(seq, records, size) == (floor, *index.totals(seq, floor))
 
 
-def test_deleted_records_free_nothing(index: TailIndex) -> None:
+def test_deleted_records_free_no_space(index: TailIndex) -> None:
     assert [index.delete(seq) for seq in (1, 3, 6, 10, 99)] == [1, 1, None, 1, None]
     assert index.plan_eviction(1, 2, 0) == (5, 2, 2)
     assert index.totals(1, 13) == (5, 5)
@@ -86,7 +88,7 @@ def test_a_hole_holds_no_record(index: TailIndex) -> None:
     assert list(index.slices(6, 10)) == []
 
 
-def test_spans_say_where_frames_lie(index: TailIndex) -> None:
+def test_spans_have_the_positions_of_the_frames(index: TailIndex) -> None:
     spans = [(span.batch_seq, span.first_seq, span.lsn + span.offset, len(span.sizes)) for span in index.slices(2, 12)]
     assert spans == [(1, 2, FILE + 15, 2), (4, 4, FILE + 105, 2), (10, 10, FILE + 205, 2)]
 
@@ -116,7 +118,7 @@ def test_setting_the_lsn_of_a_batch_returns_its_last_seq(index: TailIndex, first
 
 
 @pytest.mark.parametrize(("seq", "left"), [(1, []), (2, [1, 2, 3]), (4, [1, 2, 3]), (5, [1, 2, 3, 4, 5]), (13, None)])
-def test_truncating_forgets_whole_rows(index: TailIndex, seq: int, left: list[int] | None) -> None:
+def test_truncating_removes_whole_rows(index: TailIndex, seq: int, left: list[int] | None) -> None:
     index.delete(2)
     index.delete(11)
     index.truncate(seq)

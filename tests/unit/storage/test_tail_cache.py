@@ -30,7 +30,7 @@ def test_a_byte_over_the_limit_evicts_the_oldest_batch(log: Log) -> None:
     assert (cache.bytes, list(log.cached)) == (21 + 2 * CACHE_ENTRY_BYTES, [2, 3])
 
 
-def test_the_oldest_of_any_log_goes_first(log: Log) -> None:
+def test_the_oldest_batch_of_any_log_is_evicted_first(log: Log) -> None:
     other = Log(2, shard=0, epoch=2, usage=Usage())
     cache = TailCache(20 + 2 * CACHE_ENTRY_BYTES)
     cache.add(log, 1, b"x" * 10, 0)
@@ -46,7 +46,7 @@ def test_a_batch_larger_than_the_cache_is_not_cached(log: Log, limit: int) -> No
     assert (cache.bytes, log.cached) == (0, {})
 
 
-def test_a_batch_that_was_evicted_meanwhile_is_let_go_quietly(log: Log) -> None:
+def test_a_batch_removed_from_its_log_is_skipped_by_the_eviction(log: Log) -> None:
     cache = TailCache(15 + CACHE_ENTRY_BYTES)
     cache.add(log, 1, b"x" * 10, 0)
     del log.cached[1]

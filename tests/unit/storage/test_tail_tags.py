@@ -29,7 +29,7 @@ def test_a_tag_search_of_the_tail_equals_a_full_scan(
     assert [seq for seq in tags.find(match, last_seq) if seq >= floor] == [seq for seq in wanted if seq >= floor]
 
 
-def test_forgotten_tags_free_their_memory() -> None:
+def test_forgotten_tags_free_memory() -> None:
     tags = TailTags()
     for seq in range(1, 10_001):
         tags.add([(b"t%d" % seq, seq)])

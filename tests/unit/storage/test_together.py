@@ -96,7 +96,7 @@ def appends(machine: Machine, shard: str) -> list[Any]:
 
 
 @CLASSES
-async def test_coalesced_writes_share_a_submission_and_get_their_own_seqs(
+async def test_coalesced_writes_share_a_submission_and_get_consecutive_seqs(
     machine: Machine, durability: Durability
 ) -> None:
     engine = await started(machine)
@@ -117,7 +117,7 @@ async def test_coalesced_writes_share_a_submission_and_get_their_own_seqs(
     assert await data(again, "t") == list(range(5))
 
 
-async def test_topics_and_nodes_are_kept_apart(machine: Machine) -> None:
+async def test_topics_and_nodes_are_coalesced_separately(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("a", FSYNC)
     await engine.put_topic("b", FSYNC)
@@ -188,7 +188,7 @@ async def test_a_damaged_coalesced_write_is_not_served_and_the_rest_is_served(ma
     assert [json.loads((await engine.read_one("t", seq)).body)["data"] for seq in (1, 3)] == ["before", "behind"]
 
 
-async def test_no_more_go_together_than_may_be_in_a_batch(machine: Machine) -> None:
+async def test_a_coalesced_group_is_at_most_a_batch(machine: Machine) -> None:
     engine = await started(machine, max_batch_records=3)
     await engine.put_topic("t", FSYNC)
     party = Party(engine)
@@ -199,7 +199,7 @@ async def test_no_more_go_together_than_may_be_in_a_batch(machine: Machine) -> N
     assert counts == [3, 3, 1]
 
 
-async def test_more_than_go_together_are_several_runs(machine: Machine) -> None:
+async def test_more_writes_than_a_batch_allows_form_several_groups(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
     await engine.append("t", sized(10))
@@ -223,7 +223,7 @@ async def test_coalesced_writes_within_the_cap_are_accepted_one_by_one(machine: 
     assert await data(engine, "t") == [0, 1, 2]
 
 
-async def test_an_eviction_for_a_coalesced_write_is_written_with_it(machine: Machine) -> None:
+async def test_an_eviction_for_a_coalesced_write_is_in_the_same_submission(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=3))
     party = Party(engine)
@@ -237,7 +237,7 @@ async def test_an_eviction_for_a_coalesced_write_is_written_with_it(machine: Mac
     assert await data(await machine.kill(), "t") == [2, 3, 4]
 
 
-async def test_a_refused_write_does_not_delay_the_coalesced_writes_around_it(machine: Machine) -> None:
+async def test_a_refused_write_does_not_fail_the_coalesced_writes_around(machine: Machine) -> None:
     engine = await started(machine, max_record_bytes=1000)
     await engine.put_topic("t", FSYNC)
     party = Party(engine)

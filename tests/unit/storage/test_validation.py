@@ -30,12 +30,12 @@ def meta_of(size: int) -> msgspec.Raw:
 
 
 @pytest.mark.parametrize("name", ["a", "_", "0", "A.b_c:d-e", "a" * 255, "_-", "a..b"])
-def test_topic_names_that_fit_the_pattern(name: str) -> None:
+def test_valid_topic_names_are_accepted(name: str) -> None:
     check_topic_name(name)
 
 
 @pytest.mark.parametrize("name", ["", ".a", "-a", ":a", "a" * 256, "a b", "a/b", "ä", "a\n", "a>b", "a%b", "\x00"])
-def test_topic_names_that_do_not(name: str) -> None:
+def test_invalid_topic_names_are_refused(name: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         check_topic_name(name)
     assert caught.value.detail == {"field": "topic"}
@@ -54,11 +54,11 @@ def test_an_empty_long_or_non_text_value_is_refused_with_its_field(text: str) ->
     assert caught.value.code == "invalid_request"
 
 
-def test_sizes_are_data_and_meta_as_sent() -> None:
+def test_sizes_are_the_sizes_of_data_and_meta_as_sent() -> None:
     assert list(check_records([record("é"), record([1, 2], meta={"k": 1})], Options())) == [8, 5 + 7]
 
 
-def test_no_records_are_refused() -> None:
+def test_an_empty_batch_is_refused() -> None:
     with pytest.raises(InvalidRequest) as caught:
         check_records([], SMALL)
     assert caught.value.detail == {"field": "records"}
@@ -101,7 +101,7 @@ def test_a_meta_over_its_byte_limit_is_refused() -> None:
 
 
 @pytest.mark.parametrize("meta", [b'{"a":1,"b":2}', b"[1,2,3,4]", b"{}", b'"{"', b'{"a":{"x":1,"y":2}}'])
-def test_as_many_meta_keys_as_allowed(meta: bytes) -> None:
+def test_the_maximum_number_of_meta_keys_is_accepted(meta: bytes) -> None:
     check_records([NewRecord(sized(2).data, msgspec.Raw(meta))], SMALL)
 
 

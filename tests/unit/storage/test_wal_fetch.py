@@ -60,23 +60,23 @@ async def test_a_span_may_begin_inside_its_batch(rig: Rig) -> None:
     assert await rig.read(span(1, 1000, 50, 60, skip=77)) == 1
 
 
-async def test_neighbours_are_read_together(rig: Rig) -> None:
+async def test_neighbouring_spans_are_read_together(rig: Rig) -> None:
     assert await rig.read(span(1, 0, 100), span(2, 100, 100), span(3, 900, 100)) == 1
 
 
-async def test_files_are_read_apart(rig: Rig) -> None:
+async def test_spans_of_different_files_are_read_separately(rig: Rig) -> None:
     assert await rig.read(span(1, 0, 100), span(2, 0, 100, file=2), span(3, 100, 100, file=2)) == 2
 
 
-async def test_far_apart_means_two_reads(rig: Rig) -> None:
+async def test_distant_spans_take_two_reads(rig: Rig) -> None:
     assert await rig.read(span(1, 0, 100), span(2, 500_000, 100)) == 2
 
 
-async def test_a_gap_is_bridged_as_long_as_little_is_wasted(rig: Rig) -> None:
+async def test_a_small_gap_is_read_over(rig: Rig) -> None:
     assert await rig.read(span(1, 0, 40_000), span(2, 150_000, 40_000)) == 1
 
 
-async def test_no_read_is_larger_than_its_bound(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_read_is_larger_than_the_bound(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "_MERGE_MAX_BYTES", 1000)
     assert await rig.read(*(span(n, 400 * n, 400) for n in range(10))) == 5
     assert max(int(call.args[1]) for call in rig.disk.calls if call.op == "pread") <= 1000
@@ -94,7 +94,7 @@ async def test_a_file_is_opened_once(rig: Rig) -> None:
     assert rig.count("open") == before + 1
 
 
-async def test_few_files_stay_open_the_least_used_is_closed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_least_recently_used_file_is_closed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "MAX_OPEN", 2)
     for file in (1, 2, 1, 3):
         await rig.read(span(1, 0, 10, file=file))
@@ -107,7 +107,7 @@ async def test_few_files_stay_open_the_least_used_is_closed(rig: Rig, monkeypatc
     assert rig.count("open") == opened + 1
 
 
-async def test_a_file_that_is_gone_is_named(rig: Rig) -> None:
+async def test_a_missing_file_is_named(rig: Rig) -> None:
     with pytest.raises(WalFileGone) as caught:
         await rig.read(span(7, 30, 10, file=9))
     assert (caught.value.file, caught.value.offset, caught.value.seq) == (9, 30, 7)

@@ -44,7 +44,7 @@ def wal(number: int) -> str:
     return f"wal-{number:016d}.log"
 
 
-def test_a_file_is_there_whole_after_a_power_cut_as_soon_as_it_is_taken(rig: Rig) -> None:
+def test_a_taken_file_is_whole_after_a_power_cut(rig: Rig) -> None:
     prepared = rig.files.take(3, 0)
     assert (prepared.number, prepared.size) == (3, SIZE)
     found = rig.disk.power_cut(Loss.DROP)
@@ -52,12 +52,12 @@ def test_a_file_is_there_whole_after_a_power_cut_as_soon_as_it_is_taken(rig: Rig
     assert found.file_size(f"/wal/{wal(3)}") == SIZE
 
 
-def test_a_file_for_a_larger_write_is_as_large_as_it_needs(rig: Rig) -> None:
+def test_a_file_for_a_larger_write_has_the_size_of_the_write(rig: Rig) -> None:
     assert rig.files.take(1, SIZE + 1).size == SIZE + 1
     assert rig.disk.file_size(f"/wal/{wal(1)}") == SIZE + 1
 
 
-def test_the_file_prepared_ahead_is_the_one_that_is_taken(rig: Rig) -> None:
+def test_take_returns_the_prepared_file(rig: Rig) -> None:
     rig.files.prepare_ahead(2)
     assert rig.names() == []
     rig.run_jobs()
@@ -79,7 +79,7 @@ def made(rig: Rig) -> list[bool]:
     return [len(call.args) == 1 for call in rig.disk.calls if call.op == "allocate" and call.path.endswith(".log")]
 
 
-def test_files_are_filled_until_syncs_are_large_and_again_when_they_are_not(rig: Rig) -> None:
+def test_files_are_filled_only_while_syncs_are_small(rig: Rig) -> None:
     rounds = [(0, 0), (UNFILLED_FROM - 1, 1), (3 * UNFILLED_FROM, 3), (5, 0), (0, 0), (UNFILLED_FROM, 2)]
     for number, (written, syncs) in enumerate(rounds, start=1):
         rig.stats.bytes += written
@@ -91,7 +91,7 @@ def test_files_are_filled_until_syncs_are_large_and_again_when_they_are_not(rig:
     assert made(rig) == [True, True, False, False, False, True]
 
 
-def test_a_file_made_when_it_is_needed_is_filled_as_one_made_ahead_would_be(rig: Rig) -> None:
+def test_a_file_made_on_demand_is_filled_by_the_same_rule(rig: Rig) -> None:
     rig.files.take(1, 0)
     rig.stats.bytes += UNFILLED_FROM
     rig.files.begin(2)
@@ -105,7 +105,7 @@ def test_a_file_made_when_it_is_needed_is_filled_as_one_made_ahead_would_be(rig:
     assert len(reserve.args) == 1, "the reserve is for small writes"
 
 
-def test_only_one_file_is_prepared_at_a_time(rig: Rig) -> None:
+def test_at_most_one_file_is_prepared_ahead(rig: Rig) -> None:
     rig.files.prepare_ahead(2)
     rig.files.prepare_ahead(2)
     assert len(rig.jobs) == 1
@@ -114,7 +114,7 @@ def test_only_one_file_is_prepared_at_a_time(rig: Rig) -> None:
     assert rig.jobs == []
 
 
-def test_a_file_that_was_taken_meanwhile_is_not_prepared_again(rig: Rig) -> None:
+def test_a_file_taken_before_its_preparation_is_not_prepared_again(rig: Rig) -> None:
     rig.files.prepare_ahead(2)
     taken = rig.files.take(2, 0)
     taken.file.pwritev([b"frames"], 0)
@@ -125,7 +125,7 @@ def test_a_file_that_was_taken_meanwhile_is_not_prepared_again(rig: Rig) -> None
 
 @pytest.mark.parametrize("op", ["open", "allocate", "sync", "sync_dir"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_trouble_with_preparing_is_found_out_when_the_file_is_needed(rig: Rig, op: str, number: int) -> None:
+def test_an_error_of_preparing_is_raised_when_the_file_is_taken(rig: Rig, op: str, number: int) -> None:
     rig.disk.fail(op, "/wal*", errno=number, times=2)
     rig.files.prepare_ahead(2)
     rig.run_jobs()
@@ -135,14 +135,14 @@ def test_trouble_with_preparing_is_found_out_when_the_file_is_needed(rig: Rig, o
 
 
 @pytest.mark.parametrize("op", ["allocate", "sync", "sync_dir"])
-def test_a_file_that_could_not_be_made_leaves_no_name(rig: Rig, op: str) -> None:
+def test_a_failed_creation_leaves_no_file_name(rig: Rig, op: str) -> None:
     rig.disk.fail(op, "/wal*", errno=errno.ENOSPC)
     with pytest.raises(OSError, match="No space"):
         rig.files.take(1, 0)
     assert rig.names() == []
 
 
-def test_the_file_ahead_can_be_given_back(rig: Rig) -> None:
+def test_the_prepared_file_can_be_removed(rig: Rig) -> None:
     rig.files.prepare_ahead(2)
     rig.run_jobs()
     rig.files.drop_ahead()
@@ -153,7 +153,7 @@ def test_the_file_ahead_can_be_given_back(rig: Rig) -> None:
     assert rig.names() == [wal(2)]
 
 
-def test_current_names_the_file_that_is_written(rig: Rig) -> None:
+def test_current_names_the_file_in_use(rig: Rig) -> None:
     for number in (1, 2):
         rig.files.begin(number)
         found = rig.disk.power_cut(Loss.DROP, seed=number)
@@ -163,7 +163,7 @@ def test_current_names_the_file_that_is_written(rig: Rig) -> None:
         rig.files = WalFiles(found, "/wal", file_bytes=SIZE, reserve_bytes=512, spawn=rig.jobs.append, stats=rig.stats)
 
 
-def test_the_reserve_becomes_the_file_of_that_number(rig: Rig) -> None:
+def test_take_reserve_renames_the_reserve_to_the_requested_number(rig: Rig) -> None:
     rig.files.make_reserve()
     assert rig.files.has_reserve()
     prepared = rig.files.take_reserve(5)
@@ -179,14 +179,14 @@ def test_the_reserve_is_made_once(rig: Rig) -> None:
     assert not {call.op for call in rig.disk.calls[made:]} & {"open", "allocate", "rename"}
 
 
-def test_there_is_no_second_reserve(rig: Rig) -> None:
+def test_at_most_one_reserve_exists(rig: Rig) -> None:
     rig.files.make_reserve()
     rig.files.take_reserve(5)
     with pytest.raises(FileNotFoundError):
         rig.files.take_reserve(6)
 
 
-def test_the_reserve_takes_the_place_of_a_file_prepared_with_its_number(rig: Rig) -> None:
+def test_the_reserve_replaces_a_file_prepared_with_the_same_number(rig: Rig) -> None:
     rig.files.make_reserve()
     rig.files.prepare_ahead(2)
     rig.run_jobs()
@@ -198,7 +198,7 @@ def test_the_reserve_takes_the_place_of_a_file_prepared_with_its_number(rig: Rig
     assert rig.names() == [wal(2), wal(3)]
 
 
-def test_taking_waits_for_a_preparation_under_way(rig: Rig) -> None:
+def test_take_waits_for_a_preparation_in_progress(rig: Rig) -> None:
     rig.files.prepare_ahead(2)
     with rig.disk.hold("allocate", times=1) as gate:
         preparing = threading.Thread(target=rig.run_jobs)

@@ -31,7 +31,7 @@ def ended(data: bytes, chunk_bytes: int = 64, start: int = 0) -> tuple[int, int,
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 3, 45, 46, SIZE - 1, SIZE, SIZE + 1, 2 * SIZE, 4096])
-def test_frames_that_span_chunks_are_put_together(chunk_bytes: int) -> None:
+def test_frames_across_chunks_are_joined(chunk_bytes: int) -> None:
     assert ended(FRAME * 5, chunk_bytes) == (5, 5 * SIZE, "")
 
 
@@ -39,7 +39,7 @@ def test_an_empty_file_ends_at_once() -> None:
     assert ended(b"") == (0, 0, "")
 
 
-def test_a_stream_may_begin_in_the_middle() -> None:
+def test_a_stream_can_begin_in_the_middle() -> None:
     assert ended(FRAME * 3, start=SIZE) == (2, 3 * SIZE, "")
 
 
@@ -49,7 +49,7 @@ def test_zeros_are_no_frame(chunk_bytes: int, zeros: int) -> None:
     assert ended(FRAME + bytes(zeros), chunk_bytes) == (1, SIZE, "zero")
 
 
-def test_a_byte_changed_anywhere_ends_the_stream_before_its_frame() -> None:
+def test_a_changed_byte_ends_the_stream_before_its_frame() -> None:
     for at in range(SIZE):
         changed = bytearray(FRAME * 3)
         changed[SIZE + at] ^= 0x10
@@ -59,7 +59,7 @@ def test_a_byte_changed_anywhere_ends_the_stream_before_its_frame() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 20, 45, 46, SIZE - 1])
-def test_a_frame_that_is_cut_off_overruns_the_file(cut: int) -> None:
+def test_a_truncated_frame_overruns_the_file(cut: int) -> None:
     count, end, reason = ended(FRAME + FRAME[:cut])
     assert (count, end, reason) == (1, SIZE, "overrun")
 
@@ -79,7 +79,7 @@ def test_a_frame_larger_than_a_chunk_is_read_whole() -> None:
     assert ended(FRAME + large + FRAME, 64) == (3, 2 * SIZE + len(large), "")
 
 
-def test_an_error_of_the_disk_is_no_end_of_the_log() -> None:
+def test_a_disk_error_is_not_the_end_of_the_log() -> None:
     disk = SimDisk()
     file = file_of(FRAME * 3, disk)
     disk.fail("pread", errno=errno.EIO, nth=2)
@@ -99,12 +99,12 @@ def test_an_error_of_the_disk_is_no_end_of_the_log() -> None:
         (FRAME + FRAME[:-1] + b"\0", (1, SIZE, "checksum")),
     ],
 )
-def test_parsing_says_how_far_and_why(data: bytes, found: tuple[int, int, str]) -> None:
+def test_parsing_returns_the_end_and_the_reason(data: bytes, found: tuple[int, int, str]) -> None:
     frames, end, reason = kernel.scan(data)
     assert (len(frames), end, reason) == found
 
 
-def test_parts_of_a_frame_are_found_by_their_lengths() -> None:
+def test_a_scanned_frame_is_cut_into_its_parts() -> None:
     data = b"....." + FRAME
     frames, _, _ = kernel.scan(data, start=5)
     assert frames.sizes.tolist() == [SIZE]
@@ -120,13 +120,13 @@ def point_at(at: int, file: int = 3) -> bytes:
 
 
 @pytest.mark.parametrize("at", [0, 1, 7, 100, 255, 256, 257, 1000])
-def test_a_point_behind_garbage_is_found_at_any_offset(at: int) -> None:
+def test_a_sync_point_behind_garbage_is_found_at_any_offset(at: int) -> None:
     data = b"\xab" * at + point_at(at) + b"\xcd" * 99
     found = find_sync_point(file_of(data), 3, 0)
     assert found == control.SyncPoint(file=3, at=at, offset=at)
 
 
-def test_of_several_points_the_last_one_counts() -> None:
+def test_the_last_of_several_sync_points_counts() -> None:
     data = point_at(0)
     data += b"\xab" * 50 + point_at(len(data) + 50)
     found = find_sync_point(file_of(data), 3, 0)
@@ -151,6 +151,6 @@ def test_stale_misplaced_or_damaged_points_do_not_count(data: bytes) -> None:
     assert find_sync_point(file_of(data), 3, 0) is None
 
 
-def test_a_frame_that_only_looks_like_a_point_does_not_count() -> None:
+def test_a_frame_that_resembles_a_sync_point_does_not_count() -> None:
     data = wal_frame.encode(wal_frame.FrameType.SYNC_POINT, 0, 0, 0, 77, data=b"\xc1")
     assert find_sync_point(file_of(data), 3, 0) is None

@@ -55,14 +55,14 @@ def test_a_single_frame_is_a_unit() -> None:
 
 
 @pytest.mark.parametrize("data", [b"{}", b"", b'{"data":1,"meta":}'])
-def test_an_append_that_holds_no_record_is_refused_where_it_stands(data: bytes) -> None:
+def test_an_append_without_a_record_is_refused_with_its_offset(data: bytes) -> None:
     first = append(1)
     with pytest.raises(BadUnit, match="does not hold a record") as refused:
         scanned(first + wal_frame.encode(1, 0, 1, 2, 9, data=data))
     assert refused.value.offset == len(first)
 
 
-def test_a_batch_is_one_unit_with_its_steps_in_order() -> None:
+def test_a_batch_is_a_unit_with_ordered_steps() -> None:
     data = batch(frame(FLOORS, more=True), append(1, more=True), append(2, more=True), frame(FLOORS))
     _, (unit,) = scanned(data)
     kinds = [type(step) for step in unit.unit.steps]
@@ -72,7 +72,7 @@ def test_a_batch_is_one_unit_with_its_steps_in_order() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 56, 6))
-def test_a_batch_without_its_end_is_no_unit(cut: int) -> None:
+def test_a_truncated_batch_is_no_unit(cut: int) -> None:
     whole = append(1)
     data = whole + batch(append(2, more=True), append(3, more=True), append(4))
     scan, units = scanned(data[:-cut])
@@ -82,7 +82,7 @@ def test_a_batch_without_its_end_is_no_unit(cut: int) -> None:
     assert scan.reason == "overrun"
 
 
-def test_a_batch_that_stops_at_the_end_of_the_file_is_incomplete() -> None:
+def test_a_batch_beyond_the_end_of_the_file_is_incomplete() -> None:
     scan, units = scanned(batch(append(1, more=True), append(2, more=True), count=3))
     assert units == []
     assert (scan.end, scan.reason, scan.loose_frames) == (0, "batch", 3)
@@ -100,19 +100,19 @@ def test_a_batch_that_stops_at_the_end_of_the_file_is_incomplete() -> None:
     ],
     ids=["no batch frame", "control first", "too many frames", "too many bytes", "too few frames"],
 )
-def test_frames_that_do_not_fit_together_are_refused(frames: tuple[bytes, ...]) -> None:
+def test_contradictory_frames_are_refused(frames: tuple[bytes, ...]) -> None:
     with pytest.raises(BadUnit):
         scanned(b"".join(frames))
 
 
-def test_an_invalid_unit_is_reported_at_its_offset() -> None:
+def test_an_invalid_unit_is_reported_with_its_offset() -> None:
     good = append(1)
     with pytest.raises(BadUnit) as caught:
         scanned(good + batch(append(2, more=True), append(3), count=7))
     assert caught.value.offset == len(good)
 
 
-def test_a_control_frame_that_does_not_decode_is_refused() -> None:
+def test_an_undecodable_control_frame_is_refused() -> None:
     with pytest.raises(BadUnit):
         scanned(wal_frame.encode(FrameType.EVICT_WATERMARK, 0, 1, 0, 9, data=b"\xc1"))
 
@@ -141,13 +141,13 @@ def test_a_sync_point_at_a_wrong_position_is_refused(file: int, at: int) -> None
     [append(5, more=True), append(2, more=True, ts=10), append(2, more=True, topic_id=2)],
     ids=["seq", "time", "topic"],
 )
-def test_a_record_that_does_not_follow_starts_a_new_run(second: bytes) -> None:
+def test_a_record_that_does_not_follow_the_previous_record_begins_a_new_run(second: bytes) -> None:
     _, (unit,) = scanned(batch(append(1, more=True), second, frame(FLOORS)))
     runs = [step for step in unit.unit.steps if isinstance(step, AppendStep)]
     assert [len(step.appended.sizes) for step in runs] == [1, 1]
     assert runs[1].offset == runs[0].offset + sum(runs[0].appended.sizes)
 
 
-def test_the_newest_time_and_the_greatest_topic_are_noted() -> None:
+def test_the_newest_time_and_the_greatest_topic_id_are_recorded() -> None:
     scan, _ = scanned(append(1, ts=50, topic_id=7) + append(1, ts=40, topic_id=3))
     assert (scan.last_ts, scan.max_topic_id, scan.frames) == (50, 7, 2)

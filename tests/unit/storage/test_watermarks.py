@@ -67,7 +67,7 @@ def test_a_silent_cause_never_makes_a_reason_mixed() -> None:
     assert (marks.evict_floor, marks.live_floor) == (11, 50)
 
 
-def test_a_loss_range_is_reported_when_the_reader_reaches_it() -> None:
+def test_a_loss_range_is_reported_when_the_reader_reaches_the_range() -> None:
     marks = Watermarks(loss=[(20, 29, "crash")])
     assert (marks.evict_floor, marks.live_floor) == (1, 1)
     assert told(marks, 0) is None
@@ -77,12 +77,12 @@ def test_a_loss_range_is_reported_when_the_reader_reaches_it() -> None:
     assert told(marks, 29) is None
 
 
-def test_a_read_stops_before_a_loss_range_and_continues_after_it() -> None:
+def test_a_read_stops_before_a_loss_range_and_continues_after_the_range() -> None:
     marks = Watermarks(loss=[(20, 29, "crash"), (40, 49, "salvage")])
     assert [marks.next_loss(seq) for seq in (0, 18, 19, 29, 30, 38, 49, 60)] == [20, 20, 20, 40, 40, 40, None, None]
 
 
-def test_a_loss_range_joins_a_floor_that_reaches_it() -> None:
+def test_a_loss_range_is_merged_into_an_adjacent_floor() -> None:
     marks = Watermarks({LossCause.CAP: 19}, [(20, 29, "crash")])
     assert (marks.evict_floor, marks.loss) == (19, [(20, 29, "crash")])
     marks.merge({LossCause.CAP: 20})
@@ -128,7 +128,7 @@ def test_adjacent_loss_ranges_of_a_cause_are_merged(said: list[tuple[int, int]],
     assert together.loss == one_by_one.loss == [(*each, "crash") for each in kept]
 
 
-def test_loss_ranges_of_two_causes_are_reported_one_after_the_other() -> None:
+def test_adjacent_loss_ranges_of_two_causes_are_reported_separately() -> None:
     marks = Watermarks(loss=[(20, 29, "crash"), (30, 39, "salvage")])
     assert told(marks, 19) == (20, 29, "crash")
     assert marks.next_loss(29) == 30

@@ -89,7 +89,7 @@ async def test_restored_queues_omit_acked_jobs_and_keep_only_durable_leases(rig:
     assert await seqs(engine, "durable") == [2, 3, 4]
 
 
-async def test_a_restore_of_a_damaged_byte_is_refused_with_its_file(rig: Rig) -> None:
+async def test_a_backup_with_a_damaged_byte_is_refused_and_the_file_named(rig: Rig) -> None:
     await rig.fill("t", 35, tag="x")
     await rig.mark_flushed()
     await rig.engine.delete_records("t", match=TagMatch(b"x"), before_seq=3)
@@ -112,7 +112,7 @@ async def test_a_restore_of_a_damaged_byte_is_refused_with_its_file(rig: Rig) ->
     rig.restore()
 
 
-async def test_any_file_that_is_missing_is_named(rig: Rig) -> None:
+async def test_a_missing_backup_file_is_named(rig: Rig) -> None:
     await rig.fill("t", 35)
     await rig.mark_flushed()
     await rig.back_up()
@@ -126,7 +126,7 @@ async def test_any_file_that_is_missing_is_named(rig: Rig) -> None:
                 rig.restore()
 
 
-async def test_a_damaged_newest_backup_names_the_previous_backup_and_it_is_restored(rig: Rig) -> None:
+async def test_a_damaged_newest_backup_names_the_previous_backup_which_can_be_restored(rig: Rig) -> None:
     await rig.fill("t", 5)
     there = await rig.seen()
     await rig.back_up()
@@ -141,7 +141,7 @@ async def test_a_damaged_newest_backup_names_the_previous_backup_and_it_is_resto
     rig.restore("/restored/again")
 
 
-async def test_a_directory_that_is_not_empty_is_refused_and_not_touched(rig: Rig) -> None:
+async def test_a_directory_that_is_not_empty_is_refused_and_not_changed(rig: Rig) -> None:
     await rig.fill()
     await rig.back_up()
     rig.disk.mkdir("/desk")
@@ -153,7 +153,7 @@ async def test_a_directory_that_is_not_empty_is_refused_and_not_touched(rig: Rig
         assert rig.disk.tree() == before
 
 
-async def test_the_top_of_a_new_file_system_will_do(rig: Rig) -> None:
+async def test_the_root_of_a_new_file_system_is_a_valid_target(rig: Rig) -> None:
     await rig.fill()
     await rig.back_up()
     rig.disk.mkdir("/volume")
@@ -199,7 +199,7 @@ async def test_an_error_leaves_the_directory_empty(rig: Rig) -> None:
     rig.restore()
 
 
-async def test_a_directory_that_an_engine_has_open_is_refused(rig: Rig) -> None:
+async def test_a_directory_opened_by_an_engine_is_refused(rig: Rig) -> None:
     await rig.fill()
     await rig.back_up()
     rig.disk.mkdir("/restored")

@@ -99,7 +99,7 @@ async def test_only_the_two_newest_backups_and_their_files_are_retained(rig: Rig
     assert not [path for path in rig.disk.tree() if f"/{1:016x}" in path and path.startswith(BACKUPS)]
 
 
-async def test_deletions_behind_an_earlier_backup_hold(rig: Rig) -> None:
+async def test_deletions_after_an_earlier_backup_are_in_the_next_backup(rig: Rig) -> None:
     await rig.fill(count=30, tag="x")
     await rig.mark_flushed()
     await rig.back_up()
@@ -113,7 +113,7 @@ async def test_deletions_behind_an_earlier_backup_hold(rig: Rig) -> None:
     assert differences(there, await rig.found()) == []
 
 
-async def test_flagged_deletions_are_in_an_index_alone_and_hold(rig: Rig) -> None:
+async def test_deletions_flagged_only_in_an_index_are_in_the_backup(rig: Rig) -> None:
     await rig.engine.put_topic("t")
     await rig.engine.append("t", [record(each, tag="x" if each % 3 else "y") for each in range(30)])
     await rig.mark_flushed()
@@ -327,7 +327,7 @@ def void(_: object) -> None:
     """Drops a value."""
 
 
-async def test_a_disk_that_fills_up_meanwhile_takes_precedence(rig: Rig) -> None:
+async def test_a_full_disk_during_a_backup_ends_the_backup(rig: Rig) -> None:
     await rig.fill(count=40)
     await rig.mark_flushed()
 

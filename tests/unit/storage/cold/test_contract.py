@@ -18,14 +18,14 @@ LARGE = bytes(range(256)) * ((PART_BYTES * 2 + 4096) // 256)
 
 
 @pytest.mark.parametrize("data", [b"", b"x", bytes(70_000), LARGE], ids=len)
-def test_a_file_that_was_put_is_got_whole(rig: Rig, data: bytes) -> None:
+def test_a_stored_file_is_read_back_whole(rig: Rig, data: bytes) -> None:
     rig.store.put(KEY, rig.local(data))
     assert rig.store.get(KEY) == data
     assert rig.store.size(KEY) == len(data)
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", LARGE], ids=len)
-def test_bytes_that_were_put_are_got_whole(rig: Rig, data: bytes) -> None:
+def test_stored_bytes_are_read_back_whole(rig: Rig, data: bytes) -> None:
     rig.store.put_bytes(KEY, data)
     assert rig.store.get(KEY) == data
     assert type(rig.store.get(KEY)) is bytes
@@ -50,7 +50,7 @@ def test_a_second_put_replaces_the_object(rig: Rig) -> None:
         (4, 0, b""),
     ],
 )
-def test_a_range_ends_where_the_object_does(rig: Rig, offset: int, size: int, found: bytes) -> None:
+def test_a_range_ends_at_the_end_of_the_object(rig: Rig, offset: int, size: int, found: bytes) -> None:
     rig.store.put_bytes(KEY, b"0123456789")
     assert rig.store.get_range(KEY, offset, size) == found
     assert type(rig.store.get_range(KEY, offset, size)) is bytes
@@ -62,7 +62,7 @@ def test_a_range_of_an_empty_object_is_empty(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(("offset", "size"), [(-1, 5), (0, -1)])
-def test_a_range_that_cannot_be_is_refused(rig: Rig, offset: int, size: int) -> None:
+def test_an_invalid_range_is_refused(rig: Rig, offset: int, size: int) -> None:
     with pytest.raises(ValueError, match="range"):
         rig.store.get_range(KEY, offset, size)
 
@@ -153,17 +153,17 @@ def test_an_invalid_key_is_refused_before_any_request(rig: Rig, key: str) -> Non
 
 
 @pytest.mark.parametrize("key", [KEY, "a", "a/.hidden", "a/...", "a" * MAX_KEY_CHARS])
-def test_keys_are_given_back(key: str) -> None:
+def test_listed_keys_can_be_read(key: str) -> None:
     assert check_key(key) == key
 
 
-def test_a_local_file_that_is_not_there_is_said_to_be_the_fault(rig: Rig) -> None:
+def test_an_absent_local_file_is_named_as_the_cause(rig: Rig) -> None:
     with pytest.raises(ColdUnavailable, match="local file cannot be read"):
         rig.store.put(KEY, f"{rig.folder}/none")
     assert rig.store.list("") == []
 
 
-def test_puts_of_many_threads_do_not_meet(rig: Rig) -> None:
+def test_puts_of_many_threads_do_not_interfere(rig: Rig) -> None:
     keys = [f"a/topics/{number % 4:016x}/seg-{number}" for number in range(24)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda key: rig.store.put_bytes(key, key.encode()), keys))

@@ -129,7 +129,7 @@ def test_a_finished_action_survives_a_power_cut(action: str) -> None:
     assert found(DirectoryStore(disk.power_cut(Loss.DROP), ROOT)) == wanted
 
 
-def test_the_root_is_there_after_a_power_cut() -> None:
+def test_the_root_exists_after_a_power_cut() -> None:
     disk = SimDisk()
     DirectoryStore(disk, ROOT)
     assert disk.power_cut(Loss.DROP).is_dir(ROOT)
@@ -187,7 +187,7 @@ def test_a_full_disk_leaves_the_old_object() -> None:
     assert found(store) == OLD
 
 
-def test_a_local_file_that_cannot_be_read_to_its_end_is_not_put() -> None:
+def test_a_local_file_with_a_read_error_is_not_stored() -> None:
     disk = prepared(None, None)
     store = DirectoryStore(disk, ROOT)
     disk.fail("pread", LOCAL, nth=2)
@@ -197,7 +197,7 @@ def test_a_local_file_that_cannot_be_read_to_its_end_is_not_put() -> None:
 
 
 @pytest.mark.parametrize("op", ["open", "pread", "size"])
-def test_a_read_that_fails_is_not_a_missing_object(op: str) -> None:
+def test_a_read_error_is_not_a_missing_object(op: str) -> None:
     disk = prepared(OLD, None)
     store = DirectoryStore(disk, ROOT)
     disk.fail(op, "*.data")
@@ -268,7 +268,7 @@ def test_strangers_in_the_directory_are_not_listed() -> None:
     assert DirectoryStore(disk, ROOT).list("") == [KEY]
 
 
-def test_a_root_that_cannot_be_made_is_an_error_of_opening() -> None:
+def test_a_root_that_cannot_be_created_fails_the_opening() -> None:
     disk = SimDisk()
     disk.fail("mkdir", "*cold", errno=errno.EACCES)
     with pytest.raises(OpenError, match=r"/mnt/cold cannot be made: Permission denied"):

@@ -66,7 +66,7 @@ def assert_discreet(error: BaseException) -> None:
 
 
 @every_request
-def test_a_store_that_does_not_answer_is_given_up(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_store_is_unavailable_after_the_timeout(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with silent_server() as endpoint:
         credentials(monkeypatch, endpoint)
         store = open_store(f"s3://{BUCKET}/p", disk(), timeout_s=TIMEOUT_S)
@@ -74,14 +74,14 @@ def test_a_store_that_does_not_answer_is_given_up(request_name: str, monkeypatch
 
 
 @every_request
-def test_a_store_that_keeps_failing_is_given_up(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_keeps_failing_is_unavailable(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(servers.Broken) as endpoint:
         credentials(monkeypatch, endpoint)
         refused(open_store(f"s3://{BUCKET}/p", disk(), timeout_s=TIMEOUT_S), request_name)
 
 
 @every_request
-def test_a_store_that_is_not_there_is_given_up(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_store_is_unavailable(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with silent_server() as endpoint:
         pass
     credentials(monkeypatch, endpoint)
@@ -89,7 +89,9 @@ def test_a_store_that_is_not_there_is_given_up(request_name: str, monkeypatch: p
 
 
 @pytest.mark.parametrize("request_name", ["get", "get_range"])
-def test_an_object_that_stops_coming_is_given_up(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_download_is_unavailable_after_the_timeout(
+    request_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with answering(servers.Trickling) as endpoint:
         credentials(monkeypatch, endpoint)
         refused(open_store(f"s3://{BUCKET}/p", disk(), timeout_s=TIMEOUT_S), request_name)
@@ -113,7 +115,7 @@ def test_a_server_error_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_reason(Unable, "HTTP 501, NotImplemented", monkeypatch)
 
 
-def test_a_store_that_recovers_meanwhile_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_is_repeated_until_the_store_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = iter((503, 500))
 
     class Recovering(servers.Quiet):
@@ -158,7 +160,7 @@ def test_an_upload_is_not_completed_when_the_local_file_cannot_be_read(s3: Rig) 
 
 
 @pytest.mark.parametrize("size", [5000, PART_BYTES + 5000])
-def test_a_local_file_that_is_cut_meanwhile_is_not_put_in_part(
+def test_a_local_file_truncated_during_an_upload_is_not_stored_in_part(
     s3: Rig, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert isinstance(s3.fs, SimDisk)
@@ -176,7 +178,7 @@ def parts_left(endpoint: str) -> list[str]:
     return re.findall("<UploadId>(.+?)</UploadId>", httpx.get(f"{endpoint}/{BUCKET}?uploads").text)
 
 
-def test_an_upload_that_cannot_be_read_to_its_end_leaves_no_parts(s3: Rig, s3_endpoint: str) -> None:
+def test_an_upload_with_a_read_error_leaves_no_parts(s3: Rig, s3_endpoint: str) -> None:
     assert isinstance(s3.fs, SimDisk)
     path = s3.local(bytes(PART_BYTES * 3))
     s3.fs.fail("pread", path, errno=errno.EIO, nth=3)

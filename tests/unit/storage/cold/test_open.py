@@ -69,7 +69,7 @@ def test_an_unknown_scheme_is_refused_with_the_name_of_the_setting(disk: SimDisk
         "s3://bucket/a/../b",
     ],
 )
-def test_a_location_that_is_none_is_refused_by_the_setting_s_name(disk: SimDisk, location: str) -> None:
+def test_an_invalid_location_is_refused_with_the_name_of_the_setting(disk: SimDisk, location: str) -> None:
     with pytest.raises(ValueError, match="TOPICS_COLD_DIR") as caught:
         open_store(location, disk)
     assert "hidden" not in str(caught.value)

@@ -38,7 +38,7 @@ from tests.unit.storage.machine import Machine, errors_among, outcome
 EPHEMERAL = TopicConfig(durability=Durability.EPHEMERAL)
 
 
-async def test_a_consumer_is_made_once_and_set_anew_afterwards(machine: Machine) -> None:
+async def test_a_consumer_is_made_once_and_changed_afterwards(machine: Machine) -> None:
     engine = await consumed(machine, 4, every(7))
     await take(engine, 3)
     state, created = await engine.consumers.put("a", "c", STRICT, start="head")
@@ -82,7 +82,7 @@ async def test_an_invalid_consumer_config_is_refused(machine: Machine, asked: di
 
 
 @pytest.mark.parametrize("name", ["group:a%20b", "_", "x" * 512])
-async def test_names_that_may_be(machine: Machine, name: str) -> None:
+async def test_valid_consumer_names_are_accepted(machine: Machine, name: str) -> None:
     engine = await consumed(machine)
     await engine.consumers.put("a", name)
     assert (await machine.kill()).consumers.state("a", name).consumer == name
@@ -112,7 +112,7 @@ async def test_consumers_of_ephemeral_topics_queues_and_absent_topics_are_refuse
 
 
 @pytest.mark.parametrize("operation", OPERATIONS[1:4] + OPERATIONS[5:6])
-async def test_a_consumer_that_is_not_there_is_not_found(machine: Machine, operation: Any) -> None:
+async def test_an_absent_consumer_is_not_found(machine: Machine, operation: Any) -> None:
     engine = await consumed(machine)
     with pytest.raises(ConsumerNotFound):
         await operation(engine, "a")
@@ -136,7 +136,7 @@ async def test_a_recreated_consumer_starts_at_the_beginning(machine: Machine) ->
     assert await take(engine) == [1, 2, 3, 4]
 
 
-async def test_an_id_is_never_used_again(machine: Machine) -> None:
+async def test_consumer_ids_are_never_reused(machine: Machine) -> None:
     engine = await consumed(machine)
     used = engine.consumers.state("a", "c").consumer_id
     await engine.consumers.delete("a", "c")
@@ -145,7 +145,7 @@ async def test_an_id_is_never_used_again(machine: Machine) -> None:
     assert state.consumer_id > used
 
 
-async def test_a_topic_made_again_has_no_consumers(machine: Machine) -> None:
+async def test_a_recreated_topic_has_no_consumers(machine: Machine) -> None:
     engine = await consumed(machine)
     await engine.delete_topic("a")
     assert engine.catalog.usage.consumers == 0
@@ -250,7 +250,7 @@ async def test_a_commit_recounts_the_unpersisted_records_behind_it(machine: Mach
     assert durable(engine) == 7
 
 
-async def test_peek_and_commit_is_at_least_once_for_one_reader(machine: Machine) -> None:
+async def test_peek_and_commit_is_at_least_once_for_a_single_reader(machine: Machine) -> None:
     engine = await consumed(machine, 4, STRICT)
     got: list[int] = []
     for _ in range(2):
@@ -285,7 +285,7 @@ async def test_a_seek_puts_the_cursor_there_for_good(
     assert await take(engine, 2) == then
 
 
-async def test_a_seek_by_time_begins_with_the_first_record_that_is_not_older(machine: Machine) -> None:
+async def test_a_seek_by_time_goes_to_the_first_record_at_or_after_the_time(machine: Machine) -> None:
     engine = await consumed(machine, 3)
     machine.clock.tick(1000)
     at = engine.now_ms()

@@ -24,7 +24,7 @@ SPAN = AnswerRange(0, 1, 1, 1 << 20)
 NOTHING = AnswerRange(1, 1, 0, 1 << 20)
 
 
-def test_an_answer_is_kept_for_a_minute() -> None:
+def test_an_answer_is_remembered_for_a_minute() -> None:
     kept = Attempts(10_000)
     kept.remember(3, "k", SPAN, made(10), 0)
     assert kept.find(3, "k", ANSWER_TTL_MS - 1) is not None
@@ -46,7 +46,7 @@ def test_answers_over_the_limit_lose_their_records_and_keep_their_range() -> Non
     assert (len(kept), kept.bytes <= 10_000) == (6, True)
 
 
-def test_over_the_limit_answers_are_forgotten_at_last_and_counted() -> None:
+def test_over_the_second_limit_answers_are_forgotten_and_counted() -> None:
     kept = Attempts(1000)
     for number in range(5):
         kept.remember(3, str(number), NOTHING, made(0), 0)
@@ -54,7 +54,7 @@ def test_over_the_limit_answers_are_forgotten_at_last_and_counted() -> None:
     assert (kept.forgotten, kept.bytes <= 1000) == (3, True)
 
 
-def test_a_key_used_again_stands_for_the_newer_answer() -> None:
+def test_a_reused_key_returns_the_newer_answer() -> None:
     kept = Attempts(10_000)
     kept.remember(3, "k", SPAN, made(10, 1), 0)
     kept.remember(3, "k", SPAN, made(10, 2), ANSWER_TTL_MS)
@@ -131,7 +131,7 @@ async def test_after_a_minute_a_key_is_as_good_as_new(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "x" * 129])
-async def test_a_key_that_cannot_be_is_refused(machine: Machine, key: str) -> None:
+async def test_an_invalid_attempt_key_is_refused(machine: Machine, key: str) -> None:
     engine = await consumed(machine)
     with pytest.raises(InvalidRequest):
         await take(engine, attempt_key=key)

@@ -59,7 +59,7 @@ def test_skipped_records_make_a_cursor_write_due() -> None:
     assert each.due
 
 
-def test_there_is_room_for_persist_every_records_and_no_more() -> None:
+def test_at_most_persist_every_records_are_unpersisted() -> None:
     each = consumer(10)
     each.deliver(7, 7)
     assert (each.has_room(3), each.has_room(4)) == (True, False)
@@ -75,7 +75,7 @@ def test_a_cursor_frame_makes_room_only_for_the_records_it_covers() -> None:
     assert (each.has_room(6), each.has_room(7)) == (True, False)
 
 
-def test_a_frame_that_failed_makes_no_room() -> None:
+def test_a_failed_frame_makes_no_room() -> None:
     each = consumer(10)
     each.deliver(10, 10)
     each.confirm()

@@ -42,7 +42,7 @@ async def test_each_partition_has_its_own_lag_metric(machine: Machine) -> None:
     }
 
 
-async def test_there_are_no_more_series_than_the_limit(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_series_is_limited(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MAX_TOPIC_SERIES", 2)
     engine = await consumed(machine)
     for name in "def":

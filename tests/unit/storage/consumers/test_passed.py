@@ -41,7 +41,7 @@ def test_the_last_segment_counts_when_sealed(seq: int, end: int) -> None:
     assert segments((1, 5), (5, 9), active=False).sealed_end(seq) == end
 
 
-def test_where_there_are_no_segments_none_counts() -> None:
+def test_a_log_without_segments_has_no_consumed_segment() -> None:
     assert Manifest().sealed_end(99) == 0
     assert segments((1, 1), active=True).sealed_end(99) == 0
 
@@ -60,7 +60,7 @@ def log_with(*durable: int) -> Log:
     ("durable", "passed", "floor"),
     [((), 1, None), ((0,), 1, None), ((3,), 4, None), ((4,), 5, 5), ((9,), 10, 9), ((9, 7), 8, 5), ((9, 3), 4, None)],
 )
-def test_the_slowest_decides(durable: tuple[int, ...], passed: int, floor: int | None) -> None:
+def test_the_slowest_consumer_decides(durable: tuple[int, ...], passed: int, floor: int | None) -> None:
     log = log_with(*durable)
     assert (consumed_floor(CONSUMED, log), reclaimable_floor(CONSUMED, log)) == (passed, floor)
     assert (consumed_floor(TopicConfig(), log), reclaimable_floor(TopicConfig(), log)) == (1, None)

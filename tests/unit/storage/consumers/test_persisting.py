@@ -49,7 +49,7 @@ async def test_the_cursor_of_an_active_reader_is_not_written_for_silence(machine
     assert durable(engine) == 0
 
 
-async def test_a_silent_second_is_written_once(machine: Machine) -> None:
+async def test_the_cursor_of_a_silent_reader_is_written_once(machine: Machine) -> None:
     engine = await consumed(machine, 10)
     await take(engine, 3)
     await machine.clock.advance(10_000)

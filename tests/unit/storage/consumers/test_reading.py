@@ -39,7 +39,7 @@ async def test_a_read_continues_at_the_end_of_the_previous_read(
     assert await take(engine, 2) == [6]
 
 
-async def test_an_answer_tells_where_the_cursor_stands_and_how_much_is_left(machine: Machine) -> None:
+async def test_an_answer_has_the_cursor_and_the_number_of_unread_records(machine: Machine) -> None:
     engine = await consumed(machine, 9)
     found = await answer(engine, 4)
     assert (found.cursor_seq, found.unread, found.consumer, found.repeated) == (4, 5, "c", False)
@@ -88,7 +88,7 @@ async def test_concurrent_reads_of_a_consumer_get_disjoint_records_in_order(
     assert answers == [[1, 2], [3, 4], [5, 6], [7, 8], [9, 10], []]
 
 
-async def test_strictly_at_once_the_cursor_is_synced_before_anything_is_handed_out(machine: Machine) -> None:
+async def test_a_strict_read_syncs_the_cursor_before_returning_records(machine: Machine) -> None:
     engine = await consumed(machine, 5, STRICT)
     assert await take(engine, 2) == [1, 2]
     engine = await machine.cut_power()
@@ -113,7 +113,7 @@ async def test_confirmed_reads_are_written_in_the_background_from_half_of_persis
     assert (durable(engine), cursor(engine), engine.consumers.counters.waits) == (5, 6, 0)
 
 
-async def test_an_answer_waits_only_where_more_than_that_would_be_unpersisted(machine: Machine) -> None:
+async def test_a_read_waits_for_a_cursor_write_only_beyond_persist_every(machine: Machine) -> None:
     engine = await consumed(machine, 40, every(10))
     await take(engine, 4)
     await take(engine, 6)
@@ -214,7 +214,7 @@ async def test_a_loss_is_reported_once(machine: Machine) -> None:
     assert (await answer(engine)).result.tombstone is None
 
 
-async def test_a_damaged_record_holds_the_cursor_until_it_is_skipped(machine: Machine) -> None:
+async def test_a_damaged_record_stops_the_cursor_until_skipped(machine: Machine) -> None:
     engine = await consumed(machine, 6, topic=FSYNC, segment_max_events=3, checkpoint_records=1)
     await engine.segment_worker.flush_all()
     path = next(path for path in machine.disk.content() if path.endswith("-00000000000000000001.data"))

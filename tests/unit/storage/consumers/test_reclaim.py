@@ -75,7 +75,7 @@ async def test_reclaimed_records_leave_no_tombstone(machine: Machine) -> None:
     assert gone.value.detail["reason"] == "deleted"
 
 
-async def test_the_floor_is_durable_before_a_file_goes(machine: Machine) -> None:
+async def test_the_floor_is_durable_before_a_file_is_deleted(machine: Machine) -> None:
     engine = await filled(machine, 8, CONSUMED, "c")
     await engine.consumers.commit("t", "c", 8)
     await turns()
@@ -87,7 +87,7 @@ async def test_the_floor_is_durable_before_a_file_goes(machine: Machine) -> None
     assert files(machine) == []
 
 
-async def test_a_cursor_that_is_not_durable_reclaims_no_segment(machine: Machine) -> None:
+async def test_an_unpersisted_cursor_reclaims_no_segment(machine: Machine) -> None:
     engine = await filled(machine, 8, CONSUMED, "c")
     await engine.consumers.read("t", "c")
     await care(engine)
@@ -142,7 +142,7 @@ async def test_a_later_consumer_starts_at_the_remaining_records(machine: Machine
 
 
 @pytest.mark.parametrize("to", [0, 3])
-async def test_a_cursor_put_back_before_the_floor_lands_on_the_first_live_record(machine: Machine, to: int) -> None:
+async def test_a_cursor_set_below_the_floor_moves_to_the_first_live_record(machine: Machine, to: int) -> None:
     engine = await filled(machine, 12, CONSUMED, "c")
     await engine.consumers.commit("t", "c", 9)
     await care(engine)
@@ -208,7 +208,7 @@ async def test_switching_off_retention_consumed_reclaims_no_more_segments(machin
 
 @pytest.mark.parametrize("power", [False, True])
 @pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DISK])
-async def test_a_start_reclaims_segments_that_the_previous_process_left(
+async def test_a_start_reclaims_segments_consumed_before_the_crash(
     machine: Machine, durability: Durability, power: bool
 ) -> None:
     engine = await filled(machine, 8, consumed(durability=durability), "c")
@@ -261,7 +261,7 @@ async def test_reclaim_frees_space_on_a_full_disk(machine: Machine) -> None:
     assert (engine.shards[0].log.full, [each for each in files(machine) if each <= 13]) == (True, [])
 
 
-async def test_a_floor_that_could_not_be_written_is_written_later(machine: Machine) -> None:
+async def test_a_failed_floor_write_is_repeated_later(machine: Machine) -> None:
     engine = await filled(machine, 8, CONSUMED, "c")
     refusals = [StorageFull()]
 
@@ -280,7 +280,7 @@ async def test_a_floor_that_could_not_be_written_is_written_later(machine: Machi
     assert files(machine) == []
 
 
-async def test_commits_during_a_pending_floor_write_are_reclaimed_after_it(machine: Machine) -> None:
+async def test_commits_during_a_pending_floor_write_are_reclaimed_afterwards(machine: Machine) -> None:
     engine = await filled(machine, 12, CONSUMED, "c")
     held = [asyncio.Event()]
 
@@ -381,7 +381,7 @@ async def test_cold_segments_are_reclaimed(machine: Machine) -> None:
     assert (files(machine, root="/cold"), files(machine, ".idx")) == ([], [])
 
 
-async def test_reclaimed_records_that_a_router_has_not_copied_are_a_loss_at_its_destination(machine: Machine) -> None:
+async def test_reclaimed_records_not_yet_copied_by_a_router_are_a_loss_at_its_destination(machine: Machine) -> None:
     engine = await filled(machine, 0, CONSUMED, "c")
     await engine.put_topic("full", TopicConfig(cap_records=2, discard=Discard.REJECT))
     await route(engine, source="t", dest="full")

@@ -49,9 +49,7 @@ async def test_a_read_waits_for_the_pending_cursor_of_a_cancelled_strict_read(di
     assert await take(engine, 2, attempt_key="k") == [1, 2]
 
 
-async def test_a_topic_does_not_become_ephemeral_under_a_consumer_that_is_being_made(
-    disk: SimDisk, engine: Engine
-) -> None:
+async def test_a_topic_cannot_become_ephemeral_while_a_consumer_is_being_made(disk: SimDisk, engine: Engine) -> None:
     with disk.hold("datasync", f"{WAL}/*"):
         making = asyncio.ensure_future(engine.consumers.put("a", "c"))
         await until_held(disk, engine)
@@ -74,9 +72,7 @@ async def test_reads_of_different_consumers_do_not_wait_for_each_other(disk: Sim
     assert await waiting == [1, 2]
 
 
-async def test_readers_go_on_while_a_cursor_is_written_until_no_more_may_come_again(
-    disk: SimDisk, engine: Engine
-) -> None:
+async def test_reads_continue_during_a_cursor_write_up_to_persist_every(disk: SimDisk, engine: Engine) -> None:
     await engine.consumers.put("a", "c", every(6))
     with disk.hold("datasync", f"{WAL}/*"):
         assert await take(engine, 3) == [1, 2, 3]

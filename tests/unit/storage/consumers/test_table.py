@@ -54,7 +54,9 @@ def seen(found: ConsumerTable) -> dict[str, tuple[int, int]]:
         ([put(4), put(3, seq=6)], {"c": (4, 0)}),
     ],
 )
-def test_frames_come_to(frames: list[control.Consumer], expected: dict[str, tuple[int, int]]) -> None:
+def test_a_sequence_of_frames_gives_the_expected_table(
+    frames: list[control.Consumer], expected: dict[str, tuple[int, int]]
+) -> None:
     assert seen(table(*frames)) == expected
 
 
@@ -71,7 +73,7 @@ def test_apply_returns_the_change_in_the_number_of_consumers() -> None:
     assert len(found) == 1
 
 
-def test_names_are_listed_bytewise() -> None:
+def test_names_are_listed_in_byte_order() -> None:
     found = table(*(put(number, name) for number, name in enumerate(["b", "a-2", "a-1", "B", "a"], 1)))
     assert [each.name for each in found.named()] == ["B", "a", "a-1", "a-2", "b"]
     assert [each.name for each in found.named("a", "a")] == ["a-1", "a-2"]

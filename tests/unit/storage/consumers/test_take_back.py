@@ -50,7 +50,7 @@ async def test_an_undo_after_a_later_read_has_no_effect(machine: Machine, config
 
 
 @BOTH
-async def test_an_undo_of_a_keyed_answer_keeps_it_for_its_repetition(
+async def test_an_undone_answer_with_a_key_is_returned_to_its_repetition(
     machine: Machine, config: ConsumerConfig | None
 ) -> None:
     engine = await consumed(machine, 5, config)
@@ -61,7 +61,7 @@ async def test_an_undo_of_a_keyed_answer_keeps_it_for_its_repetition(
 
 
 @BOTH
-async def test_a_peek_and_an_empty_answer_have_nothing_to_undo(machine: Machine, config: ConsumerConfig | None) -> None:
+async def test_undoing_a_peek_or_an_empty_answer_has_no_effect(machine: Machine, config: ConsumerConfig | None) -> None:
     engine = await consumed(machine, 5, config)
     peeked = await answer(engine, 2, checkpoint=False)
     await take(engine, 2)

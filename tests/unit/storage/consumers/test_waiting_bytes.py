@@ -47,7 +47,7 @@ async def test_consumed_max_bytes_is_ignored_with_retention_all(machine: Machine
     assert await seqs(engine, "t") == [1, 2, 3, 4]
 
 
-async def test_a_record_that_never_fits_is_refused_by_the_name_of_the_bound(machine: Machine) -> None:
+async def test_a_record_larger_than_the_bound_is_refused_with_the_name_of_the_bound(machine: Machine) -> None:
     engine = await machine.start()
     with pytest.raises(RecordTooLarge, match="consumed_max_bytes 20") as refused:
         await engine.append("t", [sized(10), sized(21)], config=waiting(20))
@@ -58,7 +58,7 @@ async def test_a_record_that_never_fits_is_refused_by_the_name_of_the_bound(mach
 
 
 @pytest.mark.parametrize(("cap", "bound", "kept"), [(30, 50, 30), (50, 30, 30), (0, 30, 30)])
-async def test_the_lower_of_cap_and_bound_counts(machine: Machine, cap: int, bound: int, kept: int) -> None:
+async def test_the_lower_of_cap_and_bound_applies(machine: Machine, cap: int, bound: int, kept: int) -> None:
     engine = await machine.start()
     await engine.append("t", [sized(10)] * 7, config=waiting(bound, cap_bytes=cap))
     assert engine.state("t").bytes == kept
@@ -78,7 +78,7 @@ async def test_consumed_max_bytes_evicts_in_a_topic_that_rejects_at_its_cap(mach
         await engine.append("t", [sized(26)] * 4)
 
 
-async def test_a_bound_set_later_counts_at_once(machine: Machine) -> None:
+async def test_a_bound_set_later_applies_at_once(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [sized(10)] * 8)
     await engine.put_topic("t", TopicConfig(consumed_max_bytes=30))
@@ -102,7 +102,7 @@ async def test_records_evicted_by_the_bound_stay_evicted_after_a_crash(machine: 
     assert engine.state("t").bytes == 20
 
 
-async def test_jobs_that_go_by_the_bound_are_counted_as_lost(machine: Machine) -> None:
+async def test_jobs_evicted_by_the_bound_are_counted_as_lost(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("q", [sized(10)] * 5, config=waiting(30, type=TopicType.QUEUE))
     figures = engine.state("q").queue

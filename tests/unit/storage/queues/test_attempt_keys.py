@@ -32,7 +32,7 @@ async def test_a_repeated_claim_omits_settled_jobs(machine: Machine) -> None:
     assert await claim(engine, 3, attempt_key="k") == first[2:]
 
 
-async def test_a_job_leased_anew_is_not_that_of_the_first_answer(machine: Machine) -> None:
+async def test_a_job_leased_again_is_not_in_the_repeated_answer(machine: Machine) -> None:
     engine = await with_jobs(machine, 2)
     first = await claim(engine, 2, attempt_key="k")
     await engine.queues.nack("q", "n", [1], delay_ms=0)
@@ -40,7 +40,7 @@ async def test_a_job_leased_anew_is_not_that_of_the_first_answer(machine: Machin
     assert await claim(engine, 2, attempt_key="k") == first[1:]
 
 
-async def test_keys_are_a_nodes_own(machine: Machine) -> None:
+async def test_attempt_keys_of_different_nodes_are_independent(machine: Machine) -> None:
     engine = await with_jobs(machine, 5)
     assert await claim_seqs(engine, 2, attempt_key="k") == [1, 2]
     assert await claim_seqs(engine, 2, node="other", attempt_key="k") == [3, 4]
@@ -54,7 +54,7 @@ async def test_an_empty_answer_is_not_remembered(machine: Machine) -> None:
     assert await claim_seqs(engine, attempt_key="k") == [1]
 
 
-async def test_the_key_is_free_when_the_leases_have_ended(machine: Machine) -> None:
+async def test_an_attempt_key_is_free_after_its_leases_have_ended(machine: Machine) -> None:
     engine = await with_jobs(machine, 2, lease_ms=1000)
     [(_, old)] = await claim(engine, attempt_key="k")
     await machine.clock.advance(1001)

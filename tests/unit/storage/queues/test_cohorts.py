@@ -58,7 +58,7 @@ async def test_each_gathered_claim_has_its_own_lease_duration(machine: Machine) 
     }
 
 
-async def test_a_claim_within_the_window_is_served_with_it(machine: Machine) -> None:
+async def test_a_claim_within_the_window_is_served_with_the_window(machine: Machine) -> None:
     engine = await with_jobs(machine, 4, claim_jitter_ms=JITTER_MS)
     first = await parked(engine, 4, "a", wait_ms=0)
     await machine.clock.advance(JITTER_MS - 10)

@@ -58,7 +58,7 @@ async def test_an_extended_lease_is_valid_until_its_new_deadline(machine: Machin
     assert await claim_seqs(engine, 1, "other") == [1]
 
 
-async def test_a_token_of_an_earlier_lease_counts_no_more(machine: Machine) -> None:
+async def test_a_token_of_an_earlier_lease_is_not_accepted(machine: Machine) -> None:
     engine = await with_jobs(machine, 1, lease_ms=LEASE_MS)
     [(_, old)] = await claim(engine)
     await machine.clock.advance(LEASE_MS + 1)
@@ -95,7 +95,7 @@ async def test_a_strict_call_with_a_lost_lease_changes_no_job(machine: Machine) 
     }
 
 
-async def test_an_acked_job_is_no_record_any_more(machine: Machine) -> None:
+async def test_an_acked_job_is_no_longer_a_record(machine: Machine) -> None:
     engine = await with_jobs(machine, 2)
     await claim(engine, 2)
     assert (await engine.queues.ack("q", "n", [2])).done == [2]
@@ -130,7 +130,7 @@ async def test_a_lease_outlives_its_record(machine: Machine) -> None:
     assert await claim_seqs(engine, 5) == []
 
 
-async def test_un_acked_jobs_that_a_cap_or_age_takes_are_lost(machine: Machine) -> None:
+async def test_unacked_jobs_evicted_or_expired_are_counted_as_lost(machine: Machine) -> None:
     engine = await with_jobs(machine, 3, cap_records=3, ttl_ms=60_000)
     await claim(engine, 2)
     await engine.queues.ack("q", "n", [1])

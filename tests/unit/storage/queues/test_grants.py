@@ -59,7 +59,7 @@ def leased_grant(key: str | None = None) -> tuple[LeaseTable, LeaseBatch]:
     return table, grant
 
 
-def test_an_ack_that_failed_behind_the_deadline_leaves_leases_that_expire() -> None:
+def test_leases_expire_after_a_failed_ack_past_their_deadline() -> None:
     table, grant = leased_grant()
     grant.busy = True
     assert table.expired(501) == []
@@ -79,7 +79,7 @@ def test_a_batch_split_during_its_ack_is_put_back_job_by_job() -> None:
     assert [(job.seq, job.gone) for job in table.expired(501)] == [(1, False), (2, True), (3, False)]
 
 
-def test_leases_claimed_again_belong_only_to_the_second_claim() -> None:
+def test_jobs_claimed_again_belong_only_to_the_second_claim() -> None:
     table, grant = leased_grant("first")
     holder = grant.holder = Holding()
     table.apply(Lease(event="claimed", jobs=lease_entries((1, 2, 3), (21, 22, 23), 900), attempt_key="second"), "m")
@@ -97,7 +97,7 @@ def heaps(table: LeaseTable) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("way", ["whole", "in parts", "failing", "expiring", "frames"])
-def test_the_heaps_stay_small_however_many_are_claimed_and_acked(way: str) -> None:
+def test_the_heaps_stay_small_over_many_claims_and_acks(way: str) -> None:
     """A hundred thousand claims, of two jobs each, of which two hundred are leased at any time."""
     table, under_way = LeaseTable(Limits()), 100
     now, head = 1000, 10**9
@@ -138,7 +138,7 @@ def test_the_heaps_stay_small_however_many_are_claimed_and_acked(way: str) -> No
     assert max(largest.values()) <= bound, largest
 
 
-def test_rows_have_a_lease_id_each() -> None:
+def test_each_leased_job_needs_a_lease_id() -> None:
     with pytest.raises(ValueError, match="1 lease_ids for 2 jobs"):
         lease_entries((1, 2), (7,), 1000)
     assert (

@@ -65,7 +65,7 @@ def test_a_take_with_a_missing_record_takes_no_record(apart: bool) -> None:
     assert len(kept) == 16
 
 
-def test_records_in_several_runs_are_taken_together() -> None:
+def test_a_take_crosses_several_runs() -> None:
     kept = new()
     kept.add(ChainedRecords([run(1, 30), [record(31), record(32), record(40)]]))
     kept.add(run(33, 39))
@@ -107,7 +107,7 @@ def test_held_bytes_are_bounded() -> None:
     assert (len(kept), kept.bytes) == (0, 0)
 
 
-def test_a_little_does_not_hold_on_to_the_bytes_of_much() -> None:
+def test_a_few_held_records_do_not_retain_the_bytes_of_many() -> None:
     kept = new()
     kept.add(lying([record(seq, 1000) for seq in range(1000, 2000)]))
     kept.take([*range(1000, 1990)])

@@ -14,7 +14,7 @@ from tests.unit.storage.queues.jobs import LONG_MS, add, claim, claim_seqs, park
 DURABLE = pytest.mark.parametrize("leases_durable", [False, True])
 
 
-async def test_a_claim_that_need_not_wait_does_not(machine: Machine) -> None:
+async def test_a_claim_with_ready_jobs_does_not_wait(machine: Machine) -> None:
     engine = await with_jobs(machine, 1)
     assert await claim_seqs(engine, 5, wait_ms=LONG_MS) == [1]
 
@@ -40,7 +40,7 @@ async def test_an_appended_job_wakes_a_single_waiting_claim(machine: Machine, le
     assert await second == [2]
 
 
-async def test_an_appended_batch_wakes_as_many_claims_as_it_has_jobs_for(machine: Machine) -> None:
+async def test_an_appended_batch_wakes_only_as_many_claims_as_it_has_jobs_for(machine: Machine) -> None:
     engine = await with_jobs(machine)
     waiting = [await parked(engine, 2) for _ in range(3)]
     await add(engine, 3)
@@ -120,7 +120,7 @@ async def test_an_extension_that_shortens_a_lease_wakes_a_claim_at_the_new_deadl
     assert await waiting == [1]
 
 
-async def test_an_extension_puts_the_waking_off(machine: Machine) -> None:
+async def test_an_extension_delays_the_waking(machine: Machine) -> None:
     engine = await with_jobs(machine, 1, lease_ms=1000)
     await claim(engine)
     waiting = await parked(engine)

@@ -229,7 +229,7 @@ async def test_jobs_deleted_during_their_read_are_omitted(
 @IN_LOG
 @DURABLE
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_claim_whose_jobs_were_all_deleted_gets_the_next_jobs(
+async def test_a_claim_whose_jobs_were_all_deleted_gets_later_jobs(
     machine: Machine, reads: Reads, when: str, leases_durable: bool, in_log: bool
 ) -> None:
     engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
@@ -269,7 +269,7 @@ async def test_a_queue_deleted_during_a_read_drops_its_read_ahead_jobs(
 
 
 @IN_LOG
-async def test_what_is_kept_of_a_queue_goes_with_it(machine: Machine, in_log: bool) -> None:
+async def test_deleting_a_queue_drops_its_read_ahead_jobs(machine: Machine, in_log: bool) -> None:
     engine = await absorbed(machine, 50, in_log=in_log)
     assert await claim_seqs(engine) == [1]
     assert [*map(len, kept(engine).values())] == [49]
@@ -291,7 +291,7 @@ def damage(machine: Machine, content: bytes) -> None:
 
 @IN_LOG
 @DURABLE
-async def test_a_record_that_fails_its_check_is_put_off_and_holds_up_no_other(
+async def test_a_damaged_record_is_delayed_and_delays_no_other_job(
     machine: Machine, leases_durable: bool, in_log: bool
 ) -> None:
     engine = await absorbed(machine, 30, in_log=in_log, leases_durable=leases_durable, lease_ms=3_600_000)
@@ -306,7 +306,7 @@ async def test_a_record_that_fails_its_check_is_put_off_and_holds_up_no_other(
     assert engine.queues.stats.unreadable == 2
 
 
-async def test_a_disk_that_gives_nothing_is_told_and_the_jobs_are_there_afterwards(machine: Machine) -> None:
+async def test_an_unreadable_disk_fails_the_claim_and_loses_no_job(machine: Machine) -> None:
     engine = await absorbed(machine, 30)
     machine.disk.fail("pread", "*.data", sticky=True)
     assert isinstance(await outcome(claim_seqs(engine, 5)), SegmentUnreadable)

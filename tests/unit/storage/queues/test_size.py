@@ -71,7 +71,7 @@ async def cost(engine: Engine) -> tuple[int, float]:
     return min(calls), min(seconds)
 
 
-async def test_claims_of_a_few_among_a_million_are_as_quick_as_among_some(machine: Machine) -> None:
+async def test_claims_are_as_fast_with_a_million_jobs_as_with_few(machine: Machine) -> None:
     few_calls, few_seconds = await cost(await filled(machine, FEW))
     await machine.close()
     other = Machine()
@@ -99,7 +99,7 @@ async def test_idle_jobs_take_no_memory(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("how", ["nacked", "delayed", "expired"])
-async def test_how_many_have_come_back_makes_no_difference_either(machine: Machine, how: str) -> None:
+async def test_the_number_of_returned_jobs_does_not_slow_down_claims(machine: Machine, how: str) -> None:
     costs: list[tuple[int, float]] = []
     for jobs in (1000, 50_000):
         async with Machine() as one:

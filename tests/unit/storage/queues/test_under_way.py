@@ -60,7 +60,7 @@ async def test_a_job_is_nacked_once(machine: Machine, leases_durable: bool) -> N
 
 
 @DURABLE
-async def test_claims_at_once_share_no_job(machine: Machine, leases_durable: bool) -> None:
+async def test_concurrent_claims_share_no_job(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(machine, 20, leases_durable=leases_durable)
     given = await asyncio.gather(*(claim_seqs(engine, 3, f"n{number}") for number in range(9)))
     seqs = [seq for each in given for seq in each]
@@ -68,7 +68,7 @@ async def test_claims_at_once_share_no_job(machine: Machine, leases_durable: boo
 
 
 @DURABLE
-async def test_when_an_ack_fails_the_lease_is_as_before(machine: Machine, leases_durable: bool) -> None:
+async def test_after_a_failed_ack_the_lease_is_unchanged(machine: Machine, leases_durable: bool) -> None:
     engine = await with_jobs(machine, 2, leases_durable=leases_durable)
     await claim(engine, 2)
     before = engine.queues.leases("q")
@@ -80,7 +80,7 @@ async def test_when_an_ack_fails_the_lease_is_as_before(machine: Machine, leases
     assert sorted(states(engine)) == [1, 2]
 
 
-async def test_when_a_nack_fails_the_lease_is_as_before(machine: Machine) -> None:
+async def test_after_a_failed_nack_the_lease_is_unchanged(machine: Machine) -> None:
     engine = await with_jobs(machine, 2, leases_durable=True)
     await claim(engine, 2)
     before = engine.queues.leases("q")

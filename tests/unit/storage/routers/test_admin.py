@@ -32,7 +32,7 @@ def names(engine: Engine) -> list[str]:
     return [each.topic for each in engine.topics()]
 
 
-async def test_a_router_is_there_after_a_power_cut(machine: Machine) -> None:
+async def test_a_router_exists_after_a_power_cut(machine: Machine) -> None:
     engine = await machine.start()
     definition = Definition(
         source="a",
@@ -65,7 +65,7 @@ async def test_a_new_definition_replaces_the_previous_definition(machine: Machin
 
 
 @pytest.mark.parametrize("name", ["", ">", "a b", "x" * 256, "-a"])
-async def test_names_that_no_router_can_have_are_refused(machine: Machine, name: str) -> None:
+async def test_invalid_router_names_are_refused(machine: Machine, name: str) -> None:
     engine = await machine.start()
     with pytest.raises(InvalidRequest):
         await route(engine, name)
@@ -88,7 +88,7 @@ async def test_an_invalid_source_or_destination_is_refused(
     assert names(engine) == []
 
 
-async def test_a_missing_dest_is_made_only_when_wanted(machine: Machine) -> None:
+async def test_a_missing_destination_is_created_only_on_request(machine: Machine) -> None:
     engine = await machine.start()
     with pytest.raises(TopicNotFound):
         await route(engine, create_dest=False)
@@ -98,7 +98,7 @@ async def test_a_missing_dest_is_made_only_when_wanted(machine: Machine) -> None
     assert names(engine) == ["a", "b"]
 
 
-async def test_a_circle_is_refused_and_named(machine: Machine) -> None:
+async def test_a_cycle_is_refused_and_named(machine: Machine) -> None:
     engine = await routed(machine)
     await route(engine, "bc", "b", "c")
     with pytest.raises(RouterCycle) as caught:
@@ -119,7 +119,7 @@ async def test_replacing_a_router_is_not_refused_as_a_cycle(machine: Machine) ->
     await route(engine, preserve_node=False)
 
 
-async def test_source_and_dest_of_a_router_stay(machine: Machine) -> None:
+async def test_source_and_destination_of_a_router_cannot_change(machine: Machine) -> None:
     engine = await routed(machine)
     for more in ({"source": "c"}, {"dest": "c"}):
         with pytest.raises(TopicIncompatible) as caught:
@@ -256,7 +256,7 @@ async def test_routers_survive_a_change_of_the_shard_count(machine: Machine) -> 
     assert await datas(engine) == ["1", "2"]
 
 
-async def test_ids_of_routers_are_never_those_of_topics(machine: Machine) -> None:
+async def test_router_ids_and_topic_ids_are_distinct(machine: Machine) -> None:
     engine = await routed(machine)
     taken = {engine.state("a").topic_id, engine.state("b").topic_id, engine.catalog.routes.by_name["r"].router_id}
     await engine.routers.delete("r")

@@ -65,7 +65,7 @@ async def test_records_evicted_at_the_source_while_the_router_is_blocked_are_a_l
     assert (lost.reason, lost.gap_from, lost.gap_to) == ("source_trim", 2, 2)
 
 
-async def test_a_record_too_large_for_dest_is_a_loss_of_one_seq(machine: Machine) -> None:
+async def test_a_record_too_large_for_the_destination_is_a_loss_of_one_seq(machine: Machine) -> None:
     engine = await full(machine, cap_bytes=50)
     await add(engine, 1)
     await engine.append("a", [sized(60)])
@@ -83,7 +83,7 @@ async def test_a_record_too_large_for_dest_is_a_loss_of_one_seq(machine: Machine
 
 
 @pytest.mark.parametrize("durability", [Durability.DISK, Durability.EPHEMERAL])
-async def test_a_record_too_large_for_a_destination_that_evicts_is_a_loss(
+async def test_a_record_too_large_for_an_evicting_destination_is_a_loss(
     machine: Machine, durability: Durability
 ) -> None:
     engine = await machine.start()
@@ -117,7 +117,7 @@ async def test_a_source_trimmed_past_the_cursor_is_a_loss_of_one_seq(machine: Ma
     assert found[5:] == ["7"]
 
 
-async def test_records_that_a_crash_took_from_the_source_are_a_loss_at_the_destination(machine: Machine) -> None:
+async def test_source_records_lost_in_a_crash_are_a_loss_at_the_destination(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("a", TopicConfig(durability=Durability.EPHEMERAL))
     await engine.put_topic("b", FSYNC)

@@ -24,7 +24,7 @@ async def test_copies_keep_data_meta_tag_and_node(machine: Machine) -> None:
     assert engine.state("b").bytes == engine.state("a").bytes
 
 
-async def test_a_commit_at_the_source_is_enough_and_time_stands_still(machine: Machine) -> None:
+async def test_copying_needs_no_timer_after_a_commit_at_the_source(machine: Machine) -> None:
     engine = await routed(machine)
     await route(engine, "r2", "b", "c")
     await route(engine, "r3", "c", "d")
@@ -47,7 +47,7 @@ async def test_a_filter_copies_only_matching_tags(machine: Machine) -> None:
     assert engine.routers.state("r").forwarded_total == 2
 
 
-async def test_several_sources_and_direct_writes_share_a_dest(machine: Machine) -> None:
+async def test_several_sources_and_direct_writes_share_a_destination(machine: Machine) -> None:
     engine = await routed(machine)
     await route(engine, "r2", "c", "b")
     for n in range(5):
@@ -60,7 +60,7 @@ async def test_several_sources_and_direct_writes_share_a_dest(machine: Machine) 
 
 
 @pytest.mark.parametrize(("start", "expected"), [("head", ["3"]), ("earliest", ["1", "2", "3"])])
-async def test_a_new_router_starts_at_its_start_position(machine: Machine, start: str, expected: list[str]) -> None:
+async def test_a_new_router_begins_at_the_requested_start(machine: Machine, start: str, expected: list[str]) -> None:
     engine = await machine.start()
     await add(engine, 1, 2)
     await route(engine, start=start)
@@ -68,7 +68,7 @@ async def test_a_new_router_starts_at_its_start_position(machine: Machine, start
     assert await datas(engine) == expected
 
 
-async def test_earliest_is_the_first_record_there_is_and_no_loss(machine: Machine) -> None:
+async def test_earliest_begins_at_the_first_existing_record_without_a_loss(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("a", TopicConfig(cap_records=2))
     await add(engine, 1, 2, 3, 4)
@@ -180,7 +180,7 @@ async def test_an_ephemeral_dest_goes_on_at_the_head_after_a_crash(machine: Mach
     assert await datas(engine) == ["4"]
 
 
-async def test_an_ephemeral_dest_that_becomes_durable_keeps_its_cursor(machine: Machine) -> None:
+async def test_a_router_keeps_its_cursor_when_its_destination_becomes_durable(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("a", FSYNC)
     await engine.put_topic("b", TopicConfig(durability=Durability.EPHEMERAL))

@@ -22,7 +22,7 @@ CHAIN = [("a", "b"), ("b", "c"), ("c", "d")]
         ([("b", "c"), ("c", "b")], "a", "b", None),
     ],
 )
-def test_the_shortest_circle_is_found(
+def test_the_shortest_cycle_is_found(
     edges: list[tuple[str, str]], source: str, dest: str, cycle: list[str] | None
 ) -> None:
     assert find_cycle(edges, source, dest) == cycle

@@ -36,7 +36,7 @@ async def test_a_blocked_router_does_not_hold_up_a_stop(machine: Machine) -> Non
     assert await datas(engine) == ["1", "2"]
 
 
-async def test_a_put_with_a_cancelled_caller_creates_and_starts_the_router(machine: Machine) -> None:
+async def test_a_put_with_a_cancelled_caller_still_creates_and_starts_the_router(machine: Machine) -> None:
     engine = await machine.start()
     await add(engine, 1)
     definition = Definition(source="a", dest="b", start=Start.EARLIEST)
@@ -47,7 +47,7 @@ async def test_a_put_with_a_cancelled_caller_creates_and_starts_the_router(machi
     assert await datas(engine) == ["1"]
 
 
-async def test_a_router_position_without_a_copy_survives_a_stop_and_is_written_after_a_while(machine: Machine) -> None:
+async def test_a_router_position_without_a_copy_is_written_after_a_while_and_at_a_stop(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("a", FSYNC)
     await route(engine, filter=["tag", "Eq", "x"])

@@ -48,7 +48,7 @@ async def test_a_blocked_router_is_named_and_not_waited_for(machine: Machine) ->
     assert (await engine.routers.caught_up("c")) is not None
 
 
-async def test_deleting_a_router_ends_the_waits_for_it(machine: Machine) -> None:
+async def test_deleting_a_router_ends_waits_for_its_copies(machine: Machine) -> None:
     engine = await routed(machine)
     await turns()
     router = engine.catalog.routes.by_name["r"]
@@ -76,7 +76,7 @@ async def test_a_wait_for_routers_ends_after_a_second(machine: Machine) -> None:
     assert router.waiters == []
 
 
-async def test_a_circle_is_waited_for_once(machine: Machine) -> None:
+async def test_a_cycle_is_waited_for_once(machine: Machine) -> None:
     engine = await routed(machine)
     await route(engine, "back", "b", "a", allow_cycle=True)
     await add(engine, 1)
@@ -85,7 +85,7 @@ async def test_a_circle_is_waited_for_once(machine: Machine) -> None:
     assert engine.state("b").head_seq >= 1
 
 
-async def test_a_chain_however_long_is_waited_for_as_far_as_copies_come() -> None:
+async def test_a_chain_is_waited_for_up_to_max_hops() -> None:
     routes = Routes()
     for number in range(1, 3001):
         definition = Definition(source=f"t{number}", dest=f"t{number + 1}")

@@ -84,7 +84,7 @@ def test_unmarked_frames_are_cut_durably(disk: SimDisk) -> None:
     assert seqs(found, 50) == [seq for seq in LIVE if seq < 50]
 
 
-def test_an_end_among_seqs_without_a_record_is_kept(disk: SimDisk) -> None:
+def test_an_end_within_seqs_without_a_record_is_kept(disk: SimDisk) -> None:
     reconcile_active(disk, ROOT, ID, 45)
     assert seqs(disk, 45) == [41, 43]
 
@@ -113,7 +113,7 @@ def test_a_short_index_is_completed_from_the_frames(disk: SimDisk, missing: int)
     assert content(disk.power_cut(Loss.DROP), path("idx")) == before
 
 
-def test_any_damaged_entries_are_made_anew(disk: SimDisk) -> None:
+def test_damaged_entries_are_rebuilt_from_the_frames(disk: SimDisk) -> None:
     before = content(disk, path("idx"))
     for number in range(20):
         spoil(disk, path("idx"), number * ENTRY_SIZE + number)
@@ -138,7 +138,7 @@ def test_missing_bytes_are_announced(disk: SimDisk) -> None:
     corrupt(path("data"), 0, lambda: reconcile_active(disk, ROOT, ID, END))
 
 
-def test_an_index_is_not_invented_for_records_that_are_not_there(disk: SimDisk) -> None:
+def test_an_index_is_not_rebuilt_for_absent_records(disk: SimDisk) -> None:
     disk.remove_file(path("idx"))
     corrupt(path("data"), data_bytes(disk), lambda: reconcile_active(disk, ROOT, ID, END + 1))
     assert not disk.exists(path("idx"))
@@ -172,7 +172,7 @@ def test_frames_of_another_log_or_position_are_refused(disk: SimDisk) -> None:
 
 
 @pytest.mark.parametrize("intruders", [[55], [50, 51]])
-def test_frames_that_do_not_fit_between_sound_entries_are_announced(disk: SimDisk, intruders: list[int]) -> None:
+def test_foreign_frames_between_valid_entries_are_reported(disk: SimDisk, intruders: list[int]) -> None:
     """Entry 50 is damaged, and valid frames lie where its own was that cannot be all there is to it."""
     lost = decoded(disk, END)[50]
     sizes = [lost.size - 50 * (len(intruders) - 1)] + [50] * (len(intruders) - 1)
@@ -305,7 +305,7 @@ def test_an_index_is_made_anew_on_the_real_disk(tmp_path: Path) -> None:
 # ---- sweep
 
 
-def test_files_that_the_manifest_does_not_name_are_swept(disk: SimDisk) -> None:
+def test_files_outside_the_manifest_are_removed(disk: SimDisk) -> None:
     folder = names.folder(ROOT, ID.topic_id)
     kept = {f"{folder}/{names.tag_name(41, 0)}", path("idx"), path("data"), f"{folder}/README"}
     gone = ["seg-00000000000000000041.1.data", "seg-00000000000000000041.1.idx", "seg-00000000000000000041.idx.tmp"]

@@ -147,7 +147,7 @@ def unsettled() -> SimDisk:
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_a_crash_anywhere_in_a_recovery_is_mended_by_the_next(sealed: bool) -> None:
+def test_a_crash_during_recovery_is_repaired_by_the_next_recovery(sealed: bool) -> None:
     end = 60
     size = made(new_disk(), absorbed(41, range(41, 60))).data_bytes
 

@@ -28,7 +28,7 @@ def disk() -> SimDisk:
     return disk
 
 
-def test_deleted_records_are_deleted_for_good_in_both_files(disk: SimDisk) -> None:
+def test_flagged_records_are_deleted_durably_in_both_files(disk: SimDisk) -> None:
     flip(disk, ROOT, ID, [6, 1, 1])
     found = disk.power_cut(Loss.DROP)
     assert seqs(found, END) == [41, 43, 46, 48]
@@ -67,7 +67,7 @@ def test_flags_of_a_killed_process_are_made_durable_by_the_next_delete(disk: Sim
     assert seqs(again.power_cut(Loss.DROP), END) == SEQS[1:]
 
 
-def test_seqs_without_a_record_are_left_alone(disk: SimDisk) -> None:
+def test_seqs_without_a_record_are_unchanged(disk: SimDisk) -> None:
     before = content(disk, path("data")), content(disk, path("idx"))
     flip(disk, ROOT, ID, [3, 4])
     flip(disk, ROOT, ID, [])
@@ -96,13 +96,13 @@ def test_a_delete_in_short_data_is_refused_and_does_not_extend_the_file(disk: Si
 
 
 @pytest.mark.parametrize("ext", ["data", "idx"])
-def test_a_failed_sync_says_that_the_files_are_done_with(disk: SimDisk, ext: str) -> None:
+def test_a_failed_sync_raises_segment_broken(disk: SimDisk, ext: str) -> None:
     disk.fail("datasync", f"*.{ext}")
     with pytest.raises(SegmentBroken):
         flip(disk, ROOT, ID, [0])
 
 
-def test_a_delete_that_failed_for_space_can_be_repeated(disk: SimDisk) -> None:
+def test_a_delete_that_failed_for_lack_of_space_can_be_repeated(disk: SimDisk) -> None:
     disk.fail("pwritev", "*.idx", errno=errno.ENOSPC, nth=2)
     with pytest.raises(OSError, match="No space"):
         flip(disk, ROOT, ID, [0, 1, 2])

@@ -57,7 +57,7 @@ def test_a_segment_is_opened_once() -> None:
     assert (rig.times("open"), rig.times("close")) == (1, 0)
 
 
-def test_the_segment_not_used_for_longest_is_closed() -> None:
+def test_the_least_recently_used_segment_is_closed() -> None:
     rig = Rig()
     for number in (0, 1, 0, 2):
         rig.use(number)
@@ -86,7 +86,7 @@ def test_a_forgotten_unused_segment_is_closed_at_once() -> None:
     assert (rig.times("close", 0), len(rig.open)) == (1, 0)
 
 
-def test_a_read_under_way_finishes_on_files_that_were_forgotten_and_removed() -> None:
+def test_a_read_in_progress_finishes_on_forgotten_and_removed_files() -> None:
     rig = Rig()
     with rig.open.lease(rig.ids[0]) as files:
         rig.open.forget(rig.ids[0])
@@ -98,7 +98,7 @@ def test_a_read_under_way_finishes_on_files_that_were_forgotten_and_removed() ->
     assert rig.times("close", 0) == 1
 
 
-def test_a_segment_forgotten_while_it_is_being_opened_is_not_kept() -> None:
+def test_a_segment_forgotten_during_its_opening_is_not_kept_open() -> None:
     rig = Rig()
     found: list[bytes] = []
     with rig.disk.hold("open", "*.idx") as gate:

@@ -14,7 +14,7 @@ u64 = st.integers(0, (1 << 64) - 1)
 
 
 @given(u64, u64, u64, st.sampled_from(["data", "idx", "tag"]))
-def test_a_segment_path_is_parsed_back_into_its_parts(topic_id: int, first_seq: int, gen: int, ext: str) -> None:
+def test_segment_paths_round_trip(topic_id: int, first_seq: int, gen: int, ext: str) -> None:
     path = names.path("/data", SegmentId(topic_id, first_seq, gen), ext)
     assert decode_name(path.removeprefix("/data/")) == (topic_id, first_seq, gen, ext)
     assert names.parse_name(path.rpartition("/")[2]) == (first_seq, gen, ext)

@@ -169,7 +169,7 @@ def recover(disk: SimDisk, manifest: Manifest) -> None:
     assert set(found.listdir(names.folder(ROOT, 7))) == {names.file_name(41, 1, "zdata"), names.idx_name(41, 1)}
 
 
-def test_a_crash_anywhere_brings_no_record_back_and_takes_none() -> None:
+def test_a_crash_anywhere_restores_no_deleted_record_and_loses_no_live_record() -> None:
     manifest = Manifest()
 
     def run(disk: SimDisk) -> None:
@@ -279,7 +279,7 @@ def test_the_saving_of_packing_is_estimated_by_a_sample() -> None:
             assert is_worth_packing(file) is worth, name
 
 
-def test_a_file_that_ends_early_or_late_is_said() -> None:
+def test_a_file_with_a_wrong_length_is_corrupt() -> None:
     disk = packed_disk()
     before = content(disk, PACKED)
     for size in [*range(0, HEADER_SIZE + 5), *range(HEADER_SIZE, len(before), 97), len(before) - 1]:

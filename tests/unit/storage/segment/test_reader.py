@@ -224,14 +224,14 @@ def _with_entry(rig: Rig, number: int, offset: int, size: int) -> None:
     rig.disk.write_file(path, bytes(content))
 
 
-def test_entries_that_go_backwards_are_damage() -> None:
+def test_entries_with_descending_offsets_are_damage() -> None:
     rig = Rig(numbered(3))
     _with_entry(rig, 2, 0, 10)
     with pytest.raises(SegmentCorrupt):
         rig.read(2)
 
 
-def test_a_length_beyond_the_file_is_damage_before_anything_is_allocated() -> None:
+def test_a_length_beyond_the_file_is_damage_without_an_allocation() -> None:
     rig = Rig(numbered(3))
     _with_entry(rig, 2, rig.built.offset(2), (1 << 32) - 1)
     with pytest.raises(SegmentCorrupt):
@@ -247,7 +247,7 @@ def test_entries_with_a_gap_in_the_data_are_corrupt_for_full_scans() -> None:
     assert (caught.value.file, caught.value.offset) == (rig.path(names.IDX), entry_at(3))
 
 
-def test_a_segment_that_is_gone_is_no_damage() -> None:
+def test_an_absent_segment_is_not_reported_as_damage() -> None:
     rig = Rig(numbered(3))
     with pytest.raises(FileNotFoundError):
         rig.reader.read(SegmentId(7, 1, 1), rig.end, 1, 1, 1)
@@ -364,7 +364,7 @@ def test_a_search_by_time_reads_few_entries() -> None:
     assert rig.preads(names.IDX) <= 13
 
 
-def test_the_times_at_both_ends() -> None:
+def test_stamps_edge_returns_the_first_and_the_last_time() -> None:
     rig = Rig([Made(ms=3), Made(ms=4), Made(ms=9), None])
     assert rig.reader.stamps_edge(rig.id, rig.end) == (TS + 3, TS + 9)
     assert rig.reader.stamps_edge(rig.id, 3) == (TS + 3, TS + 4)

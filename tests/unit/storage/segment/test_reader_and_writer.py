@@ -33,7 +33,7 @@ def seqs(reader: SegmentReader, id: SegmentId, end_seq: int) -> list[int]:
     return [frame.seq for frame in frames if not frame.deleted]
 
 
-def test_a_segment_through_its_life() -> None:
+def test_a_reader_follows_a_segment_from_its_creation_to_its_removal() -> None:
     disk = SimDisk()
     disk.mkdir(ROOT)
     reader = SegmentReader(disk, ROOT, 4)

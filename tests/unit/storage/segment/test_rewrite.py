@@ -94,7 +94,7 @@ def test_a_rewrite_of_short_data_is_refused_and_leaves_no_new_file(disk: SimDisk
         ("sync_dir", "*", errno.EIO, OSError),
     ],
 )
-def test_a_rewrite_that_fails_leaves_no_new_file_and_may_be_tried_again(
+def test_a_failed_rewrite_leaves_no_new_file_and_can_be_repeated(
     disk: SimDisk, op: str, glob: str, number: int, raised: type[Exception]
 ) -> None:
     disk.fail(op, glob, errno=number)
@@ -112,7 +112,7 @@ def test_files_of_the_next_generation_are_never_overwritten(disk: SimDisk) -> No
     assert seqs(disk, END, NEW) == SEQS[1:]
 
 
-def test_an_active_segment_that_broke_goes_on_in_the_next_generation(disk: SimDisk) -> None:
+def test_a_broken_active_segment_continues_in_the_next_generation(disk: SimDisk) -> None:
     reconcile_active(disk, ROOT, ID, END)
     segment = ActiveSegment.open(disk, ROOT, ID, END)
     disk.fail("datasync", "*.idx")
@@ -144,7 +144,7 @@ def test_removed_files_stay_removed(disk: SimDisk) -> None:
     remove(new_disk(), ROOT, ID)
 
 
-def test_an_error_that_is_not_a_missing_file_is_not_swallowed(disk: SimDisk) -> None:
+def test_errors_other_than_a_missing_file_are_raised(disk: SimDisk) -> None:
     for op, glob in (("unlink", "*.idx"), ("sync_dir", "*")):
         disk.fail(op, glob, errno=errno.EIO)
         with pytest.raises(OSError, match="Input/output"):

@@ -84,7 +84,7 @@ def test_a_tag_search_equals_a_full_scan(made: list[Made | None], tag: bytes, pr
         rig.restart()
 
 
-def test_the_sidecar_is_as_documented() -> None:
+def test_the_sidecar_has_the_documented_bytes() -> None:
     rig = Rig(gen=4)
     rig.exact(b"jobs")
     decoded = decode_tag_file(rig.disk.read_file(rig.tag_path))
@@ -103,7 +103,7 @@ def test_the_sidecar_is_made_once() -> None:
     assert made[1] == 1
 
 
-def test_the_sidecar_is_checked_once_while_it_is_open() -> None:
+def test_an_open_sidecar_is_checked_once() -> None:
     rig = Rig()
     rig.exact(b"jobs")
     opened, before = rig.times("open", "tag"), rig.times("pread", "tag")
@@ -160,7 +160,7 @@ def test_a_damaged_or_foreign_sidecar_is_rebuilt(how: Callable[[bytes], bytes]) 
     assert rig.disk.read_file(rig.tag_path) == content
 
 
-def test_every_changed_byte_of_a_sidecar_is_noticed() -> None:
+def test_every_changed_byte_of_a_sidecar_is_detected() -> None:
     rig = Rig()
     rig.exact(b"orders")
     content = rig.disk.read_file(rig.tag_path)
@@ -171,7 +171,7 @@ def test_every_changed_byte_of_a_sidecar_is_noticed() -> None:
         assert rig.disk.read_file(rig.tag_path) == content
 
 
-def test_a_sidecar_that_cannot_be_read_is_made_anew() -> None:
+def test_an_unreadable_sidecar_is_rebuilt() -> None:
     rig = Rig()
     rig.exact(b"orders")
     rig.restart()
@@ -189,7 +189,7 @@ def test_records_deleted_after_the_sidecar_was_made_are_not_found() -> None:
     assert rig.prefix(b"o") == [101, 103]
 
 
-def test_sparse_hits_are_verified_one_by_one() -> None:
+def test_sparse_hits_are_verified_individually() -> None:
     rig = Rig([Made(tag=b"t"), *numbered(2000), Made(tag=b"t", deleted=True), Made(tag=b"t")])
     rig.exact(b"t")
     before = len(rig.disk.calls)
@@ -290,7 +290,7 @@ def test_short_data_is_reported_as_corrupt() -> None:
 
 @pytest.mark.parametrize(("op", "path"), [("pwritev", "*.tag.tmp"), ("datasync", "*.tag.tmp"), ("open", "*.tag.tmp")])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_a_sidecar_that_cannot_be_written_does_not_stop_the_search(op: str, path: str, code: int) -> None:
+def test_a_failed_write_of_a_sidecar_does_not_stop_the_search(op: str, path: str, code: int) -> None:
     rig = Rig()
     rig.disk.fail(op, path, errno=code)
     assert rig.exact(b"orders") == [101, 107]

@@ -18,7 +18,7 @@ from tests.support.sim_disk import Loss, SimDisk
 from tests.unit.storage.segment.steps import ID, ROOT, absorbed, content, decoded, made, new_disk, path, seqs, spoil
 
 
-def test_a_new_segment_is_durable_with_its_folders_and_empty() -> None:
+def test_a_new_segment_is_empty_and_durable_with_its_folders() -> None:
     disk = new_disk()
     segment = ActiveSegment.create(disk, ROOT, ID)
     assert (segment.end_seq, segment.data_bytes, segment.broken) == (41, 0, False)
@@ -54,7 +54,7 @@ def test_data_is_synced_before_the_index_is_written() -> None:
     assert calls == [("pwritev", "data"), ("datasync", "data"), ("pwritev", "idx"), ("datasync", "idx")]
 
 
-def test_a_part_is_written_before_the_next_is_asked_for() -> None:
+def test_each_part_is_written_before_the_next_part_is_requested() -> None:
     disk = new_disk()
     segment = made(disk)
     [(buffer, columns, _)] = absorbed(41, range(41, 44)).parts
@@ -188,7 +188,7 @@ def test_invalid_appends_are_refused_without_a_disk_call() -> None:
 
 
 @pytest.mark.parametrize(("op", "glob"), [("open", "*.data"), ("open", "*.idx"), ("sync_dir", "*/0000000000000007")])
-def test_a_segment_that_cannot_be_made_leaves_no_file(op: str, glob: str) -> None:
+def test_a_failed_creation_leaves_no_file(op: str, glob: str) -> None:
     disk = new_disk()
     disk.fail(op, glob, errno=errno.ENOSPC)
     with pytest.raises(OSError, match="No space"):
@@ -197,7 +197,7 @@ def test_a_segment_that_cannot_be_made_leaves_no_file(op: str, glob: str) -> Non
     assert ActiveSegment.create(disk, ROOT, ID).end_seq == 41
 
 
-def test_a_segment_that_is_there_is_not_made_anew() -> None:
+def test_an_existing_segment_is_not_created_again() -> None:
     disk = new_disk()
     made(disk, absorbed(41, [41]))
     with pytest.raises(FileExistsError):
