@@ -18,7 +18,7 @@ def clock() -> FakeClock:
     return FakeClock(wall_ms=NOON_MS)
 
 
-def test_it_follows_the_wall_clock(clock: FakeClock) -> None:
+def test_engine_time_follows_the_wall_clock(clock: FakeClock) -> None:
     time = EngineTime(clock)
     first = time.now_ms()
     clock.tick(1500)
@@ -57,7 +57,7 @@ def test_a_wall_clock_that_has_caught_up_is_followed_again(clock: FakeClock) -> 
     assert time.now_ms() == NOON_MS + 75
 
 
-def test_it_is_never_below_the_greatest_stored_time(clock: FakeClock) -> None:
+def test_engine_time_is_never_below_the_greatest_stored_time(clock: FakeClock) -> None:
     time = EngineTime(clock)
     time.raise_to(NOON_MS + HOUR_MS)
     assert time.now_ms() == NOON_MS + HOUR_MS
@@ -65,13 +65,13 @@ def test_it_is_never_below_the_greatest_stored_time(clock: FakeClock) -> None:
     assert time.now_ms() == NOON_MS + HOUR_MS + 30
 
 
-def test_a_stored_time_in_the_past_changes_nothing(clock: FakeClock) -> None:
+def test_a_stored_time_in_the_past_has_no_effect(clock: FakeClock) -> None:
     time = EngineTime(clock)
     time.raise_to(NOON_MS - HOUR_MS)
     assert time.now_ms() == NOON_MS
 
 
-def test_time_that_passed_before_the_stored_time_was_known_is_not_added_to_it(clock: FakeClock) -> None:
+def test_time_before_raise_to_is_not_added_to_the_stored_time(clock: FakeClock) -> None:
     time = EngineTime(clock)
     clock.tick(500)
     time.raise_to(NOON_MS + HOUR_MS)
@@ -98,7 +98,7 @@ def test_steps_of_more_than_a_minute_are_reported_with_their_direction(clock: Fa
     assert steps == [HOUR_MS, -HOUR_MS]
 
 
-def test_steps_of_a_minute_or_less_are_not_worth_a_word(clock: FakeClock) -> None:
+def test_steps_of_a_minute_or_less_are_not_reported(clock: FakeClock) -> None:
     steps: list[int] = []
     time = EngineTime(clock, steps.append)
     clock.set_wall(NOON_MS + 60_000)
@@ -108,7 +108,7 @@ def test_steps_of_a_minute_or_less_are_not_worth_a_word(clock: FakeClock) -> Non
     assert steps == []
 
 
-def test_a_wall_clock_that_stays_behind_is_reported_once_until_it_has_caught_up(clock: FakeClock) -> None:
+def test_a_wall_clock_behind_is_reported_once_until_it_has_caught_up(clock: FakeClock) -> None:
     steps: list[int] = []
     time = EngineTime(clock, steps.append)
     for _ in range(2):
@@ -122,7 +122,7 @@ def test_a_wall_clock_that_stays_behind_is_reported_once_until_it_has_caught_up(
 
 
 @given(st.lists(st.tuples(st.sampled_from(["tick", "wall", "stored"]), st.integers(-10_000, 10_000)), max_size=30))
-def test_it_never_goes_back_whatever_the_clocks_do(moves: list[tuple[str, int]]) -> None:
+def test_engine_time_never_goes_back(moves: list[tuple[str, int]]) -> None:
     clock = FakeClock(wall_ms=NOON_MS)
     time = EngineTime(clock)
     last = stored = 0
@@ -140,7 +140,7 @@ def test_it_never_goes_back_whatever_the_clocks_do(moves: list[tuple[str, int]])
 
 
 @given(st.lists(st.integers(1, 3_000_000), min_size=1, max_size=50), st.integers(1, HOUR_MS))
-def test_with_the_wall_behind_it_advances_as_far_as_monotonic_time(steps_ns: list[int], behind_ms: int) -> None:
+def test_engine_time_follows_monotonic_time_while_the_wall_clock_is_behind(steps_ns: list[int], behind_ms: int) -> None:
     clock = FakeClock(wall_ms=NOON_MS)
     time = EngineTime(clock)
     clock.set_wall(NOON_MS - behind_ms - 1000)

@@ -25,7 +25,7 @@ def _wait_on(clock: FakeClock, condition: threading.Condition, seconds: float | 
         return clock.wait(condition, seconds)
 
 
-def test_time_stands_still_until_it_is_moved() -> None:
+def test_time_stands_still_until_a_tick() -> None:
     clock: Clock = FakeClock(wall_ms=5000, monotonic_ns=7)
     assert [(clock.wall_ms(), clock.monotonic_ns()) for _ in range(3)] == [(5000, 7)] * 3
 
@@ -46,7 +46,7 @@ def test_setting_the_wall_does_not_touch_monotonic_time() -> None:
 # ---- sleeping on the loop
 
 
-async def test_a_sleeper_wakes_when_its_time_has_come_and_not_before() -> None:
+async def test_a_sleeper_wakes_exactly_when_its_time_has_come() -> None:
     clock = FakeClock()
     task = asyncio.create_task(clock.sleep(1.0))
     await clock.advance(999)
@@ -55,7 +55,7 @@ async def test_a_sleeper_wakes_when_its_time_has_come_and_not_before() -> None:
     assert task.done()
 
 
-async def test_advance_wakes_sleepers_in_the_order_of_their_time_each_at_its_moment() -> None:
+async def test_advance_wakes_each_sleeper_at_its_time_and_in_order() -> None:
     clock = FakeClock(wall_ms=0)
     woken: list[tuple[str, int]] = []
 
@@ -70,7 +70,7 @@ async def test_advance_wakes_sleepers_in_the_order_of_their_time_each_at_its_mom
     assert clock.wall_ms() == 1000
 
 
-async def test_a_timer_loop_runs_at_every_one_of_its_moments_within_one_advance() -> None:
+async def test_a_timer_loop_runs_at_each_of_its_times_within_one_advance() -> None:
     clock = FakeClock(wall_ms=0)
     moments: list[int] = []
 
@@ -85,7 +85,7 @@ async def test_a_timer_loop_runs_at_every_one_of_its_moments_within_one_advance(
     assert moments == [50, 100, 150, 200]
 
 
-async def test_a_wall_that_is_set_wakes_nobody() -> None:
+async def test_setting_the_wall_clock_wakes_no_sleeper() -> None:
     clock = FakeClock()
     task = asyncio.create_task(clock.sleep(1))
     await clock.advance(0)
@@ -136,7 +136,7 @@ def test_sleepers_of_a_closed_loop_are_left_alone() -> None:
 # ---- waiting in a thread
 
 
-def test_a_waiting_thread_times_out_when_time_passes_it() -> None:
+def test_a_waiting_thread_times_out_when_time_reaches_its_deadline() -> None:
     clock = FakeClock()
     thread, answers = _in_thread(lambda: _wait_on(clock, threading.Condition(), 0.5))
     clock.until_waiting()
@@ -173,7 +173,7 @@ def test_a_wait_for_no_time_returns_at_once() -> None:
     assert _wait_on(FakeClock(), threading.Condition(), 0) is False
 
 
-def test_threads_with_different_times_time_out_each_at_its_own() -> None:
+def test_threads_time_out_each_at_its_deadline() -> None:
     clock = FakeClock()
     early, early_answers = _in_thread(lambda: _wait_on(clock, threading.Condition(), 1))
     late, late_answers = _in_thread(lambda: _wait_on(clock, threading.Condition(), 2))
@@ -195,6 +195,6 @@ async def test_advance_wakes_waiting_threads_too() -> None:
     assert answers == [False]
 
 
-def test_threads_that_never_come_to_wait_are_an_error() -> None:
+def test_waiting_for_threads_that_never_wait_is_an_error() -> None:
     with pytest.raises(TimeoutError):
         FakeClock().until_waiting(timeout_s=0.001)

@@ -76,7 +76,7 @@ def test_every_call_of_the_protocol_has_the_same_parameters(protocol: type, impl
 # ---- bytes
 
 
-def test_buffers_are_written_one_after_another(place: Place) -> None:
+def test_buffers_are_written_in_order(place: Place) -> None:
     file = place.fs.open(place.path("f"), create=True)
     assert file.pwritev([b"ab", bytearray(b"cd"), memoryview(b"ef")], 3) == 6
     assert file.pread(100, 0) == b"\0\0\0abcdef"
@@ -88,7 +88,7 @@ def test_no_more_than_iov_max_buffers_are_written_at_once(place: Place) -> None:
     assert file.pwritev([b"xy"] * (IOV_MAX + 1), 0) == 2 * IOV_MAX
 
 
-def test_writing_nothing_changes_nothing(place: Place) -> None:
+def test_writing_no_bytes_changes_no_byte(place: Place) -> None:
     file = place.fs.open(place.path("f"), create=True)
     assert file.pwritev([b""], 50) == 0
     assert file.size() == 0
@@ -105,7 +105,7 @@ def test_a_read_at_or_beyond_the_end_is_empty(place: Place) -> None:
     assert (file.pread(10, 3), file.pread(10, 99), file.pread(10, 2)) == (b"", b"", b"c")
 
 
-def test_what_one_handle_writes_another_reads(place: Place) -> None:
+def test_bytes_written_by_one_handle_are_read_by_another(place: Place) -> None:
     path = place.make("f")
     writer, reader = place.fs.open(path), place.fs.open(path, write=False)
     writer.pwritev([b"news"], 0)
@@ -121,7 +121,7 @@ def test_truncate_cuts_and_extends_with_zeros(place: Place) -> None:
 
 
 @pytest.mark.parametrize("fill", [True, False])
-def test_an_allocated_file_is_zeros_of_that_length(place: Place, fill: bool) -> None:
+def test_an_allocated_file_has_that_length_in_zeros(place: Place, fill: bool) -> None:
     file = place.fs.open(place.path("f"), create=True)
     file.allocate(3000, fill=fill)
     assert file.size() == 3000
@@ -143,7 +143,7 @@ def test_closing_twice_is_harmless(place: Place) -> None:
 
 @pytest.mark.parametrize(("allocated", "fill"), [(0, True), (10_000, True), (10_000, False)])
 @pytest.mark.parametrize("size", [1, 4096, 9000, 20_000, MAP_MAX_BYTES + 1])
-def test_what_is_written_and_synced_is_what_everybody_reads(
+def test_written_and_synced_bytes_are_read_through_every_handle(
     place: Place, allocated: int, fill: bool, size: int
 ) -> None:
     path = place.path("f")
@@ -161,7 +161,7 @@ def test_what_is_written_and_synced_is_what_everybody_reads(
     assert steps in ([], ["between"] * 2)
 
 
-def test_a_write_larger_than_one_call_takes_is_written_and_synced(place: Place) -> None:
+def test_a_write_larger_than_a_system_call_allows_is_written_and_synced(place: Place) -> None:
     file = place.fs.open(place.path("f"), create=True)
     file.write_and_sync([b"xy"] * (IOV_MAX + 5), 1, lambda: None)
     file.write_and_sync([bytes(LINKED_MAX_BYTES), b"end"], 1 << 20, lambda: None)
@@ -197,7 +197,7 @@ def test_a_short_write_is_completed_before_the_sync(
     file.close()
 
 
-def test_nothing_is_written_and_synced_as_well(place: Place) -> None:
+def test_an_empty_write_and_sync_changes_no_byte(place: Place) -> None:
     file = place.fs.open(place.make("f", b"abc"))
     file.write_and_sync([], 1, lambda: None)
     file.write_and_sync([b""], 50, lambda: None)
@@ -220,7 +220,7 @@ def test_an_allocated_file_can_be_cut_written_and_allocated_again(place: Place) 
     assert other.pread(10_000, 0) == bytes(8999) + b"z"
 
 
-def test_many_reads_give_what_each_alone_gives(place: Place) -> None:
+def test_a_batch_of_reads_equals_the_single_reads(place: Place) -> None:
     paths = [place.make(f"f{number}", bytes([number]) * 5000) for number in range(3)]
     files = [place.fs.open(path, write=False) for path in paths]
     reads = [Read(files[number % 3], 100 + number, 37 * number) for number in range(200)]
@@ -276,12 +276,12 @@ def test_opening_a_missing_file_without_create_fails(place: Place) -> None:
         place.fs.open(place.path("none"))
 
 
-def test_opening_with_create_keeps_what_is_there(place: Place) -> None:
+def test_opening_with_create_keeps_the_content(place: Place) -> None:
     path = place.make("f", b"old")
     assert place.fs.open(path, create=True).pread(10, 0) == b"old"
 
 
-def test_exclusive_makes_a_file_and_refuses_one_that_exists(place: Place) -> None:
+def test_exclusive_open_refuses_an_existing_file(place: Place) -> None:
     place.fs.open(place.path("f"), exclusive=True)
     with pytest.raises(FileExistsError):
         place.fs.open(place.path("f"), exclusive=True)
@@ -292,14 +292,14 @@ def test_opening_a_directory_for_writing_fails(place: Place) -> None:
         place.fs.open(place.root)
 
 
-def test_a_directory_lists_its_names_sorted(place: Place) -> None:
+def test_listdir_returns_sorted_names(place: Place) -> None:
     for name in ("b", "c", "a"):
         place.make(name)
     place.fs.mkdir(place.path("B"))
     assert place.fs.listdir(place.root) == ["B", "a", "b", "c"]
 
 
-def test_listing_what_is_not_a_directory_fails(place: Place) -> None:
+def test_listing_a_file_or_an_absent_directory_fails(place: Place) -> None:
     place.make("f")
     with pytest.raises(NotADirectoryError):
         place.fs.listdir(place.path("f"))
@@ -321,7 +321,7 @@ def test_a_path_through_a_file_does_not_exist(place: Place) -> None:
         place.fs.open(place.path("f/below"), create=True)
 
 
-def test_nothing_is_made_in_a_missing_directory(place: Place) -> None:
+def test_creating_in_a_missing_directory_fails(place: Place) -> None:
     with pytest.raises(FileNotFoundError):
         place.fs.open(place.path("none/f"), create=True)
     with pytest.raises(FileNotFoundError):
@@ -346,13 +346,13 @@ def test_rename_replaces_the_target(place: Place) -> None:
     assert place.fs.open(target).pread(10, 0) == b"new"
 
 
-def test_a_rename_to_itself_changes_nothing(place: Place) -> None:
+def test_a_rename_to_the_same_path_has_no_effect(place: Place) -> None:
     path = place.make("f", b"x")
     place.fs.rename(path, path)
     assert place.fs.listdir(place.root) == ["f"]
 
 
-def test_rename_moves_a_directory_with_what_is_in_it(place: Place) -> None:
+def test_renaming_a_directory_moves_its_content(place: Place) -> None:
     place.fs.mkdir(place.path("a"))
     place.fs.mkdir(place.path("b"))
     place.make("a/f", b"x")
@@ -361,7 +361,7 @@ def test_rename_moves_a_directory_with_what_is_in_it(place: Place) -> None:
     assert not place.fs.exists(place.path("a"))
 
 
-def test_rename_of_nothing_names_both_paths(place: Place) -> None:
+def test_renaming_an_absent_file_names_both_paths(place: Place) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         place.fs.rename(place.path("none"), place.path("f"))
     assert (caught.value.filename, caught.value.filename2) == (place.path("none"), place.path("f"))
@@ -426,7 +426,7 @@ def test_sync_dir_wants_a_directory(place: Place) -> None:
 # ---- lock
 
 
-def test_a_lock_is_held_by_one_only(place: Place) -> None:
+def test_a_lock_has_at_most_one_holder(place: Place) -> None:
     lock = place.fs.lock(place.path(".lock"))
     with pytest.raises(BlockingIOError):
         place.fs.lock(place.path(".lock"))

@@ -84,14 +84,16 @@ def parsed(data: bytes) -> int | None:
 @example(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 00000002\r\n\r\n", b"{}")
 @example(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2 \r\n\r\n", b"{}")
 @example(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\t\r\n\r\n", b"{}")
-def test_a_size_is_the_parsers_or_none(head: bytes, body: bytes) -> None:
+def test_message_bytes_is_the_size_of_the_parser_or_none(head: bytes, body: bytes) -> None:
     size = parsed(head + body)
     if size is not None:
         assert message_bytes(head + body) in (size, None)
 
 
 @given(HEADS, BODIES, HEADS, BODIES)
-def test_what_is_found_is_what_the_parser_would_find(first: bytes, body: bytes, second: bytes, other: bytes) -> None:
+def test_find_returns_only_requests_that_the_parser_accepts(
+    first: bytes, body: bytes, second: bytes, other: bytes
+) -> None:
     """`second` with its body is taken without the parser only if the parser takes all of it as one message."""
     heads = KnownHeads()
     if parsed(first + body) is None:
@@ -126,7 +128,7 @@ def test_only_the_length_may_differ() -> None:
         assert heads.find(data) is None
 
 
-def test_a_body_is_as_long_as_its_head_says() -> None:
+def test_find_needs_exactly_the_announced_body() -> None:
     heads = KnownHeads()
     heads.learn(head(), TARGET, {})
     whole = head() + b"{}"
@@ -139,7 +141,7 @@ def test_a_body_is_as_long_as_its_head_says() -> None:
         assert heads.find(head(length=length) + b"{}") is None, length
 
 
-def test_a_head_without_one_plain_length_is_not_learned() -> None:
+def test_a_head_without_a_plain_content_length_is_not_learned() -> None:
     once = head()
     for bad in (
         once.replace(b"content-length: 2", b"x: y"),
@@ -169,7 +171,7 @@ def test_a_connection_remembers_few_heads_and_the_last_of_each_line() -> None:
     assert [bool(heads.find(head(line) + b"{}")) for line in lines] == [False] * MAX_HEADS + [True]
 
 
-def test_what_is_no_head_has_no_size() -> None:
+def test_an_incomplete_head_has_no_size() -> None:
     for data in (b"", b"\r\n", b"POST / HTTP/1.1\r\nhost: x\r\n", head()[:-1]):
         assert message_bytes(data) is None
     assert message_bytes(head(length="9999999")) == len(head(length="9999999")) + 9_999_999

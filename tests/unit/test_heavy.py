@@ -40,7 +40,7 @@ async def test_no_more_runs_at_once_than_may() -> None:
     assert most == [2]
 
 
-async def test_cancelled_work_keeps_its_place_until_it_ends() -> None:
+async def test_cancelled_work_counts_until_it_ends() -> None:
     heavy, go, begun = Heavy(1), threading.Event(), threading.Event()
 
     def held() -> None:
@@ -61,14 +61,14 @@ async def test_cancelled_work_keeps_its_place_until_it_ends() -> None:
     assert await second == 0
 
 
-async def test_what_work_raises_is_raised() -> None:
+async def test_errors_of_work_are_raised() -> None:
     heavy = Heavy(1)
     with pytest.raises(ZeroDivisionError):
         await heavy.run(divmod, 1, 0)
     assert await heavy.run(int, "7", base=8) == 7
 
 
-async def test_what_failed_work_had_in_its_hands_is_free_at_once() -> None:
+async def test_failed_work_releases_its_objects_at_once() -> None:
     class Thing:
         pass
 

@@ -31,14 +31,14 @@ def test_members_that_end_at_the_border_of_a_slice_are_read(size: int, level: in
     assert gunzip(stream * 3, 3 * size) == NOISE[:size] * 3
 
 
-def test_more_than_the_bound_is_refused_however_it_is_spread() -> None:
+def test_output_beyond_the_bound_is_refused_in_one_member_or_in_many() -> None:
     for stream in (gzip.compress(bytes(1 << 24)), gzip.compress(bytes(1 << 12)) * 4096):
         assert len(gunzip(stream, 1 << 24)) == 1 << 24
         with pytest.raises(TooLarge):
             gunzip(stream, (1 << 24) - 1)
 
 
-def test_members_are_counted_whatever_they_hold() -> None:
+def test_the_number_of_members_is_bounded_even_if_empty() -> None:
     assert gunzip(EMPTY * MAX_MEMBERS, 0) == b""
     with pytest.raises(TooManyMembers, match=str(MAX_MEMBERS)):
         gunzip(EMPTY * (MAX_MEMBERS + 1), 0)
@@ -49,7 +49,7 @@ def test_members_are_counted_whatever_they_hold() -> None:
     [b"x", EMPTY[:-1], EMPTY + b"x", EMPTY[:5], gzip.compress(NOISE)[:-1], b"\0", EMPTY + EMPTY[:10]],
     ids=["no head", "torn trailer", "text behind", "torn head", "torn body", "zero", "torn second member"],
 )
-def test_what_is_no_gzip_is_damaged(stream: bytes) -> None:
+def test_invalid_gzip_is_damaged(stream: bytes) -> None:
     with pytest.raises(Damaged):
         gunzip(stream, 1 << 20)
 
@@ -79,9 +79,7 @@ class _Counting:
     [EMPTY, gzip.compress(b"x" * 6000), gzip.compress(NOISE[:1000])],
     ids=["empty", "dense", "noise"],
 )
-def test_what_is_copied_grows_with_the_stream_not_with_its_square(
-    member: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copied_bytes_grow_linearly_with_the_stream(member: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     moved: list[int] = []
     monkeypatch.setattr(inflate.zlib, "decompressobj", _Counting)
     for count in (500, 4000):

@@ -66,7 +66,7 @@ def test_a_folder_that_is_no_data_directory_gives_2_and_a_sentence(run: Run, tmp
     assert result.stderr == f"{tmp_path} is not a data directory: it has no file FORMAT.\n"
 
 
-def test_a_path_that_is_no_folder_gives_2_and_a_sentence(run: Run, tmp_path: Path) -> None:
+def test_an_absent_directory_gives_2_and_a_sentence(run: Run, tmp_path: Path) -> None:
     result = run("dump", tmp_path / "absent")
     assert (result.returncode, result.stderr) == (2, f"{tmp_path / 'absent'} is not a directory.\n")
 
@@ -78,7 +78,7 @@ def test_wrong_usage_gives_2(run: Run, arguments: tuple[str, ...]) -> None:
     assert result.stderr.startswith("usage: python -m storage")
 
 
-def test_a_file_that_is_not_there_gives_2_and_a_sentence(run: Run, root: Path) -> None:
+def test_an_absent_file_gives_2_and_a_sentence(run: Run, root: Path) -> None:
     result = run("dump", root, "--file", "wal-9.log")
     assert (result.returncode, result.stderr) == (
         2,
@@ -91,9 +91,7 @@ def test_help_names_flags_and_exit_codes(run: Run) -> None:
     assert "Exit code: 0 nothing wrong;" in " ".join(run("verify", "--help").stdout.split())
 
 
-def test_a_file_that_cannot_be_read_gives_1_and_a_sentence(
-    run: Run, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_file_gives_1_and_a_sentence(run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: PosixFileSystem, path: str, **options: bool) -> None:
         raise PermissionError(13, "Permission denied", path)
 
@@ -101,12 +99,12 @@ def test_a_file_that_cannot_be_read_gives_1_and_a_sentence(
     assert run("dump", root) == (1, "", f"Cannot read {root}/FORMAT: Permission denied.\n")
 
 
-def test_it_runs_as_a_module(root: Path) -> None:
+def test_the_package_runs_as_a_module(root: Path) -> None:
     result = subprocess.run([sys.executable, "-m", "storage", "verify", str(root)], capture_output=True, check=False)
     assert (result.returncode, result.stderr) == (0, b"")
 
 
-def test_somebody_at_a_terminal_sees_how_far_things_are(root: Path) -> None:
+def test_progress_is_shown_on_a_terminal(root: Path) -> None:
     wal_file(root).write_bytes(create() + b"".join(append(seq) for seq in range(1, 1000)))
     ours, theirs = os.openpty()
     result = subprocess.run(

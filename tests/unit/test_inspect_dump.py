@@ -67,7 +67,7 @@ def root(tmp_path: Path) -> Path:
     return data_dir(tmp_path / "data", first, second + bytes(100))
 
 
-def test_every_frame_has_a_line_with_its_place_and_content(dump: Dump, root: Path) -> None:
+def test_every_frame_has_a_line_with_its_offset_and_content(dump: Dump, root: Path) -> None:
     lines = dump(root).splitlines()
     header, frame = next(
         (above, line) for above, line in itertools.pairwise(lines) if "TopicCreate" in line and "orders" in line
@@ -97,7 +97,7 @@ def test_long_data_is_shortened_unless_asked_for(dump: Dump, root: Path) -> None
     assert LONG in dump(root, "--data")
 
 
-def test_each_file_says_how_it_ends(dump: Dump, root: Path) -> None:
+def test_the_end_of_each_file_is_described(dump: Dump, root: Path) -> None:
     output = dump(root)
     assert "end: the file ends with its last frame" in output
     assert "end: zeros follow" in output
@@ -108,7 +108,7 @@ def test_a_torn_end_is_said_to_be_no_frame(dump: Dump, root: Path) -> None:
     assert "0 end: the next frame is incomplete: it would exceed the file" in dump(root)
 
 
-def test_json_lines_stand_for_themselves(dump: Dump, root: Path) -> None:
+def test_each_json_line_is_complete(dump: Dump, root: Path) -> None:
     frame = dump.frames(root)[1]
     assert frame == {
         "kind": "frame",
@@ -145,23 +145,23 @@ def test_json_tells_the_end_of_each_file(dump: Dump, root: Path) -> None:
 
 
 @pytest.mark.parametrize("topic", ["jobs", "2"])
-def test_one_topic_can_be_picked_by_name_or_id(dump: Dump, root: Path, topic: str) -> None:
+def test_a_topic_is_selected_by_name_or_id(dump: Dump, root: Path, topic: str) -> None:
     frames = dump.frames(root, "--topic", topic)
     assert [(frame["topic"], frame["type_name"]) for frame in frames] == [("jobs", "TopicCreate"), ("jobs", "Append")]
 
 
-def test_a_topic_is_known_by_name_from_a_snapshot_when_its_creation_is_gone(dump: Dump, root: Path) -> None:
+def test_a_topic_without_its_create_frame_is_named_by_the_snapshot(dump: Dump, root: Path) -> None:
     wal_file(root, 1).unlink()
     snapshot_file(root, section(head_seq=3, as_of=(2, 0)), redo_from=(2, 0))
     assert [frame["type_name"] for frame in dump.frames(root, "--topic", "orders")] == ["Delete"]
 
 
-def test_a_topic_nobody_has_heard_of_shows_nothing(dump: Dump, root: Path) -> None:
+def test_an_unknown_topic_shows_no_frame(dump: Dump, root: Path) -> None:
     assert dump(root, "--topic", "nobody") == ""
 
 
 @pytest.mark.parametrize("name", ["wal/wal-0000000000000002.log", "wal-0000000000000002.log", "*2.log"])
-def test_one_file_can_be_picked(dump: Dump, root: Path, name: str) -> None:
+def test_a_file_is_selected_by_name_or_pattern(dump: Dump, root: Path, name: str) -> None:
     assert {frame["file"] for frame in dump.frames(root, "--file", name)} == {"wal/wal-0000000000000002.log"}
 
 
@@ -173,7 +173,7 @@ def test_snapshots_are_shown_with_their_sections(dump: Dump, root: Path) -> None
     assert [line["head_seq"] for line in dump.json(root) if line["kind"] == "section"] == [3]
 
 
-def test_a_damaged_snapshot_is_shown_as_such(dump: Dump, root: Path) -> None:
+def test_a_damaged_snapshot_is_shown_as_unusable(dump: Dump, root: Path) -> None:
     snapshot_file(root).write_bytes(b"TSNP")
     assert "not usable: 4 bytes are too few" in dump(root)
     assert {"kind": "snapshot", "valid": False}.items() <= next(
@@ -186,7 +186,7 @@ def test_a_type_of_a_newer_version_is_shown_by_number(dump: Dump, root: Path) ->
     assert "type 99" in dump(root)
 
 
-def test_what_could_upset_a_terminal_is_escaped(dump: Dump, root: Path) -> None:
+def test_control_characters_are_escaped_for_terminals(dump: Dump, root: Path) -> None:
     wal_file(root, 2).write_bytes(append(4, tag=b"\x1b[2J", node="\u009b1m".encode()))
     output = dump(root)
     assert "\x1b" not in output
@@ -194,7 +194,7 @@ def test_what_could_upset_a_terminal_is_escaped(dump: Dump, root: Path) -> None:
     assert dump.frames(root)[-1]["tag"] == "\x1b[2J"
 
 
-def test_bytes_that_are_no_text_are_shown_escaped(dump: Dump, root: Path) -> None:
+def test_bytes_outside_utf8_are_escaped(dump: Dump, root: Path) -> None:
     wal_file(root, 2).write_bytes(append(4, tag=b"\xff\xfe"))
     assert "tag=\\xff\\xfe" in dump(root)
 
@@ -212,7 +212,7 @@ def test_times_are_shown_in_utc(moment: datetime.datetime) -> None:
     assert utc_text(ts_ms) == moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def test_a_time_that_is_none_is_shown_as_a_number() -> None:
+def test_a_time_outside_the_calendar_is_shown_as_a_number() -> None:
     assert utc_text((1 << 64) - 1) == "18446744073709551615"
 
 

@@ -77,7 +77,7 @@ def test_sound_segments_are_counted(root: Path) -> None:
 @pytest.mark.parametrize("id", [SEALED, ACTIVE], ids=["sealed", "active"])
 @pytest.mark.parametrize("ending", [names.DATA, names.IDX])
 @pytest.mark.parametrize("mask", [0x01, 0x80, DELETE_BITS, 0xFF])
-def test_a_flipped_byte_is_a_problem_wherever_it_is(root: Path, id: SegmentId, ending: str, mask: int) -> None:
+def test_a_flipped_byte_anywhere_is_a_problem(root: Path, id: SegmentId, ending: str, mask: int) -> None:
     path = segment_path(root, id, ending)
     for offset in range(path.stat().st_size):
         change(path, offset, mask)
@@ -110,7 +110,7 @@ def test_a_damaged_entry_costs_no_record(root: Path) -> None:
     assert found(root)[0].segment_records == 5
 
 
-def test_an_entry_and_its_frame_damaged_together_are_both_named(root: Path) -> None:
+def test_a_damaged_entry_and_its_damaged_frame_are_both_named(root: Path) -> None:
     change(segment_path(root, SEALED, names.IDX), 3, 1)
     change(segment_path(root, SEALED), 40, 1)
     first, second = problems(root)
@@ -119,7 +119,7 @@ def test_an_entry_and_its_frame_damaged_together_are_both_named(root: Path) -> N
     assert found(root)[0].segment_records == 4
 
 
-def test_two_records_that_have_changed_places_are_a_problem(root: Path) -> None:
+def test_two_swapped_records_are_a_problem(root: Path) -> None:
     path = segment_path(root, ACTIVE)
     content = path.read_bytes()
     path.write_bytes(content[len(FRAMES[5]) :] + content[: len(FRAMES[5])])
@@ -139,7 +139,7 @@ def test_a_missing_file_is_a_problem(root: Path, id: SegmentId, ending: str) -> 
 
 @pytest.mark.parametrize("ending", [names.DATA, names.IDX])
 @pytest.mark.parametrize("id", [SEALED, ACTIVE], ids=["sealed", "active"])
-def test_every_length_that_is_too_short_is_a_problem(root: Path, id: SegmentId, ending: str) -> None:
+def test_every_truncation_is_a_problem(root: Path, id: SegmentId, ending: str) -> None:
     path = segment_path(root, id, ending)
     content = path.read_bytes()
     for size in range(len(content)):
@@ -150,14 +150,14 @@ def test_every_length_that_is_too_short_is_a_problem(root: Path, id: SegmentId, 
 
 @pytest.mark.parametrize("ending", [names.DATA, names.IDX])
 @pytest.mark.parametrize("id", [SEALED, ACTIVE], ids=["sealed", "active"])
-def test_bytes_behind_what_was_marked_are_noted(root: Path, id: SegmentId, ending: str) -> None:
+def test_bytes_behind_the_marked_length_are_noted(root: Path, id: SegmentId, ending: str) -> None:
     path = segment_path(root, id, ending)
     path.write_bytes(path.read_bytes() + bytes(7))
     [note] = notes(root)
     assert note.startswith(f"{path.relative_to(root)}: 7 bytes lie behind what was marked.")
 
 
-def test_a_deletion_on_its_way_to_the_files_is_no_problem(tmp_path: Path) -> None:
+def test_a_deletion_not_yet_in_the_files_is_no_problem(tmp_path: Path) -> None:
     root = tmp_path / "data"
     segmented(root, log(end=controlled(control.Delete(bound_head=7, match=["tag", "Glob", "re*"]))))
     assert notes(root) == []
@@ -175,7 +175,7 @@ def test_a_deletion_on_its_way_to_the_files_is_no_problem(tmp_path: Path) -> Non
         control.Delete(bound_head=7, seqs=[3, 4]),
     ],
 )
-def test_a_delete_byte_that_no_deletion_explains_is_a_problem(tmp_path: Path, delete: control.Delete) -> None:
+def test_a_delete_byte_without_a_deletion_is_a_problem(tmp_path: Path, delete: control.Delete) -> None:
     root = tmp_path / "data"
     segmented(root, log(end=controlled(delete)))
     change(segment_path(root, SEALED), len(FRAMES[1]) - 1, DELETE_BITS)
@@ -193,7 +193,7 @@ def test_a_delete_byte_that_no_deletion_explains_is_a_problem(tmp_path: Path, de
         ("topics/notes/a.txt", "This does not belong"),
     ],
 )
-def test_what_no_manifest_names_is_noted(root: Path, name: str, sentence: str) -> None:
+def test_files_outside_every_manifest_are_noted(root: Path, name: str, sentence: str) -> None:
     (root / name).parent.mkdir(exist_ok=True)
     (root / name).write_bytes(b"hello")
     [note] = notes(root)
@@ -231,9 +231,7 @@ def test_a_dropped_segment_is_not_missed(tmp_path: Path) -> None:
         ({"sealed": segment_event("sealed", data_bytes=SEALED_BYTES - 1)}, f"end at {SEALED_BYTES}, the log says at"),
     ],
 )
-def test_frames_about_segments_that_contradict_are_a_problem(
-    tmp_path: Path, parts: dict[str, bytes], sentence: str
-) -> None:
+def test_contradictory_segment_frames_are_a_problem(tmp_path: Path, parts: dict[str, bytes], sentence: str) -> None:
     root = tmp_path / "data"
     segmented(root, log(**parts))
     assert any(sentence in text for text in problems(root)), problems(root)
@@ -256,7 +254,7 @@ def test_a_snapshot_names_segments_when_the_log_no_longer_does(tmp_path: Path) -
     assert "The file is missing" in problems(root)[0]
 
 
-def test_frames_that_a_snapshot_knows_of_are_not_taken_twice(root: Path) -> None:
+def test_segment_frames_covered_by_a_snapshot_are_not_applied_twice(root: Path) -> None:
     kept = section(
         head_seq=7, as_of=(1, len(log())), absorbed=6, segments=STATES, live_count=5, live_bytes=8, last_ts=0
     )
@@ -264,7 +262,7 @@ def test_frames_that_a_snapshot_knows_of_are_not_taken_twice(root: Path) -> None
     assert notes(root) == []
 
 
-def test_a_segment_that_is_rewritten_while_it_is_checked_is_no_damage(root: Path) -> None:
+def test_a_segment_rewritten_during_its_check_is_no_damage(root: Path) -> None:
     def rewrite() -> None:
         write_segment(root, {1, 4}, first_seq=1, end_seq=5, gen=1)
         gone = len(FRAMES[1]) + len(FRAMES[4])
@@ -277,7 +275,7 @@ def test_a_segment_that_is_rewritten_while_it_is_checked_is_no_damage(root: Path
     assert verdict.segment_records == 4
 
 
-def test_a_topic_that_is_deleted_while_it_is_checked_is_no_damage(root: Path) -> None:
+def test_a_topic_deleted_during_its_check_is_no_damage(root: Path) -> None:
     def delete() -> None:
         wal_file(root).write_bytes(log(end=controlled(control.TopicDelete(name="orders"))))
         for path in segment_path(root, SEALED).parent.iterdir():
@@ -288,7 +286,7 @@ def test_a_topic_that_is_deleted_while_it_is_checked_is_no_damage(root: Path) ->
     assert [each.path for each in findings] == ["topics/0000000000000001"]
 
 
-def test_no_file_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_is_read_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "data"
     body = '{"data":"' + "x" * 60_000 + '"}'
     large = {seq: append(seq, body) for seq in range(1, 101)}

@@ -135,11 +135,11 @@ def test_an_earlier_file_without_a_frame_is_damage(verify: Verify, root: Path) -
     assert (code, "PROBLEM: wal/wal-0000000000000001.log at offset 0" in output) == (WRONG, True)
 
 
-def test_a_file_of_zeros_is_skipped_wherever_it_stands(verify: Verify, root: Path) -> None:
+def test_a_file_of_zeros_is_skipped_anywhere_in_the_log(verify: Verify, root: Path) -> None:
     assert verify(data_dir(root, FIRST, bytes(100), append(3), b"", bytes(10)))[0] == OK
 
 
-def test_the_file_behind_the_last_may_be_torn_at_its_first_byte(verify: Verify, root: Path) -> None:
+def test_the_last_file_may_be_torn_at_its_first_byte(verify: Verify, root: Path) -> None:
     code, output = verify(data_dir(root, FIRST, b"", append(3)[:-1]))
     assert (code, "note: wal/wal-0000000000000003.log at offset 0" in output) == (OK, True)
 
@@ -159,7 +159,7 @@ def test_a_missing_file_number_is_damage(verify: Verify, root: Path) -> None:
     assert "Seq 5 of topic 1 (orders) follows seq 2" in output
 
 
-def test_a_log_that_begins_late_needs_a_snapshot(verify: Verify, root: Path) -> None:
+def test_a_log_without_its_first_file_needs_a_snapshot(verify: Verify, root: Path) -> None:
     data_dir(root, FIRST, append(3))
     wal_file(root, 1).unlink()
     code, output = verify(root)
@@ -184,9 +184,7 @@ def test_a_log_that_begins_late_needs_a_snapshot(verify: Verify, root: Path) -> 
         (controlled(control.Batch(frames=1, body_bytes=1)), "says that nothing follows it"),
     ],
 )
-def test_frames_that_contradict_one_another_are_a_problem(
-    verify: Verify, root: Path, content: bytes, sentence: str
-) -> None:
+def test_contradictory_frames_are_a_problem(verify: Verify, root: Path, content: bytes, sentence: str) -> None:
     code, output = verify(data_dir(root, FIRST + content))
     assert (code, sentence in output) == (WRONG, True), output
 
@@ -198,7 +196,7 @@ def test_an_announced_jump_in_seq_is_no_problem(verify: Verify, root: Path, why:
     assert verify(data_dir(root, FIRST + controlled(why) + append(10)))[0] == OK
 
 
-def test_a_control_frame_that_cannot_be_read_is_a_problem(verify: Verify, root: Path) -> None:
+def test_an_unreadable_control_frame_is_a_problem(verify: Verify, root: Path) -> None:
     frame = controlled(control.HeadWatermark(reserved=5))
     broken = resealed(frame, frame[38:-8].replace(b"reserved", b"deserved"))
     code, output = verify(data_dir(root, FIRST + broken))
@@ -219,7 +217,7 @@ def test_a_damaged_snapshot_is_a_problem(verify: Verify, root: Path) -> None:
     assert (code, "The snapshot is damaged: checksum mismatch." in output) == (WRONG, True)
 
 
-def test_a_snapshot_whose_body_is_no_snapshot_is_a_problem(verify: Verify, root: Path) -> None:
+def test_a_snapshot_with_an_invalid_body_is_a_problem(verify: Verify, root: Path) -> None:
     data_dir(root, FIRST)
     (root / "meta" / layout.snapshot_name(1)).write_bytes(seal(b"\x80"))
     assert verify(root)[0] == WRONG
@@ -248,7 +246,7 @@ def test_a_trimmed_log_is_no_problem(verify: Verify, root: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"1\nc\n", b"\xff", b"one\nc\n1\n", b"3\nc\n1\n"])
-def test_a_format_file_that_cannot_be_used_is_a_problem(verify: Verify, root: Path, content: bytes) -> None:
+def test_an_unusable_format_file_is_a_problem(verify: Verify, root: Path, content: bytes) -> None:
     data_dir(root, FIRST)
     (root / "FORMAT").write_bytes(content)
     code, output = verify(root)
@@ -288,7 +286,7 @@ def test_a_file_half_written_is_noted(verify: Verify, root: Path) -> None:
     assert (code, "snapshot-0000000000000003.bin.tmp: A file whose writing was not finished" in output) == (OK, True)
 
 
-def test_what_recovery_set_aside_is_noted(verify: Verify, root: Path) -> None:
+def test_files_in_quarantine_are_noted(verify: Verify, root: Path) -> None:
     data_dir(root, FIRST)
     (root / "quarantine").mkdir()
     (root / "quarantine" / "tail.bin").write_bytes(b"12345")
@@ -296,14 +294,14 @@ def test_what_recovery_set_aside_is_noted(verify: Verify, root: Path) -> None:
     assert (code, "note: quarantine/tail.bin: Recovery set 5 bytes aside here." in output) == (OK, True)
 
 
-def test_a_reserve_that_holds_something_is_noted(verify: Verify, root: Path) -> None:
+def test_a_reserve_with_content_is_noted(verify: Verify, root: Path) -> None:
     data_dir(root, FIRST)
     (root / "wal" / "reserve").write_bytes(bytes(100) + b"x")
     code, output = verify(root)
     assert (code, "The reserve is not empty" in output) == (OK, True)
 
 
-def test_nothing_is_written_and_no_lock_is_taken(verify: Verify, root: Path) -> None:
+def test_verify_writes_no_file_and_takes_no_lock(verify: Verify, root: Path) -> None:
     data_dir(root, FIRST_SYNCED + b"torn")
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     (root / ".lock").chmod(0o400)
@@ -340,12 +338,12 @@ def live(root: Path, file: int, meanwhile: Callable[[], None]) -> list[Finding]:
     return findings
 
 
-def test_a_file_that_is_finished_while_it_is_checked_is_no_damage(root: Path) -> None:
+def test_a_file_finished_during_its_check_is_no_damage(root: Path) -> None:
     data_dir(root, FIRST + bytes(1000), append(4))
     assert live(root, 2, lambda: void(wal_file(root, 1).write_bytes(FIRST + append(3)))) == []
 
 
-def test_files_trimmed_while_they_are_checked_are_no_damage(root: Path) -> None:
+def test_files_trimmed_during_their_check_are_no_damage(root: Path) -> None:
     data_dir(root, FIRST, append(3), append(4), append(5))
 
     def trim() -> None:
@@ -378,7 +376,7 @@ def resealed(frame: bytes, data: bytes) -> bytes:
     return wal_frame.encode(decoded.type, decoded.flags, decoded.topic_id, 0, decoded.ts, data=data)
 
 
-def test_the_snapshot_helper_makes_what_the_engine_reads(root: Path) -> None:
+def test_the_snapshot_helper_writes_a_readable_snapshot(root: Path) -> None:
     data_dir(root, FIRST)
     path = snapshot_file(root, section(head_seq=2, as_of=(1, len(FIRST))))
     assert snapshot.decode(path.read_bytes()).shards == 1

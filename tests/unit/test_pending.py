@@ -28,7 +28,7 @@ def body_of(result: Result | None) -> bytes:
 
 
 @pytest.mark.parametrize("is_early", [True, False])
-def test_whoever_asks_to_be_called_is_called_once(is_early: bool) -> None:
+def test_a_callback_is_called_once(is_early: bool) -> None:
     results: list[Result] = []
     pending = Pending(finish)
     if is_early:
@@ -53,7 +53,7 @@ def test_errors_of_the_engine_and_of_finishing_are_results() -> None:
 
 
 @pytest.mark.parametrize("is_early", [True, False])
-async def test_it_can_be_awaited(is_early: bool) -> None:
+async def test_a_pending_answer_can_be_awaited(is_early: bool) -> None:
     pending = Pending(finish)
     if is_early:
         pending.resolve(b"done")
@@ -62,20 +62,20 @@ async def test_it_can_be_awaited(is_early: bool) -> None:
     assert (await awaited(pending)).body == b"done"
 
 
-async def test_an_error_is_raised_to_whoever_awaits() -> None:
+async def test_an_error_is_raised_to_the_awaiting_task() -> None:
     pending = Pending(finish)
     pending.resolve(InvalidRequest("no", field="x"))
     with pytest.raises(InvalidRequest):
         await pending
 
 
-async def test_where_the_engine_has_done_nothing_the_work_in_its_place_is_awaited() -> None:
+async def test_after_leave_the_fallback_is_awaited() -> None:
     pending = Pending(finish, lambda: later(b"instead"))
     asyncio.get_running_loop().call_soon(pending.leave)
     assert (await pending).body == b"instead"
 
 
-async def test_what_comes_when_nobody_waits_any_more_is_withdrawn() -> None:
+async def test_an_answer_that_comes_after_a_cancellation_is_withdrawn() -> None:
     withdrawn: list[bytes] = []
     pending = Pending(lambda outcome: Answer(outcome, withdraw=lambda: withdrawn.append(outcome)))
     waiting = asyncio.ensure_future(awaited(pending))
@@ -86,14 +86,14 @@ async def test_what_comes_when_nobody_waits_any_more_is_withdrawn() -> None:
     assert withdrawn == [b"jobs"]
 
 
-async def test_work_that_nobody_wants_is_not_begun() -> None:
+async def test_dropped_work_is_not_begun() -> None:
     work: Any = later(b"never")
     drop(work)
     with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
         await work
 
 
-async def test_a_task_that_was_cancelled_resolves_with_an_error() -> None:
+async def test_a_cancelled_task_resolves_with_an_error() -> None:
     async def cancelled() -> bytes:
         raise asyncio.CancelledError
 

@@ -110,7 +110,7 @@ def _leads_to(fd_name: str, path: Path) -> bool:
         return False
 
 
-def test_others_may_not_read_what_is_made(fs: PosixFileSystem, tmp_path: Path) -> None:
+def test_created_files_are_not_readable_by_other_users(fs: PosixFileSystem, tmp_path: Path) -> None:
     fs.open(str(tmp_path / "f"), create=True).close()
     fs.mkdir(str(tmp_path / "d"))
     fs.lock(str(tmp_path / ".lock")).release()
@@ -119,7 +119,7 @@ def test_others_may_not_read_what_is_made(fs: PosixFileSystem, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("mode", "private"), [(0o700, True), (0o500, True), (0o750, False), (0o701, False)])
-def test_a_folder_that_others_may_enter_or_read_is_not_private(
+def test_a_folder_open_to_other_users_is_not_private(
     fs: PosixFileSystem, tmp_path: Path, mode: int, private: bool
 ) -> None:
     fs.mkdir(str(tmp_path / "d"))
@@ -128,7 +128,7 @@ def test_a_folder_that_others_may_enter_or_read_is_not_private(
 
 
 @pytest.mark.parametrize("fill", [True, False])
-def test_an_allocated_file_has_blocks_of_its_own(fs: PosixFileSystem, tmp_path: Path, fill: bool) -> None:
+def test_an_allocated_file_has_allocated_blocks(fs: PosixFileSystem, tmp_path: Path, fill: bool) -> None:
     # One and a half times the chunk it is zeroed by, so that the last chunk is a part.
     size = 3 << 19
     file = fs.open(str(tmp_path / "f"), create=True)
@@ -141,7 +141,7 @@ def test_an_allocated_file_has_blocks_of_its_own(fs: PosixFileSystem, tmp_path: 
 
 
 @pytest.mark.parametrize("system", [PosixFileSystem, MmapFileSystem])
-def test_a_file_that_is_not_to_be_filled_is_not_written_to(
+def test_allocation_without_fill_writes_no_byte(
     system: type[PosixFileSystem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
@@ -166,16 +166,14 @@ def test_where_space_cannot_be_had_without_writing_the_file_is_filled(
     assert file.pread(6000, 0) == bytes(5000)
 
 
-def test_an_allocation_that_cannot_be_had_is_an_error(
-    fs: PosixFileSystem, tmp_path: Path, file_size_limit: int
-) -> None:
+def test_a_failed_allocation_is_an_error(fs: PosixFileSystem, tmp_path: Path, file_size_limit: int) -> None:
     file = fs.open(str(tmp_path / "f"), create=True)
     with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
         file.allocate(file_size_limit * 2)
     file.close()
 
 
-def test_a_write_that_finds_too_little_room_says_how_much_it_wrote(
+def test_a_short_write_returns_the_number_of_written_bytes(
     fs: PosixFileSystem, tmp_path: Path, file_size_limit: int
 ) -> None:
     file = fs.open(str(tmp_path / "f"), create=True)
@@ -188,5 +186,5 @@ def test_a_dangling_link_exists_as_a_name(fs: PosixFileSystem, tmp_path: Path) -
     assert fs.exists(str(tmp_path / "link"))
 
 
-def test_the_boot_id_is_that_of_the_kernel(fs: PosixFileSystem) -> None:
+def test_the_boot_id_is_the_boot_id_of_the_kernel(fs: PosixFileSystem) -> None:
     assert fs.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -15,7 +15,7 @@ def body(count: int, data: str) -> bytes:
     return ('{"records":[' + ",".join([record] * count) + "]}").encode()
 
 
-async def test_as_many_as_may_be_are_let_through_whatever_they_hold() -> None:
+async def test_the_maximum_number_of_records_is_accepted_whatever_they_contain() -> None:
     large = body(MOST, '[{},{"a":"{"}' + " " * (LARGE_BYTES // MOST) + "]")
     assert len(large) > LARGE_BYTES
     await check_count(large, MOST)
@@ -29,7 +29,7 @@ async def test_more_are_refused(over: int) -> None:
     assert refused.value.detail == {"field": "records", "max": MOST}
 
 
-async def test_what_is_not_json_or_small_is_left_to_those_who_decode_it() -> None:
+async def test_small_or_invalid_bodies_are_left_to_the_decoder() -> None:
     await check_count(b'{"records":[{' + b"{" * LARGE_BYTES, MOST)
     await check_count(b"\xff" + body(MOST, "{}" + " " * (LARGE_BYTES // MOST)), MOST)
     await check_count(body(MOST + 1, "1"), MOST)

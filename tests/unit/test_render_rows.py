@@ -58,7 +58,7 @@ def as_sent(text: bytes) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("kind", [*PLAIN, *ONE_BY_ONE])
-def test_records_in_their_frames_are_written_as_others_are(kind: str, moved: bool) -> None:
+def test_records_in_frames_render_like_separate_records(kind: str, moved: bool) -> None:
     bodies = (PLAIN | ONE_BY_ONE)[kind]
     found = stretch_of(bodies, 990, same_times(len(bodies)), moved=moved)
     text = render.records(found, ALL)
@@ -68,14 +68,14 @@ def test_records_in_their_frames_are_written_as_others_are(kind: str, moved: boo
 
 
 @pytest.mark.parametrize("first_seq", [1, 9, 95, 999, 1000, 1001, 9_990, 999_999, 1 << 40, (1 << 63) - 5000])
-def test_seqs_are_right_whatever_their_length(first_seq: int) -> None:
+def test_seqs_of_every_length_are_rendered_correctly(first_seq: int) -> None:
     count = 2100
     found = stretch_of([b'{"data":""}'] * count, first_seq, same_times(count), moved=False)
     assert [record["$seq"] for record in as_sent(render.records(found, ALL))] == [*found.seqs]
 
 
 @given(st.data())
-def test_it_is_the_same_text_as_one_by_one(data: st.DataObject) -> None:
+def test_rendering_a_batch_equals_rendering_each_record(data: st.DataObject) -> None:
     parts: list[Sequence[StoredRecord]] = []
     seq = data.draw(st.integers(1, 3000))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -92,7 +92,7 @@ def test_it_is_the_same_text_as_one_by_one(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("kind", [*PLAIN, *ONE_BY_ONE])
 @pytest.mark.parametrize("moved", [False, True])
-def test_jobs_are_the_same_text_whether_rendered_together_or_not(kind: str, moved: bool) -> None:
+def test_jobs_render_the_same_in_a_batch_and_separately(kind: str, moved: bool) -> None:
     bodies = (PLAIN | ONE_BY_ONE)[kind]
     stamps = [TS + at // 7 for at in range(len(bodies))]
     there = stretch_of(bodies, 980, stamps, moved=moved)

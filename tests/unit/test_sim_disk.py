@@ -45,7 +45,7 @@ def test_unsynced_bytes_are_dropped_or_kept_as_asked() -> None:
     assert disk.power_cut(Loss.KEEP).read_file("/f") == b"newer"
 
 
-def test_a_write_after_the_sync_is_not_covered_by_it() -> None:
+def test_a_write_after_a_sync_is_not_durable() -> None:
     disk = _disk("/f")
     file = disk.open("/f")
     file.pwritev([b"first"], 0)
@@ -54,7 +54,7 @@ def test_a_write_after_the_sync_is_not_covered_by_it() -> None:
     assert disk.power_cut(Loss.DROP).read_file("/f") == b"first"
 
 
-def test_syncing_one_file_does_not_sync_another() -> None:
+def test_syncing_a_file_does_not_sync_another_file() -> None:
     disk = _disk("/a", "/b")
     first, second = disk.open("/a"), disk.open("/b")
     second.pwritev([b"b"], 0)
@@ -63,7 +63,7 @@ def test_syncing_one_file_does_not_sync_another() -> None:
     assert disk.power_cut(Loss.DROP).content() == {"/a": b"a", "/b": b""}
 
 
-def test_what_one_handle_wrote_another_handle_of_the_file_can_sync() -> None:
+def test_a_handle_syncs_the_writes_of_other_handles_of_the_file() -> None:
     disk = _disk("/f")
     disk.open("/f").pwritev([b"x"], 0)
     disk.open("/f").datasync()
@@ -102,7 +102,7 @@ def test_torn_mode_keeps_the_order_of_writes_within_a_sector() -> None:
     assert found == {(b"\0", b"\0"), (b"1", b"\0"), (b"1", b"2")}
 
 
-def test_torn_mode_may_keep_a_length_without_its_bytes_and_not_bytes_beyond_the_length() -> None:
+def test_torn_mode_may_keep_a_length_without_the_bytes_but_never_bytes_beyond_the_length() -> None:
     disk = _disk("/f", content=b"old")
     disk.open("/f").pwritev([b"x" * SECTOR], SECTOR)
     found = set(_found(disk, "/f", Loss.TORN))
@@ -117,7 +117,7 @@ def test_an_unsynced_truncate_is_kept_or_lost_as_a_whole(loss: Loss) -> None:
     assert set(_found(disk, "/f", loss)) == {b"0123", b"0123456789"}
 
 
-def test_bytes_written_behind_a_lost_cut_never_show_among_the_old_ones() -> None:
+def test_bytes_written_behind_a_lost_truncate_never_show_among_the_old_bytes() -> None:
     disk = _disk("/f", content=b"o" * 4 * SECTOR)
     file = disk.open("/f")
     file.truncate(SECTOR)
@@ -175,7 +175,7 @@ def test_a_synced_entry_of_an_unsynced_file_leads_to_an_empty_file() -> None:
     assert disk.power_cut(Loss.DROP).tree() == {"/f": 0}
 
 
-def test_a_directory_without_synced_entry_is_gone_with_all_that_was_synced_in_it() -> None:
+def test_a_directory_without_a_synced_entry_is_lost_with_its_synced_files() -> None:
     disk = SimDisk()
     disk.mkdir("/d")
     disk.open("/d/f", create=True).sync()
@@ -183,7 +183,7 @@ def test_a_directory_without_synced_entry_is_gone_with_all_that_was_synced_in_it
     assert disk.power_cut(Loss.DROP).tree() == {}
 
 
-def test_syncing_a_directory_does_not_sync_the_one_above_or_below() -> None:
+def test_syncing_a_directory_does_not_sync_its_parent_or_children() -> None:
     disk = SimDisk()
     for path in ("/a", "/a/b", "/a/b/c"):
         disk.mkdir(path)
@@ -199,7 +199,7 @@ def test_an_unsynced_rename_leaves_the_old_target() -> None:
     assert disk.power_cut(Loss.KEEP).content() == {"/f": b"new"}
 
 
-def test_a_rename_of_an_unsynced_file_puts_an_empty_one_in_place() -> None:
+def test_a_synced_rename_of_an_unsynced_file_leaves_an_empty_file() -> None:
     disk = _disk("/f", content=b"old")
     disk.open("/f.tmp", create=True).pwritev([b"new"], 0)
     disk.rename("/f.tmp", "/f")
@@ -207,7 +207,7 @@ def test_a_rename_of_an_unsynced_file_puts_an_empty_one_in_place() -> None:
     assert disk.power_cut(Loss.DROP).content() == {"/f": b""}
 
 
-def test_an_unlinked_file_comes_back_until_its_directory_is_synced() -> None:
+def test_an_unlinked_file_returns_until_its_directory_is_synced() -> None:
     disk = _disk("/f", content=b"x")
     disk.unlink("/f")
     assert disk.power_cut(Loss.DROP).content() == {"/f": b"x"}
@@ -216,7 +216,7 @@ def test_an_unlinked_file_comes_back_until_its_directory_is_synced() -> None:
     assert disk.power_cut(Loss.DROP).content() == {}
 
 
-def test_a_removed_directory_comes_back_until_its_parent_is_synced() -> None:
+def test_a_removed_directory_returns_until_its_parent_is_synced() -> None:
     disk = _disk("/d/f")
     disk.unlink("/d/f")
     disk.rmdir("/d")
@@ -226,7 +226,7 @@ def test_a_removed_directory_comes_back_until_its_parent_is_synced() -> None:
     assert disk.power_cut(Loss.DROP).tree() == {}
 
 
-def test_random_entries_are_a_prefix_in_each_directory_and_independent_between_them() -> None:
+def test_random_entries_are_a_prefix_in_each_directory_and_independent_between_directories() -> None:
     disk = _disk("/a/x", "/b/x")
     for name in "123":
         for directory in "ab":
@@ -248,7 +248,7 @@ def test_a_rename_between_directories_is_durable_as_a_whole_once_either_is_synce
     assert disk.power_cut(Loss.DROP).content() == {"/b/f": b"x", "/b/x": b"x"}
 
 
-def test_syncing_one_end_of_a_rename_brings_what_the_other_end_did_before_it() -> None:
+def test_syncing_one_end_of_a_rename_keeps_earlier_changes_at_the_other_end() -> None:
     disk = _disk("/a/x", "/b/x")
     disk.open("/a/f", create=True)
     disk.rename("/a/f", "/b/f")
@@ -277,7 +277,7 @@ def test_a_power_cut_changes_the_boot_and_frees_the_lock() -> None:
     assert found.lock("/.lock").previous() == ""
 
 
-def test_a_killed_process_loses_its_lock_and_nothing_else() -> None:
+def test_a_killed_process_loses_only_its_lock() -> None:
     disk = SimDisk()
     boot = disk.boot_id()
     disk.lock("/.lock").write("pid 7")
@@ -288,7 +288,7 @@ def test_a_killed_process_loses_its_lock_and_nothing_else() -> None:
     assert found.read_file("/f") == b"x"
 
 
-def test_what_a_killed_process_did_not_sync_is_still_not_durable() -> None:
+def test_unsynced_writes_of_a_killed_process_are_still_not_durable() -> None:
     disk = _disk("/f")
     disk.open("/f").pwritev([b"x"], 0)
     disk.open("/g", create=True)

@@ -54,7 +54,7 @@ def test_every_call_is_counted_in_order() -> None:
     ]
 
 
-def test_crash_points_are_the_calls_that_change_something() -> None:
+def test_crash_points_are_the_changing_calls() -> None:
     disk = _disk()
     _replace_file(disk)
     assert disk.crash_points() == [1, 2, 3, 5, 6]
@@ -86,19 +86,19 @@ def test_two_identical_runs_have_equal_traces_and_equal_disks_after_the_cut() ->
 # ---- where it stops
 
 
-def test_before_a_call_nothing_of_it_happens() -> None:
+def test_a_crash_before_a_call_has_no_effect_of_the_call() -> None:
     assert _crashed(When.BEFORE, 2).power_cut(Loss.KEEP).read_file("/d/f.tmp") == b""
 
 
-def test_after_a_call_all_of_it_happened() -> None:
+def test_a_crash_after_a_call_has_the_whole_effect() -> None:
     assert _crashed(When.AFTER, 2).power_cut(Loss.KEEP).read_file("/d/f.tmp") == b"new content"
 
 
-def test_half_way_through_a_write_its_first_half_happened() -> None:
+def test_a_crash_within_a_write_has_the_first_half() -> None:
     assert _crashed(When.HALF, 2).power_cut(Loss.KEEP).read_file("/d/f.tmp") == b"new c"
 
 
-def test_half_way_through_a_call_without_halves_nothing_happened() -> None:
+def test_a_crash_within_an_atomic_call_has_no_effect() -> None:
     assert _crashed(When.HALF, 5).power_cut(Loss.KEEP).read_file("/d/f") == b"old"
 
 
@@ -182,7 +182,7 @@ def test_a_stopped_disk_can_be_cut_again_in_another_way() -> None:
     assert disk.power_cut(Loss.DROP).read_file("/d/f") == b"old"
 
 
-def test_what_the_next_start_does_leaves_the_stopped_disk_as_it_was() -> None:
+def test_changes_after_a_restart_leave_the_stopped_disk_unchanged() -> None:
     disk = _disk()
     found = disk.power_cut(Loss.KEEP)
     file = found.open("/d/f")
@@ -193,7 +193,7 @@ def test_what_the_next_start_does_leaves_the_stopped_disk_as_it_was() -> None:
     assert disk.power_cut(Loss.KEEP).content() == {"/d/f": b"old"}
 
 
-def test_a_restarted_disk_has_no_crash_points_or_faults_left_but_keeps_its_capacity() -> None:
+def test_a_restarted_disk_keeps_only_its_capacity() -> None:
     disk = SimDisk(capacity_bytes=100)
     disk.crash_at(1)
     disk.fail("mkdir", sticky=True)
@@ -269,7 +269,7 @@ def test_a_held_call_crashes_when_the_machine_stops() -> None:
     assert not thread.is_alive()
 
 
-def test_a_gate_nobody_comes_to_is_an_error() -> None:
+def test_a_gate_without_a_call_times_out() -> None:
     with SimDisk().hold("datasync") as gate, pytest.raises(TimeoutError):
         gate.wait_held(timeout_s=0.001)
 
@@ -295,7 +295,7 @@ def test_damage_is_durable_and_hits_only_the_bytes_named() -> None:
     assert disk.power_cut(Loss.DROP).read_file("/f") == b"\x00\xfe\x03\x03\x00"
 
 
-def test_a_byte_that_is_not_there_cannot_be_damaged() -> None:
+def test_damaging_a_byte_beyond_the_end_is_an_error() -> None:
     disk = SimDisk()
     disk.write_file("/f", b"ab")
     with pytest.raises(IndexError):

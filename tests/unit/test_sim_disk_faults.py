@@ -39,14 +39,14 @@ def test_a_failed_call_has_no_effect_and_is_counted() -> None:
     assert [call.op for call in disk.calls] == ["mkdir"]
 
 
-def test_the_nth_call_fails_so_many_times() -> None:
+def test_a_fault_can_last_for_several_calls() -> None:
     disk = _disk("/f")
     disk.fail("pwritev", nth=2, times=2)
     file = disk.open("/f")
     assert [_outcome(file) for _ in range(5)] == [0, errno.EIO, errno.EIO, 0, 0]
 
 
-def test_a_sticky_fault_stays_until_it_is_cleared() -> None:
+def test_a_sticky_fault_stays_until_cleared() -> None:
     disk = _disk("/f")
     disk.fail("pwritev", nth=2, sticky=True)
     file = disk.open("/f")
@@ -61,7 +61,7 @@ def test_only_matching_paths_fail() -> None:
     assert [_outcome(disk.open(path)) for path in ("/wal/log", "/meta/log")] == [errno.EIO, 0]
 
 
-def test_a_pattern_can_name_both_syncs_but_not_that_of_directories() -> None:
+def test_a_pattern_can_match_file_syncs_without_directory_syncs() -> None:
     disk = _disk("/f")
     disk.fail("*sync", sticky=True)
     file = disk.open("/f")
@@ -98,13 +98,13 @@ def _with_failed_sync() -> tuple[SimDisk, SimFile]:
     return disk, file
 
 
-def test_bytes_whose_sync_failed_stay_readable_but_are_not_durable() -> None:
+def test_bytes_of_a_failed_sync_stay_readable_but_are_not_durable() -> None:
     disk, file = _with_failed_sync()
     assert file.pread(3, 0) == b"aaa"
     assert disk.power_cut(Loss.KEEP).read_file("/f") == b""
 
 
-def test_a_later_sync_does_not_save_bytes_whose_own_sync_failed() -> None:
+def test_a_later_sync_does_not_save_bytes_of_a_failed_sync() -> None:
     disk, file = _with_failed_sync()
     file.pwritev([b"bbb"], 3)
     file.datasync()
@@ -119,7 +119,7 @@ def test_bytes_written_again_after_the_failure_are_saved_by_the_next_sync() -> N
     assert disk.power_cut(Loss.DROP).read_file("/f") == b"aaa"
 
 
-def test_a_killed_process_still_finds_bytes_whose_sync_failed_and_they_are_still_not_durable() -> None:
+def test_after_a_process_kill_bytes_of_a_failed_sync_are_still_not_durable() -> None:
     disk, _ = _with_failed_sync()
     found = disk.process_kill()
     assert found.read_file("/f") == b"aaa"
@@ -127,7 +127,7 @@ def test_a_killed_process_still_finds_bytes_whose_sync_failed_and_they_are_still
     assert found.power_cut(Loss.KEEP).read_file("/f") == bytes(3)
 
 
-def test_what_was_synced_before_the_failure_stays_durable() -> None:
+def test_bytes_synced_before_a_failed_sync_stay_durable() -> None:
     disk, file = _with_synced(b"good")
     file.pwritev([b"bad"], 4)
     disk.fail("datasync")
@@ -136,7 +136,7 @@ def test_what_was_synced_before_the_failure_stays_durable() -> None:
     assert disk.power_cut(Loss.DROP).read_file("/f") == b"good"
 
 
-def test_of_a_torn_failed_sync_some_sectors_are_durable() -> None:
+def test_a_torn_failed_sync_makes_some_sectors_durable() -> None:
     found: set[bytes] = set()
     for seed in range(10):
         disk, file = _with_synced(bytes(8 * 512))
@@ -154,7 +154,7 @@ def test_of_a_torn_failed_sync_some_sectors_are_durable() -> None:
 # ---- short writes
 
 
-def test_a_short_write_writes_the_first_part_and_says_so() -> None:
+def test_a_short_write_writes_the_first_part_and_returns_its_length() -> None:
     disk = _disk("/f")
     disk.short_writes(nth=2, keep_bytes=3)
     file = disk.open("/f")
@@ -171,7 +171,7 @@ def test_a_short_write_is_half_by_default_and_only_where_asked() -> None:
 # ---- space
 
 
-def test_a_write_that_does_not_fit_is_partial_first_and_then_refused() -> None:
+def test_a_write_beyond_the_capacity_is_short_and_the_next_fails() -> None:
     disk = _disk("/f")
     disk.capacity_bytes = 10
     file = disk.open("/f")
@@ -181,7 +181,7 @@ def test_a_write_that_does_not_fit_is_partial_first_and_then_refused() -> None:
     assert disk.read_file("/f") == b"12345678ab"
 
 
-def test_an_allocation_that_does_not_fit_is_refused_as_a_whole() -> None:
+def test_an_allocation_beyond_the_capacity_is_refused_as_a_whole() -> None:
     disk = _disk("/f")
     disk.capacity_bytes = 1000
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):

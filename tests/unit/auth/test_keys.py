@@ -17,7 +17,7 @@ from broker.auth.scopes import ADMIN, EVERYTHING, READ, READ_WRITE
 key_texts = st.text(st.characters(min_codepoint=33, max_codepoint=126, blacklist_characters=",:"), min_size=1)
 
 
-def test_an_entry_is_a_key_its_scopes_and_its_prefixes() -> None:
+def test_an_entry_has_a_key_scopes_and_prefixes() -> None:
     found = parse("one,two:r,three:rw:orders|audit, four::x ,five:a:a:b|c:d:e")
     assert [key.number for key in found] == [1, 2, 3, 4, 5]
     assert [key.grant.scopes for key in found] == [EVERYTHING, READ, READ_WRITE, EVERYTHING, ADMIN]
@@ -26,7 +26,7 @@ def test_an_entry_is_a_key_its_scopes_and_its_prefixes() -> None:
     assert found[3].digest == hashlib.sha256(b"four").digest()
 
 
-def test_a_file_has_them_on_lines_too() -> None:
+def test_entries_of_a_file_may_be_on_separate_lines() -> None:
     found = parse_file("one:r\n\ntwo,three\r\n  four:w \n")
     assert [key.digest for key in found] == [keys.digest_of(text) for text in (b"one", b"two", b"three", b"four")]
 
@@ -76,7 +76,7 @@ def test_keys_of_several_places_are_numbered_through() -> None:
     assert [key.number for key in keys.merged(parse("one,two"), parse_file("three"))] == [1, 2, 3]
 
 
-def test_a_key_is_found_again_and_nothing_else_is() -> None:
+def test_only_the_exact_text_of_a_key_is_found() -> None:
     ring = Keyring(parse("one:r,two:w,three"))
     for _ in range(2):  # the second time it is known already
         assert [ring.find(text) for text in (b"one", b"two", b"three")] == list(ring)
@@ -115,7 +115,7 @@ def test_key_text_is_not_kept() -> None:
 
 
 @given(st.lists(key_texts, min_size=1, unique=True, max_size=5), st.binary(max_size=40))
-def test_any_key_opens_and_nothing_else_does(texts: list[str], other: bytes) -> None:
+def test_only_configured_keys_are_found(texts: list[str], other: bytes) -> None:
     ring = Keyring(parse(",".join(texts)))
     for number, text in enumerate(texts, 1):
         found = ring.find(text.encode())

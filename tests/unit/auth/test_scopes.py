@@ -55,12 +55,12 @@ def test_other_scopes_are_refused_without_being_quoted(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["|", "a|", "|a", "a||b", "a b", "a/b", ".a", "a*", "ä", "a|%", "x" * 256])
-def test_prefixes_that_no_name_begins_with_are_refused(text: str) -> None:
+def test_prefixes_outside_the_characters_of_names_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="prefixes"):
         parse_prefixes(text)
 
 
-def test_a_prefix_within_another_adds_nothing() -> None:
+def test_a_prefix_within_another_is_dropped() -> None:
     assert parse_prefixes("orders|a|orders.eu|ab|b") == ("a", "b", "orders")
     assert parse_prefixes("") == ()
 
@@ -73,7 +73,7 @@ def test_a_scope_does_not_stand_for_another() -> None:
     assert Grant(READ_WRITE).allows(READ)
 
 
-def test_prefix_covers_names_that_begin_with_it() -> None:
+def test_a_prefix_covers_all_names_that_begin_with_the_prefix() -> None:
     grant = Grant(READ, ("orders", "x"))
     assert grant.allows(READ, "orders")
     assert grant.allows(READ, "orders.eu")

@@ -44,7 +44,7 @@ def test_arguments_and_results_pass_unchanged(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_calls_share_a_connection_and_overtake_one_another(tmp_path: Path) -> None:
+def test_concurrent_calls_share_a_connection_and_may_be_answered_out_of_order(tmp_path: Path) -> None:
     async def scenario() -> None:
         release = asyncio.Event()
 
@@ -78,7 +78,7 @@ def test_an_error_keeps_its_code_message_and_detail(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_cell_that_is_not_there_took_no_call(tmp_path: Path) -> None:
+def test_a_call_to_an_absent_cell_was_certainly_not_done(tmp_path: Path) -> None:
     async def scenario() -> None:
         peers = Peers({1: tmp_path / "cell-01.peer"})
         with pytest.raises(PeerUnavailable) as caught:
@@ -88,7 +88,7 @@ def test_a_cell_that_is_not_there_took_no_call(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_cell_that_dies_leaves_the_outcome_unknown_and_is_called_again_after_its_restart(tmp_path: Path) -> None:
+def test_a_call_to_a_killed_cell_has_an_unknown_outcome_and_later_calls_reconnect(tmp_path: Path) -> None:
     async def scenario() -> None:
         begun = asyncio.Event()
 
@@ -111,7 +111,7 @@ def test_a_cell_that_dies_leaves_the_outcome_unknown_and_is_called_again_after_i
     run(scenario())
 
 
-def test_a_call_that_is_given_up_is_cancelled_at_the_other_cell(tmp_path: Path) -> None:
+def test_a_cancelled_call_is_cancelled_at_the_other_cell(tmp_path: Path) -> None:
     async def scenario() -> None:
         begun, cancelled = asyncio.Event(), asyncio.Event()
 

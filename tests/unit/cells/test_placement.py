@@ -19,7 +19,7 @@ def test_names_spread_over_all_cells() -> None:
     assert max(homes.values()) < 1200
 
 
-def test_ids_carry_their_cell_and_stay_exact_in_json() -> None:
+def test_ids_encode_their_cell_and_stay_exact_in_json() -> None:
     assert first_id(0) == 1
     assert cell_of(first_id(5)) == 5
     last = first_id(MAX_CELLS - 1) + (1 << CELL_SHIFT) - 2

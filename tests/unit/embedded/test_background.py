@@ -24,7 +24,7 @@ def background() -> Iterator[BackgroundLoop]:
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["behind", "in front"])
-def test_an_interrupt_while_work_is_handed_over_leaves_none_behind(
+def test_an_interrupt_while_work_is_submitted_leaves_no_work_behind(
     background: BackgroundLoop, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = background._loop  # pyright: ignore[reportPrivateUsage]
@@ -59,7 +59,7 @@ async def _left() -> int:
     return len(asyncio.all_tasks()) - 1
 
 
-def test_what_work_raises_and_returns_is_told(background: BackgroundLoop) -> None:
+def test_results_and_errors_of_work_reach_the_caller(background: BackgroundLoop) -> None:
     async def fails() -> None:
         raise LookupError("of the work")
 

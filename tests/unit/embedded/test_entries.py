@@ -14,13 +14,13 @@ from storage.embedded.entries import one_record, records_of
 from storage.errors import InvalidRequest
 
 
-def test_bytes_alone_stay_together_as_they_are() -> None:
+def test_a_batch_of_bytes_is_not_copied() -> None:
     found = records_of([b"a", b"\xff"])
     assert type(found) is PlainBinary
     assert found == [b"a", b"\xff"]
 
 
-def test_what_may_still_change_is_copied() -> None:
+def test_mutable_buffers_are_copied() -> None:
     changing = bytearray(b"abc")
     found = records_of([changing, memoryview(b"xyz")])
     changing[:] = b"zzz"
@@ -43,7 +43,7 @@ def test_what_may_still_change_is_copied() -> None:
         (datetime.date(2024, 2, 29), b'"2024-02-29"'),
     ],
 )
-def test_everything_else_becomes_json(value: Any, text: bytes) -> None:
+def test_other_values_become_json(value: Any, text: bytes) -> None:
     found = records_of([value])
     assert type(found) is PlainRecords
     assert [bytes(each) for each in found] == [text]
@@ -51,7 +51,7 @@ def test_everything_else_becomes_json(value: Any, text: bytes) -> None:
     assert bytes(mixed[1].data) == text  # pyright: ignore
 
 
-def test_raw_json_is_taken_as_it_is() -> None:
+def test_raw_json_is_taken_unchanged() -> None:
     raw = [msgspec.Raw(b"1"), msgspec.Raw(b"2")]
     assert type(records_of(raw)) is PlainRecords
     plain = PlainRecords(raw)
@@ -68,19 +68,19 @@ def test_records_made_beforehand_are_kept() -> None:
 @pytest.mark.parametrize(
     "value", [object(), {1, object()}, math.nan, {"a": [-math.inf, None]}, [math.inf], "\ud800", {(1, 2): 3}]
 )
-def test_what_is_no_json_is_refused_by_number(value: Any) -> None:
+def test_a_value_without_a_json_form_is_named_by_number(value: Any) -> None:
     with pytest.raises(InvalidRequest) as refused:
         records_of([1, value])
     assert refused.value.detail["field"] == "records[1]"
 
 
 @pytest.mark.parametrize("entries", ["text", b"bytes", {"a": 1}])
-def test_one_entry_is_not_several(entries: Any) -> None:
+def test_a_single_entry_is_refused_as_a_batch(entries: Any) -> None:
     with pytest.raises(InvalidRequest):
         records_of(entries)
 
 
 @pytest.mark.parametrize("value", [[1, 2], ["a"], (b"a",)])
-def test_a_list_is_not_one_record(value: Any) -> None:
+def test_a_list_is_refused_as_a_single_entry(value: Any) -> None:
     with pytest.raises(InvalidRequest):
         one_record(value)

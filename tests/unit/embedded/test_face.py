@@ -45,7 +45,7 @@ async def test_a_topic_is_not_made_by_reading(machine: Machine) -> None:
         engine.unread("t", "c")
 
 
-async def test_a_peek_moves_nothing_and_makes_nothing(machine: Machine) -> None:
+async def test_a_peek_moves_no_cursor_and_makes_no_consumer(machine: Machine) -> None:
     engine = await numbered(machine)
     for _ in range(2):
         assert (await engine.peek("t", "c")).value == 1  # pyright: ignore
@@ -84,7 +84,7 @@ async def test_the_record_in_hand_when_a_follower_stops_comes_again(machine: Mac
     assert [record async for record in engine.follow("t", "c", wait_ms=0)] == []
 
 
-async def test_a_follower_never_has_more_unnoted_than_may_come_again(machine: Machine) -> None:
+async def test_a_follower_has_at_most_the_allowed_number_of_uncommitted_records(machine: Machine) -> None:
     engine = await numbered(machine, 10)
     await engine.put_consumer("t", "c", persist_every=3)
     following = engine.follow("t", "c", wait_ms=0)
@@ -94,7 +94,7 @@ async def test_a_follower_never_has_more_unnoted_than_may_come_again(machine: Ma
     await following.aclose()
 
 
-async def test_a_strict_follower_counts_a_record_before_it_is_handed_out(machine: Machine) -> None:
+async def test_a_strict_follower_commits_a_record_before_yielding(machine: Machine) -> None:
     engine = await numbered(machine)
     await engine.put_consumer("t", "c", consistency=Consistency.STRICTLY_AT_ONCE)
     following = engine.follow("t", "c", wait_ms=0)
@@ -105,7 +105,7 @@ async def test_a_strict_follower_counts_a_record_before_it_is_handed_out(machine
 
 
 @pytest.mark.parametrize("consistency", list(Consistency))
-async def test_a_follower_waits_for_what_comes(machine: Machine, consistency: Consistency) -> None:
+async def test_a_follower_waits_for_new_records(machine: Machine, consistency: Consistency) -> None:
     engine = await numbered(machine, 1)
     await engine.put_consumer("t", "c", consistency=consistency)
     following = engine.follow("t", "c")
@@ -124,7 +124,7 @@ async def test_a_follower_waits_for_what_comes(machine: Machine, consistency: Co
         await waiting
 
 
-async def test_a_loss_is_told_with_the_record_behind_it(machine: Machine) -> None:
+async def test_the_record_after_a_loss_reports_the_loss(machine: Machine) -> None:
     engine = await numbered(machine, config=TopicConfig(durability=Durability.FSYNC, cap_records=5))
     await engine.read_next("t", "c")
     await engine.append_batch("t", range(6, 10))  # 1 to 4 go
@@ -139,7 +139,7 @@ async def test_a_loss_is_told_with_the_record_behind_it(machine: Machine) -> Non
     assert [record.lost for record in follower] == [None] * 5  # a consumer made now has lost nothing
 
 
-async def test_a_loss_behind_which_nothing_is_yet_is_told_later(machine: Machine) -> None:
+async def test_a_loss_without_a_later_record_is_reported_with_the_next_append(machine: Machine) -> None:
     config = TopicConfig(durability=Durability.FSYNC, ttl_ms=1000)
     engine = await numbered(machine, config=config)
     await engine.read_next("t", "c")

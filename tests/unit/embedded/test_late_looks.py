@@ -27,7 +27,7 @@ async def in_segments(engine: Engine) -> None:
 
 @pytest.mark.parametrize("kind", list(ENTRIES))
 @pytest.mark.parametrize("where", ["memory", "log", "segment"])
-async def test_what_was_read_stays_as_it_was(tmp_path: Path, where: str, kind: str) -> None:
+async def test_records_read_earlier_do_not_change_after_a_later_deletion(tmp_path: Path, where: str, kind: str) -> None:
     entries, options = ENTRIES[kind], AT_ONCE if where == "segment" else Options(wal_shards=1)
     config = TopicConfig(durability=Durability.MEMORY if where == "memory" else Durability.DISK)
     async with Engine.open(tmp_path, options) as engine:

@@ -27,7 +27,7 @@ def test_bytes_come_back(value: bytes) -> None:
 
 
 @given(some_bytes)
-def test_any_reader_of_messagepack_finds_them(value: bytes) -> None:
+def test_any_messagepack_decoder_reads_a_binary_body(value: bytes) -> None:
     assert msgspec.msgpack.decode(binary_body(value)) == {"v": value}
 
 
@@ -40,7 +40,7 @@ def test_counting_by_columns_need_not_tell_the_two_apart() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b'{"id":1,"meta":2}', b',"deliver_at":123}', b"\x00" * 300])
-def test_the_size_is_that_of_the_bytes_whatever_they_look_like(value: bytes) -> None:
+def test_payload_size_of_a_binary_body_is_the_length_of_the_bytes(value: bytes) -> None:
     body = binary_body(value)
     around = b'{"data":1}' + body + b'{"data":1,"meta":2}'
     assert payload_size(around, 10, 10 + len(body)) == len(value)

@@ -124,12 +124,12 @@ controls = st.one_of(
 
 
 @given(controls)
-def test_what_is_encoded_is_decoded(value: control.Control) -> None:
+def test_control_frames_round_trip(value: control.Control) -> None:
     assert decode_control(control.TYPE_OF[type(value)], encode_control(value)) == value
 
 
 @given(controls)
-def test_the_specification_knows_every_field_that_is_written(value: control.Control) -> None:
+def test_the_specification_knows_every_written_field(value: control.Control) -> None:
     type_ = control.TYPE_OF[type(value)]
     fields = decode_by_the_specification(int(type_), encode_control(value))
     assert fields == {
@@ -197,7 +197,7 @@ def test_a_type_this_version_does_not_know_is_said_to_be_unknown(type_: int) -> 
 @pytest.mark.parametrize(
     "data", [b"", b"\xc0", b"\x90", b"\x01", b"\xff", b"\x81", b"\x81\xa8reserved", b"not msgpack"]
 )
-def test_data_that_is_not_one_map_is_refused(data: bytes) -> None:
+def test_data_other_than_a_single_map_is_refused(data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode_control(FrameType.HEAD_WATERMARK, data)
 

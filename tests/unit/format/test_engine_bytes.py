@@ -86,7 +86,7 @@ async def same(engine: Engine, decoded: Decoded) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_the_decoder_reads_what_the_engine_wrote(data_dir: Path, seed: int) -> None:
+async def test_the_decoder_reads_the_log_of_the_engine(data_dir: Path, seed: int) -> None:
     choice = random.Random(seed)
     for _ in range(3):
         async with Engine.open(data_dir, SMALL) as engine:
@@ -99,7 +99,7 @@ async def test_the_decoder_reads_what_the_engine_wrote(data_dir: Path, seed: int
         assert not decoded.torn
 
 
-async def test_verify_finds_nothing_in_what_the_engine_wrote(data_dir: Path) -> None:
+async def test_verify_reports_no_problem_in_a_directory_of_the_engine(data_dir: Path) -> None:
     choice = random.Random(4)
     for _ in range(3):
         async with Engine.open(data_dir, SMALL) as engine:
@@ -110,7 +110,7 @@ async def test_verify_finds_nothing_in_what_the_engine_wrote(data_dir: Path) -> 
         assert verdict.snapshots == len(read_data_dir(data_dir).snapshots)
 
 
-async def test_an_ack_is_never_beyond_what_is_reserved(data_dir: Path) -> None:
+async def test_an_acked_seq_is_never_beyond_the_reservation(data_dir: Path) -> None:
     async with Engine.open(data_dir, SMALL) as engine:
         for _ in range(40):
             answer = await engine.append("disk", [record(random.Random(5), 1)] * 20)
@@ -132,7 +132,7 @@ async def test_an_ephemeral_topic_leaves_no_record_in_the_log(data_dir: Path) ->
         assert read_data_dir(data_dir).topics["brief"].records == {}
 
 
-async def test_a_topic_that_stops_being_ephemeral_is_written_out(data_dir: Path) -> None:
+async def test_a_topic_made_durable_is_written_out(data_dir: Path) -> None:
     async with Engine.open(data_dir, SMALL) as engine:
         await engine.put_topic("kept", TopicConfig(durability=Durability.EPHEMERAL))
         await engine.append("kept", [record(random.Random(8), 1)] * 5)
@@ -142,7 +142,7 @@ async def test_a_topic_that_stops_being_ephemeral_is_written_out(data_dir: Path)
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_the_decoder_reads_segments_and_the_log_behind_them(data_dir: Path, seed: int) -> None:
+async def test_the_decoder_reads_segments_and_the_log_behind_the_segments(data_dir: Path, seed: int) -> None:
     choice = random.Random(seed)
     for _ in range(3):
         async with Engine.open(data_dir, SEGMENTED) as engine:
@@ -173,7 +173,7 @@ async def settled(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_the_decoder_reads_what_the_engine_moved_to_the_cold_store(data_dir: Path, seed: int) -> None:
+async def test_the_decoder_reads_segments_in_the_cold_store(data_dir: Path, seed: int) -> None:
     choice = random.Random(seed)
     cold = str(data_dir.parent / "cold")
     options = msgspec.structs.replace(SEGMENTED, cold_dir=cold, hot_retain_segments=1)
@@ -216,7 +216,7 @@ async def test_every_step_of_a_segment_is_read(data_dir: Path) -> None:
         assert events == {"opened", "sealed", "rewritten", "dropped"}
 
 
-async def test_records_whose_log_is_trimmed_are_read_from_segments_alone(data_dir: Path) -> None:
+async def test_records_of_a_trimmed_log_are_read_from_segments(data_dir: Path) -> None:
     async with Engine.open(data_dir, SEGMENTED) as engine:
         await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC))
         choice = random.Random(10)
@@ -236,7 +236,7 @@ async def test_records_whose_log_is_trimmed_are_read_from_segments_alone(data_di
         await settled(engine)
 
 
-async def test_a_topic_that_is_deleted_leaves_no_file_of_a_segment(data_dir: Path) -> None:
+async def test_a_deleted_topic_leaves_no_segment_file(data_dir: Path) -> None:
     async with Engine.open(data_dir, SEGMENTED) as engine:
         await engine.append("gone", [record(random.Random(11), 1)])
         await engine.segment_worker.flush_all()

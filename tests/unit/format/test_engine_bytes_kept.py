@@ -71,7 +71,7 @@ async def engine_at(root: Path, *, clean: bool) -> Decoded:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-async def test_the_decoder_comes_to_what_the_engine_holds(tmp_path: Path, clean: bool) -> None:
+async def test_the_decoder_finds_the_producers_states_and_offsets_of_the_engine(tmp_path: Path, clean: bool) -> None:
     decoded = await engine_at(tmp_path / "data", clean=clean)
     logs = {log.name: log for log in decoded.logs.values()}
     assert len(logs["t"].records) == len(logs["d"].records) == 27
@@ -85,7 +85,7 @@ async def test_the_decoder_comes_to_what_the_engine_holds(tmp_path: Path, clean:
     assert keys == ["0", "2", "3"]
 
 
-async def test_what_a_snapshot_says_wrong_is_seen(tmp_path: Path) -> None:
+async def test_a_wrong_value_in_a_snapshot_is_detected(tmp_path: Path) -> None:
     decoded = await engine_at(tmp_path / "data", clean=True)
     newest = decoded.snapshots[-1]
     assert newest.states is not None
@@ -99,7 +99,9 @@ async def test_what_a_snapshot_says_wrong_is_seen(tmp_path: Path) -> None:
         log.kept.meet(section["states"][1:], [])
 
 
-async def test_dump_and_verify_know_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_dump_and_verify_read_producers_states_and_offsets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = tmp_path / "data"
     await engine_at(root, clean=True)
     found: list[Finding] = []
@@ -118,7 +120,7 @@ async def test_dump_and_verify_know_them(tmp_path: Path, capsys: pytest.CaptureF
     assert section["producers"][0]["epoch"] == 3
 
 
-async def test_salvage_says_which_states_it_gives_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_salvage_reports_the_lost_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "data"
     engine = Engine(root, OPTIONS)
     await engine.start()

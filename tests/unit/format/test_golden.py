@@ -70,7 +70,7 @@ def test_the_golden_snapshot_is_read() -> None:
     assert unseal_snapshot(content)["next_topic_id"] == 8
 
 
-def test_no_golden_file_is_without_its_values() -> None:
+def test_every_golden_file_has_values() -> None:
     assert {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*") if path.is_file()} == set(files())
 
 
@@ -105,5 +105,5 @@ def test_the_golden_directory_is_as_the_specification_says(golden_directory: Pat
     assert decoded.remarks == []
 
 
-def test_verify_finds_nothing_in_the_golden_directory(golden_directory: Path) -> None:
+def test_verify_reports_no_problem_in_the_golden_directory(golden_directory: Path) -> None:
     assert not verify(DataDirectory(PosixFileSystem(), str(golden_directory)), lambda _: None).wrong

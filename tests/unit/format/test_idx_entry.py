@@ -23,7 +23,7 @@ def packed(rows: list[tuple[int, int, int, int]]) -> bytes:
 
 
 @given(columns)
-def test_what_is_built_is_parsed(rows: list[tuple[int, int, int, int]]) -> None:
+def test_entries_round_trip(rows: list[tuple[int, int, int, int]]) -> None:
     built = b"".join([idx_entry.pack(*row) for row in rows])
     assert built == packed(rows)
     assert idx_entry.parse(built) == idx_entry.parse(memoryview(built)) == rows
@@ -41,7 +41,7 @@ def test_the_independent_decoder_reads_the_same(rows: list[tuple[int, int, int, 
 @given(columns)
 @example([])
 @example([(0, 0, 0, 0)])
-def test_dead_is_what_is_deleted_or_has_no_record(rows: list[tuple[int, int, int, int]]) -> None:
+def test_dead_bits_mark_deleted_and_absent_records(rows: list[tuple[int, int, int, int]]) -> None:
     expected = sum(1 << index for index, row in enumerate(rows) if row[1] == 0 or row[3] & 4)
     assert idx_entry.dead_bits(packed(rows)) == expected
     assert idx_entry.dead_bits(memoryview(packed(rows))) == expected
@@ -53,7 +53,7 @@ def test_an_entry_cut_short_is_no_dead_bit() -> None:
 
 
 @given(columns.filter(bool), st.data())
-def test_deleting_changes_bytes_16_to_19_of_one_entry(
+def test_deleting_changes_bytes_16_to_19_of_a_single_entry(
     rows: list[tuple[int, int, int, int]], data: st.DataObject
 ) -> None:
     index = data.draw(st.integers(0, len(rows) - 1))
@@ -64,7 +64,7 @@ def test_deleting_changes_bytes_16_to_19_of_one_entry(
 
 
 @pytest.mark.parametrize("row", SOME)
-def test_no_single_changed_byte_goes_unnoticed(row: tuple[int, int, int, int]) -> None:
+def test_every_changed_byte_is_detected(row: tuple[int, int, int, int]) -> None:
     before, behind = packed(SOME[:2]), packed(SOME[2:])
     for offset, changed in one_byte_changes(idx_entry.pack(*row)):
         content = before + changed + behind
@@ -77,7 +77,7 @@ def test_no_single_changed_byte_goes_unnoticed(row: tuple[int, int, int, int]) -
             idx_entry.deleted_tail(content, 2)
 
 
-def test_every_truncation_is_noticed_at_the_entry_cut() -> None:
+def test_every_truncation_is_detected_at_the_truncated_entry() -> None:
     whole = packed(SOME)
     for cut in truncations(whole):
         if len(cut) % ENTRY_SIZE:
@@ -105,5 +105,5 @@ def test_the_first_damaged_entry_is_named() -> None:
         idx_entry.parse(bytes(content))
 
 
-def test_an_entry_knows_where_the_next_frame_is() -> None:
+def test_an_entry_gives_the_offset_of_the_next_frame() -> None:
     assert Entry(59, 113, 0, 0).end == 172

@@ -14,7 +14,9 @@ U64 = st.integers(0, (1 << 64) - 1)
 
 
 @given(st.lists(U32, max_size=50), U64, U64, U64)
-def test_a_file_gives_back_what_it_was_made_of(sizes: list[int], first_seq: int, gen: int, data_bytes: int) -> None:
+def test_a_len_file_round_trips_only_for_its_segment(
+    sizes: list[int], first_seq: int, gen: int, data_bytes: int
+) -> None:
     content = len_file.encode(first_seq, gen, data_bytes, array("I", sizes))
     assert len_file.decode(content, first_seq, gen, data_bytes) == array("I", sizes)
     assert len_file.decode(content, first_seq ^ 1, gen, data_bytes) is None
@@ -33,7 +35,7 @@ def test_damage_is_noticed(sizes: list[int], data: st.DataObject) -> None:
     assert len_file.decode(bytes(len_file.encode(1, 0, 99, array("I", sizes))) + b"\0", 1, 0, 99) is None
 
 
-def test_the_bytes_are_those_that_are_documented() -> None:
+def test_the_bytes_are_the_documented_bytes() -> None:
     content = len_file.encode(41, 2, 777, array("I", [5, 0, 7]))
     assert content[:8] == b"TLEN\1\0\0\0"
     assert content[8:36] == b"".join(value.to_bytes(8, "little") for value in (41, 777, 2)) + (3).to_bytes(4, "little")

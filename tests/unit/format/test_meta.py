@@ -61,7 +61,7 @@ def without_meta(body: bytes) -> Any:
 
 
 @given(objects() | maps(), metas)
-def test_a_meta_is_there_and_all_else_as_it_was(body: bytes, meta: bytes) -> None:
+def test_with_meta_changes_only_the_meta(body: bytes, meta: bytes) -> None:
     changed = with_meta(body, meta)
     assert meta_of(changed) == meta
     assert bytes(split_body(changed).meta) == meta
@@ -82,7 +82,7 @@ def test_spaces_around_data_stay() -> None:
     )
 
 
-def test_nothing_ends_like_a_create_time_alone_that_has_a_meta() -> None:
+def test_a_body_with_meta_does_not_end_like_a_body_with_only_a_create_time() -> None:
     changed = with_meta(b'{"data":1,"ct":1700000000000}', b'{"a":"b"}')
     assert changed == b'{"data":1,"meta":{"a":"b"},"ct":1700000000000,"h":[]}'
     assert with_meta(changed, b"") == b'{"data":1,"ct":1700000000000}'
@@ -96,14 +96,14 @@ def test_the_bytes_of_raw_bytes_with_a_meta_are_pinned() -> None:
     assert with_meta(body, b"") == binary_body(b"\x00\xff")
 
 
-def test_a_map_of_many_keys_stays_one() -> None:
+def test_adding_meta_to_a_map_of_15_keys_keeps_every_key() -> None:
     fields = {"v": b"x"} | {f"later{number}": number for number in range(14)}
     body = with_meta(msgspec.msgpack.encode(fields), b"{}")
     assert msgspec.msgpack.decode(body) == fields | {"meta": "{}"}
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"data":1', binary_body(b"abc")[:-1]])
-def test_what_is_no_body_is_refused(body: bytes) -> None:
+def test_a_malformed_body_is_refused(body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         meta_of(body)
     with pytest.raises(msgspec.DecodeError):

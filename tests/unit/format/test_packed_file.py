@@ -14,7 +14,7 @@ from tests.support.spec_packed import decode_packed
 PATH = FOLDER / "packed.zdata.bin"
 
 
-def test_the_golden_file_is_read_as_it_was_meant() -> None:
+def test_the_golden_file_is_read_with_its_values() -> None:
     with closing(PosixFileSystem().open(str(PATH), write=False)) as file:
         data = PackedData(file, str(PATH), SegmentId(HEADER.topic_id, HEADER.first_seq, HEADER.gen, packed=True))
         assert (data.header, data.pread(1 << 20, 0), data.damage) == (HEADER, DATA, {})

@@ -79,7 +79,7 @@ def test_a_deleted_frame_says_so_and_is_valid() -> None:
 
 
 @pytest.mark.parametrize("seq", sorted(wal_frames()))
-def test_no_single_changed_byte_goes_unnoticed(seq: int) -> None:
+def test_every_changed_byte_is_detected(seq: int) -> None:
     original = in_segment(wal_frames()[seq])
     id, seq = segment_frame.decode(original)[1:3]
     assert is_live(original, len(original), id, seq)
@@ -124,7 +124,7 @@ def test_zeros_are_no_frame(size: int) -> None:
         segment_frame.decode(bytes(size))
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_the_error_names_the_damage() -> None:
     frame = in_segment(wal_frames()[42])
     for changed, words in (
         (frame[:45], "ends behind"),
@@ -137,6 +137,6 @@ def test_what_is_wrong_is_said() -> None:
             segment_frame.decode(changed)
 
 
-def test_the_index_flags_are_those_of_node_tag_and_deletion() -> None:
+def test_index_flags_are_derived_from_node_tag_and_deletion() -> None:
     assert [segment_frame.idx_flags(flags) for flags in (0, 1, 2, 3, 0xFC, 0xFF)] == [0, 1, 2, 3, 0, 3]
     assert segment_frame.idx_flags(0xFF, True) == 7

@@ -17,7 +17,7 @@ from tests.unit.format.mutations import one_byte_changes, truncations
 
 
 @given(st.binary(max_size=300))
-def test_what_is_sealed_is_unsealed(body: bytes) -> None:
+def test_a_sealed_body_is_unsealed(body: bytes) -> None:
     assert unseal(seal(body)) == body
 
 
@@ -25,7 +25,7 @@ def test_the_independent_decoder_reads_the_same() -> None:
     assert unseal_snapshot(seal(SNAPSHOT_BODY)) == {"next_topic_id": 8, "shards": 2, "clean": True}
 
 
-def test_no_single_changed_byte_goes_unnoticed() -> None:
+def test_every_changed_byte_is_detected() -> None:
     for offset, changed in one_byte_changes(seal(SNAPSHOT_BODY)):
         try:
             unseal(changed)
@@ -52,7 +52,7 @@ def test_a_valid_snapshot_of_a_newer_version_is_unsupported_and_not_damaged() ->
         unseal(newer)
 
 
-def test_a_length_that_overruns_is_refused_before_anything_is_allocated() -> None:
+def test_an_overlong_length_is_refused_without_an_allocation() -> None:
     header = struct.pack("<4sIQQ", b"TSNP", 1, 1 << 60, 0)
     tracemalloc.start()
     try:

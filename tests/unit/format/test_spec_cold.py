@@ -80,7 +80,7 @@ def tiers(tmp_path: Path) -> Tiers:
     return Tiers(tmp_path)
 
 
-def test_a_log_is_its_segments_in_both_tiers(tiers: Tiers) -> None:
+def test_a_topic_is_read_from_segments_in_both_tiers(tiers: Tiers) -> None:
     decoded = tiers.read()
     found = decoded.topics["orders"]
     assert [*found.records] == [1, 4, 5, 6, 7]
@@ -96,7 +96,7 @@ async def test_the_engine_reads_the_same(tiers: Tiers) -> None:
     assert ([each.seq for each in result.records], result.cold_segments_read) == ([1, 4, 5, 6, 7], 1)
 
 
-def test_a_section_may_be_what_tells_of_the_move(tiers: Tiers) -> None:
+def test_a_move_recorded_only_in_a_snapshot_section_is_followed(tiers: Tiers) -> None:
     last_ts = tiers.read().topics["orders"].records[7].ts
     states = [
         SegmentState(first_seq=1, end_seq=5, sealed=True, live=2, live_bytes=5, data_bytes=SEALED_BYTES, tier="cold"),
@@ -109,12 +109,12 @@ def test_a_section_may_be_what_tells_of_the_move(tiers: Tiers) -> None:
     tiers.refused("the frames below as_of come to")
 
 
-def test_without_the_store_there_is_nothing_to_read(tiers: Tiers) -> None:
+def test_cold_segments_without_a_store_are_refused(tiers: Tiers) -> None:
     with pytest.raises(SpecViolation, match="it is in the cold store, and that is not at hand"):
         read_data_dir(tiers.root)
 
 
-def test_data_that_is_still_here_is_left_over(tiers: Tiers) -> None:
+def test_local_data_of_a_cold_segment_is_listed_as_unnamed(tiers: Tiers) -> None:
     tiers.here(names.DATA).write_bytes(b"no matter what")
     assert tiers.read().unnamed == (f"topics/{1:016x}/{tiers.here(names.DATA).name}",)
 
@@ -130,7 +130,7 @@ def test_a_byte_flipped_in_any_object_is_refused(tiers: Tiers, ending: str) -> N
 
 
 @pytest.mark.parametrize("ending", [names.DATA, names.IDX])
-def test_an_object_that_is_missing_or_of_another_length_is_refused(tiers: Tiers, ending: str) -> None:
+def test_a_missing_or_truncated_object_is_refused(tiers: Tiers, ending: str) -> None:
     path = tiers.there(ending)
     content = path.read_bytes()
     for other in (content[:-1], content + bytes(20), content[:-20]):
@@ -141,7 +141,7 @@ def test_an_object_that_is_missing_or_of_another_length_is_refused(tiers: Tiers,
     tiers.refused("the log says that it is in the cold store")
 
 
-def test_the_index_stays_here(tiers: Tiers) -> None:
+def test_the_index_of_a_cold_segment_stays_local(tiers: Tiers) -> None:
     tiers.here(names.IDX).unlink()
     tiers.refused("the log names it, and it is not there")
 
@@ -153,7 +153,7 @@ def _flag(path: Path, number: int) -> None:
     path.write_bytes(content)
 
 
-def test_the_index_here_decides_and_the_one_there_may_be_behind(tmp_path: Path) -> None:
+def test_the_local_index_decides_and_the_object_may_be_behind(tmp_path: Path) -> None:
     tiers = Tiers(tmp_path, log(end=moved() + controlled(control.Delete(bound_head=7, seqs=[4]))))
     assert [*tiers.read().topics["orders"].records] == [1, 5, 6, 7], "it is in the log, its flag is on its way"
     _flag(tiers.here(names.IDX), 3)
@@ -162,7 +162,7 @@ def test_the_index_here_decides_and_the_one_there_may_be_behind(tmp_path: Path) 
     assert [*tiers.read().topics["orders"].records] == [1, 5, 6, 7]
 
 
-def test_a_deletion_that_only_the_store_or_only_the_files_know_is_refused(tiers: Tiers) -> None:
+def test_a_deletion_known_only_to_the_store_or_only_to_the_files_is_refused(tiers: Tiers) -> None:
     _flag(tiers.there(names.IDX), 3)
     tiers.refused("the entry here says something else")
     _flag(tiers.here(names.IDX), 3)
@@ -183,12 +183,12 @@ def test_a_deletion_of_before_the_move_is_never_taken_back(tiers: Tiers) -> None
 
 
 @pytest.mark.parametrize("payloads", [[1, 0, 1, 5], [1, 1, 1, 4], [1, 0, 0, 4], [1, 0, 1], [1, 0, 1, 4, 0]])
-def test_a_sound_len_file_that_says_something_else_is_refused(tiers: Tiers, payloads: list[int]) -> None:
+def test_a_valid_len_file_with_other_sizes_is_refused(tiers: Tiers, payloads: list[int]) -> None:
     tiers.here(names.LEN).write_bytes(len_file.encode(1, 0, SEALED_BYTES, array("I", payloads)))
     tiers.refused(f"{tuple(payloads)}, though the records have {tuple(PAYLOADS)}")
 
 
-def test_a_len_file_that_is_damaged_or_of_other_bytes_or_missing_says_nothing(tiers: Tiers) -> None:
+def test_a_damaged_or_foreign_or_missing_len_file_is_ignored(tiers: Tiers) -> None:
     path = tiers.here(names.LEN)
     right = path.read_bytes()
     for content in (
@@ -222,7 +222,7 @@ def _summed(content: bytes) -> bytes:
     return content[:36] + digest.to_bytes(8, "little") + content[44:]
 
 
-def test_files_that_nobody_names_are_told(tiers: Tiers) -> None:
+def test_unnamed_files_are_listed(tiers: Tiers) -> None:
     path = segment_path(tiers.root, SegmentId(1, 1, 1), names.LEN)
     path.write_bytes(b"")
     assert tiers.read().unnamed == (f"topics/{1:016x}/{path.name}",)
@@ -246,7 +246,7 @@ NAMED = {"first_seq": 1, "end_seq": 5, "gen": 0}
         ({"end_seq": 6}, "record 5 lives below 6, and in no segment it names"),
     ],
 )
-def test_a_topic_file_that_says_something_else_is_refused(tiers: Tiers, changed: dict[str, Any], reason: str) -> None:
+def test_a_topic_file_with_other_values_is_refused(tiers: Tiers, changed: dict[str, Any], reason: str) -> None:
     tiers.topic_file(**changed)
     tiers.refused(reason)
 
@@ -269,12 +269,14 @@ def _unfinished(tiers: Tiers) -> None:
 
 
 @pytest.mark.parametrize("change", [_none, _behind, _of_others, _unfinished])
-def test_what_a_crash_or_a_neighbour_leaves_there_is_fine(tiers: Tiers, change: Callable[[Tiers], None]) -> None:
+def test_leftovers_of_a_crash_and_files_of_other_clusters_are_ignored(
+    tiers: Tiers, change: Callable[[Tiers], None]
+) -> None:
     change(tiers)
     assert [*tiers.read().topics["orders"].records] == [1, 4, 5, 6, 7]
 
 
-def test_a_stranger_in_the_own_folder_is_refused(tiers: Tiers) -> None:
+def test_a_foreign_file_in_the_folder_of_the_topic_is_refused(tiers: Tiers) -> None:
     (tiers.folder / "notes").write_bytes(b"")
     tiers.refused("the specification knows no such object")
 
@@ -286,5 +288,5 @@ def test_a_stranger_in_the_own_folder_is_refused(tiers: Tiers) -> None:
         (log(sealed=segment_event("sealed", data_bytes=SEALED_BYTES, tier="cold")), "sealed: tier cold, the segment"),
     ],
 )
-def test_a_move_that_cannot_be_is_refused(tmp_path: Path, frames: bytes, reason: str) -> None:
+def test_an_impossible_move_is_refused(tmp_path: Path, frames: bytes, reason: str) -> None:
     Tiers(tmp_path, frames).refused(reason)

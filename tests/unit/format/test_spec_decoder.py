@@ -68,7 +68,7 @@ def test_an_incomplete_batch_ends_the_log_at_its_start() -> None:
     assert file.torn
 
 
-def test_damage_without_a_sync_point_behind_it_is_a_torn_end() -> None:
+def test_damage_without_a_later_sync_point_is_a_torn_end() -> None:
     damaged = bytearray(append(1) + append(2) + append(3))
     damaged[len(append(1)) + 20] ^= 1
     file = decode_wal_file(bytes(damaged), number=1)
@@ -83,7 +83,7 @@ def test_damage_below_a_sync_point_is_a_violation() -> None:
     refused("says this was synced", bytes(damaged))
 
 
-def test_damage_between_what_is_synced_and_the_sync_point_is_a_torn_end() -> None:
+def test_damage_between_synced_bytes_and_the_sync_point_is_a_torn_end() -> None:
     frames = append(1) + append(2)
     damaged = bytearray(frames + sync_point(len(frames), offset=len(append(1))))
     damaged[len(append(1)) + 20] ^= 1
@@ -91,7 +91,7 @@ def test_damage_between_what_is_synced_and_the_sync_point_is_a_torn_end() -> Non
 
 
 @pytest.mark.parametrize("file", [2, 7])
-def test_a_sync_point_of_another_file_proves_nothing(file: int) -> None:
+def test_a_sync_point_of_another_file_does_not_count(file: int) -> None:
     frames = append(1) + append(2)
     damaged = bytearray(frames + sync_point(len(frames), file=file))
     damaged[20] ^= 1
@@ -126,7 +126,7 @@ FRAME_VIOLATIONS = [
 
 
 @pytest.mark.parametrize(("reason", "content"), FRAME_VIOLATIONS)
-def test_a_frame_that_is_not_as_specified_is_refused(reason: str, content: bytes) -> None:
+def test_a_frame_against_the_specification_is_refused(reason: str, content: bytes) -> None:
     refused(reason, content)
 
 
@@ -137,11 +137,11 @@ def test_a_frame_that_is_not_as_specified_is_refused(reason: str, content: bytes
         ("here nothing is", create() + controlled(control.EvictWatermark())),
     ],
 )
-def test_what_harms_nobody_is_remarked_on(tmp_path: Path, remark: str, content: bytes) -> None:
+def test_a_harmless_deviation_is_a_remark(tmp_path: Path, remark: str, content: bytes) -> None:
     assert remark in read_data_dir(data_dir(tmp_path / "d", content)).remarks[0]
 
 
-def test_the_hash_of_a_batch_is_over_its_records_as_sent() -> None:
+def test_the_batch_hash_covers_the_records_as_sent() -> None:
     parts = (b"n", b"", b"1", b'{"m":2}', b"", b"t", b"[]", b"")
     digest = xxhash.xxh3_128_digest(b"".join(len(part).to_bytes(4, "little") + part for part in parts))
     appends = append(1, '{"data":1,"meta":{"m":2},"deliver_at":5}', node=b"n"), append(2, '{"data":[]}', tag=b"t")
@@ -166,7 +166,7 @@ def test_the_hash_of_a_batch_is_over_its_records_as_sent() -> None:
         "",
     ],
 )
-def test_append_data_is_one_object_that_begins_with_data(data: str) -> None:
+def test_append_data_must_be_an_object_that_begins_with_data(data: str) -> None:
     with pytest.raises(SpecViolation):
         decode_wal_file(append(1, data), number=1)
 
@@ -192,7 +192,7 @@ def test_append_data_keeps_its_bytes() -> None:
         ("TopicDelete of", controlled(control.TopicDelete(name="other"))),
     ],
 )
-def test_a_log_that_contradicts_itself_is_refused(tmp_path: Path, reason: str, content: bytes) -> None:
+def test_a_contradictory_log_is_refused(tmp_path: Path, reason: str, content: bytes) -> None:
     directory_refused(reason, data_dir(tmp_path / "d", create() + content))
 
 
@@ -220,7 +220,7 @@ def test_without_fsync_class_an_ack_is_promised_only_up_to_the_reservation(tmp_p
         (control.EvictWatermark(floors={"cap": 4}), [4]),
     ],
 )
-def test_what_is_deleted_or_evicted_is_not_live(tmp_path: Path, delete: control.Control, left: list[int]) -> None:
+def test_deleted_and_evicted_records_are_not_live(tmp_path: Path, delete: control.Control, left: list[int]) -> None:
     content = create() + append(1) + append(2, tag=b"ab") + append(3, tag=b"abc") + append(4, tag=b"abc")
     decoded = read_data_dir(data_dir(tmp_path / "d", content + controlled(delete)))
     assert sorted(decoded.topics["orders"].records) == left
@@ -248,7 +248,7 @@ def test_a_torn_end_is_allowed_at_byte_0_of_the_file_behind_the_last(tmp_path: P
         ("nothing was written to yet", [create(), b"junk", b"junk"]),
     ],
 )
-def test_a_file_that_ends_as_none_can_is_refused(tmp_path: Path, reason: str, files: list[bytes]) -> None:
+def test_an_earlier_file_with_an_impossible_end_is_refused(tmp_path: Path, reason: str, files: list[bytes]) -> None:
     directory_refused(reason, data_dir(tmp_path / "d", *files))
 
 
@@ -258,7 +258,7 @@ def test_a_missing_file_number_is_refused(tmp_path: Path) -> None:
     directory_refused("a file number is missing", root)
 
 
-def test_a_log_that_begins_later_needs_a_snapshot(tmp_path: Path) -> None:
+def test_a_log_without_its_first_file_needs_a_snapshot(tmp_path: Path) -> None:
     root = data_dir(tmp_path / "d", create(), append(1))
     wal_file(root, 1).unlink()
     directory_refused("there is no snapshot", root)

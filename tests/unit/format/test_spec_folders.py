@@ -47,7 +47,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_a_log_is_its_segments_and_what_lies_behind_them(root: Path) -> None:
+def test_a_topic_is_read_from_its_segments_and_the_log(root: Path) -> None:
     decoded = read_data_dir(root)
     found = decoded.topics["orders"]
     assert [*found.records] == [1, 4, 5, 6, 7]
@@ -89,7 +89,7 @@ def test_a_byte_flipped_anywhere_is_refused(root: Path) -> None:
     read_data_dir(root)
 
 
-def test_a_file_that_is_missing_or_too_short_is_refused(root: Path) -> None:
+def test_a_missing_or_truncated_file_is_refused(root: Path) -> None:
     for id, ending in ((id, ending) for id in (SEALED, ACTIVE) for ending in (names.DATA, names.IDX)):
         path = segment_path(root, id, ending)
         content = path.read_bytes()
@@ -114,7 +114,7 @@ def test_a_deletion_may_be_ahead_of_the_index_only_when_the_log_tells(tmp_path: 
             refused(root, "though .data says")
 
 
-def test_a_record_that_its_segment_does_not_hold_is_refused(root: Path) -> None:
+def test_a_record_missing_from_its_segment_is_refused(root: Path) -> None:
     write_segment(root, {5}, first_seq=5, end_seq=7)
     refused(root, "record 6 is Record")
 
@@ -129,7 +129,7 @@ def test_a_record_deleted_in_the_log_may_still_be_live_in_the_files(root: Path) 
     assert 3 not in read_data_dir(root).topics["orders"].records
 
 
-def test_files_that_nobody_names_are_told(root: Path) -> None:
+def test_unnamed_files_are_listed(root: Path) -> None:
     write_segment(root, {1, 4}, first_seq=1, end_seq=5, gen=1)
     assert read_data_dir(root).unnamed == tuple(
         f"topics/0000000000000001/seg-00000000000000000001.1.{ending}" for ending in ("data", "idx")
@@ -145,14 +145,12 @@ def test_files_that_nobody_names_are_told(root: Path) -> None:
         ([(b"red", 1), (b"red", 2)], "there is no record 2"),
     ],
 )
-def test_a_sound_tag_file_that_says_something_else_is_refused(
-    root: Path, pairs: list[tuple[bytes, int]], reason: str
-) -> None:
+def test_a_valid_tag_file_with_other_tags_is_refused(root: Path, pairs: list[tuple[bytes, int]], reason: str) -> None:
     segment_path(root, SEALED, names.TAG).write_bytes(tag_file.encode(1, 0, SEALED_BYTES, pairs))
     refused(root, reason)
 
 
-def test_a_tag_file_that_is_damaged_or_of_other_bytes_says_nothing(root: Path) -> None:
+def test_a_damaged_or_foreign_tag_file_is_ignored(root: Path) -> None:
     path = segment_path(root, SEALED, names.TAG)
     path.write_bytes(tag_file.encode(1, 0, SEALED_BYTES - 1, [(b"blue", 1)]))
     read_data_dir(root)
@@ -180,7 +178,7 @@ def test_a_tag_file_that_is_damaged_or_of_other_bytes_says_nothing(root: Path) -
         ({"end": segment_event("dropped", data_bytes=SEALED_BYTES)}, "record 1 is Record"),
     ],
 )
-def test_frames_that_do_not_follow_on_are_refused(tmp_path: Path, parts: dict[str, bytes], reason: str) -> None:
+def test_out_of_order_segment_frames_are_refused(tmp_path: Path, parts: dict[str, bytes], reason: str) -> None:
     segmented(tmp_path / "data", log(**parts))
     refused(tmp_path / "data", reason)
 
@@ -196,9 +194,7 @@ def test_frames_that_do_not_follow_on_are_refused(tmp_path: Path, parts: dict[st
         ({"live_bytes": 9}, "live_bytes is 9"),
     ],
 )
-def test_a_section_that_says_something_else_of_segments_is_refused(
-    root: Path, changed: dict[str, Any], reason: str
-) -> None:
+def test_a_section_with_other_segment_values_is_refused(root: Path, changed: dict[str, Any], reason: str) -> None:
     said: dict[str, Any] = {"head_seq": 7, "as_of": (1, len(log())), "last_ts": _last_ts(root), "live_count": 5}
     snapshot_file(root, _section(**said, live_bytes=8))
     read_data_dir(root)
@@ -210,7 +206,7 @@ def _last_ts(root: Path) -> int:
     return read_data_dir(root).topics["orders"].records[7].ts
 
 
-def test_counts_of_segments_are_held_to_their_files(tmp_path: Path) -> None:
+def test_counts_in_a_section_must_match_the_segment_files(tmp_path: Path) -> None:
     root = tmp_path / "data"
     segmented(root, b"")
     snapshot_file(root, _section(as_of=(0, 0)))
@@ -224,7 +220,7 @@ def test_counts_of_segments_are_held_to_their_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_the_log", [True, False])
-def test_bytes_that_are_assumed_are_held_to_nothing_but_their_sum(tmp_path: Path, in_the_log: bool) -> None:
+def test_only_the_sum_of_assumed_bytes_is_checked(tmp_path: Path, in_the_log: bool) -> None:
     root = tmp_path / "data"
     segmented(root, log() if in_the_log else b"")
     guess = msgspec.structs.replace(STATES[0], live_bytes=9, assumed=True)
@@ -241,14 +237,14 @@ def test_bytes_that_are_assumed_are_held_to_nothing_but_their_sum(tmp_path: Path
         refused(root, "live")
 
 
-def test_a_section_may_know_of_a_mark_above_its_as_of(root: Path) -> None:
+def test_a_section_may_contain_a_mark_above_its_as_of(root: Path) -> None:
     below = len(log(mark_behind=b"", in_the_log=b""))
     said: dict[str, Any] = {"head_seq": 6, "last_ts": _last_ts(root) - 1}
     snapshot_file(root, _section(as_of=(1, below), **said))
     assert read_data_dir(root).topics["orders"].manifest.absorbed == 6
 
 
-def test_a_mark_that_a_section_knows_of_and_nobody_wrote_is_refused(tmp_path: Path) -> None:
+def test_a_section_with_an_unwritten_mark_is_refused(tmp_path: Path) -> None:
     root = tmp_path / "data"
     frames = log(mark_behind=b"", in_the_log=b"")
     segmented(root, frames)

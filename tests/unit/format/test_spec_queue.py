@@ -50,7 +50,7 @@ def of(root: Path, content: bytes) -> Any:
     return read_data_dir(data_dir(root / "d", content))
 
 
-def test_jobs_are_what_the_frames_say_last(tmp_path: Path) -> None:
+def test_the_last_frame_decides_about_a_job(tmp_path: Path) -> None:
     content = JOBS + claimed(attempt_key="k") + claimed(2, 78) + lease("extended", (1, TOKEN, END_MS + 5, 1, 0, 0))
     content += lease("released", (2, 0, 0, 1, END_MS, 1))
     jobs = of(tmp_path, content).logs[LOG].jobs
@@ -59,12 +59,12 @@ def test_jobs_are_what_the_frames_say_last(tmp_path: Path) -> None:
     assert jobs.standing_attempts == {(b"n", "k"): [(1, TOKEN)]}
 
 
-def test_an_ack_ends_all_there_is_of_a_job(tmp_path: Path) -> None:
+def test_an_ack_removes_every_state_of_a_job(tmp_path: Path) -> None:
     log = of(tmp_path, JOBS + claimed() + ACK).logs[LOG]
     assert (log.jobs.jobs, sorted(log.records)) == ({}, [2])
 
 
-def test_an_open_move_is_one_until_its_delete_or_release(tmp_path: Path) -> None:
+def test_a_move_is_open_until_its_delete_or_release(tmp_path: Path) -> None:
     dead = JOBS + claimed() + lease("released", (1, 0, 0, 1, 0, 0)) + lease("dead", (1, 0, 0, 1, 0, 0), dest_id=9)
     assert of(tmp_path / "a", dead).logs[LOG].jobs.open_moves == {1: 9}
     assert of(tmp_path / "b", dead + ACK).logs[LOG].jobs.open_moves == {}
@@ -117,7 +117,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("reason", "content"), WRONG)
-def test_what_frames_must_not_say_is_refused(tmp_path: Path, reason: str, content: bytes) -> None:
+def test_contradictory_frames_are_refused(tmp_path: Path, reason: str, content: bytes) -> None:
     with pytest.raises(SpecViolation, match=re.escape(reason)):
         of(tmp_path, content)
 
@@ -156,7 +156,7 @@ def with_section(tmp_path: Path, content: bytes, *, clean: bool = False, **more:
     return root
 
 
-def test_a_section_that_says_what_the_frames_say_is_accepted(tmp_path: Path) -> None:
+def test_a_section_equal_to_the_frames_is_accepted(tmp_path: Path) -> None:
     read_data_dir(with_section(tmp_path, TOLD, queue=queue(HELD)))
 
 
@@ -183,13 +183,13 @@ def test_a_section_that_says_what_the_frames_say_is_accepted(tmp_path: Path) -> 
         ("paused is True", {"queue": queue(HELD), "paused": True}),
     ],
 )
-def test_a_section_that_says_something_else_is_refused(tmp_path: Path, reason: str, more: dict[str, Any]) -> None:
+def test_a_section_different_from_the_frames_is_refused(tmp_path: Path, reason: str, more: dict[str, Any]) -> None:
     root = with_section(tmp_path, TOLD, **more)
     with pytest.raises(SpecViolation, match=re.escape(reason)):
         read_data_dir(root)
 
 
-def test_leases_that_are_not_durable_are_in_snapshots_of_clean_stops_only(tmp_path: Path) -> None:
+def test_leases_that_are_not_durable_are_only_in_snapshots_of_clean_stops(tmp_path: Path) -> None:
     content = create(config=VOID) + append(1) + append(2)
     read_data_dir(with_section(tmp_path / "a", content, clean=True, config=VOID, queue=queue(HELD)))
     root = with_section(tmp_path / "b", content, config=VOID, queue=queue(HELD))
@@ -197,7 +197,7 @@ def test_leases_that_are_not_durable_are_in_snapshots_of_clean_stops_only(tmp_pa
         read_data_dir(root)
 
 
-def test_what_trimmed_frames_said_is_taken_from_the_section(tmp_path: Path) -> None:
+def test_state_of_trimmed_frames_is_taken_from_the_section(tmp_path: Path) -> None:
     root = data_dir(tmp_path / "d", TOLD, lease("extended", (1, 5, END_MS, 1, 0, 0)))
     values: dict[str, Any] = {"head_seq": 2, "as_of": (1, len(TOLD)), "live_count": 0, "live_bytes": 0}
     snapshot_file(root, section(**values, config=QUEUE, queue=queue(HELD)), redo_from=(2, 0))

@@ -50,7 +50,7 @@ def test_the_golden_segment_is_as_specified() -> None:
 
 @pytest.mark.parametrize("number", range(END_SEQ - FIRST_SEQ))
 @pytest.mark.parametrize("field", range(4))
-def test_no_entry_may_say_anything_else(number: int, field: int) -> None:
+def test_a_changed_field_of_an_index_entry_is_found(number: int, field: int) -> None:
     def change(values: list[int]) -> None:
         values[field] += 1
 
@@ -90,7 +90,7 @@ def test_frames_in_another_order_are_found() -> None:
         held_batch(data=DATA + DATA[225:])
 
 
-def test_a_deletion_in_one_file_alone_is_found() -> None:
+def test_a_deletion_in_only_one_file_is_found() -> None:
     with pytest.raises(SegmentViolation, match=r"\.data says"):
         held_batch(data=DATA[:58] + b"\xd5" + DATA[59:])
 
@@ -99,6 +99,6 @@ def test_a_deletion_in_one_file_alone_is_found() -> None:
     "name",
     ["seg-00000000000000000041.data", "topics/7/seg-00000000000000000041.data", "topics/0000000000000007/seg-41.idx"],
 )
-def test_a_name_that_is_none_of_a_segments_files_is_found(name: str) -> None:
+def test_a_name_that_is_not_of_a_segment_file_is_found(name: str) -> None:
     with pytest.raises(SegmentViolation):
         decode_name(name)

@@ -29,7 +29,7 @@ def refused(root: Path, reason: str) -> None:
         read_data_dir(root)
 
 
-def test_a_section_that_says_what_the_frames_say_is_accepted(root: Path) -> None:
+def test_a_section_equal_to_the_frames_is_accepted(root: Path) -> None:
     snapshot_file(root, section(head_seq=2, as_of=END))
     assert read_data_dir(root).snapshots[0].sections[1].as_of == END
 
@@ -49,7 +49,7 @@ def test_a_section_that_says_what_the_frames_say_is_accepted(root: Path) -> None
         ("live_bytes", 3),
     ],
 )
-def test_a_section_that_says_something_else_is_refused(root: Path, field: str, value: Any) -> None:
+def test_a_section_different_from_the_frames_is_refused(root: Path, field: str, value: Any) -> None:
     snapshot_file(root, section(**{"head_seq": 2, "as_of": END, "live_count": 2, "live_bytes": 2, field: value}))
     refused(root, f"{field} is")
 
@@ -64,13 +64,13 @@ def test_a_log_that_ends_below_as_of_is_refused(root: Path) -> None:
     refused(root, "below as_of")
 
 
-def test_a_log_whose_frames_are_all_trimmed_lives_in_its_section(root: Path) -> None:
+def test_a_log_whose_frames_are_all_trimmed_is_read_from_its_section(root: Path) -> None:
     idle = section(topic_id=9, name="idle", head_seq=0, as_of=(0, 0))
     snapshot_file(root, section(head_seq=2, as_of=END), idle)
     assert sorted(read_data_dir(root).logs) == [1, 9]
 
 
-def test_what_trimmed_frames_said_is_taken_from_the_section(root: Path) -> None:
+def test_state_of_trimmed_frames_is_taken_from_the_section(root: Path) -> None:
     trimmed = section(head_seq=2, as_of=END, floors={"cap": 3}, live_count=0, live_bytes=0, reserved=2)
     snapshot_file(root, trimmed, redo_from=(2, 0))
     wal_file(root, 1).unlink()
@@ -84,13 +84,13 @@ def test_a_jump_behind_a_trimmed_log_is_refused(root: Path) -> None:
     refused(root, "seq 3 where 2 was due")
 
 
-def test_a_replay_that_begins_in_a_trimmed_file_is_refused(root: Path) -> None:
+def test_a_replay_start_in_a_trimmed_file_is_refused(root: Path) -> None:
     snapshot_file(root, section(head_seq=2, as_of=END), redo_from=(1, 0))
     wal_file(root, 1).unlink()
     refused(root, "which is gone")
 
 
-def test_a_replay_that_begins_behind_the_end_is_refused(root: Path) -> None:
+def test_a_replay_start_behind_the_end_is_refused(root: Path) -> None:
     snapshot_file(root, section(head_seq=2, as_of=END), redo_from=(2, 5000))
     refused(root, "behind the log's end")
 
@@ -104,7 +104,7 @@ def test_a_third_snapshot_may_be_older_than_the_log(root: Path) -> None:
     assert [one.number for one in read_data_dir(root).snapshots] == [1, 2, 3]
 
 
-def test_a_clean_stop_leaves_nothing_reserved(tmp_path: Path) -> None:
+def test_a_clean_stop_leaves_no_reservation(tmp_path: Path) -> None:
     disk = {"type": "log", "durability": "disk"}
     frames = create(config=disk) + controlled(control.HeadWatermark(reserved=9)) + append(1, flags=0)
     root = data_dir(tmp_path / "data", frames)
@@ -115,7 +115,7 @@ def test_a_clean_stop_leaves_nothing_reserved(tmp_path: Path) -> None:
     assert read_data_dir(root).topics["orders"].reserved == 9
 
 
-def test_touching_loss_ranges_may_be_one_or_several(tmp_path: Path) -> None:
+def test_adjacent_loss_ranges_may_be_merged(tmp_path: Path) -> None:
     frames = create() + append(1) + controlled(control.EvictWatermark(loss=[(2, 4, "crash"), (5, 9, "crash")]))
     root = data_dir(tmp_path / "data", frames)
     joined = section(head_seq=9, as_of=(1, len(frames)), loss=[(2, 9, "crash")], live_count=1, live_bytes=1)
@@ -148,18 +148,18 @@ def _body(**changed: Any) -> bytes:
         ("'topic_id' is missing", {"sections": [b"\x80"]}),
     ],
 )
-def test_a_body_that_is_not_as_documented_is_refused(reason: str, changed: dict[str, Any]) -> None:
+def test_an_undocumented_body_is_refused(reason: str, changed: dict[str, Any]) -> None:
     with pytest.raises(SpecViolation, match=re.escape(reason)):
         decode_snapshot(_body(**changed))
 
 
-def test_two_sections_of_one_log_are_refused() -> None:
+def test_two_sections_of_a_log_are_refused() -> None:
     one = msgspec.msgpack.encode(section(head_seq=0, as_of=(0, 0)))
     with pytest.raises(SpecViolation, match="two sections"):
         decode_snapshot(_body(sections=[one, one]))
 
 
-def test_key_columns_must_be_of_one_length() -> None:
+def test_key_columns_must_have_equal_lengths() -> None:
     keys = snapshot.Keys(
         digests=bytes(16), hashes=bytes(16), first_seqs=bytes(8), counts=bytes(4), remaining_ms=bytes(16)
     )

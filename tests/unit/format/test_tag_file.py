@@ -40,12 +40,12 @@ def opened(content: bytes) -> TagFile:
 
 
 @given(PAIRS, TAGS)
-def test_a_tag_finds_its_records_and_no_others(pairs: Pairs, tag: bytes) -> None:
+def test_a_tag_finds_exactly_its_records(pairs: Pairs, tag: bytes) -> None:
     assert opened(encode(FIRST, 0, 99, pairs)).exact(tag) == sorted(seq for each, seq in pairs if each == tag)
 
 
 @given(PAIRS, st.one_of(TAGS, st.just(b"")))
-def test_a_prefix_finds_the_records_whose_tag_begins_with_it(pairs: Pairs, text: bytes) -> None:
+def test_a_prefix_finds_exactly_the_records_whose_tag_begins_with_the_prefix(pairs: Pairs, text: bytes) -> None:
     expected = sorted(seq for tag, seq in pairs if tag.startswith(text))
     assert opened(encode(FIRST, 0, 99, pairs)).prefix(text) == expected
 
@@ -64,23 +64,23 @@ def test_the_order_of_the_pairs_makes_no_difference(pairs: list[tuple[bytes, int
     assert encode(FIRST, 0, 99, shuffled) == encode(FIRST, 0, 99, pairs)
 
 
-def test_a_segment_without_tags_has_a_file_that_finds_nothing() -> None:
+def test_the_file_of_a_segment_without_tags_is_an_empty_header() -> None:
     content = encode(FIRST, 0, 99, [])
     assert len(content) == HEADER_SIZE == 56
     assert (opened(content).exact(b"a"), opened(content).prefix(b"")) == ([], [])
 
 
-def test_no_tag_finds_nothing() -> None:
+def test_the_empty_tag_finds_no_record() -> None:
     assert opened(encode(FIRST, 0, 99, [(b"a", FIRST)])).exact(b"") == []
 
 
-def test_the_header_tells_what_it_was_made_of() -> None:
+def test_the_header_has_seq_generation_and_size() -> None:
     opened_file = opened(encode(FIRST, 7, 4096, [(b"a", FIRST)]))
     assert (opened_file.first_seq, opened_file.gen, opened_file.data_bytes) == (FIRST, 7, 4096)
 
 
 @pytest.mark.parametrize("pair", [(b"", FIRST), (b"a", FIRST - 1), (b"a", FIRST + (1 << 32))])
-def test_what_does_not_belong_in_the_file_is_refused(pair: tuple[bytes, int]) -> None:
+def test_an_invalid_pair_is_refused(pair: tuple[bytes, int]) -> None:
     with pytest.raises(ValueError, match="cannot be in a tag file"):
         encode(FIRST, 0, 99, [pair])
 
@@ -120,7 +120,7 @@ def test_a_golden_tag_file_is_as_documented(name: str) -> None:
 SMALL = encode(FIRST, 1, 512, [(b"a", FIRST), (b"ab", FIRST + 2), (b"a", FIRST + 9)])
 
 
-def test_no_single_changed_byte_goes_unnoticed() -> None:
+def test_every_changed_byte_is_detected() -> None:
     for offset, changed in one_byte_changes(SMALL):
         try:
             TagFile.open(changed)
@@ -150,12 +150,12 @@ def test_a_valid_file_of_a_newer_version_is_unsupported_and_not_damaged() -> Non
         TagFile.open(_resealed(SMALL[:4] + struct.pack("<I", 2) + SMALL[8:]))
 
 
-def test_counts_that_do_not_come_to_the_length_are_refused_before_anything_is_allocated() -> None:
+def test_counts_beyond_the_length_are_refused_without_an_allocation() -> None:
     with pytest.raises(TagFileDamaged):
         TagFile.open(_resealed(SMALL[:32] + struct.pack("<I", 0xFFFF_FFFF) + SMALL[36:]))
 
 
-def test_a_file_that_changes_behind_its_check_is_not_believed() -> None:
+def test_a_file_changed_after_its_check_is_refused() -> None:
     source = Source(SMALL)
     file = TagFile.open(source.pread, len(SMALL))
     source.content = SMALL[:60]

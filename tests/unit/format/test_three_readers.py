@@ -93,7 +93,9 @@ async def _engine_refuses(root: Path) -> bool:
 @given(st.integers(0, 2), damages, places, st.integers(1, 300))
 @example(file=0, damage=_flip, place=0, amount=1)
 @example(file=2, damage=_cut, place=0, amount=1)
-def test_one_damage(file: int, damage: Callable[[bytes, int, int], bytes], place: int, amount: int) -> None:
+def test_three_readers_agree_on_a_single_damage(
+    file: int, damage: Callable[[bytes, int, int], bytes], place: int, amount: int
+) -> None:
     files = list(FILES)
     files[file] = damage(files[file], place % len(files[file]), amount)
     with tempfile.TemporaryDirectory() as folder:
@@ -102,7 +104,9 @@ def test_one_damage(file: int, damage: Callable[[bytes, int, int], bytes], place
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), damages, places, st.integers(1, 300)), min_size=2, max_size=3))
-def test_several_damages(several: list[tuple[int, Callable[[bytes, int, int], bytes], int, int]]) -> None:
+def test_three_readers_agree_on_several_damages(
+    several: list[tuple[int, Callable[[bytes, int, int], bytes], int, int]],
+) -> None:
     files = list(FILES)
     for file, damage, place, amount in several:
         if files[file]:
@@ -113,7 +117,7 @@ def test_several_damages(several: list[tuple[int, Callable[[bytes, int, int], by
 
 
 @given(st.sets(st.integers(1, 3), min_size=1))
-def test_missing_files(missing: set[int]) -> None:
+def test_three_readers_agree_on_missing_files(missing: set[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = data_dir(Path(folder) / "data", *FILES)
         for number in missing:
@@ -122,5 +126,5 @@ def test_missing_files(missing: set[int]) -> None:
     assert len(set(found.values())) == 1, found
 
 
-def test_no_damage(tmp_path: Path) -> None:
+def test_three_readers_agree_on_an_undamaged_directory(tmp_path: Path) -> None:
     assert set(verdicts(data_dir(tmp_path / "data", *FILES)).values()) == {False}

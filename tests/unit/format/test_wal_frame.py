@@ -32,7 +32,7 @@ frames = st.fixed_dictionaries(
 
 
 @given(frames)
-def test_what_is_encoded_is_decoded(values: dict[str, object]) -> None:
+def test_frames_round_trip(values: dict[str, object]) -> None:
     encoded = wal_frame.encode(**values)  # type: ignore[arg-type]
     frame = wal_frame.decode(encoded)
     expected_flags = values["flags"] | bool(values["tag"]) | bool(values["node"]) << 1  # type: ignore[operator]
@@ -40,7 +40,7 @@ def test_what_is_encoded_is_decoded(values: dict[str, object]) -> None:
 
 
 @given(frames, st.binary(max_size=60), st.binary(max_size=60))
-def test_a_frame_is_decoded_wherever_it_lies(values: dict[str, object], before: bytes, behind: bytes) -> None:
+def test_a_frame_is_decoded_at_any_offset(values: dict[str, object], before: bytes, behind: bytes) -> None:
     encoded = wal_frame.encode(**values)  # type: ignore[arg-type]
     frame = wal_frame.decode(before + encoded + behind, len(before))
     assert frame == wal_frame.decode(encoded)
@@ -61,7 +61,7 @@ def test_the_independent_decoder_reads_the_same(
 
 
 @pytest.mark.parametrize("name", sorted(FRAMES))
-def test_no_single_changed_byte_goes_unnoticed(name: str) -> None:
+def test_every_changed_byte_is_detected(name: str) -> None:
     original = FRAMES[name].encoded()
     for offset, changed in one_byte_changes(original):
         try:
@@ -106,7 +106,7 @@ def test_an_offset_at_or_past_the_end_is_no_frame() -> None:
             wal_frame.decode(encoded, offset)
 
 
-def test_a_length_that_overruns_is_refused_before_anything_is_allocated() -> None:
+def test_an_overlong_length_is_refused_without_an_allocation() -> None:
     data_len = (1 << 32) - 100
     header = struct.pack("<IBBQQQHHI", 42 + data_len, 1, 0, 1, 1, 1, 0, 0, data_len) + bytes(64)
     tracemalloc.start()
@@ -126,5 +126,5 @@ def test_the_flags_for_node_and_tag_follow_the_arguments() -> None:
     assert [flags(b"", b""), flags(b"", b"t"), flags(b"n", b""), flags(b"n", b"t")] == [0, 1, 2, 3]
 
 
-def test_type_numbers_are_pinned_and_zero_is_none_of_them() -> None:
+def test_type_numbers_are_pinned_and_begin_with_1() -> None:
     assert [int(type_) for type_ in FrameType] == list(range(1, 19))

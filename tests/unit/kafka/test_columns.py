@@ -52,7 +52,7 @@ one_kind = st.one_of(of_rest, of_kafka)
         max_size=4,
     )
 )
-def test_by_columns_is_as_one_by_one(parts: Any) -> None:
+def test_conversion_by_columns_equals_conversion_of_each_record(parts: Any) -> None:
     seq = 0
     sequences: list[list[StoredRecord]] = []
     for part in parts:

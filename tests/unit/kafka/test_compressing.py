@@ -52,7 +52,7 @@ def test_other_implementations_read_a_compressed_batch(codec: Codec) -> None:
     assert [each.value for each in found] == [b'{"item":"tea","n":1}'] * 500
 
 
-def test_blocks_of_lz4_lean_on_no_others() -> None:
+def test_blocks_of_lz4_are_independent() -> None:
     """Java's client refuses them otherwise."""
     flags = compress(Codec.LZ4, b"x" * 200_000)[4]
     assert flags >> 6 == 1
@@ -60,12 +60,12 @@ def test_blocks_of_lz4_lean_on_no_others() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_batch_that_gets_no_smaller_stays_uncompressed(codec: Codec) -> None:
+def test_an_incompressible_batch_stays_uncompressed(codec: Codec) -> None:
     batch = a_batch(1, NOISE[:2000])
     assert compressed(batch, codec) is batch
 
 
-def test_uncompressed_stays_as_it_is() -> None:
+def test_without_a_codec_the_batch_is_unchanged() -> None:
     batch = a_batch()
     assert compressed(batch, Codec.NONE) is batch
 
@@ -129,7 +129,7 @@ async def test_another_log_codec_or_content_is_another_batch(
     assert compressing.calls == 2
 
 
-async def test_cache_keeps_its_bound(compressing: _Compressing) -> None:
+async def test_the_cache_stays_within_its_bound(compressing: _Compressing) -> None:
     size = len(compressed(LARGE, Codec.GZIP))
     packed = Packed(Heavy(), max_bytes=3 * size)
     for topic_id in (1, 2, 3, 1, 4):

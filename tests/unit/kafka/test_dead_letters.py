@@ -50,7 +50,7 @@ def given_to_kafka(found: StoredRecord) -> tuple[Any, ...]:
 
 
 @given(a_record)
-def test_a_dead_letter_is_the_record_and_says_where_it_came_from(sent: Any) -> None:
+def test_a_dead_letter_is_the_record_with_its_origin_in_headers(sent: Any) -> None:
     first = record(stored_of(sent))
     dead = first._replace(body=dead_lettered(first, "q", 3, "why"))
     key, value, headers, stamp = given_to_kafka(dead)
@@ -103,7 +103,7 @@ def test_batch_conversion_equals_single_conversion_and_round_trips(datas: list[b
         assert not any(copies.binary or b"")
 
 
-def test_second_dead_letter_has_only_its_own_origin() -> None:
+def test_a_second_dead_letter_has_only_its_latest_origin() -> None:
     first = record(stored_of(ODD[1]))
     once = first._replace(body=dead_lettered(first, "q", 3, "why"))
     twice = once._replace(body=dead_lettered(once, "dead", 1, None))

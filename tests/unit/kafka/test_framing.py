@@ -17,7 +17,7 @@ def framed(body: bytes) -> bytes:
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(1, 30), max_size=30))
-def test_the_same_frames_however_the_stream_is_cut(bodies: list[bytes], cuts: list[int]) -> None:
+def test_frames_are_the_same_however_the_stream_is_cut(bodies: list[bytes], cuts: list[int]) -> None:
     frames = Frames(lambda _: 100)
     stream = b"".join(map(framed, bodies))
     found: list[bytes] = []
@@ -38,7 +38,7 @@ def test_random_bytes_are_frames_or_malformed(stream: bytes, step: int) -> None:
         pass
 
 
-def test_a_frame_may_be_as_long_as_its_kind_allows() -> None:
+def test_the_length_limit_depends_on_the_kind_of_request() -> None:
     limits = {0: 100, 3: 10}
     assert len(Frames(limits.__getitem__).feed(framed(b"\0\0" + bytes(98)))) == 1
     assert len(Frames(limits.__getitem__).feed(framed(b"\0\3" + bytes(8)))) == 1

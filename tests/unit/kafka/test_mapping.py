@@ -88,7 +88,7 @@ def test_a_batch_by_columns_is_the_same_as_record_by_record(pairs: list[Any]) ->
     assert together.bodies == with_one_odd.bodies[:-1]
 
 
-def test_json_is_data_and_its_key_the_tag() -> None:
+def test_a_json_value_becomes_data_and_its_key_the_tag() -> None:
     stored = stored_of((b"eu", b'{"id":1}', [], 1700))
     assert (stored.bodies, stored.tags, stored.binary) == ([b'{"data":{"id":1},"ct":1700}'], [b"eu"], None)
 
@@ -117,7 +117,7 @@ def test_other_values_are_stored_as_raw_bytes(value: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("key", [b"", b"\xff", b"k" * 257])
-def test_a_key_that_cannot_be_a_tag_makes_raw_bytes(key: bytes) -> None:
+def test_a_key_outside_the_limits_of_tags_is_stored_as_raw_bytes(key: bytes) -> None:
     stored = stored_of((key, b"1", [], 5))
     assert (stored.binary, stored.tags) == (b"\1", None)
     assert back(stored) == [(key, b"1", [], 5)]
@@ -138,7 +138,7 @@ def test_records_of_other_apis() -> None:
     assert to_kafka(b'{"data":1,"meta":[1]}', b"", b"", 9) == (None, b"1", [], 9)
 
 
-def test_two_values_that_only_together_are_json_are_not() -> None:
+def test_values_that_are_json_only_when_concatenated_are_not_json() -> None:
     for values in (
         [b"[1", b"2]"],
         [b"1,2", b"3"],
@@ -152,7 +152,7 @@ def test_two_values_that_only_together_are_json_are_not() -> None:
 
 
 @given(st.lists(a_value.filter(bool), min_size=1, max_size=5))
-def test_all_together_says_no_more_than_one_by_one(values: list[bytes]) -> None:
+def test_the_batch_check_of_json_accepts_only_batches_of_valid_values(values: list[bytes]) -> None:
     if all_json(values):
         assert all(map(is_json, values))
 

@@ -62,7 +62,7 @@ CASES = [
 ]
 
 
-def test_every_kind_but_produce_and_fetch_is_declared_both_ways() -> None:
+def test_every_api_except_produce_and_fetch_has_both_messages_declared() -> None:
     keys = {api_of(name).key for name in MESSAGES}
     assert set(APIS) - keys == {ApiKey.PRODUCE, ApiKey.FETCH}
     assert len(MESSAGES) == 2 * len(keys)
@@ -148,7 +148,7 @@ def test_a_length_below_null_is_malformed(length: int) -> None:
 @example(128)
 @example((1 << 32) - 1)
 @given(st.integers(0, (1 << 32) - 1))
-def test_a_varint_is_read_as_it_is_written(value: int) -> None:
+def test_varints_round_trip(value: int) -> None:
     writer = Writer()
     writer.varint(value)
     assert Reader(writer.done()).varint() == value
@@ -160,7 +160,7 @@ def test_no_varint(data: bytes) -> None:
         Reader(data).varint()
 
 
-def test_a_string_that_is_no_text_is_malformed() -> None:
+def test_a_string_outside_utf8_is_malformed() -> None:
     with pytest.raises(Malformed, match="UTF-8"):
         Reader(b"\0\2\xff\xfe").string()
 

@@ -10,7 +10,7 @@ from broker.kafka.names import consumer_name, group_of
 
 
 @given(st.text(min_size=1, max_size=80))
-def test_a_group_is_found_again_by_its_consumer(group_id: str) -> None:
+def test_group_ids_round_trip_through_consumer_names(group_id: str) -> None:
     name = consumer_name(group_id)
     assert name is not None
     assert name.isascii()

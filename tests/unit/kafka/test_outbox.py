@@ -13,7 +13,7 @@ from broker.kafka.connection import Outbox
 @given(st.lists(st.booleans(), min_size=1, max_size=8).flatmap(lambda kinds: st.tuples(
     st.just(kinds), st.permutations([number for number, late in enumerate(kinds) if late])
 )))  # fmt: skip
-def test_whatever_becomes_ready_when(case: tuple[list[bool], list[int]]) -> None:
+def test_answers_leave_in_order_whenever_they_are_ready(case: tuple[list[bool], list[int]]) -> None:
     kinds, order = case
 
     async def run() -> list[bytes | None]:
@@ -35,7 +35,7 @@ def test_whatever_becomes_ready_when(case: tuple[list[bool], list[int]]) -> None
     assert asyncio.run(run()) == [b"%d" % number for number in range(len(kinds))]
 
 
-async def test_failed_answer_is_reported_and_stops_later_ones() -> None:
+async def test_failed_answer_is_reported_and_stops_later_answers() -> None:
     sent: list[object] = []
     failures: list[BaseException] = []
     outbox = Outbox(failures.append)
@@ -48,7 +48,7 @@ async def test_failed_answer_is_reported_and_stops_later_ones() -> None:
     assert sent == []
 
 
-async def test_nothing_leaves_once_it_is_closed() -> None:
+async def test_a_closed_outbox_sends_no_answer() -> None:
     sent: list[object] = []
     outbox = Outbox(sent.append)
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

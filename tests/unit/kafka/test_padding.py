@@ -10,7 +10,7 @@ from broker.kafka.messages.metadata import MetadataResponse, MetadataResponsePar
 
 
 @pytest.mark.parametrize("size", [1, 127, 128, 40_000])
-def test_a_padded_answer_is_the_same_answer(size: int) -> None:
+def test_padding_does_not_change_the_decoded_answer(size: int) -> None:
     topic = MetadataResponseTopic(name="t", partitions=[MetadataResponsePartition(partition_index=0, leader_id=1)])
     answer = MetadataResponse(topics=[topic], controller_id=1)
     body = encode(answer, 9)

@@ -89,7 +89,7 @@ ALIKE_TIMES = (lambda number: 0, lambda number: number, lambda number: -number, 
 @pytest.mark.parametrize("count", [1, 2, 17, 63, 64, 65, 100, 8192, 8193, 9000])
 @pytest.mark.parametrize("key", [None, b"", b"key", b"k" * 70])
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 100])
-def test_records_that_are_alike_are_read_at_once(count: int, key: bytes | None, size: int) -> None:
+def test_uniform_records_are_read_by_columns(count: int, key: bytes | None, size: int) -> None:
     for time in ALIKE_TIMES[: None if count < 101 else 2]:
         values = [(b"%0*d" % (size or 1, number))[:size] for number in range(count)]
         records = [(key, value, [], 1_700_000_000_000 + time(number)) for number, value in enumerate(values)]
@@ -103,7 +103,7 @@ def test_records_that_are_alike_are_read_at_once(count: int, key: bytes | None, 
     base=st.lists(st.sampled_from([b"a", b"b", b"xyz"]), min_size=20, max_size=20),
     odd=st.lists(st.tuples(st.integers(0, 19), a_record), max_size=2),
 )
-def test_one_that_is_not_like_the_others_is_seen(base: list[bytes], odd: list[Any]) -> None:
+def test_a_deviating_record_among_uniform_records_is_read_correctly(base: list[bytes], odd: list[Any]) -> None:
     records: list[Any] = [(None, value[:1], [], 1000 + number) for number, value in enumerate(base)]
     for place, record in odd:
         records[place] = record
@@ -128,13 +128,13 @@ def test_offsets_may_have_gaps() -> None:
     assert read_header(batch).max_timestamp == 1002
 
 
-def test_by_columns_is_as_compiled_code_has_it() -> None:
+def test_a_batch_written_by_columns_equals_the_batch_of_another_implementation() -> None:
     records = [(None, b"v" * (number % 300), [], 1_700_000_000_000 + number) for number in range(20_000)]
     ours = write_batch(0, range(len(records)), columns_of(records), -1)
     assert ours == produced(records)
 
 
-def test_empty_batch_covers_its_offsets() -> None:
+def test_an_empty_batch_covers_its_offsets() -> None:
     header = read_header(empty_batch(10, 19, 3))
     assert (header.base_offset, header.last_offset_delta, header.records_count, header.leader_epoch) == (10, 9, 0, 3)
     assert DefaultRecordBatch(empty_batch(10, 19, 3)).next_offset == 20
@@ -147,7 +147,7 @@ def test_the_producer_is_in_the_header() -> None:
 
 
 @pytest.mark.parametrize("at", [*range(16), *range(HEADER_SIZE - 44, HEADER_SIZE + 10, 3)])
-def test_one_changed_byte_is_seen(at: int) -> None:
+def test_every_changed_byte_is_detected(at: int) -> None:
     batch = bytearray(produced(SOME))
     batch[at] ^= 0x40
     if at < 8 or 12 <= at < 16:  # the broker sets these: the checksum leaves them out
@@ -180,12 +180,12 @@ def test_invalid_attributes_of_producers_are_refused(attributes: int, error: typ
         read_batch(with_attributes(produced(SOME), attributes))
 
 
-def test_two_batches_are_not_one() -> None:
+def test_two_concatenated_batches_are_corrupt() -> None:
     with pytest.raises(CorruptBatch):
         read_batch(produced(SOME) * 2)
 
 
-def test_a_count_that_cannot_be_is_refused_before_anything_is_made() -> None:
+def test_an_impossible_count_is_refused_without_an_allocation() -> None:
     batch = bytearray(produced(SOME))
     batch[57:61] = (1 << 30).to_bytes(4, "big")
     batch[23:27] = ((1 << 30) - 1).to_bytes(4, "big")
@@ -222,7 +222,7 @@ def test_a_bomb_never_takes_more_than_the_bound(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", BOMBS)
-def test_all_that_fits_is_uncompressed(codec: Codec) -> None:
+def test_content_up_to_the_limit_is_uncompressed(codec: Codec) -> None:
     assert uncompress(codec, BOMBS[codec], len(ZEROS)) == ZEROS
     with pytest.raises(BatchTooLarge):
         uncompress(codec, BOMBS[codec], len(ZEROS) - 1)
@@ -234,13 +234,13 @@ def test_truncated_batch_is_corrupt(codec: Codec) -> None:
         uncompress(codec, BOMBS[codec][: len(BOMBS[codec]) // 2], len(ZEROS))
 
 
-def test_a_frame_of_zstd_that_wants_a_large_window_is_refused() -> None:
+def test_a_zstd_frame_with_a_large_window_is_refused() -> None:
     frame = b"\x28\xb5\x2f\xfd\x00" + bytes([0xA0]) + bytes(20)  # 2**30 bytes
     with pytest.raises(BatchTooLarge):
         uncompress(Codec.ZSTD, frame, 1 << 20)
 
 
-def test_snappy_as_the_java_client_frames_it() -> None:
+def test_snappy_frames_of_the_java_client_are_read() -> None:
     blocks = [bytes(_cramjam.snappy.compress_raw(part)) for part in (b"one" * 100, b"two" * 50)]
     framed = b"\x82SNAPPY\0\0\0\0\1\0\0\0\1" + b"".join(len(each).to_bytes(4, "big") + each for each in blocks)
     assert uncompress(Codec.SNAPPY, framed, 1000) == b"one" * 100 + b"two" * 50

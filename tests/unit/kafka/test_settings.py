@@ -60,7 +60,7 @@ def test_invalid_values_are_refused(name: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("segment.ms", "1000"), ("compression.zstd.level", "7"), ("flush.ms", "1")]
 )
-def test_tuning_is_taken_and_changes_nothing(name: str, value: str) -> None:
+def test_tuning_settings_are_accepted_and_ignored(name: str, value: str) -> None:
     assert settings.with_values([(name, value)], PLAIN) == PLAIN
 
 
@@ -72,7 +72,7 @@ def test_alter_configs_resets_omitted_kafka_settings_and_keeps_other_settings() 
     assert (after.ttl_ms, after.cap_bytes, after.durability) == (7, 0, Durability.FSYNC)
 
 
-def test_single_settings_are_changed_one_after_the_other() -> None:
+def test_incremental_changes_are_applied_in_order() -> None:
     operations = [
         ("retention.ms", Operation.SET, "5"),
         ("cleanup.policy", Operation.APPEND, "compact"),

@@ -155,6 +155,6 @@ CASES: list[tuple[Message, int, bytes]] = [
 
 
 @pytest.mark.parametrize(("message", "version", "written"), CASES)
-def test_as_laid_out(message: Message, version: int, written: bytes) -> None:
+def test_messages_have_the_layout_of_the_kips(message: Message, version: int, written: bytes) -> None:
     assert encode(message, version) == written
     assert decode(type(message), version, written) == message

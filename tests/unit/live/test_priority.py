@@ -15,7 +15,7 @@ def automatic(age_ms: int | None, *, auto: bool = True) -> int:
 
 
 @pytest.mark.parametrize("priority", [-1000, -1, 0, 7, 1000])
-def test_a_set_priority_counts_as_it_is(priority: int) -> None:
+def test_a_configured_priority_overrides_the_automatic_priority(priority: int) -> None:
     assert effective_priority(priority, auto=True, last_write_ts=NOW, now_ms=NOW) == priority
 
 
@@ -31,16 +31,16 @@ def test_a_set_priority_counts_as_it_is(priority: int) -> None:
         (None, 0),
     ],
 )
-def test_an_automatic_one_halves_every_half_life(age_ms: int | None, priority: int) -> None:
+def test_an_automatic_priority_halves_every_half_life(age_ms: int | None, priority: int) -> None:
     assert automatic(age_ms) == priority
 
 
-def test_it_is_exactly_nothing_once_it_is_forgotten() -> None:
+def test_an_automatic_priority_is_zero_after_seven_half_lives() -> None:
     assert automatic(7 * HALF_LIFE_MS) == 1
     assert automatic(FORGOTTEN_MS) == 0
 
 
-def test_without_automatic_priority_there_is_none() -> None:
+def test_without_automatic_priority_the_priority_is_zero() -> None:
     assert automatic(0, auto=False) == 0
 
 

@@ -26,7 +26,7 @@ def test_an_id_cannot_be_guessed() -> None:
     assert all(re.fullmatch(r"wid_[A-Za-z0-9_-]{22}", wid) for wid in found)
 
 
-def test_a_session_without_a_stream_lives_for_its_time() -> None:
+def test_a_session_without_a_stream_expires_after_its_ttl() -> None:
     sessions = Sessions(0)
     wid = make(sessions).wid
     assert sessions.find(wid, None, TTL_MS - 1).wid == wid
@@ -35,7 +35,7 @@ def test_a_session_without_a_stream_lives_for_its_time() -> None:
     assert len(sessions) == 0
 
 
-def test_with_a_stream_it_lives_on_and_the_time_begins_when_the_last_one_ends() -> None:
+def test_a_session_expires_a_ttl_after_its_last_stream_ended() -> None:
     sessions = Sessions(0)
     session = make(sessions)
     sessions.opened(session)

@@ -16,7 +16,7 @@ async def test_no_delivery_waits_while_the_round_has_capacity() -> None:
     assert (turns.waits_total, turns.waiting) == (0, 0)
 
 
-async def test_a_full_round_is_waited_out_and_the_loop_has_its_turn_in_between() -> None:
+async def test_after_a_full_round_the_event_loop_runs_once() -> None:
     turns = DeliveryScheduler()
     order: list[str] = []
     await turns.take(ROUND, lambda: 0)
@@ -41,7 +41,7 @@ async def test_under_pressure_the_higher_priority_is_first() -> None:
     assert order[-1] == -1000
 
 
-async def test_without_pressure_the_order_is_that_of_asking() -> None:
+async def test_without_pressure_deliveries_are_first_come_first_served() -> None:
     turns = DeliveryScheduler()
     order: list[int] = []
 

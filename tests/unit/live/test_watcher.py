@@ -56,7 +56,7 @@ async def parked(watcher: Watcher[bytes]) -> asyncio.Task[bytes]:
     return waiting
 
 
-async def test_while_its_task_has_nothing_to_do_others_send(watcher: Watcher[bytes], line: Line) -> None:
+async def test_other_tasks_send_while_the_task_of_the_watcher_is_idle(watcher: Watcher[bytes], line: Line) -> None:
     waiting = await parked(watcher)
     assert watcher.offer("t", event(1))
     watcher.say(b"notice")
@@ -101,7 +101,7 @@ async def test_watcher_ends_with_the_reason_after_waiting_notices(watcher: Watch
     assert [piece async for piece in watcher.pieces()] == [b"notice", b"shutting_down"]
 
 
-async def test_heartbeat_is_sent_when_nothing_else_is(watcher: Watcher[bytes]) -> None:
+async def test_a_heartbeat_is_sent_after_silence(watcher: Watcher[bytes]) -> None:
     pieces = watcher.pieces(Heartbeat(0.01, lambda: b"beat"))
     async with asyncio.timeout(5):
         assert [await anext(pieces) for _ in range(3)] == [b"beat"] * 3

@@ -21,7 +21,7 @@ thread (9): other-loop;Runner.run (asyncio/runners.py:86);take (broker/hot.py:9)
 TAKE, ENCODE = "take (broker/hot.py)", "encode (storage/log/encode.py)"
 
 
-def test_only_what_the_loop_calls_is_counted() -> None:
+def test_only_stacks_of_the_event_loop_are_counted() -> None:
     assert loop_stacks(RAW) == Counter({(TAKE, ENCODE): 7, (TAKE,): 2, (): 1})
 
 
@@ -41,11 +41,11 @@ def test_a_frame_is_as_wide_as_its_samples_and_stands_on_its_caller() -> None:
     ]
 
 
-def test_own_time_leaves_out_what_was_called() -> None:
+def test_own_time_excludes_called_functions() -> None:
     assert own_shares(loop_stacks(RAW)) == pytest.approx({ENCODE: 0.7, TAKE: 0.2, "event loop": 0.1})
 
 
-def test_the_picture_names_the_frames_and_escapes_them() -> None:
+def test_the_picture_names_and_escapes_the_frames() -> None:
     picture = svg(Counter({("<lambda> (storage/a.py)",): 9, ("narrow (storage/b.py)",): 1, (): 9990}), "one & two")
     assert "one &amp; two" in picture
     assert "10,000 samples" in picture
@@ -55,7 +55,7 @@ def test_the_picture_names_the_frames_and_escapes_them() -> None:
     assert re.search(r'<rect class="s" x="0.0" y="\d+" width="1080.0"', wide)
 
 
-def test_the_colour_says_whose_code_it_is() -> None:
+def test_the_colour_shows_the_package_of_a_frame() -> None:
     assert [whose(name) for name in (TAKE, ENCODE, "run (uvloop/loop.py)", "event loop")] == [
         "broker",
         "storage",
@@ -68,7 +68,7 @@ def test_a_function_is_counted_once_a_stack() -> None:
     assert whole_shares(Counter({("a", "b", "a"): 1, ("b",): 3})) == {"a": 0.25, "b": 1.0}
 
 
-def test_the_table_begins_with_what_costs_most_on_either_side() -> None:
+def test_the_table_begins_with_the_most_expensive_frames() -> None:
     before, after = Counter({("a",): 1, ("b",): 1}), Counter({("b",): 1, ("b", "c"): 3})
     assert table([before, after], [10.0, 4.0], 2, ["b"]).splitlines()[2:] == [
         "| `a` | 50.0 %, 5.00 µs |  |",

@@ -48,7 +48,7 @@ def test_figures_of_another_build_of_python_are_not_compared(
     assert guard.read_known()["3.9.0, another compiler"] == other  # kept beside the new ones
 
 
-def test_a_dearer_path_is_told_and_a_cheaper_one_is_not() -> None:
+def test_a_more_expensive_path_fails_the_guard_and_a_cheaper_path_does_not() -> None:
     known = guard.Known(floor_instructions=100, multiples={"floor": 1.0, "a": 2.0, "b": 3.0})
     found = {"floor": 200.0, "a": 439.0, "b": 300.0}  # another interpreter, for which all costs twice as much
     shown, holds = guard.lines(found, known)
@@ -59,7 +59,7 @@ def test_a_dearer_path_is_told_and_a_cheaper_one_is_not() -> None:
     assert [line.split()[0] for line in shown if "TOO DEAR" in line] == ["a"]
 
 
-def test_a_path_that_is_new_is_shown_alone() -> None:
+def test_a_new_path_is_shown_without_a_comparison() -> None:
     shown, holds = guard.lines({"floor": 1.0, "new": 5.0}, None)
     assert holds
     assert "x 5.00" in shown[1]

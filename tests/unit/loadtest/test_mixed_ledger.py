@@ -33,7 +33,7 @@ def verdict_of(*faults: Fault) -> Verdict:
     return judge(topics, held, queues=["q"])
 
 
-def test_where_nothing_is_wrong_it_says_so() -> None:
+def test_a_correct_history_has_no_problem() -> None:
     verdict = verdict_of()
     assert verdict.holds
     assert verdict.problems == []
@@ -61,7 +61,7 @@ def test_a_fault_is_found(kind: str, fault: Fault) -> None:
     assert getattr(verdict, kind) >= 1
 
 
-def test_one_seq_for_two_writes_is_found() -> None:
+def test_a_seq_shared_by_two_writes_is_found() -> None:
     verdict = verdict_of(lambda topics, held: topics["t"].wrote(6, [("c", 1)]))
     assert verdict.doubled
 
@@ -75,7 +75,7 @@ def test_records_of_a_writer_in_another_order_are_found() -> None:
     assert verdict_of(swap).disordered == 1
 
 
-def test_what_was_never_answered_may_have_happened_or_not() -> None:
+def test_an_unanswered_request_may_have_been_done_or_not() -> None:
     def unanswered(topics: dict[str, Topic], held: Held) -> None:
         topics["t"].open.update([("a", 4), ("a", 5)])
         held["t"][7] = ("a", 4)

@@ -59,14 +59,14 @@ def connection(load: Load, wire: Wire) -> Iterator[NatsConnection]:
     loop.close()
 
 
-def test_it_says_where_it_wants_answers_and_sends_a_batch_at_once(connection: NatsConnection, wire: Wire) -> None:
+def test_the_client_subscribes_and_sends_a_batch_at_once(connection: NatsConnection, wire: Wire) -> None:
     hello, messages = wire.sent
     inbox = hello.split(b"SUB ")[1].split(b" ")[0]
     assert messages.count(b"PUB load-0 " + inbox + b" 100\r\n") == BATCH
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 40, 1000])
-def test_the_next_batch_is_sent_when_all_are_acknowledged(
+def test_the_next_batch_is_sent_after_all_acknowledgements(
     step: int, connection: NatsConnection, load: Load, wire: Wire
 ) -> None:
     said = INFO + acked(1) + b"PING\r\n" + acked(2) + INFO + acked(3)
@@ -90,7 +90,7 @@ def test_the_next_batch_is_sent_when_all_are_acknowledged(
         b"-ERR 'Maximum Payload Violation'\r\n",
     ],
 )
-def test_what_was_not_taken_is_counted_as_failed(
+def test_a_refused_message_is_counted_as_failed(
     said: bytes, connection: NatsConnection, load: Load, wire: Wire
 ) -> None:
     connection.data_received(INFO + acked(1) + said)

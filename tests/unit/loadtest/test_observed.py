@@ -27,7 +27,7 @@ sys.stdin.read()
 """
 
 
-def test_children_count_while_they_run_and_when_they_have_ended() -> None:
+def test_running_and_ended_children_are_counted() -> None:
     before = children_s(os.getpid())
     with subprocess.Popen(
         [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1

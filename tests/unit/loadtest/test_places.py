@@ -31,14 +31,14 @@ def read(place: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_what_is_there_is_proven(place: str) -> None:
+def test_the_counters_prove_the_source_of_reads(place: str) -> None:
     assert misplaced(scenario(place), counted(place)) == ""
     assert proof(scenario(place), counted(place), read(place), READS)
 
 
 @pytest.mark.parametrize("wanted", PLACES)
 @pytest.mark.parametrize("found", PLACES)
-def test_another_place_is_not_taken_for_it(wanted: str, found: str) -> None:
+def test_reads_from_another_source_are_refused(wanted: str, found: str) -> None:
     if wanted == found:
         return
     assert misplaced(scenario(wanted), counted(found))
@@ -58,7 +58,7 @@ def test_another_place_is_not_taken_for_it(wanted: str, found: str) -> None:
         ("cold", "topics_segments_cold", 1.0),
     ],
 )
-def test_a_part_elsewhere_is_noticed(place: str, name: str, value: float) -> None:
+def test_a_part_of_the_reads_from_another_source_is_refused(place: str, name: str, value: float) -> None:
     assert misplaced(scenario(place), counted(place) | {name: value})
     with pytest.raises(BrokerFailed):
         proof(scenario(place), counted(place), read(place) | {name: value}, READS)
@@ -72,11 +72,11 @@ def test_a_part_elsewhere_is_noticed(place: str, name: str, value: float) -> Non
         ("cold", "topics_cold_reads_total", READS - 1.0),
     ],
 )
-def test_reads_of_something_else_are_noticed(place: str, name: str, value: float) -> None:
+def test_wrong_counters_are_refused(place: str, name: str, value: float) -> None:
     with pytest.raises(BrokerFailed):
         proof(scenario(place), counted(place), read(place) | {name: value}, READS)
 
 
-def test_more_is_written_where_the_last_segments_are_not_finished() -> None:
+def test_more_records_are_written_if_the_last_segments_are_unfinished() -> None:
     assert written_for(scenario("tail")) == written_for(scenario("")) == 20_000
     assert written_for(scenario("sealed")) == written_for(scenario("cold")) == 40_000

@@ -15,13 +15,13 @@ def parsed(*words: str) -> dict[str, str]:
     return dict(parser.parse_args([each for word in words for each in ("--set", word)]).set)
 
 
-def test_each_is_a_name_and_a_value_in_which_more_may_stand() -> None:
+def test_a_set_option_is_a_name_and_a_value_that_may_contain_an_equals_sign() -> None:
     assert parsed() == {}
     assert parsed("A=1", "B=x=y", "C=") == {"A": "1", "B": "x=y", "C": ""}
 
 
 @pytest.mark.parametrize("word", ["A", "", "=1"])
-def test_what_is_neither_is_refused_in_words(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_malformed_set_option_is_refused_with_a_message(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parsed(word)
     assert f"{word!r} is not NAME=VALUE" in capsys.readouterr().err

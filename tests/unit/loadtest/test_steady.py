@@ -15,7 +15,7 @@ def window(pace: float, p99_ms: float = 10.0, failed: int = 0) -> Window:
     )
 
 
-def test_the_median_of_the_rounds_counts_and_their_range_is_shown() -> None:
+def test_the_median_and_the_range_of_the_rounds_are_shown() -> None:
     rounds = [
         Round(window(1000), window(500, 30.0)),
         Round(window(1000), window(900)),
@@ -27,11 +27,11 @@ def test_the_median_of_the_rounds_counts_and_their_range_is_shown() -> None:
     assert "refused" not in line
 
 
-def test_what_was_refused_is_said() -> None:
+def test_refused_requests_are_shown() -> None:
     assert steady.told("ttl", [Round(window(10), window(10, failed=3))]).endswith("; 3 requests were refused")
 
 
-def test_how_far_behind_routers_are_is_said() -> None:
+def test_the_lag_of_routers_is_shown() -> None:
     rounds = [Round(window(10), msgspec.structs.replace(window(10), lag=lag)) for lag in (5, 1200, 0)]
     assert steady.told("fan-out", rounds).endswith("; routers are up to 1,200 records behind as a window ends")
     assert "routers" not in steady.told("ttl", [Round(window(10), window(10))])
@@ -44,7 +44,7 @@ def test_there_is_a_case_for_every_bound() -> None:
     assert any(case.routers for case in steady.CASES.values())
 
 
-def test_a_case_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_case_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         steady.main(["cap-recrods"])
     assert "no case 'cap-recrods': cap-records, cap-bytes" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 from broker.memory.budget import Budget, Hold, Waiter
 
 
-def test_what_does_not_fit_in_all_is_not_held() -> None:
+def test_a_hold_beyond_the_bound_is_refused() -> None:
     budget = Budget(100)
     held = budget.try_hold("a", 60)
     assert held is not None
@@ -20,14 +20,14 @@ def test_what_does_not_fit_in_all_is_not_held() -> None:
     assert budget.held == 91
 
 
-def test_what_does_not_fit_for_its_owner_is_not_held() -> None:
+def test_a_hold_beyond_the_bound_of_its_owner_is_refused() -> None:
     budget = Budget(100, 40)
     assert budget.try_hold("a", 30) is not None
     assert budget.try_hold("a", 20) is None
     assert budget.try_hold("b", 20) is not None
 
 
-def test_one_that_is_larger_than_the_bound_is_held_alone() -> None:
+def test_a_hold_larger_than_the_bound_is_granted_alone() -> None:
     budget = Budget(100, 40)
     held = budget.try_hold("a", 500)
     assert held is not None
@@ -37,7 +37,7 @@ def test_one_that_is_larger_than_the_bound_is_held_alone() -> None:
     assert budget.try_hold("b", 1) is not None
 
 
-def test_no_bound_holds_anything() -> None:
+def test_a_budget_without_a_bound_grants_every_hold() -> None:
     budget = Budget(0)
     assert budget.try_hold("a", 1 << 40) is not None
     assert budget.try_hold("a", 1 << 40) is not None
@@ -52,7 +52,7 @@ def test_a_hold_is_released_once() -> None:
     assert (budget.held, budget.owners) == (0, 0)
 
 
-def test_those_who_wait_are_served_in_order() -> None:
+def test_waiters_are_served_in_order() -> None:
     budget = Budget(100)
     first = budget.hold("a", 100)
     served: list[str] = []
@@ -65,7 +65,7 @@ def test_those_who_wait_are_served_in_order() -> None:
     assert budget.waiting == 1
 
 
-def test_who_waits_for_its_own_connection_does_not_hold_up_others() -> None:
+def test_a_waiter_at_the_bound_of_its_owner_does_not_delay_other_owners() -> None:
     budget = Budget(100, 40)
     budget.hold("a", 40)
     served: list[str] = []
@@ -74,14 +74,14 @@ def test_who_waits_for_its_own_connection_does_not_hold_up_others() -> None:
     assert served == ["b"]
 
 
-def test_nobody_overtakes_those_who_wait() -> None:
+def test_a_new_hold_does_not_overtake_waiters() -> None:
     budget = Budget(100)
     budget.hold("a", 60)
     budget.wait("b", 50, lambda hold: None)
     assert budget.try_hold("c", 10) is None
 
 
-def test_who_gives_up_lets_those_behind_go_on() -> None:
+def test_a_cancelled_waiter_lets_later_waiters_proceed() -> None:
     budget = Budget(100)
     budget.hold("a", 60)
     served: list[str] = []
@@ -93,7 +93,7 @@ def test_who_gives_up_lets_those_behind_go_on() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_happens_the_sum_is_that_of_the_holds(seed: int) -> None:
+def test_the_sum_is_always_the_sum_of_the_holds(seed: int) -> None:
     dice = random.Random(seed)
     budget = Budget(1000, 400)
     holds: list[Hold] = []
@@ -126,7 +126,7 @@ def test_whatever_happens_the_sum_is_that_of_the_holds(seed: int) -> None:
     assert (budget.held, budget.owners, budget.waiting) == (0, 0, 0)
 
 
-def test_one_of_those_who_hold_something_and_wait_goes_beyond_the_bound() -> None:
+def test_of_waiting_owners_with_a_hold_one_may_exceed_the_bound() -> None:
     budget = Budget(100, goes_over=True)
     came = [budget.hold(name, 30) for name in "abc"]
     served: list[Hold] = []

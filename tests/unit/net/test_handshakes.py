@@ -35,7 +35,7 @@ def taken(turns: ByAddress, count: int) -> list[str]:
     return [repr(turns.take()) for _ in range(count)]
 
 
-def test_addresses_take_turns_and_each_keeps_its_order() -> None:
+def test_addresses_take_turns_and_each_address_keeps_its_order() -> None:
     turns = ByAddress()
     added(turns, b"a", 3)
     added(turns, b"b", 2)
@@ -59,7 +59,7 @@ def test_in_a_crowd_a_new_address_goes_first() -> None:
     assert {each[:1] for each in taken(turns, 2)} == {"a", "b"}
 
 
-def test_the_oldest_is_the_one_that_came_first_whatever_its_address() -> None:
+def test_take_oldest_returns_the_earliest_arrival_of_all_addresses() -> None:
     turns = ByAddress()
     added(turns, b"a", 1)
     added(turns, b"b", 2)
@@ -68,7 +68,7 @@ def test_the_oldest_is_the_one_that_came_first_whatever_its_address() -> None:
     assert len(turns) == 0
 
 
-def test_one_that_has_gone_has_no_turn() -> None:
+def test_a_discarded_handshake_has_no_turn() -> None:
     turns = ByAddress()
     first, second = added(turns, b"a", 2)
     added(turns, b"b", 1)
@@ -92,7 +92,7 @@ def test_one_that_has_gone_has_no_turn() -> None:
         ("", "", True),
     ],
 )
-def test_an_address_is_a_client_or_its_network(
+def test_an_ipv6_network_counts_as_one_address(
     one: tuple[Any, ...] | str, other: tuple[Any, ...] | str, same: bool
 ) -> None:
     assert (address_of(one) == address_of(other)) is same

@@ -45,21 +45,21 @@ def test_the_largest_share_decides(signals: Signals, step: Step) -> None:
     assert Fed().feed(signals) is step
 
 
-def test_a_pause_is_no_pressure() -> None:
+def test_a_short_pause_is_no_pressure() -> None:
     fed = Fed()
     for _ in range(10):
         assert fed.feed(Signals(loop_lag_ms=5000), SUSTAINED - 1) is Step.NORMAL
         assert fed.feed(Signals(), 1) is Step.NORMAL
 
 
-def test_signals_are_not_mixed_to_make_one_that_lasts() -> None:
+def test_alternating_signals_do_not_count_as_lasting_pressure() -> None:
     fed = Fed()
     for index in range(30):
         fed.feed(Signals(loop_lag_ms=5000) if index % 2 else Signals(commit_ms=9000), 1)
         assert fed.governor.step is Step.NORMAL
 
 
-def test_down_it_goes_one_step_at_a_time() -> None:
+def test_the_governor_steps_down_one_step_at_a_time() -> None:
     fed = Fed()
     fed.feed(Signals(queue=1.0))
     steps = [fed.feed(Signals(), 1) for _ in range(40)]
@@ -69,7 +69,7 @@ def test_down_it_goes_one_step_at_a_time() -> None:
     assert steps.count(Step.WIDEN) == per_step
 
 
-def test_at_the_border_it_stays() -> None:
+def test_pressure_near_the_limit_keeps_the_step() -> None:
     fed = Fed()
     fed.feed(Signals(loop_lag_ms=500))
     for index in range(60):
@@ -86,7 +86,7 @@ def test_returning_pressure_restarts_the_recovery_time() -> None:
         assert fed.governor.step is Step.REFUSE
 
 
-def test_a_limit_of_nothing_is_not_looked_at() -> None:
+def test_a_signal_with_limit_zero_is_ignored() -> None:
     fed = Fed(Limits(loop_lag_ms=0, queue=0.8, commit_ms=0))
     assert fed.feed(Signals(loop_lag_ms=1e6, commit_ms=1e6)) is Step.NORMAL
     assert fed.feed(Signals(queue=0.9)) is Step.REFUSE

@@ -7,11 +7,11 @@ from storage.platform.load_shedding import MAX_DEFER_NS, LoadShedding
 from tests.support.fake_clock import FakeClock
 
 
-def test_nothing_is_put_off_without_pressure() -> None:
+def test_no_work_is_deferred_without_pressure() -> None:
     assert not LoadShedding(FakeClock()).puts_off("housekeeping")
 
 
-async def test_what_can_wait_waits_but_not_for_ever() -> None:
+async def test_deferrable_work_is_deferred_for_a_bounded_time() -> None:
     clock = FakeClock()
     load_shedding = LoadShedding(clock)
     load_shedding.deferring = True
@@ -23,7 +23,7 @@ async def test_what_can_wait_waits_but_not_for_ever() -> None:
     assert rounds.index(False) == MAX_DEFER_NS // 1_000_000_000
 
 
-async def test_each_worker_has_its_own_wait() -> None:
+async def test_the_bound_applies_to_each_worker_separately() -> None:
     clock = FakeClock()
     load_shedding = LoadShedding(clock)
     load_shedding.deferring = True
@@ -34,7 +34,7 @@ async def test_each_worker_has_its_own_wait() -> None:
     assert load_shedding.puts_off("relocator")
 
 
-async def test_pressure_that_ends_is_forgotten() -> None:
+async def test_ended_pressure_resets_the_bound() -> None:
     clock = FakeClock()
     load_shedding = LoadShedding(clock)
     load_shedding.deferring = True
@@ -46,7 +46,7 @@ async def test_pressure_that_ends_is_forgotten() -> None:
     assert load_shedding.puts_off("relocator")
 
 
-def test_a_stretched_window_waits_for_more_company_and_longer() -> None:
+def test_a_stretched_window_waits_longer_for_more_writes() -> None:
     window = CommitWindow(500, 10_000)
     window.committed(8)
     wanted, for_ns = window.wait_for(1)
@@ -55,7 +55,7 @@ def test_a_stretched_window_waits_for_more_company_and_longer() -> None:
     assert window.wait_for(wanted) == (4 * wanted, 4 * for_ns)
 
 
-def test_a_lone_write_is_not_made_to_wait_however_stretched() -> None:
+def test_a_lone_write_does_not_wait_in_a_stretched_window() -> None:
     window = CommitWindow(500, 10_000)
     window.pressure_factor = 4
     assert window.wait_for(1) == (0, 0)

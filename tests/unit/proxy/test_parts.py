@@ -41,7 +41,7 @@ def test_every_subscribed_partition_has_one_owner(
         assert max(sizes) - min(sizes) <= 1
 
 
-def test_the_first_members_have_the_longer_runs() -> None:
+def test_the_first_members_have_the_longer_ranges() -> None:
     owned = by_range({"b": {"t"}, "a": {"t"}}, {"t": range(3)})
     assert owned == {"a": {("t", 0), ("t", 1)}, "b": {("t", 2)}}
 
@@ -57,7 +57,7 @@ def test_objects_are_found_wherever_the_pieces_end(objects: list[dict[str, objec
 
 
 @given(st.lists(st.binary(max_size=20), max_size=20))
-def test_nothing_makes_the_splitter_fail_otherwise(pieces: list[bytes]) -> None:
+def test_the_splitter_raises_only_invalid_request(pieces: list[bytes]) -> None:
     splitter = Splitter(50)
     with suppress(InvalidRequest):
         for piece in pieces:
@@ -97,7 +97,9 @@ def test_text_round_trips(text: str) -> None:
         (b"*/*, application/vnd.kafka.json.v2+json", None, "json"),
     ],
 )
-def test_the_format_that_is_read(accept: bytes | None, own: Format | None, expected: str) -> None:
+def test_the_read_format_follows_accept_and_the_instance(
+    accept: bytes | None, own: Format | None, expected: str
+) -> None:
     assert read_as(accept, own)[0] == expected
 
 
@@ -111,7 +113,7 @@ def test_the_format_that_is_read(accept: bytes | None, own: Format | None, expec
         (b"*/*;q=0", None, NotOffered),
     ],
 )
-def test_formats_that_cannot_be_had(accept: bytes, own: Format | None, error: type[ProxyError]) -> None:
+def test_unavailable_formats_are_refused(accept: bytes, own: Format | None, error: type[ProxyError]) -> None:
     with pytest.raises(error):
         read_as(accept, own)
 

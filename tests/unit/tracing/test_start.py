@@ -29,11 +29,11 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
 
 
-def test_nobody_traces_who_does_not_ask_for_it() -> None:
+def test_tracing_is_off_by_default() -> None:
     assert start(settings(tracing=False)) is None
 
 
-def test_whoever_asks_for_it_traces() -> None:
+def test_tracing_starts_if_enabled() -> None:
     tracing = start(settings())
     assert isinstance(tracing, Tracing)
     tracing.close()
@@ -49,7 +49,7 @@ def test_missing_extra_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch, mo
     assert str(caught.value) == "TOPICS_TRACING needs the extra \"otel\": pip install 'topics-broker[otel]'."
 
 
-def test_what_else_is_missing_is_no_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_module_is_not_reported_as_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("broker.tracing.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "broker.tracing.carried", None)
@@ -57,13 +57,13 @@ def test_what_else_is_missing_is_no_missing_extra(monkeypatch: pytest.MonkeyPatc
         start(settings())
 
 
-def test_an_exporter_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_exporter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none, smoke")
     with pytest.raises(SettingsError, match=r"^OTEL_TRACES_EXPORTER: .*'smoke'.*\.$"):
         start(settings())
 
 
-def test_a_disabled_sdk_disables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disabled_sdk_disables_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "True")
     assert start(settings()) is None
 
@@ -83,11 +83,11 @@ def test_a_disabled_sdk_disables(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_exporters_are_named_as_the_specification_has_them(environment: dict[str, str], expected: list[str]) -> None:
+def test_exporters_have_the_names_of_the_specification(environment: dict[str, str], expected: list[str]) -> None:
     assert names(environment) == expected
 
 
-def test_the_exporter_goes_where_its_variables_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exporter_uses_its_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[OTLPSpanExporter] = []
     begin = OTLPSpanExporter.__init__
 
@@ -108,7 +108,7 @@ def test_a_grpc_exporter_has_to_be_installed() -> None:
         provider({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
 
 
-def test_the_broker_has_a_name_unless_it_is_given_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_service_name_of_the_broker_can_be_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resource().attributes["service.name"] == "topics-broker"
     assert resource().attributes["service.version"] == VERSION
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=mine,zone=a")
@@ -117,7 +117,7 @@ def test_the_broker_has_a_name_unless_it_is_given_one(monkeypatch: pytest.Monkey
     assert resource().attributes["service.name"] == "other"
 
 
-def test_a_broker_that_does_not_trace_imports_nothing_for_it() -> None:
+def test_a_broker_without_tracing_imports_no_tracing_library() -> None:
     text = "import sys, broker.__main__, broker.api.app; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True, capture_output=True, text=True)
     loaded = done.stdout.split()
@@ -131,7 +131,7 @@ class _Stuck:
         threading.Event().wait()
 
 
-def test_an_exporter_that_comes_to_no_end_is_not_waited_for() -> None:
+def test_a_stuck_exporter_does_not_delay_close() -> None:
     found = provider({"OTEL_TRACES_EXPORTER": "none"})
     assert found is not None
     tracing = Tracing(found)

@@ -65,7 +65,7 @@ async def until(condition: Any) -> None:
 # -- what is durable ---------------------------------------------------------------------------------------------------
 
 
-async def test_generation_is_durable_before_members_learn_of_it(
+async def test_a_generation_is_durable_before_members_see_the_generation(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups, held, put = coordinator(engine), asyncio.Event(), engine.states.put
@@ -87,7 +87,7 @@ async def test_generation_is_durable_before_members_learn_of_it(
     await groups.close()
 
 
-async def test_generation_that_cannot_be_stored_is_not_announced(
+async def test_a_generation_that_cannot_be_stored_is_not_announced(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = coordinator(engine)
@@ -121,7 +121,7 @@ async def test_after_a_restart_members_are_strangers_and_generations_go_on(tmp_p
 # -- time --------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_session_ends_by_itself(engine: Engine) -> None:
+async def test_a_session_times_out_without_a_request(engine: Engine) -> None:
     groups = coordinator(engine)
     await join(groups, session_ms=50)
     await until(lambda: groups.describe("g").state is State.EMPTY)
@@ -130,7 +130,7 @@ async def test_a_session_ends_by_itself(engine: Engine) -> None:
     await groups.close()
 
 
-async def test_one_that_hangs_up_while_it_joins_is_left_out_after_its_session(engine: Engine) -> None:
+async def test_a_member_that_disconnects_while_joining_is_removed_after_its_session(engine: Engine) -> None:
     groups = coordinator(engine, delay_ms=30)
     gone = asyncio.create_task(join(groups, session_ms=3_000))
     await asyncio.sleep(0)
@@ -171,7 +171,7 @@ async def test_event_of_a_forgotten_group_object_has_no_effect(engine: Engine) -
 # -- stopping ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_stop_tells_all_that_wait_to_look_for_a_coordinator(engine: Engine) -> None:
+async def test_a_stop_sends_all_waiting_members_to_another_coordinator(engine: Engine) -> None:
     groups = coordinator(engine)
     first = await join(groups)
     syncing = asyncio.create_task(groups.sync("g", first.member_id, 1, None, {}))
@@ -207,7 +207,7 @@ async def test_no_more_groups_than_the_limit(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("group_id", ["", "ü" * 85])
-async def test_an_id_that_no_consumer_can_be_named_after_is_refused(engine: Engine, group_id: str) -> None:
+async def test_a_group_id_too_long_for_a_consumer_name_is_refused(engine: Engine, group_id: str) -> None:
     groups = coordinator(engine)
     assert (await groups.join(group_id, asking())).error is ErrorCode.INVALID_GROUP_ID
     assert await groups.admit_commit(group_id, "", -1, None) is ErrorCode.INVALID_GROUP_ID
@@ -241,7 +241,7 @@ async def test_offsets_from_outside_make_a_group(engine: Engine) -> None:
     await groups.close()
 
 
-async def test_a_consumer_that_v0_made_is_a_group_too(engine: Engine) -> None:
+async def test_a_consumer_made_by_the_http_api_is_a_group(engine: Engine) -> None:
     groups = coordinator(engine)
     await engine.append("a", b"1")
     await engine.consumers.put("a", "group:x%2Fy", start=1)
@@ -303,7 +303,7 @@ async def test_an_empty_group_expires_with_its_offsets(tmp_path: Path) -> None:
         await groups.close()
 
 
-async def test_group_whose_members_never_returned_expires(tmp_path: Path) -> None:
+async def test_a_group_whose_members_never_returned_expires(tmp_path: Path) -> None:
     clock = FakeClock()
     async with Engine.open(tmp_path / "data", SMALL, clock=clock) as engine:
         value = GroupRecord(generation=7, protocol_type="consumer", empty_ms=0)

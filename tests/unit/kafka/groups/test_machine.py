@@ -10,7 +10,7 @@ from broker.kafka.groups.values import Limits, Save
 from tests.unit.kafka.groups.bench import LIMITS, RANGE, Bench
 
 
-def test_the_first_member_waits_for_others_a_little_and_leads() -> None:
+def test_the_first_member_waits_for_the_join_delay_and_leads() -> None:
     bench = Bench()
     token = bench.join()
     bench.pass_ms(99)
@@ -24,7 +24,7 @@ def test_the_first_member_waits_for_others_a_little_and_leads() -> None:
     assert bench.saved == [Save(1, "consumer", empty=False)]
 
 
-def test_a_newcomer_within_the_delay_prolongs_it() -> None:
+def test_a_new_member_within_the_delay_extends_the_delay() -> None:
     bench = Bench()
     bench.join()
     bench.pass_ms(60)
@@ -36,7 +36,7 @@ def test_a_newcomer_within_the_delay_prolongs_it() -> None:
     assert len(bench.saved) == 1
 
 
-def test_newcomers_prolong_the_delay_to_the_rebalance_timeout_at_most() -> None:
+def test_new_members_extend_the_delay_at_most_to_the_rebalance_timeout() -> None:
     bench = Bench(Limits(min_session_ms=1_000, rebalance_delay_ms=100, max_members=0))
     for _ in range(6):
         bench.join(rebalance_ms=250)
@@ -53,7 +53,7 @@ def test_followers_do_not_see_the_members() -> None:
     assert bench.joined[second].members == ()
 
 
-def test_sync_waits_for_the_leader_and_gets_its_assignment() -> None:
+def test_a_sync_of_a_follower_waits_for_the_assignment_of_the_leader() -> None:
     bench = Bench()
     bench.join()
     bench.join()
@@ -66,7 +66,7 @@ def test_sync_waits_for_the_leader_and_gets_its_assignment() -> None:
     assert bench.synced[bench.sync("m2")].assignment == b"two"
 
 
-def test_the_leaders_second_sync_changes_nothing() -> None:
+def test_a_second_sync_of_the_leader_has_no_effect() -> None:
     bench = Bench()
     bench.stable(2)
     assert bench.synced[bench.sync("m1", assignments={"m2": b"other"})].assignment == b"a1"
@@ -80,7 +80,7 @@ def test_member_without_an_assignment_gets_empty_bytes() -> None:
     assert bench.synced[bench.sync("m1")].assignment == b""
 
 
-def test_new_member_makes_all_join_again() -> None:
+def test_a_new_member_makes_all_members_rejoin() -> None:
     bench = Bench()
     bench.stable(2)
     third = bench.join()
@@ -94,7 +94,7 @@ def test_new_member_makes_all_join_again() -> None:
     assert bench.joined[first].leader == "m1"
 
 
-def test_member_that_joins_too_late_is_removed() -> None:
+def test_a_member_that_rejoins_too_late_is_removed() -> None:
     bench = Bench()
     bench.stable(2)
     third = bench.join()
@@ -107,7 +107,7 @@ def test_member_that_joins_too_late_is_removed() -> None:
     assert bench.heartbeat("m2", 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_leaves_or_falls_silent_makes_the_others_join_again() -> None:
+def test_a_leaving_or_silent_member_starts_a_rebalance() -> None:
     bench = Bench()
     bench.stable(3)
     assert bench.leave("m2") is ErrorCode.NONE
@@ -129,7 +129,7 @@ def test_the_next_member_leads_when_the_leader_has_left() -> None:
     assert len(bench.joined[token].members) == 1
 
 
-def test_a_group_that_everybody_has_left_is_empty_and_keeps_its_generation() -> None:
+def test_a_group_without_members_is_empty_and_keeps_its_generation() -> None:
     bench = Bench()
     bench.stable(1)
     bench.leave("m1")
@@ -140,7 +140,7 @@ def test_a_group_that_everybody_has_left_is_empty_and_keeps_its_generation() -> 
     assert bench.group.generation == 3
 
 
-def test_a_leader_that_never_syncs_is_left_out_after_the_rebalance_timeout() -> None:
+def test_a_leader_that_never_syncs_is_removed_after_the_rebalance_timeout() -> None:
     bench = Bench()
     bench.join()
     bench.join()
@@ -154,7 +154,7 @@ def test_a_leader_that_never_syncs_is_left_out_after_the_rebalance_timeout() -> 
     assert bench.group.state is State.PREPARING
 
 
-def test_a_member_that_waits_does_not_expire() -> None:
+def test_a_waiting_member_does_not_expire() -> None:
     bench = Bench()
     bench.stable(2)
     waiting = bench.join("m1", protocols=(("range", b"other"),))
@@ -167,7 +167,7 @@ def test_a_member_that_waits_does_not_expire() -> None:
     assert bench.joined[waiting].error is ErrorCode.NONE
 
 
-def test_one_that_hangs_up_while_it_waits_expires_a_session_later() -> None:
+def test_a_member_that_disconnects_while_waiting_expires_after_a_session() -> None:
     bench = Bench()
     bench.stable(2)
     bench.group.disconnected(bench.join("m1", protocols=(("range", b"other"),)), bench.now)
@@ -179,7 +179,7 @@ def test_one_that_hangs_up_while_it_waits_expires_a_session_later() -> None:
     assert set(bench.group.roster.members) == {"m2"}
 
 
-def test_waiting_longer_than_a_session_does_not_cost_a_member_its_place_when_it_hangs_up() -> None:
+def test_a_member_that_disconnects_after_a_long_wait_still_has_a_full_session() -> None:
     bench = Bench()
     bench.stable(2)
     waiting = bench.join("m1", protocols=(("range", b"other"),))
@@ -204,7 +204,7 @@ def test_a_lost_answer_to_a_join_is_given_again() -> None:
     assert bench.group.state is State.COMPLETING
 
 
-def test_the_leader_that_joins_a_stable_group_again_and_changed_metadata_start_a_rebalance() -> None:
+def test_a_rejoining_leader_or_changed_metadata_starts_a_rebalance() -> None:
     for member_id, protocols in (("m1", RANGE), ("m2", (("range", b"other topics"),))):
         bench = Bench()
         bench.stable(2)
@@ -255,7 +255,7 @@ def test_a_session_timeout_out_of_the_limits_is_refused(session_ms: int) -> None
     assert bench.joined[bench.join(session_ms=session_ms)].error is ErrorCode.INVALID_SESSION_TIMEOUT
 
 
-def test_a_new_member_is_given_an_id_and_has_to_use_it() -> None:
+def test_a_new_member_must_join_again_with_its_assigned_id() -> None:
     bench = Bench()
     answer = bench.joined[bench.join(round_trip=True)]
     assert (answer.error, answer.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "m1")
@@ -265,7 +265,7 @@ def test_a_new_member_is_given_an_id_and_has_to_use_it() -> None:
     assert bench.joined[token].member_id == "m1"
 
 
-def test_the_barrier_waits_for_an_id_that_was_given_out() -> None:
+def test_the_join_barrier_waits_for_assigned_ids() -> None:
     bench = Bench()
     bench.stable(1)
     bench.join(fresh_id="new", round_trip=True)
@@ -288,7 +288,7 @@ def test_unused_member_id_expires() -> None:
     assert bench.joined[bench.join("new")].error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_id_that_was_given_out_can_be_given_back() -> None:
+def test_an_assigned_id_can_leave_before_joining() -> None:
     bench = Bench()
     bench.stable(1)
     bench.join(fresh_id="new", round_trip=True)
@@ -297,7 +297,7 @@ def test_an_id_that_was_given_out_can_be_given_back() -> None:
     assert bench.joined[first].generation == 2
 
 
-def test_a_full_group_refuses_the_next_one_ids_given_out_included() -> None:
+def test_a_full_group_refuses_new_members_and_counts_assigned_ids() -> None:
     bench = Bench()
     for _ in range(3):
         bench.join()
@@ -311,7 +311,7 @@ def test_a_full_group_refuses_the_next_one_ids_given_out_included() -> None:
     assert "last" in bench.group.roster.members
 
 
-def test_members_that_say_too_much_of_themselves_are_refused() -> None:
+def test_oversized_member_metadata_is_refused() -> None:
     bench = Bench(Limits(min_session_ms=1_000, max_bytes=100))
     bench.stable(2, protocols=(("p", b"x" * 40),))
     assert bench.joined[bench.join(protocols=(("p", b"x" * 18),))].error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -357,7 +357,7 @@ def test_an_empty_group_takes_another_protocol_type() -> None:
         (["abc", "c"], "c"),
     ],
 )
-def test_protocol_is_the_common_one_with_most_votes(likes: list[str], chosen: str) -> None:
+def test_the_chosen_protocol_is_common_and_has_most_votes(likes: list[str], chosen: str) -> None:
     bench = Bench()
     tokens = [bench.join(protocols=tuple((name, b"") for name in each)) for each in likes]
     bench.pass_ms(100)
@@ -367,7 +367,7 @@ def test_protocol_is_the_common_one_with_most_votes(likes: list[str], chosen: st
 # -- static members ----------------------------------------------------------------------------------------------------
 
 
-def test_a_static_member_that_was_started_again_costs_the_others_nothing() -> None:
+def test_a_restarted_static_member_causes_no_rebalance() -> None:
     bench = Bench()
     bench.stable(1)
     bench.join(instance_id="i", fresh_id="old")
@@ -384,7 +384,7 @@ def test_a_static_member_that_was_started_again_costs_the_others_nothing() -> No
     assert bench.joined[bench.join("old", instance_id="i")].error is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_static_leader_that_was_started_again_does_not_take_itself_for_the_leader() -> None:
+def test_a_restarted_static_leader_is_not_told_to_lead() -> None:
     bench = Bench()
     bench.join(instance_id="i", fresh_id="old")
     bench.pass_ms(100)
@@ -395,7 +395,7 @@ def test_a_static_leader_that_was_started_again_does_not_take_itself_for_the_lea
     assert bench.synced[bench.sync("new", instance_id="i")].assignment == b"its own"
 
 
-def test_a_static_member_started_again_during_a_rebalance_takes_the_place_of_the_old_one() -> None:
+def test_a_static_member_restarted_during_a_rebalance_replaces_the_old_member() -> None:
     bench = Bench()
     bench.stable(1)
     old = bench.join(instance_id="i", fresh_id="old")
@@ -419,7 +419,7 @@ def test_a_static_member_with_another_protocol_starts_a_rebalance() -> None:
     assert bench.group.state is State.PREPARING
 
 
-def test_a_static_member_that_is_away_stays_until_its_session_ends() -> None:
+def test_an_absent_static_member_stays_until_its_session_ends() -> None:
     bench = Bench()
     bench.join(instance_id="i", fresh_id="static", session_ms=50_000)
     bench.join(fresh_id="other")
@@ -441,7 +441,7 @@ def test_a_static_member_that_is_away_stays_until_its_session_ends() -> None:
     assert "static" not in bench.group.roster.members
 
 
-def test_static_members_that_are_all_away_keep_their_places() -> None:
+def test_absent_static_members_keep_their_assignments() -> None:
     bench = Bench()
     bench.stable(1, instance_id="i", session_ms=50_000)
     bench.join("m1", instance_id="i", session_ms=50_000, protocols=(("range", b"more"),))
@@ -457,7 +457,7 @@ def test_static_members_that_are_all_away_keep_their_places() -> None:
     assert (bench.group.state, bench.group.generation) == (State.EMPTY, generation + 1)
 
 
-def test_a_static_member_can_be_sent_away_by_its_name() -> None:
+def test_a_static_member_can_be_removed_by_instance_id() -> None:
     bench = Bench()
     bench.stable(1, instance_id="i")
     assert bench.leave("", "i") is ErrorCode.NONE
@@ -467,7 +467,7 @@ def test_a_static_member_can_be_sent_away_by_its_name() -> None:
 # -- offsets, deletion, the end ----------------------------------------------------------------------------------------
 
 
-def test_offsets_are_taken_from_members_of_the_generation_unless_it_is_being_made() -> None:
+def test_offset_commits_are_accepted_only_from_the_current_generation() -> None:
     bench = Bench()
     bench.stable(2)
     commit = bench.group.commit

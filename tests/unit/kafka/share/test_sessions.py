@@ -41,7 +41,7 @@ def test_epochs(expected: int | None, epoch: int, outcome: Step | ErrorCode, the
         assert session.next_epoch == then
 
 
-def test_queues_take_turns() -> None:
+def test_queues_are_served_in_rotation() -> None:
     session = a_session(1)
     for each in (b"a", b"b", b"a", b"c"):
         session.add(each)
@@ -53,7 +53,7 @@ def test_queues_take_turns() -> None:
     assert session.queues == [b"b", b"a"]
 
 
-def test_a_session_has_so_many_queues() -> None:
+def test_the_number_of_queues_of_a_session_is_limited() -> None:
     session = a_session(1)
     assert all(session.add(b"%d" % n) for n in range(MAX_QUEUES))
     assert not session.add(b"more")
@@ -61,7 +61,7 @@ def test_a_session_has_so_many_queues() -> None:
     assert len(session.queues) == MAX_QUEUES
 
 
-def test_a_lease_that_has_ended_is_not_held() -> None:
+def test_an_ended_lease_is_no_longer_held() -> None:
     holding = a_session(1).holding(b"a")
     holding.leases.update({1: 10, 2: 20})
     holding.lease_ended(1)
@@ -79,7 +79,7 @@ def joined(members: Members, member_id: str = "m", *names: str) -> Member:
     ("epoch", "outcome"),
     [(4, ErrorCode.FENCED_MEMBER_EPOCH), (1, ErrorCode.FENCED_MEMBER_EPOCH), (3, None), (2, None), (0, None)],
 )
-def test_member_continues_with_its_epoch_or_the_previous_one(epoch: int, outcome: ErrorCode | None) -> None:
+def test_a_member_continues_with_the_current_or_the_previous_epoch(epoch: int, outcome: ErrorCode | None) -> None:
     members = Members(10)
     member = joined(members)
     for ids in ([b"1"], [b"1", b"2"], [b"2"]):
@@ -113,7 +113,7 @@ def test_unknown_member_must_join_again() -> None:
     assert members.heartbeat("g", "m", 1, None, 0) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_has_so_many_members() -> None:
+def test_the_number_of_members_of_a_group_is_limited() -> None:
     members = Members(2)
     for name in ("a", "b", "a"):
         joined(members, name)

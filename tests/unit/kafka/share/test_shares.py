@@ -59,7 +59,7 @@ async def test_jobs_claimed_for_a_closed_session_are_released(machine: Machine, 
     assert await taken(shares, opened(shares), engine) == [(1, 2)]
 
 
-async def test_when_the_broker_goes_nothing_is_held_against_the_jobs(machine: Machine) -> None:
+async def test_a_shutdown_counts_no_delivery_against_the_jobs(machine: Machine) -> None:
     engine = await with_jobs(machine, 1, max_deliveries=1, dead_letter="dead")
     shares, peer = Shares(engine, max_members=10), Peer(None, ("", 0), "")
     await taken(shares, opened(shares, peer=peer), engine)
@@ -71,7 +71,7 @@ async def test_when_the_broker_goes_nothing_is_held_against_the_jobs(machine: Ma
     assert engine.queues.figures("q").ready == 1
 
 
-async def test_a_session_is_that_of_the_connection_it_was_last_used_on(machine: Machine) -> None:
+async def test_a_session_belongs_to_the_connection_of_its_last_request(machine: Machine) -> None:
     engine = await with_jobs(machine, 1)
     shares = Shares(engine, max_members=10)
     first, second = Peer(None, ("", 0), ""), Peer(None, ("", 0), "")
