@@ -193,6 +193,9 @@ class CommitRequest(RequestModel):
     """The new cursor."""
 
     seq: U64 = Field(description="The last processed seq.")
+    epoch: U64 | None = Field(
+        None, description="The epoch of the topic that the seq is of; the default is the present one."
+    )
 
     model_config = _example({"seq": 1})
 

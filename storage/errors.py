@@ -150,6 +150,19 @@ class SeqConflict(RequestError):
     code = "seq_conflict"
 
 
+class EpochConflict(RequestError):
+    """The caller knows the log as it was before it was created again, restored or salvaged."""
+
+    code = "epoch_conflict"
+
+    def __init__(self, topic: str, expected: int, epoch: int) -> None:
+        super().__init__(
+            f"{topic} has the epoch {epoch}, not {expected}: a position in it from before means nothing now.",
+            topic=topic,
+            epoch=epoch,
+        )
+
+
 class IdempotencyConflict(RequestError):
     """The idempotency key was used before with another payload."""
 

@@ -94,6 +94,11 @@ CODES: Final[dict[str, Code]] = {
         409, None,
         "`expected_seq` is not the last assigned seq", "no; read the new records, then with `detail.head_seq`",
     ),
+    "epoch_conflict": Code(
+        409, None,
+        "the topic was created again, restored or salvaged, and the request has the `epoch` of before",
+        "no; read on, with `detail.epoch`",
+    ),
     "idempotency_conflict": Code(
         409, None,
         "the key was used with other records, and the request has `idempotency_strict`", "no; with another key",

@@ -144,10 +144,13 @@ async def _read(
     )
 
 
-async def commit(engine: Engine, topic: str, consumer: str, seq: int) -> ConsumerState:
-    """Set the cursor. Durable on return. Raises InvalidRequest, TopicNotFound, ConsumerNotFound, Unavailable."""
+async def commit(engine: Engine, topic: str, consumer: str, seq: int, epoch: int | None = None) -> ConsumerState:
+    """Set the cursor. Durable on return.
+
+    Raises InvalidRequest, TopicNotFound, EpochConflict, ConsumerNotFound, Unavailable.
+    """
     check_consumer_name(consumer)
-    return await engine.consumers.commit(topic, consumer, seq)
+    return await engine.consumers.commit(topic, consumer, seq, epoch)
 
 
 async def seek(engine: Engine, topic: str, consumer: str, asked: SeekRequest) -> ConsumerState:

@@ -19,7 +19,7 @@ from storage.consumers.admin import ConsumerAdmin, committed_metadata
 from storage.consumers.checks import check_attempt_key, check_consumer_config, check_consumer_name, check_kind
 from storage.consumers.consumer_read import ConsumerReading
 from storage.consumers.cursor_writer import CursorWriter, CursorWriters
-from storage.errors import ConsumerNotFound, InvalidRequest, NotReady, ShuttingDown, StorageError
+from storage.errors import ConsumerNotFound, EpochConflict, InvalidRequest, NotReady, ShuttingDown, StorageError
 from storage.reads import Reader
 from storage.records import ConsumerFigures, ReadQuery
 from storage.state import Topic
@@ -195,13 +195,16 @@ class Consumers:
         )
         return await reading.run(wait_ms, acquire, checkpoint=checkpoint)
 
-    async def commit(self, topic: str, consumer: str, seq: int) -> ConsumerState:
+    async def commit(self, topic: str, consumer: str, seq: int, epoch: int | None = None) -> ConsumerState:
         """Mark everything up to and including `seq` as done. Durable on return. Never moves a cursor back.
 
-        Raises InvalidRequest(field="seq") for a seq that is negative or beyond the head; ConsumerNotFound,
-        Unavailable. Cancelling the call does not stop it.
+        `epoch`: that of the topic which `seq` is of. Raises EpochConflict if the topic has another one now;
+        InvalidRequest(field="seq") for a seq that is negative or beyond the head; ConsumerNotFound, Unavailable.
+        Cancelling the call does not stop it.
         """
         self._logs.check_open()
+        if epoch is not None and (present := self._logs.topic(topic).log.epoch) != epoch:
+            raise EpochConflict(topic, epoch, present)
         found, known = self._find(topic, consumer)
         return await _whole(self._state_after(self._admin.commit(found, known, seq), found, known))
 

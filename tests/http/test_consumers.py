@@ -255,3 +255,33 @@ async def test_the_limit_is_never_passed(client: httpx.AsyncClient, engine: Engi
     answers = await asyncio.gather(*(client.put(f"/v0/topics/t/consumers/c{n}", json={}) for n in range(10)))
     assert sorted(answer.status_code for answer in answers) == [201] * 3 + [429] * 7
     assert len((await client.get("/v0/topics/t/consumers")).json()["consumers"]) == 3
+
+
+async def test_a_commit_of_a_topic_that_was_created_again_is_refused(client: httpx.AsyncClient) -> None:
+    await fill(client, "t", 3)
+    epoch = (await state(client, "t"))["epoch"]
+    await put(client)
+    assert (await post(client, "commit", seq=1, epoch=epoch))["cursor_seq"] == 1
+    assert (await client.delete("/v0/topics/t")).status_code == 200
+    await fill(client, "t", 3)
+    # Before the consumer: a topic that was created again has none, or another one of that name.
+    for _ in range(2):
+        answer = await client.post(f"{URL}/commit", json={"seq": 2, "epoch": epoch})
+        now = (await state(client, "t"))["epoch"]
+        assert refused(answer, 409, "epoch_conflict")["detail"] == {"topic": "t", "epoch": now}
+        await put(client)
+    assert (await get(client))["cursor_seq"] == 0
+    assert (await post(client, "commit", seq=2, epoch=now))["cursor_seq"] == 2
+    assert (await post(client, "commit", seq=3, epoch=None))["cursor_seq"] == 3
+    refused_field(await client.post(f"{URL}/commit", json={"seq": 2, "epoch": 2**64}), "epoch")
+
+
+async def test_a_commit_of_a_partition_has_the_epoch_of_the_partition(client: httpx.AsyncClient) -> None:
+    assert (await client.put("/v0/topics/t", json={"partitions": 2})).status_code == 201
+    first, second = (await state(client, "t"))["partitions"]
+    url = f"{URL}?partition=1"
+    assert (await client.put(url, json={})).status_code == 201
+    answer = await client.post(f"{URL}/commit?partition=1", json={"seq": 0, "epoch": first["epoch"]})
+    assert refused(answer, 409, "epoch_conflict")["detail"]["epoch"] == second["epoch"]
+    answer = await client.post(f"{URL}/commit?partition=1", json={"seq": 0, "epoch": second["epoch"]})
+    assert answer.status_code == 200

@@ -155,6 +155,11 @@ WAYS: dict[str, Way] = {
     ),
     "topic_not_empty": after(FILL, then=asking("DELETE", f"{T}?if_empty=true")),
     "seq_conflict": after(FILL, then=asking("POST", T, json={**ONE, "expected_seq": 7})),
+    "epoch_conflict": after(
+        FILL,
+        ("PUT", f"{T}/consumers/c", {}),
+        then=asking("POST", f"{T}/consumers/c/commit", json={"seq": 1, "epoch": 9}),
+    ),
     "idempotency_conflict": after(
         ("POST", T, {**ONE, "idempotency_key": "k"}),
         then=asking(

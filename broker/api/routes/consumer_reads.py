@@ -51,6 +51,7 @@ class _Read(msgspec.Struct, kw_only=True):
 
 class _Commit(msgspec.Struct, kw_only=True):
     seq: Natural
+    epoch: Natural | None = None
 
 
 _read = msgspec.json.Decoder(_Read)
@@ -110,7 +111,8 @@ async def commit(request: Request) -> Answer:
     topic, consumer = request.address(), request.values[1]
     body = await strict_json.decode(request.body, _commit)
     _check_u64(body.seq, "seq")
-    state = await consumers.commit(request.broker.engine, topic, consumer, body.seq)
+    _check_u64(body.epoch or 0, "epoch")
+    state = await consumers.commit(request.broker.engine, topic, consumer, body.seq, body.epoch)
     return Answer(render_consumers.state(state, request.started))
 
 
@@ -175,7 +177,8 @@ OPERATIONS: Final = [
         rule=Rule(READ_WRITE),
         tag="consumers",
         summary="Commit a cursor",
-        description="Sets the cursor to this seq, durably. Reads continue after it.",
+        description="Sets the cursor to this seq, durably. Reads continue after it. With an epoch, it is refused if "
+        "the topic was created again, restored or salvaged.",
         answer=ConsumerAnswer,
         request=CommitRequest,
         parameters=(
@@ -184,6 +187,6 @@ OPERATIONS: Final = [
             PARTITION,
         ),
         successes={OK: "The state of the consumer."},
-        refusals=_COMMON,
+        refusals=(*_COMMON, "epoch_conflict"),
     ),
 ]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ConnectionFailed,
         ConsumerNotFound,
         DeadlineExceeded,
+        EpochConflict,
         Forbidden,
         IdempotencyConflict,
         InvalidRequest,
@@ -112,6 +113,7 @@ __all__ = [
     "Consumers",
     "DeadlineExceeded",
     "Diff",
+    "EpochConflict",
     "Forbidden",
     "Health",
     "IdempotencyConflict",
@@ -181,7 +183,7 @@ _MODULES = {
     "deadlines": "within",
     "errors": """
         ApiError BrokerFault BrokerTooOld BufferFull Conflict ConnectionFailed ConsumerNotFound
-        DeadlineExceeded Forbidden IdempotencyConflict InvalidRequest LeaseLost NotAQueue NotFound
+        DeadlineExceeded EpochConflict Forbidden IdempotencyConflict InvalidRequest LeaseLost NotAQueue NotFound
         NotReady ProducerClosed RouterCycle RouterNotFound SeqConflict StorageFull
         Throttled TopicFull TopicNotFound TopicsError Unauthorized Unavailable
         UnexpectedAnswer

@@ -70,8 +70,10 @@ def read(topic: str, consumer: str, options: ConsumerReadOptions) -> Call[Consum
     return Call(request=sending("POST", target, fields, wait_s=wait_s), parse=answers.consumer_read)
 
 
-def commit(topic: str, consumer: str, seq: int, partition: int | None = None) -> Call[ConsumerState]:
-    request = sending("POST", _path(topic, consumer, partition, "/commit"), {"seq": seq})
+def commit(
+    topic: str, consumer: str, seq: int, partition: int | None = None, epoch: int | None = None
+) -> Call[ConsumerState]:
+    request = sending("POST", _path(topic, consumer, partition, "/commit"), _given({"seq": seq, "epoch": epoch}))
     return Call(request=request, parse=answers.json_value(ConsumerState))
 
 

@@ -83,9 +83,12 @@ class Consumers:
         while True:
             yield from self._client.run(consuming.call())
 
-    def commit(self, topic: str, consumer: str, seq: int, *, partition: int | None = None) -> ConsumerState:
-        """Everything up to and including `seq` is done. Durable on return."""
-        return self._client.run(consumer_calls.commit(topic, consumer, seq, partition))
+    def commit(
+        self, topic: str, consumer: str, seq: int, *, partition: int | None = None, epoch: int | None = None
+    ) -> ConsumerState:
+        """Everything up to and including `seq` is done. Durable on return. `epoch`: that of the topic that
+        `seq` is of; raises EpochConflict once the topic was created again, restored or salvaged."""
+        return self._client.run(consumer_calls.commit(topic, consumer, seq, partition, epoch))
 
     def seek(
         self,
@@ -160,9 +163,12 @@ class AsyncConsumers:
             for item in await self._client.run(consuming.call()):
                 yield item
 
-    async def commit(self, topic: str, consumer: str, seq: int, *, partition: int | None = None) -> ConsumerState:
-        """Everything up to and including `seq` is done. Durable on return."""
-        return await self._client.run(consumer_calls.commit(topic, consumer, seq, partition))
+    async def commit(
+        self, topic: str, consumer: str, seq: int, *, partition: int | None = None, epoch: int | None = None
+    ) -> ConsumerState:
+        """Everything up to and including `seq` is done. Durable on return. `epoch`: that of the topic that
+        `seq` is of; raises EpochConflict once the topic was created again, restored or salvaged."""
+        return await self._client.run(consumer_calls.commit(topic, consumer, seq, partition, epoch))
 
     async def seek(
         self,

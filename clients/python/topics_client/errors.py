@@ -17,6 +17,7 @@ TopicsError                  `outcome` says whether anything may have happened a
       ConsumerNotFound
     Conflict                 409, 412
       SeqConflict            detail: expected_seq, head_seq
+      EpochConflict          the topic was created again, restored or salvaged; detail.epoch
       IdempotencyConflict    the key was used before with other records
       NotAQueue              the topic is a log
       LeaseLost              detail.seqs; `settled`: what was done for the others
@@ -203,6 +204,13 @@ class SeqConflict(Conflict):
     advice = "Read what was appended since, then append with expected_seq set to the head_seq in the detail."
 
 
+class EpochConflict(Conflict):
+    """The position is of the topic before it was created again, restored or salvaged; detail.epoch is the new epoch."""
+
+    default_code = "epoch_conflict"
+    advice = "Read the topic from its beginning, or from where its consumer stands now."
+
+
 class IdempotencyConflict(Conflict):
     """The idempotency key was used before, for other records."""
 
@@ -314,6 +322,7 @@ _BY_CODE: dict[str, type[ApiError]] = {
     "consumer_not_found": ConsumerNotFound,
     "router_cycle": RouterCycle,
     "seq_conflict": SeqConflict,
+    "epoch_conflict": EpochConflict,
     "idempotency_conflict": IdempotencyConflict,
     "not_a_queue": NotAQueue,
     "lease_lost": LeaseLost,

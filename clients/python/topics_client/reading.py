@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 from topics_client import calls, consumer_calls
 from topics_client.calls import ReadOptions
 from topics_client.consumer_values import ConsumerState
-from topics_client.errors import ConsumerNotFound
+from topics_client.errors import ConsumerNotFound, EpochConflict
 from topics_client.following import Follower
 from topics_client.values import Record, Tombstone, TopicState
 from topics_client.wire import Call
@@ -124,12 +125,9 @@ class Reading:
 
     def _store(self, seq: int) -> Generator[Call[Any], Any, None]:
         if seq > self._committed_seq:
-            try:
-                yield consumer_calls.commit(self._topic, self._consumer, seq, self._partition)
-            except ConsumerNotFound:
-                if (yield from self._ask_epoch()) == self._epoch:
-                    raise
-                # It went with a topic that was deleted and made again, of which the next read tells.
+            # A conflict: it went with a topic that was deleted and made again, of which the next read tells.
+            with suppress(EpochConflict):
+                yield consumer_calls.commit(self._topic, self._consumer, seq, self._partition, self._epoch)
             self._committed_seq = seq
 
     def _ask_epoch(self) -> Generator[Call[Any], Any, int]:
