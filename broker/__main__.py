@@ -18,7 +18,6 @@ from broker import VERSION, log_events
 from broker.api import build_app
 from broker.kafka import BoundPort, bind_port
 from broker.lifecycle import ExitCode, Lifecycle
-from broker.memory import bound_heaps
 from broker.net import CannotListen, listen
 from broker.notify import Notifier
 from broker.server import BrokerServer
@@ -26,6 +25,7 @@ from broker.settings import Settings, SettingsError, described, load
 from broker.tracing import start as start_tracing
 from broker.wiring import Broker
 from storage import Engine
+from storage.platform import bound_heaps
 
 if TYPE_CHECKING:
     from broker.tracing import Tracing
@@ -35,6 +35,10 @@ _log = structlog.get_logger("broker")
 #: The writer threads sync while the loop works. After its sync, a thread needs the interpreter's lock, and should not
 #: wait for it as long as for the sync itself. CPython's default is 5 ms.
 SWITCH_INTERVAL_S = 0.0005
+
+#: What each heap may keep when it is freed. Only this bound returns the end of a thread's heap: malloc_trim
+#: (`broker.memory.giving`) handles the memory between its blocks.
+_FREE_HEAP_BYTES = 4 << 20
 
 
 def main() -> int:
@@ -55,7 +59,7 @@ def main() -> int:
         if not kernel.COMPILED:
             _log.info("kernel_in_python", reason=kernel.REASON)
         tracing = start_tracing(settings)
-        bound_heaps()
+        bound_heaps(free_bytes=_FREE_HEAP_BYTES, heaps=0)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         listener = listen(settings.host, settings.port)
         kafka = bind_port(settings)

@@ -8,7 +8,6 @@ giving     returns freed memory to the system
 from typing import TYPE_CHECKING
 
 from broker.memory.bodies import BodyRoom
-from broker.memory.giving import bound_heaps
 from broker.memory.memory import LOOK_BYTES, PATIENCE_S, PIECE, SMALL, STRIDE, Memory
 from broker.memory.refusal import Overloaded
 
@@ -25,5 +24,4 @@ __all__ = [
     "Hold",
     "Memory",
     "Overloaded",
-    "bound_heaps",
 ]

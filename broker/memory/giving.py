@@ -8,27 +8,6 @@ import ctypes
 import gc
 from collections.abc import Callable
 from functools import cache
-from typing import Final
-
-#: mallopt's names of its parameters (malloc.h).
-_TRIM_THRESHOLD: Final = -1
-_MMAP_THRESHOLD: Final = -3
-#: Blocks of this size are mapped one by one, and this much at the end of a thread's heap may stay unused.
-BLOCK_BYTES: Final = 4 << 20
-
-
-def bound_heaps() -> None:
-    """Make glibc return the memory that threads free. Call it once, before there are any threads.
-
-    glibc raises both limits, up to 64 MiB, once a large block has been freed. Only that limit returns the end of a
-    thread's heap: malloc_trim handles the memory between its blocks.
-    """
-    try:
-        mallopt: Callable[[int, int], int] = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return
-    mallopt(_MMAP_THRESHOLD, BLOCK_BYTES)
-    mallopt(_TRIM_THRESHOLD, BLOCK_BYTES)
 
 
 @cache

@@ -28,6 +28,7 @@ from storage.platform.filesystem import (
     write_buffers,
     write_whole,
 )
+from storage.platform.heaps import bound_heaps
 from storage.platform.layout import PACKED_FORMAT_VERSION
 from storage.platform.overlay import OverlayFileSystem
 from storage.platform.posix import PosixFileSystem
@@ -53,6 +54,7 @@ __all__ = [
     "ShardTrust",
     "SyncFailed",
     "SystemClock",
+    "bound_heaps",
     "ensure_dir",
     "in_slices",
     "layout",

@@ -16,6 +16,7 @@ import structlog
 from storage.options import Options
 from storage.platform.clock import Clock, EngineTime, SystemClock
 from storage.platform.filesystem import FileSystem
+from storage.platform.heaps import bound_heaps
 from storage.platform.io import close_file_system, open_file_system
 from storage.platform.load_shedding import LoadShedding
 from storage.platform.posix import PosixFileSystem
@@ -61,6 +62,7 @@ class Runtime:
         """Bind to the running loop, start the threads, open the file system that the options name."""
         self.loop = asyncio.get_running_loop()
         if self.threaded:
+            bound_heaps()
             self._pool = ThreadPoolExecutor(self.options.io_threads, thread_name_prefix="storage-io")
             self._cold_pool = ThreadPoolExecutor(self.options.cold_threads, thread_name_prefix="storage-cold")
             self._copy_pool = ThreadPoolExecutor(_COPY_THREADS, thread_name_prefix="storage-copy")

@@ -11,6 +11,7 @@ from tests.tidy.tree import Source
 # Of os, storage may use what computes, and nothing that makes a system call on a file.
 PURE_OS = {
     "cpu_count",
+    "environ",
     "sched_getaffinity",
     "getpid",
     "register_at_fork",

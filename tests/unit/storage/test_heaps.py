@@ -1,0 +1,65 @@
+"""What glibc keeps of freed memory: counted in page faults, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+#: Frees and takes 10 MiB again and again in buffers as reads have them; prints the page faults of a round.
+_PROGRAM = """
+import resource, sys, tempfile
+from storage import BlockingEngine, Options
+from storage.platform import bound_heaps
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+bounds = sys.argv[1]
+if bounds == "other":
+    bound_heaps(free_bytes=1 << 20)
+if bounds != "none":
+    with tempfile.TemporaryDirectory() as folder, BlockingEngine.open(folder, Options(wal_shards=1)):
+        pass
+for _ in range(20):
+    before = faults()
+    held = [bytes(1 << 19) for _ in range(20)]
+    del held
+print(faults() - before)
+"""
+#: Of a round: a fifth of its pages at least are made anew, or next to none.
+_MANY = (2 << 20) // os.sysconf("SC_PAGE_SIZE")
+_FEW = _MANY // 8
+
+
+def _faults(bounds: str, **environment: str) -> int:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    command = [sys.executable, "-c", _PROGRAM, bounds]
+    root = str(Path(__file__).parents[3])
+    done = subprocess.run(
+        command, env={**kept, "PYTHONPATH": root, **environment}, check=True, capture_output=True, text=True
+    )
+    return int(done.stdout)
+
+
+def test_an_engine_keeps_the_pages_of_its_buffers() -> None:
+    assert _faults("engine") < _FEW
+
+
+def test_without_it_each_round_makes_them_anew() -> None:
+    assert _faults("none") > _MANY
+
+
+def test_the_first_bounds_of_a_process_count() -> None:
+    assert _faults("other") > _MANY
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("MALLOC_TRIM_THRESHOLD_", "1048576"), ("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=1048576")],
+)
+def test_what_the_environment_says_stays(name: str, value: str) -> None:
+    assert _faults("engine", **{name: value}) > _MANY
