@@ -73,13 +73,13 @@ async def test_unknown_fields_are_ignored(client: httpx.AsyncClient) -> None:
     assert (await state(client, "t"))["count"] == 1
 
 
-async def test_a_write_that_may_not_create_needs_the_topic(client: httpx.AsyncClient) -> None:
+async def test_a_write_with_create_false_needs_an_existing_topic(client: httpx.AsyncClient) -> None:
     answer = await client.post("/v0/topics/t", json={"records": [{"data": 1}], "create": False})
     refused(answer, 404, "topic_not_found")
     refused(await client.get("/v0/topics/t"), 404, "topic_not_found")
 
 
-async def test_an_expected_seq_that_fits_is_no_obstacle(client: httpx.AsyncClient) -> None:
+async def test_a_matching_expected_seq_is_accepted(client: httpx.AsyncClient) -> None:
     await append(client, "t", {"data": 1}, expected_seq=0)
     assert (await append(client, "t", {"data": 2}, expected_seq=1))["head_seq"] == 2
 
@@ -147,7 +147,7 @@ async def test_an_empty_key_header_is_none(client: httpx.AsyncClient) -> None:
     assert answer.json()["deduped"] is False
 
 
-async def test_a_full_topic_that_rejects_answers_422(client: httpx.AsyncClient) -> None:
+async def test_a_full_topic_with_discard_reject_answers_422(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={"cap_records": 2, "discard": "reject"})
     await fill(client, "t", 2)
     refused(await client.post("/v0/topics/t", json={"records": [{"data": 1}]}), 422, "topic_full")

@@ -102,7 +102,7 @@ def test_deep_nesting_in_an_unknown_field_is_refused() -> None:
             append.decode(text.encode())
 
 
-async def test_a_long_body_that_only_looks_deep_is_taken() -> None:
+async def test_a_long_body_with_brackets_in_a_string_is_accepted() -> None:
     text = json.dumps({"records": [{"data": "[" * 2000}]}).encode()
     with pytest.raises(append.MayBeDeep):
         append.decode(text)

@@ -39,7 +39,7 @@ async def test_expected_seq_is_a_u64(client: httpx.AsyncClient, value: str) -> N
 
 @pytest.mark.parametrize("field", ["idempotency_strict", "create", "disable_backpressure"])
 @pytest.mark.parametrize("value", ["1", "0", '"true"', "[]"])
-async def test_a_flag_is_true_or_false(client: httpx.AsyncClient, field: str, value: str) -> None:
+async def test_a_flag_must_be_true_or_false(client: httpx.AsyncClient, field: str, value: str) -> None:
     await refuse(client, f'{{"records":[{{"data":1}}],"{field}":{value}}}', field)
 
 
@@ -124,7 +124,7 @@ async def test_a_key_header_over_its_limit_is_refused(client: httpx.AsyncClient)
     refused_field(answer, "idempotency_key")
 
 
-async def test_a_key_header_that_is_not_text_is_refused(client: httpx.AsyncClient) -> None:
+async def test_a_key_header_outside_utf8_is_refused(client: httpx.AsyncClient) -> None:
     answer = await client.post("/v0/topics/t", json=ONE, headers={b"Idempotency-Key": b"\xff"})
     refused_field(answer, "Idempotency-Key")
 
@@ -173,7 +173,7 @@ async def test_a_topic_cannot_be_its_own_dead_letter_topic(client: httpx.AsyncCl
     refused_field(answer, "config.dead_letter")
 
 
-async def test_return_seqs_is_a_flag_and_checked_before_anything_is_written(client: httpx.AsyncClient) -> None:
+async def test_return_seqs_is_checked_before_a_write(client: httpx.AsyncClient) -> None:
     refused_field(await client.post("/v0/topics/t?return_seqs=maybe", json=ONE), "return_seqs")
     refused(await client.get("/v0/topics/t"), 404, "topic_not_found")
 

@@ -93,7 +93,7 @@ async def statuses(wire: Wire) -> list[int]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_a_target_that_leads_nowhere_is_refused_and_no_file_looked_at(server: HotServer, method: str) -> None:
+async def test_an_unknown_target_is_refused_without_file_access(server: HotServer, method: str) -> None:
     with no_file_touched():
         for target in TARGETS:
             answer = await server.ask(framed(target, method).replace(b"HEAD", b"GET"))
@@ -109,7 +109,7 @@ async def test_the_file_access_check_notices_a_served_file(server: HotServer) ->
         assert (await server.ask(b"GET /docs/swagger-ui.css HTTP/1.1\r\nhost: localhost\r\n\r\n")).status == 200
 
 
-async def test_names_made_up_never_reach_a_file(server: HotServer, soak_mode: bool) -> None:
+async def test_invented_names_never_reach_a_file(server: HotServer, soak_mode: bool) -> None:
     alphabet = st.sampled_from(["..", "/", "%2f", "%2e", "%00", "%", "\\", "~", "a", ".", "%c0", "%25", ";", "there"])
     made = st.lists(st.one_of(alphabet, st.text(max_size=3).map(quote)), min_size=1, max_size=12).map("".join)
     loop = asyncio.get_running_loop()
@@ -151,7 +151,7 @@ async def test_rubbish_is_refused(server: HotServer, what: str) -> None:
     await still_serves(server)
 
 
-async def test_this_is_no_proxy(server: HotServer) -> None:
+async def test_a_proxy_request_is_refused(server: HotServer) -> None:
     answer = await server.ask(b"CONNECT other:443 HTTP/1.1\r\nhost: other:443\r\n\r\n")
     assert (answer.status, answer.code) in ((400, "invalid_request"), (403, "forbidden"))
     await still_serves(server)
@@ -189,7 +189,7 @@ async def test_bytes_behind_a_waiting_request_are_not_buffered_without_bound(ser
     await still_serves(server)
 
 
-async def test_a_body_that_turns_out_to_be_rubbish_is_refused_or_cut_behind_other_answers(server: HotServer) -> None:
+async def test_an_invalid_chunked_body_is_refused_after_earlier_answers(server: HotServer) -> None:
     bad = AMBIGUOUS["rubbish instead of a chunk"]
     for ahead in (0, 1, 3):
         wire = await server.connect()

@@ -59,7 +59,7 @@ async def test_a_key_is_sent_as_a_bearer(client: httpx.AsyncClient, value: str, 
     assert (await client.get("/v0/topics", headers={"authorization": value})).status_code == status
 
 
-async def test_bytes_that_are_no_text_are_no_key(client: httpx.AsyncClient) -> None:
+async def test_a_key_outside_utf8_is_unauthorized(client: httpx.AsyncClient) -> None:
     for value in (b"Bearer \xff\xfe", b"\xff", b"Bearer " + b"x" * 10_000):
         answer = await client.get("/v0/topics", headers=[(b"authorization", value)])
         refused(answer, 401, "unauthorized")
@@ -180,7 +180,7 @@ async def test_an_inline_config_needs_admin(server: HotServer) -> None:
 # -- event streams ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_watch_stream_needs_the_key_that_made_it(http: httpx.AsyncClient) -> None:
+async def test_a_watch_stream_needs_the_key_of_its_creator(http: httpx.AsyncClient) -> None:
     await http.post("/v0/topics/alpha", json=records(1), headers=ALL)
     made = await http.post("/v0/watch", json={"topics": {"alpha": {"from_seq": 0}}}, headers=bearer(key("r")))
     path = made.json()["stream_url"]

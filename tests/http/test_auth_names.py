@@ -127,7 +127,7 @@ async def _pages(client: httpx.AsyncClient, listed: str, given: str, prefix: str
     return pages
 
 
-async def test_metrics_show_no_names_that_a_key_is_not_for(client: httpx.AsyncClient) -> None:
+async def test_metrics_show_only_names_within_the_prefixes_of_a_key(client: httpx.AsyncClient) -> None:
     for name in ("alpha-t", "beta-t"):
         await client.put(f"/v0/topics/{name}", json={"type": "queue"}, headers=ALL)
         await client.put(f"/v0/routers/{name}-r", json={"source": name, "dest": f"{name}-copy"}, headers=ALL)
@@ -143,7 +143,7 @@ async def test_metrics_show_no_names_that_a_key_is_not_for(client: httpx.AsyncCl
 # -- commands --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_websocket_needs_a_key_in_its_header() -> None:
+async def test_a_websocket_needs_a_valid_key_in_its_header() -> None:
     async with HotServer(api_keys="one:d") as server:
         url = f"ws://127.0.0.1:{server.server.port}/v0/ws"
         for query, headers in (("", {}), ("", bearer("nobody")), ("?token=one", {}), ("", {"authorization": "one"})):

@@ -32,7 +32,7 @@ async def finished(client: httpx.AsyncClient) -> dict[str, Any]:
         await asyncio.sleep(0)
 
 
-async def test_there_is_none_at_first(client: httpx.AsyncClient) -> None:
+async def test_a_new_broker_has_no_backup(client: httpx.AsyncClient) -> None:
     answer = (await client.get(URL)).json()
     answer.pop("performance")
     assert answer == {"state": "none"}
@@ -86,7 +86,7 @@ async def test_a_second_backup_is_throttled_and_a_repeated_request_joins_the_run
     assert failed["error"] == {"code": "storage_failed", "message": "The disk is on fire."}
 
 
-async def test_a_backup_into_a_foreign_directory_fails_with_the_file_in_its_way(
+async def test_a_backup_into_a_foreign_directory_fails_and_names_the_foreign_file(
     client: httpx.AsyncClient, tmp_path: Path
 ) -> None:
     (tmp_path / "backups").mkdir()

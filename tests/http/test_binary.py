@@ -36,7 +36,7 @@ async def test_a_point_read_shows_base64(client: httpx.AsyncClient, topic: str) 
 
 
 @pytest.mark.parametrize("more", [{}, {"include_meta": False, "include_data": False}])
-async def test_include_stored_adds_the_stored_bytes_where_they_differ(
+async def test_include_stored_adds_the_stored_bytes_if_different(
     client: httpx.AsyncClient, engine: Engine, topic: str, more: dict[str, bool]
 ) -> None:
     await engine.append("t", SHOWN)
@@ -53,7 +53,7 @@ async def test_include_stored_adds_the_stored_bytes_where_they_differ(
     assert (one["data"], base64.b64decode(one["$stored"])) == (1, b'{"data":1,"ct":7}')
 
 
-async def test_bytes_that_were_typed_as_base64_stay_json(client: httpx.AsyncClient, engine: Engine) -> None:
+async def test_base64_text_in_json_stays_json(client: httpx.AsyncClient, engine: Engine) -> None:
     await engine.append("t", SHOWN)
     assert (await read(client, "t"))["records"][0]["data"] == SHOWN
     record = await engine.read_one("t", 1)

@@ -31,7 +31,7 @@ DOORS = [
 
 @pytest.mark.parametrize("http2", [False, True])
 @pytest.mark.parametrize(("method", "path", "headers"), DOORS)
-async def test_every_bomb_is_refused_on_every_door(
+async def test_every_bomb_is_refused_by_every_api(
     server: HotServer, method: str, path: str, headers: dict[str, str], http2: bool
 ) -> None:
     async with httpx.AsyncClient(
@@ -53,7 +53,7 @@ async def test_a_body_with_too_many_gzip_members_is_refused_with_the_limit(serve
 
 @pytest.mark.parametrize("http2", [False, True])
 @pytest.mark.parametrize("name", ["ratio", "empty members", "many members"])
-async def test_health_is_answered_while_a_bomb_is_looked_at(
+async def test_health_is_answered_while_a_bomb_is_checked(
     server: HotServer, name: str, http2: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The decompressor stands still until others have been served: on the loop that would be for ever."""

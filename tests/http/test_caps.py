@@ -81,7 +81,7 @@ async def test_concurrent_requests_of_a_key_are_limited_exactly(kind: dict[str, 
 
 
 @pytest.mark.parametrize("kind", [{}, ASGI], ids=["hot", "asgi"])
-async def test_every_end_of_a_request_frees_its_inflight_place(kind: dict[str, str]) -> None:
+async def test_every_end_of_a_request_frees_its_inflight_slot(kind: dict[str, str]) -> None:
     async with HotServer(api_keys="one", max_inflight_per_key=1) as server:
         [one] = server.broker.gate.callers() if server.broker.gate else []
         head, _ = unfinished("t", ONE | kind)
@@ -103,7 +103,7 @@ async def test_every_end_of_a_request_frees_its_inflight_place(kind: dict[str, s
         assert one.inflight == 0
 
 
-async def test_a_request_that_waits_is_not_under_way() -> None:
+async def test_a_waiting_request_does_not_count_as_in_flight() -> None:
     async with HotServer(api_keys="one", max_inflight_per_key=2) as server, client(server) as http:
         await fill(http, "log", 1)
         await queue(http)
@@ -128,7 +128,7 @@ async def test_a_request_that_waits_is_not_under_way() -> None:
         assert one.inflight == 0
 
 
-async def test_no_more_wait_than_may() -> None:
+async def test_the_number_of_waiting_requests_is_limited() -> None:
     async with HotServer(max_parked=CROWD) as server, client(server, None) as http:
         await fill(http, "t", 1)
         ask = {"from_seq": 1, "wait_ms": 30_000}
@@ -165,7 +165,7 @@ async def opened(server: HotServer, path: str, key: str = "one") -> Wire:
     ("setting", "limit"),
     [("max_sse_connections_per_key", "max_sse_connections_per_key"), ("max_sse_connections", "max_sse_connections")],
 )
-async def test_no_more_streams_are_open_than_may(setting: str, limit: str) -> None:
+async def test_the_number_of_streams_is_limited(setting: str, limit: str) -> None:
     given: dict[str, Any] = {"api_keys": "one,two", setting: CROWD, "max_inflight_per_key": 3}
     async with HotServer(**given) as server, client(server) as http:
         await fill(http, "t", 1)
@@ -202,7 +202,7 @@ async def test_no_more_streams_are_open_than_may(setting: str, limit: str) -> No
         assert (one.streams.parked, one.inflight) == (CROWD - 6, 0)
 
 
-async def test_no_more_sessions_are_made_than_may() -> None:
+async def test_the_number_of_sessions_is_limited() -> None:
     async with HotServer(max_watch_sessions=CROWD) as server, client(server, None) as http:
         await fill(http, "t", 1)
         made = await asyncio.gather(*(http.post("/v0/watch", json={"topics": {"t": {}}}) for _ in range(CROWD + 20)))
@@ -239,7 +239,7 @@ async def test_the_topic_limit_holds_for_every_way_of_creation() -> None:
         assert (await http.put("/v0/topics/more", json={})).status_code == 201
 
 
-async def test_no_more_routers_are_made_than_may() -> None:
+async def test_the_number_of_routers_is_limited() -> None:
     limits = msgspec.structs.replace(options(), max_routers=20)
     async with HotServer(limits=limits) as server, client(server, None) as http:
         body = {"source": "s", "dest": "d"}

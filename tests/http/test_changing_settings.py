@@ -55,7 +55,7 @@ async def test_null_clears_nullable_settings(client: httpx.AsyncClient) -> None:
         ("fsync", True, "fsync"),
     ],
 )
-async def test_durable_changes_the_class_only_if_they_disagree(
+async def test_durable_changes_the_class_only_if_the_class_disagrees(
     client: httpx.AsyncClient, before: str, durable: bool, after: str
 ) -> None:
     await put(client, durability=before)

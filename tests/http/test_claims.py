@@ -82,7 +82,7 @@ async def test_a_claim_without_a_maximum_returns_a_single_job(client: httpx.Asyn
     assert len(await claim(client, max=most)) == 1
 
 
-async def test_a_claim_gives_at_most_1000(client: httpx.AsyncClient) -> None:
+async def test_a_claim_returns_at_most_1000_jobs(client: httpx.AsyncClient) -> None:
     await queue(client, *range(1001))
     assert len(await claim(client, max=1 << 63)) == 1000
 
@@ -211,7 +211,7 @@ async def test_over_the_bound_a_claim_is_refused_rather_than_parked(broker: Brok
     assert len((await waiting).json()["claimed"]) == 1
 
 
-async def test_a_claim_that_finds_a_job_needs_no_place_to_wait(broker: Broker, client: httpx.AsyncClient) -> None:
+async def test_a_claim_with_a_ready_job_needs_no_slot_for_waiting(broker: Broker, client: httpx.AsyncClient) -> None:
     await queue(client, 1)
     broker.parking.max = 1
     with broker.parking.hold():

@@ -39,7 +39,7 @@ def parent(span: ReadableSpan) -> tuple[int, int] | None:
     return None if span.parent is None else (span.parent.trace_id, span.parent.span_id)
 
 
-async def test_the_span_of_the_broker_is_a_child_of_that_of_the_client() -> None:
+async def test_the_span_of_the_broker_is_a_child_of_the_span_of_the_client() -> None:
     ours, brokers = Spans(), Spans()
     async with HotServer() as server:
         server.broker.tracing = server.engine.tracer = Tracing(brokers.provider)
@@ -78,7 +78,7 @@ async def test_the_span_of_the_broker_is_a_child_of_that_of_the_client() -> None
     }
 
 
-def test_each_try_has_a_span_of_its_own() -> None:
+def test_each_try_has_a_separate_span() -> None:
     fake, ours = FakeBroker(), Spans()
     fake.troubles.extend([no_connection, refused(503, "wal_saturated")])
     quick = RetryPolicy(base_s=0.001)

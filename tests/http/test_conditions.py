@@ -34,7 +34,7 @@ def test_if_none_match_with_another_tag_is_sent(value: bytes) -> None:
     assert not has_it({b"if-none-match": value}, TAG)
 
 
-def test_if_match_is_judged_first() -> None:
+def test_if_match_is_checked_first() -> None:
     with pytest.raises(PreconditionFailed):
         has_it({b"if-match": b'"other"', b"if-none-match": TAG}, TAG)
 

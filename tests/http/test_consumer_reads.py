@@ -34,7 +34,7 @@ async def test_a_read_continues_at_the_end_of_the_previous_read(client: httpx.As
     assert (last["records"], last["caught_up"], last["cursor_seq"], last["unread"]) == ([], True, 5, 0)
 
 
-async def test_the_answer_is_that_of_a_diff_and_more(client: httpx.AsyncClient) -> None:
+async def test_a_consumer_read_has_the_fields_of_a_diff_and_its_cursor(client: httpx.AsyncClient) -> None:
     raw = b'{"records":[{"data":{"b": 1.0, "a":"\\u00e9"},"meta":{"x" : 1e2},"node":"n","tag":"g"}]}'
     await client.post("/v0/topics/t", content=raw, headers={"content-type": "application/json"})
     await put(client)
@@ -62,7 +62,7 @@ async def test_bytes_and_records_are_bounded(client: httpx.AsyncClient) -> None:
     assert len(await data(client, limit=0, max_batch_bytes=0)) == 2
 
 
-async def test_own_records_are_passed_over(client: httpx.AsyncClient) -> None:
+async def test_records_of_the_same_node_are_skipped(client: httpx.AsyncClient) -> None:
     await append(
         client, "t", {"data": 1, "node": "me"}, {"data": 2, "node": "you"}, {"data": 3}, {"data": 4, "node": "me"}
     )
@@ -84,7 +84,7 @@ async def test_without_checkpoint_only_a_commit_moves_the_cursor(client: httpx.A
     assert await data(client, checkpoint=False) == [3, 4]
 
 
-async def test_a_key_is_given_the_lost_answer_again(client: httpx.AsyncClient) -> None:
+async def test_a_repeated_attempt_key_returns_the_lost_answer(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 4)
     await put(client)
     first = await post(client, "read", limit=2, attempt_key="k")

@@ -44,7 +44,7 @@ async def test_a_waiting_read_gets_an_appended_record(
     assert broker.parking.parked == 0
 
 
-async def test_a_waiting_read_does_not_wake_for_records_of_its_own_node(
+async def test_a_waiting_read_does_not_wake_for_records_of_the_same_node(
     broker: Broker, client: httpx.AsyncClient
 ) -> None:
     await client.put("/v0/topics/t")
@@ -64,7 +64,7 @@ async def test_a_read_without_checkpoint_waits(broker: Broker, client: httpx.Asy
     assert ([record["data"] for record in answer["records"]], answer["cursor_seq"]) == ([1], 0)
 
 
-async def test_when_the_time_is_over_the_answer_is_empty(client: httpx.AsyncClient) -> None:
+async def test_a_wait_without_records_ends_with_an_empty_answer(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 2)
     await put(client, start="head")
     began = monotonic()
@@ -103,7 +103,7 @@ async def test_deleting_ends_a_wait(broker: Broker, client: httpx.AsyncClient, w
     refused(await waiting, 404, f"{what}_not_found")
 
 
-async def test_shutting_down_answers_the_waiting_at_once(
+async def test_a_shutdown_answers_waiting_reads_at_once(
     engine: Engine, broker: Broker, client: httpx.AsyncClient
 ) -> None:
     await fill(client, "t", 1)

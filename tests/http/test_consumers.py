@@ -94,7 +94,7 @@ async def test_a_bad_field_of_a_put_is_named(client: httpx.AsyncClient, fields: 
 
 @pytest.mark.parametrize("name", ["%25a", "a b", "é", "x" * 513, "a*", ".a", "a>b", "a%0A"])
 @pytest.mark.parametrize(("method", "rest", "body"), CALLS)
-async def test_a_name_that_no_consumer_can_have_is_400(
+async def test_an_invalid_consumer_name_is_400(
     client: httpx.AsyncClient, method: str, rest: str, body: Any, name: str
 ) -> None:
     refused_field(await client.request(method, f"/v0/topics/t/consumers/{name}{rest}", json=body), "consumer")
@@ -122,12 +122,12 @@ async def test_an_absent_consumer_is_404(client: httpx.AsyncClient, method: str,
 
 
 @pytest.mark.parametrize(("method", "rest", "body"), CALLS)
-async def test_queues_have_none(client: httpx.AsyncClient, method: str, rest: str, body: Any) -> None:
+async def test_queues_have_no_consumers(client: httpx.AsyncClient, method: str, rest: str, body: Any) -> None:
     await client.put("/v0/topics/t", json={"type": "queue"})
     refused(await client.request(method, URL + rest, json=body), 409, "topic_exists_incompatible")
 
 
-async def test_fields_are_judged_before_the_kind(client: httpx.AsyncClient) -> None:
+async def test_fields_are_checked_before_the_type_of_the_topic(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={"type": "queue"})
     refused_field(await client.put(URL, json={"consistency": "?"}), "consistency")
     refused_field(await client.post(f"{URL}/read", json={"attempt_key": ""}), "attempt_key")

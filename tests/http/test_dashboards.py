@@ -168,7 +168,7 @@ def test_panels_with_the_same_id_are_reported() -> None:
     assert layout_problems(twice) == ["two panels have one id"]
 
 
-def test_rules_send_people_to_events_and_headings_that_there_are() -> None:
+def test_rules_refer_to_existing_events_and_headings() -> None:
     rules: Any = yaml.safe_load((FILES / "alerts.yaml").read_text())
     guides = "".join(page.read_text() for page in (FILES.parents[1] / "docs/guides").glob("*.md"))
     headings = set(re.findall(r"^## (.+)$", guides, re.MULTILINE))

@@ -139,7 +139,7 @@ async def test_a_backlog_is_delivered_by_weight_and_no_topic_starves(broker: Bro
     assert all(seqs == list(range(1, RECORDS + 1)) for seqs in deliveries.seqs.values())
 
 
-async def test_a_priority_that_is_changed_counts_from_then_on(broker: Broker, http: httpx.AsyncClient) -> None:
+async def test_a_changed_priority_applies_from_then_on(broker: Broker, http: httpx.AsyncClient) -> None:
     await put_bands(http)
     await fill(http, *BANDS)
     await http.put("/v0/topics/lowest", json={"priority": 1000})

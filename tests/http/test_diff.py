@@ -209,7 +209,7 @@ async def test_a_single_record_is_read_by_its_seq(client: httpx.AsyncClient) -> 
 
 
 @pytest.mark.parametrize(("seq", "reason"), [(4, "future"), (1, "deleted")])
-async def test_a_record_that_is_not_there_says_why(client: httpx.AsyncClient, seq: int, reason: str) -> None:
+async def test_an_absent_record_is_reported_with_its_reason(client: httpx.AsyncClient, seq: int, reason: str) -> None:
     await fill(client, "t", 3)
     await client.post("/v0/topics/t/delete", json={"before_seq": 2})
     error = refused(await client.get(f"/v0/topics/t/records/{seq}"), 404, "not_found")

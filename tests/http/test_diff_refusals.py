@@ -25,14 +25,12 @@ async def test_a_number_is_a_u64(client: httpx.AsyncClient, field: str, value: s
 
 @pytest.mark.parametrize("field", FLAGS)
 @pytest.mark.parametrize("value", ["0", "1", '"true"', "[]"])
-async def test_a_flag_is_true_or_false(client: httpx.AsyncClient, field: str, value: str) -> None:
+async def test_a_flag_must_be_true_or_false(client: httpx.AsyncClient, field: str, value: str) -> None:
     await refuse(client, f'{{"{field}":{value}}}', field)
 
 
 @pytest.mark.parametrize(("value", "field"), [("1", "node"), ("{}", "node"), ("[1]", "node[0]"), ("[null]", "node[0]")])
-async def test_a_node_that_is_neither_text_nor_a_list_of_texts_is_refused(
-    client: httpx.AsyncClient, value: str, field: str
-) -> None:
+async def test_a_node_must_be_text_or_a_list_of_texts(client: httpx.AsyncClient, value: str, field: str) -> None:
     await refuse(client, f'{{"node":{value}}}', field)
 
 

@@ -33,11 +33,11 @@ TOPIC = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "OPTIONS", "DELETE"])
-async def test_a_path_that_is_none_is_not_found(client: httpx.AsyncClient, path: str, method: str) -> None:
+async def test_an_unknown_path_is_not_found(client: httpx.AsyncClient, path: str, method: str) -> None:
     refused(await client.request(method, path), 404, "not_found")
 
 
-async def test_an_escaped_slash_is_in_no_name(client: httpx.AsyncClient) -> None:
+async def test_an_escaped_slash_is_refused_in_names(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 1)
     refused_field(await client.get("/v0/topics/t%2Frecords"), "path")
 
@@ -118,7 +118,7 @@ async def test_every_storage_error_has_its_status_and_detail(
     assert ("retry-after" in answer.headers) is (status in (429, 503))
 
 
-def test_every_code_that_storage_raises_has_a_status() -> None:
+def test_every_code_of_storage_has_a_status() -> None:
     def codes(kind: type[storage_errors.StorageError]) -> set[str]:
         return {kind.code}.union(*(codes(sub) for sub in kind.__subclasses__()))
 
@@ -132,7 +132,7 @@ def test_every_code_of_the_http_layer_has_a_status() -> None:
     assert {kind.code for kind in errors.ApiError.__subclasses__()} <= set(errors.CODES)
 
 
-def test_a_wait_that_is_asked_for_is_rounded_up_to_seconds() -> None:
+def test_retry_after_is_rounded_up_to_seconds() -> None:
     error = storage_errors.WalSaturated(retry_after_ms=1200)
     assert (b"retry-after", b"2") in errors.answer(error, request_id="r").headers
 

@@ -238,7 +238,7 @@ def test_the_retry_column_of_each_code_matches_the_client(code: str) -> None:
     assert seen.outcome == ("unknown" if row.effect.startswith("unknown") else "none")
 
 
-def test_throttled_lists_exactly_the_limits_that_the_client_does_not_retry() -> None:
+def test_the_table_lists_exactly_the_limits_that_the_client_does_not_retry() -> None:
     said = {word.strip("`,") for word in CODES["throttled"].retry.split() if "`" in word}
     assert said == {limit for limit in _limits() if not as_client_sees("throttled", {"limit": limit}).transient}
 
@@ -252,13 +252,13 @@ def _limits() -> Iterable[str]:
 
 
 @pytest.mark.parametrize("code", ["shutting_down", "storage_failed"])
-def test_an_outcome_that_is_unknown_is_unknown_to_the_client(code: str) -> None:
+def test_an_unknown_outcome_is_unknown_to_the_client(code: str) -> None:
     assert "`detail.outcome`" in CODES[code].effect
     assert as_client_sees(code, {"outcome": "unknown"}).outcome == "unknown"
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_every_row_answers_both_questions(code: str) -> None:
+def test_every_row_states_effect_and_retry(code: str) -> None:
     row = CODES[code]
     assert row.cause
     assert row.retry.startswith(("yes,", "no;")) or row.retry == "no"

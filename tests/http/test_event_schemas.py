@@ -46,7 +46,7 @@ async def http(server: HotServer) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def test_events_of_a_watch(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_events_of_a_watch_match_the_schema(server: HotServer, http: httpx.AsyncClient) -> None:
     await written(server, http)
     damage_log(server, 8)
     await fill(http, "capped", 5)
@@ -73,7 +73,7 @@ async def test_events_of_a_watch(server: HotServer, http: httpx.AsyncClient) -> 
             check("WatchEvent", event | {"data": event["data"] | {"surprise": 1}})
 
 
-async def test_events_of_a_stream_of_jobs(http: httpx.AsyncClient) -> None:
+async def test_events_of_a_stream_of_jobs_match_the_schema(http: httpx.AsyncClient) -> None:
     await queue(http)
     await append(http, "q", {"data": 1, "tag": "a", "node": "n", "meta": {"k": 1}})
     async with working(http) as work:
@@ -97,7 +97,7 @@ async def told(ws: Socket, op: str | None = None, **fields: Any) -> dict[str, An
     return message
 
 
-async def test_messages_of_a_websocket(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_messages_of_a_websocket_match_the_schema(server: HotServer, http: httpx.AsyncClient) -> None:
     await fill(http, "capped", 5)
     await http.put("/v0/topics/capped", json={"cap_records": 2})
     async with socket(server) as ws:

@@ -36,7 +36,7 @@ def test_the_linter_reports_no_problem_of_the_openapi_document(tmp_path: Path, n
     assert json.loads(found[found.index("{") :])["totals"] == {"errors": 0, "warnings": 0, "ignored": 0}
 
 
-def test_a_program_of_typescript_uses_a_broker(tmp_path: Path, npm: str) -> None:
+def test_a_generated_typescript_client_uses_a_broker(tmp_path: Path, npm: str) -> None:
     folder = Path(shutil.copytree(TYPES, tmp_path / "types"))
     (folder / "package.json").write_text('{"type": "module"}')
     (folder / "node_modules").symlink_to(packages(npm) / "node_modules")
@@ -51,7 +51,7 @@ def test_a_program_of_typescript_uses_a_broker(tmp_path: Path, npm: str) -> None
     }  # fmt: skip
 
 
-def test_a_program_of_python_uses_a_broker(tmp_path: Path) -> None:
+def test_a_generated_python_client_uses_a_broker(tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=True)  # the generator asks for other versions than the tests do
     programs = environment / "bin"

@@ -183,7 +183,7 @@ async def test_claims_of_absent_topics_and_plain_logs_are_refused_as_by_asgi(ser
 @BOTH
 @DURABLE
 @pytest.mark.parametrize("resets", [False, True])
-async def test_jobs_of_a_client_that_left_are_back_at_once_and_forgiven(
+async def test_jobs_of_a_disconnected_client_are_ready_at_once_without_a_delivery(
     server: Counted, kind: dict[str, str], leases_durable: bool, resets: bool
 ) -> None:
     await server.absorbed(3, leases_durable=leases_durable, max_deliveries=1, dead_letter="dead")
@@ -220,7 +220,7 @@ async def test_a_claim_whose_jobs_are_deleted_during_its_read_keeps_waiting(
     assert (await wire.answer()).body["count"] == 0
 
 
-async def test_the_body_of_a_claim_that_waits_is_counted() -> None:
+async def test_the_body_of_a_waiting_claim_is_counted() -> None:
     async with Counted(max_body_memory_bytes=1 << 20) as server:
         await server.queue(0)
         wires = [await server.connect() for _ in range(7)]
@@ -344,7 +344,7 @@ async def test_an_ack_frees_space_on_a_full_disk(kind: dict[str, str], leases_du
         assert server.went == (0 if kind else 2)
 
 
-async def test_an_answer_that_cannot_be_made_leaves_no_leases(server: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_rendering_of_a_claim_leaves_no_leases(server: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> bytes:
         raise RuntimeError("a defect")
 

@@ -69,7 +69,7 @@ async def test_a_request_left_to_asgi_keeps_its_body_and_the_next_request(server
     ("version", "headers"),
     [("1.1", {"connection": "close"}), ("1.1", {"connection": "Close"}), ("1.0", {}), ("1.0", {"connection": "x"})],
 )
-async def test_a_connection_that_is_to_end_ends_behind_the_answer(
+async def test_a_connection_with_close_ends_after_the_answer(
     server: HotServer, version: str, headers: dict[str, str]
 ) -> None:
     for kind in ({}, ASGI):
@@ -137,7 +137,7 @@ async def test_invalid_bytes_after_a_body_are_refused_after_the_answer(server: H
         b"GET /v0/topics/\xc3\xa9 HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ],
 )
-async def test_a_head_that_is_no_http_is_refused(server: HotServer, head: bytes) -> None:
+async def test_a_malformed_head_is_refused(server: HotServer, head: bytes) -> None:
     wire = await server.connect()
     wire.send(head)
     assert (await wire.answer()).status == 400
@@ -192,7 +192,7 @@ async def test_each_request_is_counted_once_on_the_short_way_and_by_asgi(server:
     assert server.server.server_state.total_requests == 4
 
 
-async def test_a_client_that_fetches_no_answers_is_waited_for(server: HotServer) -> None:
+async def test_a_client_that_reads_no_answers_is_paused(server: HotServer) -> None:
     body = b'{"records":[' + b",".join([b'{"data":0}'] * 10_000) + b"]}"
     wire = await server.connect()
     wire.transport.pause_reading()

@@ -70,7 +70,7 @@ async def test_a_write_to_a_saturated_log_is_refused_with_wal_saturated(kind: di
 
 
 @BOTH
-async def test_a_write_that_is_held_while_the_queue_is_full_says_for_how_long(kind: dict[str, str]) -> None:
+async def test_a_write_refused_for_a_full_queue_reports_its_wait(kind: dict[str, str]) -> None:
     async with HotServer(limits=options(wal_queue_frames=20)) as server:
         await server.topic("t", FSYNC)
         with server.disk.hold("pwritev", "*/wal-*", times=1) as gate:
@@ -173,7 +173,7 @@ async def test_an_incomplete_request_ends_with_shutting_down_after_the_grace(kin
         await stopped
 
 
-async def test_requests_that_come_while_the_broker_is_about_to_stop_are_answered() -> None:
+async def test_requests_during_the_start_of_a_shutdown_are_answered() -> None:
     async with HotServer() as server:
         await server.topic("t", FSYNC)
         wire = await server.connect()
@@ -188,7 +188,7 @@ async def test_requests_that_come_while_the_broker_is_about_to_stop_are_answered
 
 
 @BOTH
-async def test_an_engine_that_is_not_ready_answers_before_the_body_has_come(kind: dict[str, str]) -> None:
+async def test_an_engine_that_is_not_ready_answers_before_the_body_arrives(kind: dict[str, str]) -> None:
     async with HotServer() as server:
         server.engine.logs.ready = False
         assert (await server.ask(post("t", ONE, kind, length=500))).code == "not_ready"

@@ -149,7 +149,7 @@ async def test_reads_on_the_short_way_are_answered_as_by_asgi(
 
 
 @pytest.mark.parametrize("body", ODD.values(), ids=ODD)
-async def test_odd_bodies_are_answered_as_on_the_other_way(server: HotServer, long_ways: list[str], body: Any) -> None:
+async def test_unusual_bodies_are_answered_as_by_asgi(server: HotServer, long_ways: list[str], body: Any) -> None:
     for topic in ("short-way", "other-way"):
         await filled(server, topic)
     long_ways.clear()
@@ -158,7 +158,7 @@ async def test_odd_bodies_are_answered_as_on_the_other_way(server: HotServer, lo
 
 
 @pytest.mark.parametrize("query", ["?partition=0", "?partition=7", "?limit=1", "?x"])
-async def test_a_query_is_read_as_on_the_other_way(server: HotServer, query: str) -> None:
+async def test_a_query_is_parsed_as_by_asgi(server: HotServer, query: str) -> None:
     for topic in ("short-way", "other-way"):
         await filled(server, topic)
     assert alike(await both_ways(server, b"{}", {}, query))
@@ -205,7 +205,7 @@ async def test_a_read_of_a_routed_topic_waits_for_its_copies(server: HotServer, 
     assert long_ways == ["/v0/topics/dest/diff"]
 
 
-async def test_a_waiting_read_ignores_records_of_its_own_node(server: HotServer, long_ways: list[str]) -> None:
+async def test_a_waiting_read_ignores_records_of_the_same_node(server: HotServer, long_ways: list[str]) -> None:
     await server.topic("t", TopicConfig(durability=Durability.FSYNC))
     await server.ask(post("t", records(1, node="me")))
     wire = await server.connect()

@@ -131,7 +131,7 @@ async def test_pings_within_the_limit_are_answered(server: HotServer) -> None:
     await still_serves(server, two)
 
 
-async def test_no_limit_is_none() -> None:
+async def test_a_limit_of_zero_is_no_limit() -> None:
     async with HotServer(max_control_frames_per_s=0) as server:
         await server.topic(THERE)
         two = Two(await server.connect())
@@ -230,7 +230,7 @@ BROKEN: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-async def test_a_connection_that_breaks_the_rules_ends(server: HotServer, what: str) -> None:
+async def test_a_connection_against_the_protocol_is_closed(server: HotServer, what: str) -> None:
     wire = await server.connect()
     wire.send(PREFACE, BROKEN[what])
     await ends(wire)
@@ -255,7 +255,7 @@ async def test_a_small_head_of_many_fields_is_reset(server: HotServer) -> None:
     await still_serves(server)
 
 
-async def test_targets_that_lead_nowhere_are_refused(server: HotServer) -> None:
+async def test_unknown_targets_are_refused(server: HotServer) -> None:
     two = Two(await server.connect())
     stream = 1
     for target in TARGETS:
@@ -286,7 +286,7 @@ async def idle(server: HotServer, connections: int) -> None:
     await soon(lambda: not state.tasks and len(state.connections) <= connections)
 
 
-def test_calm_is_kept_on_the_average() -> None:
+def test_the_flood_limit_applies_to_the_average_rate() -> None:
     calm = ControlFrameLimiter(10, now=0)
     assert all(calm.keeps(0) for _ in range(10 * BURST_S))
     assert not calm.keeps(0)

@@ -96,7 +96,7 @@ async def test_every_route_refuses_malformed_json_at_its_byte(
     assert (await state(client, "t"))["count"] == 1
 
 
-async def test_a_put_is_as_strict(client: httpx.AsyncClient) -> None:
+async def test_a_put_is_equally_strict(client: httpx.AsyncClient) -> None:
     for body in (b'{"ttl_ms":NaN}', b'{"ttl_ms":1,}', b'{"a":"\xff"}', b"[" * 5000):
         refused(await client.put("/v0/topics/t", content=body, headers=JSON), 400, "invalid_request")
     refused(await client.get("/v0/topics/t"), 404, "topic_not_found")
@@ -111,7 +111,7 @@ AROUND_DATA = 3
 
 
 @pytest.mark.parametrize("filler", [b"", b"[[]],{}," * 400], ids=["alone", "among flat ones"])
-async def test_nesting_is_taken_to_the_bound_and_no_further(client: httpx.AsyncClient, filler: bytes) -> None:
+async def test_nesting_is_accepted_up_to_the_limit(client: httpx.AsyncClient, filler: bytes) -> None:
     flat = b'{"data":[%b0]},' % filler
     deepest = MAX_NESTING - AROUND_DATA
     body = b'{"records":[%b{"data":%b}]}'
@@ -142,14 +142,14 @@ async def test_the_nesting_bound_holds_for_settings_and_reads(client: httpx.Asyn
     assert "nested" in error["message"]
 
 
-async def test_brackets_in_text_are_no_nesting(client: httpx.AsyncClient) -> None:
+async def test_brackets_in_strings_do_not_count_as_nesting(client: httpx.AsyncClient) -> None:
     data = '[{"' * 2000 + '\\"]}' * 7
     answer = await client.post("/v0/topics/t", content=json.dumps({"records": [{"data": data}]}), headers=JSON)
     assert answer.is_success
     assert (await client.get("/v0/topics/t/records")).json()["records"][0]["data"] == data
 
 
-async def test_many_flat_records_are_no_nesting(client: httpx.AsyncClient) -> None:
+async def test_many_flat_records_do_not_count_as_nesting(client: httpx.AsyncClient) -> None:
     body = json.dumps({"records": [{"data": {"a": [[], {}]}}] * 2000})
     assert (await client.post("/v0/topics/t?return_seqs=false", content=body, headers=JSON)).is_success
 

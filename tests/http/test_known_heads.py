@@ -40,7 +40,9 @@ async def test_a_request_with_a_known_head_is_answered_and_counted_as_a_parsed_r
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
-async def test_an_answer_is_the_parsers_to_the_byte(server: HotServer, agains: list[bytes], version: str) -> None:
+async def test_an_answer_equals_the_answer_to_a_parsed_request(
+    server: HotServer, agains: list[bytes], version: str
+) -> None:
     request = post("t", ONE, {"x-request-id": "mine", "connection": "keep-alive"}, version=version)
     wire = await server.connect()
     parsed = [await raw(wire, request), await raw(await server.connect(), request)]
@@ -79,9 +81,7 @@ async def test_an_engine_error_is_answered_identically_for_a_known_head(
 
 
 @pytest.mark.parametrize("body", [b"{", b"", b"[]", b"\xff", b'{"records":[]}', b'{"records":[{"data":1,"tag":"x"}]}'])
-async def test_a_body_that_is_not_taken_goes_the_long_way_once(
-    server: HotServer, agains: list[bytes], body: bytes
-) -> None:
+async def test_an_unusual_body_is_left_to_asgi_once(server: HotServer, agains: list[bytes], body: bytes) -> None:
     wire, other = await warm(server), await warm(server)
     wire.send(post("t", body))
     other.send(post("t", body, ASGI))
@@ -95,7 +95,7 @@ async def test_a_body_that_is_not_taken_goes_the_long_way_once(
     assert server.server.server_state.total_requests == 5
 
 
-async def test_a_known_head_applies_its_own_headers(server: HotServer, agains: list[bytes]) -> None:
+async def test_a_known_head_applies_its_headers(server: HotServer, agains: list[bytes]) -> None:
     wire = await warm(server)
     for number in (1, 2, 1, 2):
         wire.send(post("t", ONE, {"idempotency-key": f"k{number}", "x-request-id": f"r{number}"}))
@@ -108,7 +108,7 @@ async def test_a_known_head_applies_its_own_headers(server: HotServer, agains: l
     assert len(agains) == 2
 
 
-async def test_a_topic_that_goes_and_comes_back_is_seen(server: HotServer, agains: list[bytes]) -> None:
+async def test_a_recreated_topic_is_noticed(server: HotServer, agains: list[bytes]) -> None:
     request = post("t", records(1, create=False))
     wire = await warm(server, request)
     await server.engine.delete_topic("t")
@@ -149,7 +149,7 @@ def revoked(*_: object) -> None:
     """Nobody has this key."""
 
 
-async def test_a_key_is_asked_for_each_time(agains: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_is_checked_for_each_request(agains: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     async with HotServer(api_keys=configured("alpha", "beta"), max_inflight_per_key=1) as server:
         await server.topic("t")
         request = post("t", ONE, bearer(key("rwda")))

@@ -54,7 +54,7 @@ async def test_a_complete_waiting_request_with_a_known_head_is_not_parsed(
     assert len(agains) == 2
 
 
-async def test_bytes_that_wait_behind_a_pending_request_are_bounded(server: HotServer, agains: list[bytes]) -> None:
+async def test_buffered_bytes_behind_a_pending_request_are_bounded(server: HotServer, agains: list[bytes]) -> None:
     wire = await warm(server)
     async with under_way(server, wire, post("t", records("a"))):
         wire.send(post("t", ONE) * 100_000)
@@ -131,7 +131,7 @@ async def test_an_incomplete_or_changed_head_between_known_heads_is_a_single_req
     assert await data(server.engine, "t") == [1, 1, 3, 4]
 
 
-async def test_a_connection_that_was_hot_becomes_a_websocket(server: HotServer, agains: list[bytes]) -> None:
+async def test_a_connection_with_known_heads_can_become_a_websocket(server: HotServer, agains: list[bytes]) -> None:
     wire = await warm(server, post("t", ONE), post("t", ONE))
     key = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: " + b"A" * 22
     wire.send(b"GET /v0/ws HTTP/1.1\r\nhost: localhost\r\n" + key + b"==\r\n\r\n")
@@ -143,7 +143,7 @@ async def test_a_connection_that_was_hot_becomes_a_websocket(server: HotServer, 
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
-async def test_a_head_that_ends_the_connection_is_not_remembered(server: HotServer, version: str) -> None:
+async def test_a_head_with_close_is_not_remembered(server: HotServer, version: str) -> None:
     wire = await warm(server)
     wire.send(post("t", ONE, {"connection": "close"}, version=version))
     assert (await wire.answer()).status == 200
@@ -192,7 +192,7 @@ async def test_a_hanging_request_ends_with_shutting_down_after_the_grace(agains:
         assert len(agains) == 1
 
 
-async def test_a_claim_that_turns_out_to_wait_is_handed_over_and_stops_with_the_server(agains: list[bytes]) -> None:
+async def test_a_claim_that_has_to_wait_is_continued_by_asgi_and_ends_with_the_server(agains: list[bytes]) -> None:
     async with Counted(grace_s=20) as server:
         await server.queue(0)
         wire = await warm(server, claim(1))

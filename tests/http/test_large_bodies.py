@@ -86,7 +86,7 @@ async def test_an_invalid_utf8_byte_of_a_large_body_is_named(at: int) -> None:
     assert error.value.detail == small.value.detail
 
 
-async def test_characters_on_the_border_of_two_slices_are_sound() -> None:
+async def test_characters_across_two_slices_are_valid() -> None:
     for shift in range(4):
         await strict_json.check(b'"' + b"x" * shift + "𝄞".encode() * (slices.LARGE_BYTES // 2) + b'"')
 

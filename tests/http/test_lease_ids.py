@@ -72,11 +72,11 @@ def test_an_invalid_lease_id_in_json_is_refused_by_its_index(texts: list[str], s
 
 
 @pytest.mark.parametrize("body", [b"null", b"[]", b" [ ] "])
-def test_none_in_a_body_are_none(body: bytes) -> None:
+def test_null_lease_ids_are_no_lease_ids(body: bytes) -> None:
     assert tokens_of_json(body) is None
 
 
 @pytest.mark.parametrize("body", [b'"lease_0123456789abcdef"', b"{}", b"[1]", b'["lease_0123456789abcdef",null]', b"7"])
-def test_lease_ids_that_are_no_array_of_strings_are_refused(body: bytes) -> None:
+def test_lease_ids_must_be_an_array_of_strings(body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         tokens_of_json(body)

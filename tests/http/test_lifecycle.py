@@ -83,7 +83,7 @@ async def test_a_stop_during_recovery_aborts_the_recovery(tmp_path: Path) -> Non
         assert not process.engine.ready
 
 
-async def test_an_engine_that_cannot_start_ends_the_process(
+async def test_a_failed_recovery_ends_the_process(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with running(tmp_path) as (process, _):
@@ -94,7 +94,7 @@ async def test_an_engine_that_cannot_start_ends_the_process(
     assert "The log is damaged. (file wal-1.log, offset 77)" in said
 
 
-async def test_a_port_file_that_cannot_be_written_ends_the_process(tmp_path: Path) -> None:
+async def test_an_unwritable_port_file_ends_the_process(tmp_path: Path) -> None:
     async with running(tmp_path, port_file=tmp_path / "none" / "port") as (process, _):
         assert await process.ended is ExitCode.CANNOT_START
 
@@ -125,7 +125,7 @@ async def test_a_failed_shard_ends_the_process_if_configured(tmp_path: Path) -> 
         assert await process.ended is ExitCode.STORAGE_FAILED
 
 
-async def test_a_failed_shard_is_lived_with_otherwise(tmp_path: Path) -> None:
+async def test_a_failed_shard_does_not_end_the_process_by_default(tmp_path: Path) -> None:
     async with running(tmp_path) as (process, client):
         await process.until_ready()
         assert process.engine.on_shard_failed is not None

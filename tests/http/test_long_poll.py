@@ -66,7 +66,7 @@ async def test_a_read_with_a_tombstone_does_not_wait(client: httpx.AsyncClient) 
     assert (await read(client, "t", from_seq=5, wait_ms=LONG_MS))["tombstone"]["reason"] == "recreated"
 
 
-async def test_when_the_time_is_over_the_answer_is_empty(client: httpx.AsyncClient) -> None:
+async def test_a_wait_without_records_ends_with_an_empty_answer(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 2)
     answer = await read(client, "t", from_seq=2, wait_ms=1)
     assert answer["records"] == []
@@ -139,7 +139,7 @@ async def test_over_the_bound_a_read_is_refused_rather_than_parked(broker: Broke
     assert (await read(client, "t", from_seq=1, wait_ms=1))["records"] == []
 
 
-async def test_at_the_bound_reads_that_do_not_wait_are_served(broker: Broker, client: httpx.AsyncClient) -> None:
+async def test_reads_without_a_wait_are_served_at_the_limit(broker: Broker, client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t")
     broker.parking.max = 1
     waiting = await parked(broker, client)
@@ -148,7 +148,7 @@ async def test_at_the_bound_reads_that_do_not_wait_are_served(broker: Broker, cl
     await waiting
 
 
-async def test_a_waiting_read_of_a_disconnected_client_frees_its_place(
+async def test_a_waiting_read_of_a_disconnected_client_frees_its_slot(
     broker: Broker, client: httpx.AsyncClient
 ) -> None:
     await client.put("/v0/topics/t")
@@ -160,7 +160,7 @@ async def test_a_waiting_read_of_a_disconnected_client_frees_its_place(
 
 
 @pytest.mark.parametrize("form", ["body", "query"])
-async def test_both_forms_wait(broker: Broker, client: httpx.AsyncClient, form: str) -> None:
+async def test_reads_by_body_and_by_query_can_wait(broker: Broker, client: httpx.AsyncClient, form: str) -> None:
     await client.put("/v0/topics/t")
     if form == "body":
         waiting = await parked(broker, client)

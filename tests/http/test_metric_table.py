@@ -108,7 +108,7 @@ def test_every_declared_metric_has_a_unique_name_a_kind_a_unit_and_help() -> Non
         assert metric.help.endswith("."), metric.name
 
 
-def test_a_renamed_metric_is_exposed_under_both_names() -> None:
+def test_a_renamed_metric_is_exposed_under_old_and_new_name() -> None:
     table = MetricTable(
         Metric("topics_flushed_files", "counter", "files", "Files flushed.", "shard", former="topics_soaked_files")
     )
@@ -119,6 +119,6 @@ def test_a_renamed_metric_is_exposed_under_both_names() -> None:
     assert old.help == "Deprecated name of topics_flushed_files_total, removed in the next release."
 
 
-def test_a_metric_that_kept_its_name_is_exposed_once() -> None:
+def test_an_unrenamed_metric_is_exposed_once() -> None:
     family = METRICS.whole("topics_topics", 1)
     assert [*with_former_names([family], {})] == [family]

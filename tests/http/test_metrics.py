@@ -99,7 +99,7 @@ async def test_latencies_are_a_histogram(client: httpx.AsyncClient) -> None:
     assert [value for _, value in buckets] == sorted(value for _, value in buckets)
 
 
-def test_a_value_on_a_bound_counts_below_it() -> None:
+def test_a_value_equal_to_a_bound_counts_below_the_bound() -> None:
     latencies = Latencies()
     for seconds in (SECONDS[0], SECONDS[0] + 1e-9, 1e9):
         latencies.add(seconds)
@@ -116,13 +116,13 @@ async def test_labels_and_helps_are_escaped() -> None:
     )
 
 
-async def test_clients_that_leave_are_counted() -> None:
+async def test_disconnected_clients_are_counted() -> None:
     metrics = HttpMetrics()
     metrics.client_gone("/v0/topics/{topic}/diff")
     assert b'topics_http_clients_gone_total{route="/v0/topics/{topic}/diff"} 1' in await as_text(metrics.families())
 
 
-async def test_metrics_include_those_of_the_engine(client: httpx.AsyncClient) -> None:
+async def test_metrics_include_the_metrics_of_the_engine(client: httpx.AsyncClient) -> None:
     await fill(client, "orders", 3)
     found = await samples(client)
     assert ({"topic": "orders"}, 3.0) in found["topics_topic_head_seq"]
@@ -157,7 +157,7 @@ async def test_queues_are_counted(client: httpx.AsyncClient) -> None:
         assert found[f"topics_{name}_total"] == [({}, 0)]
 
 
-async def test_jobs_that_are_handed_out_again_are_redeliveries(client: httpx.AsyncClient) -> None:
+async def test_redelivered_jobs_are_counted(client: httpx.AsyncClient) -> None:
     await queue(client, 1, 2, 3)
     await claim(client, max=2)
     await call(client, "nack", node="w", seqs=[1, 2])
@@ -178,7 +178,9 @@ async def test_lost_and_dead_jobs_are_counted_by_queue(engine: Engine, client: h
     assert found["topics_dead_lettered_total"] == [({"topic": "q"}, 1)]
 
 
-async def test_queues_that_are_named_are_bounded(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_named_queues_is_bounded(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(storage.queues.metrics, "MAX_TOPIC_SERIES", 2)
     for name in "abc":
         await queue(client, name=name)

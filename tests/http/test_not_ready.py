@@ -33,7 +33,7 @@ async def test_health_answers_from_the_start(early: httpx.AsyncClient, path: str
 
 
 @pytest.mark.parametrize("path", ["/v0/ready", "/readyz"])
-async def test_readiness_tells_how_far_recovery_is(early: httpx.AsyncClient, path: str) -> None:
+async def test_readiness_reports_the_progress_of_recovery(early: httpx.AsyncClient, path: str) -> None:
     answer = await early.get(path)
     assert refused(answer, 503, "not_ready")["detail"] == {"replay_progress": 0.25}
     assert int(answer.headers["retry-after"]) >= 1
@@ -84,7 +84,7 @@ async def test_health_names_the_cluster(client: httpx.AsyncClient, engine: Engin
     assert (await client.get("/v0/health")).json()["cluster_id"] == engine.cluster_id
 
 
-async def test_a_broker_that_stops_is_not_ready_but_serves(broker: Broker, client: httpx.AsyncClient) -> None:
+async def test_a_stopping_broker_is_not_ready_but_still_serves(broker: Broker, client: httpx.AsyncClient) -> None:
     await fill(client, "t", 1)
     broker.stopping = True
     refused(await client.get("/v0/ready"), 503, "shutting_down")

@@ -133,11 +133,11 @@ async def test_the_document_is_valid(document: dict[str, Any]) -> None:
     OpenAPI.model_validate(document)
 
 
-async def test_every_operation_is_there_and_no_other(document: dict[str, Any]) -> None:
+async def test_the_document_has_exactly_the_served_operations(document: dict[str, Any]) -> None:
     assert {(method, path) for method, path, _ in operations(document)} == OPERATIONS
 
 
-async def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+async def test_every_reference_resolves(document: dict[str, Any]) -> None:
     known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert set(references(document)) <= known
 
@@ -192,7 +192,7 @@ async def test_every_operation_shows_an_example(document: dict[str, Any]) -> Non
             assert "example" in media, f"{method} {path}: body"
 
 
-async def test_the_examples_fit_their_models(document: dict[str, Any]) -> None:
+async def test_the_examples_are_valid_for_their_models(document: dict[str, Any]) -> None:
     checked = 0
     for name, schema in document["components"]["schemas"].items():
         for example in schema.get("examples", []):

@@ -31,7 +31,7 @@ def _is_endless(operation: dict[str, Any]) -> bool:
     return any(EVENT_STREAM.decode() in answer.get("content", {}) for answer in operation["responses"].values())
 
 
-def test_streams_are_known_by_their_type() -> None:
+def test_streams_are_recognised_by_content_type() -> None:
     assert endless() == ["/v0/topics/{topic}/work", "/v0/watch/{wid}"]
 
 

@@ -56,7 +56,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "MAX_BUFFERED_BYTES", 5000)
 
 
-async def test_no_more_jobs_are_taken_than_fit() -> None:
+async def test_only_as_many_jobs_are_taken_as_fit() -> None:
     jobs, outbox = Jobs(100), outbox_of_q()
     filling = asyncio.create_task(outbox.fill(aiter(jobs)))
     for expected in (5, 10):

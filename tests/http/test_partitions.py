@@ -36,12 +36,12 @@ def refused(answer: httpx.Response, status: int, code: str, field: str | None = 
         assert body["error"]["detail"]["field"] == field
 
 
-async def test_writes_without_a_tag_take_turns(client: httpx.AsyncClient) -> None:
+async def test_writes_without_a_tag_rotate_over_partitions(client: httpx.AsyncClient) -> None:
     await make(client)
     assert [(await post(client))["partition"] for _ in range(5)] == [0, 1, 2, 0, 1]
 
 
-async def test_a_tag_leads_where_kafkas_partitioner_leads(client: httpx.AsyncClient) -> None:
+async def test_a_tag_selects_the_partition_of_kafkas_partitioner(client: httpx.AsyncClient) -> None:
     await make(client)
     for tag in ("a", "order-17", "ü"):
         answer = await post(client, 2, tag=tag)
@@ -49,7 +49,7 @@ async def test_a_tag_leads_where_kafkas_partitioner_leads(client: httpx.AsyncCli
         assert (answer["topic"], answer["count"]) == ("orders", 2)
 
 
-async def test_tags_that_belong_to_different_partitions_are_refused(client: httpx.AsyncClient) -> None:
+async def test_tags_of_different_partitions_in_a_batch_are_refused(client: httpx.AsyncClient) -> None:
     await make(client)
     tags = ["a", next(tag for tag in "bcdefgh" if partition_of(tag.encode(), 3) != partition_of(b"a", 3))]
     records = [{"data": 1}, *({"data": 1, "tag": tag} for tag in tags)]
@@ -65,7 +65,7 @@ async def test_answers_of_a_topic_with_a_single_partition_name_no_partition(clie
     assert "partitions" not in (await client.get("/v0/topics/orders")).json()
 
 
-async def test_records_appended_to_a_partition_are_read_from_it(client: httpx.AsyncClient) -> None:
+async def test_records_appended_to_a_partition_are_read_from_the_partition(client: httpx.AsyncClient) -> None:
     await make(client)
     await post(client, 2, query="?partition=1")
     for answer in (
@@ -109,7 +109,7 @@ async def test_a_partition_out_of_range_is_refused(
     refused(await client.request(method, f"{url}?partition=x", json=body), 400, "invalid_request")
 
 
-async def test_the_address_of_a_partition_is_no_name(client: httpx.AsyncClient) -> None:
+async def test_the_address_of_a_partition_is_not_a_valid_name(client: httpx.AsyncClient) -> None:
     await make(client)
     refused(await client.get("/v0/topics/orders%2F1"), 400, "invalid_request")
     refused(await client.post("/v0/watch", json={"topics": {"orders/1": {}}}), 400, "invalid_request")

@@ -67,7 +67,7 @@ async def test_a_last_event_id_of_a_partition_does_not_apply_to_another_partitio
         assert (first.seqs, "partition" in first.data, list(first.cursor)) == ([1, 2], False, ["t"])
 
 
-async def test_a_watch_of_a_partition_is_told_of_the_deletion_of_its_topic(http: httpx.AsyncClient) -> None:
+async def test_a_watch_of_a_partition_reports_the_deletion_of_its_topic(http: httpx.AsyncClient) -> None:
     path = await session(http, topics={"t": {"partition": 2, "from_seq": 0}})
     async with stream(http, path) as watch:
         await watch.caught_up()
@@ -76,12 +76,12 @@ async def test_a_watch_of_a_partition_is_told_of_the_deletion_of_its_topic(http:
         assert (gone.name, gone.data["topic"], gone.data["partition"]) == ("topic-deleted", "t", 2)
 
 
-async def test_a_partition_that_there_is_not_cannot_be_watched(http: httpx.AsyncClient) -> None:
+async def test_an_absent_partition_cannot_be_watched(http: httpx.AsyncClient) -> None:
     answer = await http.post("/v0/watch", json={"topics": {"t": {"partition": 3}}})
     assert (answer.status_code, answer.json()["error"]["detail"]) == (400, {"field": "topics.t.partition"})
 
 
-async def test_sockets_name_partitions(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_websocket_messages_name_the_partition(server: HotServer, http: httpx.AsyncClient) -> None:
     async with socket(server) as ws:
         told = await ws.ask("subscribe", topic="t", partition=1, from_seq=0)
         assert (told["type"], list(told["topics"])) == ("subscribed", ["t"])

@@ -27,7 +27,7 @@ def lag(pressure: Pressure, lag_ms: float) -> Step:
 
 
 @BOTH
-async def test_a_write_is_refused_and_says_for_how_long(kind: dict[str, str]) -> None:
+async def test_a_refused_write_gets_a_retry_after(kind: dict[str, str]) -> None:
     async with HotServer() as server:
         await server.topic("t", TopicConfig())
         await server.ask(post("t", ONE, kind))
@@ -42,7 +42,7 @@ async def test_a_write_is_refused_and_says_for_how_long(kind: dict[str, str]) ->
 
 
 @BOTH
-async def test_a_write_that_asks_not_to_be_refused_is_not(kind: dict[str, str]) -> None:
+async def test_a_write_with_disable_backpressure_is_accepted(kind: dict[str, str]) -> None:
     async with HotServer() as server:
         await server.topic("t", TopicConfig())
         assert lag(server.broker.pressure, 600) is Step.REFUSE
@@ -65,7 +65,7 @@ async def test_claims_acks_reads_and_deletes_go_on_under_pressure() -> None:
         assert (await server.ask(post("q/delete", b'{"before_seq":3}'))).status == 200
 
 
-async def test_a_log_that_does_not_commit_is_pressure() -> None:
+async def test_a_stalled_log_causes_pressure() -> None:
     async with HotServer(pressure_commit_ms=1) as server:
         await server.topic("t", TopicConfig(durability=Durability.FSYNC))
         pressure = server.broker.pressure
@@ -129,7 +129,7 @@ async def test_each_pressure_step_applies_and_reverts_its_measures() -> None:
         assert not pressure.refusing
 
 
-async def test_a_loop_that_is_held_up_is_seen() -> None:
+async def test_a_blocked_event_loop_causes_pressure() -> None:
     async with HotServer() as server:
         pressure = server.broker.pressure
         pressure.start()

@@ -83,12 +83,12 @@ async def test_leases_come_in_pages(client: httpx.AsyncClient) -> None:
     assert (found, pages) == ([1, 2, 3, 4, 5, 6, 7], 3)
 
 
-async def test_a_last_page_that_is_full_has_no_cursor(client: httpx.AsyncClient) -> None:
+async def test_a_full_last_page_has_no_cursor(client: httpx.AsyncClient) -> None:
     await queue(client, 1, 2)
     assert "next_cursor" not in (await client.get("/v0/topics/q/leases?page_size=2")).json()
 
 
-async def test_a_listing_tells_no_lease_ids(client: httpx.AsyncClient) -> None:
+async def test_a_listing_has_no_lease_ids(client: httpx.AsyncClient) -> None:
     await queue(client, 1)
     [job] = await claim(client)
     assert job["lease_id"] not in (await client.get("/v0/topics/q/leases")).text
@@ -115,7 +115,7 @@ async def test_a_redrive_passes_its_fields_to_the_engine(
     ]
 
 
-async def test_the_dead_jobs_that_are_named_come_back(engine: Engine, client: httpx.AsyncClient) -> None:
+async def test_a_redrive_by_seq_returns_exactly_the_named_jobs(engine: Engine, client: httpx.AsyncClient) -> None:
     await queue(client, *({"n": n} for n in range(1, 5)), max_deliveries=1, dead_letter="dead")
     await client.put("/v0/topics/other", json={"type": "queue", "max_deliveries": 1, "dead_letter": "dead"})
     await append(client, "other", {"data": "of another queue"})
@@ -142,7 +142,7 @@ async def test_the_dead_jobs_that_are_named_come_back(engine: Engine, client: ht
     assert (await call(client, "redrive"))["moved"] == 2
 
 
-async def test_dead_jobs_come_back(engine: Engine, client: httpx.AsyncClient) -> None:
+async def test_a_redrive_returns_the_dead_jobs_of_the_queue(engine: Engine, client: httpx.AsyncClient) -> None:
     await queue(client, {"n": 1}, max_deliveries=1, dead_letter="dead")
     await claim(client)
     await call(client, "nack", node="w", seqs=[1], reason="broken")

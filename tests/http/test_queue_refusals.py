@@ -81,7 +81,7 @@ async def test_a_seq_is_a_u64(client: httpx.AsyncClient, call: str) -> None:
 
 
 @pytest.mark.parametrize("call", SETTLING)
-async def test_seqs_are_1000_at_most(client: httpx.AsyncClient, call: str) -> None:
+async def test_at_most_1000_seqs_are_accepted(client: httpx.AsyncClient, call: str) -> None:
     await refuse(client, call, "seqs", list(range(1, 1002)), "batch_too_large")
     body = GOOD[call] | {"seqs": list(range(1, 1001))}
     assert (await client.post(f"/v0/topics/q/{call}", json=body)).is_success
@@ -89,7 +89,9 @@ async def test_seqs_are_1000_at_most(client: httpx.AsyncClient, call: str) -> No
 
 @pytest.mark.parametrize("call", SETTLING)
 @pytest.mark.parametrize("given", [["lease_0000000000000001"], ["", "", ""], ["lease_0000000000000001"] * 3])
-async def test_lease_ids_are_as_many_as_seqs(client: httpx.AsyncClient, call: str, given: list[str]) -> None:
+async def test_lease_ids_and_seqs_must_have_the_same_length(
+    client: httpx.AsyncClient, call: str, given: list[str]
+) -> None:
     await queue(client, 1)
     body = GOOD[call] | {"seqs": [1, 2], "lease_ids": given}
     refused_field(await client.post(f"/v0/topics/q/{call}", json=body), "lease_ids")
@@ -120,7 +122,7 @@ async def test_a_malformed_lease_id_is_refused(client: httpx.AsyncClient, call: 
 
 
 @pytest.mark.parametrize("call", SETTLING)
-async def test_the_lease_id_that_is_wrong_is_named(client: httpx.AsyncClient, call: str) -> None:
+async def test_the_invalid_lease_id_is_named(client: httpx.AsyncClient, call: str) -> None:
     body = GOOD[call] | {"seqs": [1, 2, 3], "lease_ids": ["lease_0000000000000001", "", "no"]}
     refused_field(await client.post(f"/v0/topics/q/{call}", json=body), "lease_ids[2]")
 
@@ -190,7 +192,7 @@ async def test_the_rate_of_a_redrive_is_above_0(client: httpx.AsyncClient, value
     await refuse(client, "redrive", "rate_per_s", value)
 
 
-async def test_the_rate_of_a_redrive_is_a_number_that_can_be_counted_with(client: httpx.AsyncClient) -> None:
+async def test_the_rate_of_a_redrive_must_be_a_finite_number(client: httpx.AsyncClient) -> None:
     for text in ("1e400", "1" * 5000):
         answer = await client.post("/v0/topics/q/redrive", content=f'{{"rate_per_s":{text}}}', headers=JSON)
         refused_field(answer, "rate_per_s")
@@ -207,7 +209,7 @@ async def test_dry_run_is_true_or_false(client: httpx.AsyncClient, value: Any) -
 
 
 @pytest.mark.parametrize("value", ["gone", "READY"])
-async def test_a_listing_is_of_a_state_that_there_is(client: httpx.AsyncClient, value: str) -> None:
+async def test_a_listing_needs_an_existing_state(client: httpx.AsyncClient, value: str) -> None:
     await queue(client)
     refused_field(await client.get(f"/v0/topics/q/leases?state={value}"), "state")
 
@@ -269,7 +271,7 @@ async def test_a_get_on_a_plain_or_absent_topic_is_refused(client: httpx.AsyncCl
 
 
 @pytest.mark.parametrize("call", [*GOOD, *OTHERS])
-async def test_a_name_that_no_topic_has_is_refused(client: httpx.AsyncClient, call: str) -> None:
+async def test_an_invalid_topic_name_is_refused(client: httpx.AsyncClient, call: str) -> None:
     refused_field(await client.post(f"/v0/topics/-x/{call}", json=(GOOD | OTHERS)[call]), "topic")
 
 

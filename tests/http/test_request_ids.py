@@ -13,7 +13,7 @@ async def test_every_answer_has_a_unique_request_id(client: httpx.AsyncClient) -
 
 
 @pytest.mark.parametrize("given", ["abc", "a" * 128, "4bf92f35-77b3:1.2_3/+="])
-async def test_a_harmless_id_is_kept(client: httpx.AsyncClient, given: str) -> None:
+async def test_a_valid_request_id_is_kept(client: httpx.AsyncClient, given: str) -> None:
     assert (await client.get("/v0/health", headers={"X-Request-Id": given})).headers["x-request-id"] == given
 
 

@@ -79,7 +79,7 @@ async def test_a_bad_field_is_named(client: httpx.AsyncClient, fields: dict[str,
 
 @pytest.mark.parametrize("name", ["%3Ea", "a b", "é", "x" * 256, "a*"])
 @pytest.mark.parametrize("method", ["PUT", "GET", "DELETE"])
-async def test_a_name_that_no_router_can_have_is_400(client: httpx.AsyncClient, method: str, name: str) -> None:
+async def test_an_invalid_router_name_is_400(client: httpx.AsyncClient, method: str, name: str) -> None:
     body = {"source": "a", "dest": "b"} if method == "PUT" else None
     refused_field(await client.request(method, f"/v0/routers/{name}", json=body), "router")
 

@@ -56,7 +56,7 @@ def test_a_path_is_matched_to_its_template(table: RouteTable, path: str, templat
 
 
 @pytest.mark.parametrize("path", ["", "/", "/b", "/a/", "/a//b/2", "/a/1/b", "/a/1/b/", "/a/1/b/2/", "a"])
-def test_other_paths_lead_nowhere(table: RouteTable, path: str) -> None:
+def test_other_paths_match_no_template(table: RouteTable, path: str) -> None:
     assert table.match(path) is None
 
 

@@ -108,7 +108,7 @@ async def test_the_segment_list_is_contiguous_and_ends_at_the_tail(engine: Engin
     assert first["bytes"] == len((await fetch(client)).content)
 
 
-async def test_evicted_records_are_there_and_not_live(engine: Engine, client: httpx.AsyncClient) -> None:
+async def test_evicted_records_are_in_the_file_but_not_live(engine: Engine, client: httpx.AsyncClient) -> None:
     await absorbed(engine, client)
     await client.put("/v0/topics/t", json=FSYNC | {"cap_records": 18})
     found = await listed(client)

@@ -41,7 +41,7 @@ def http2(url: str) -> httpx.Client:
 
 @pytest.mark.fast
 @pytest.mark.parametrize(("client_of", "version"), [(http1, "HTTP/1.1"), (http2, "HTTP/2")])
-def test_both_protocols_are_served_on_one_port(
+def test_http_1_and_http_2_are_served_on_one_port(
     server: LiveServer, client_of: Callable[[str], httpx.Client], version: str
 ) -> None:
     with client_of(server.url) as client:
@@ -64,7 +64,7 @@ def test_bodies_of_a_megabyte_go_in_and_out(server: LiveServer, client_of: Calla
 
 
 @pytest.mark.parametrize("client_of", [http1, http2])
-def test_a_connection_goes_on_after_a_refusal(server: LiveServer, client_of: Callable[[str], httpx.Client]) -> None:
+def test_a_connection_stays_open_after_a_refusal(server: LiveServer, client_of: Callable[[str], httpx.Client]) -> None:
     with client_of(server.url) as client:
         assert client.post("/v0/topics/t", content=b"x" * 200_000).status_code == 415
         assert client.post("/v0/topics/t", content=b"{", headers={"content-type": "application/json"}).is_error
@@ -72,7 +72,7 @@ def test_a_connection_goes_on_after_a_refusal(server: LiveServer, client_of: Cal
 
 
 @pytest.mark.parametrize("client_of", [http1, http2])
-def test_a_disconnected_waiting_reader_frees_its_place(
+def test_a_disconnected_waiting_reader_frees_its_slot(
     server: LiveServer, client_of: Callable[[str], httpx.Client]
 ) -> None:
     with client_of(server.url) as client:
@@ -272,7 +272,7 @@ def test_a_target_may_name_the_whole_url(server: LiveServer, path: bytes) -> Non
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
 
 
-def test_bytes_that_are_not_a_request_do_no_harm(server: LiveServer) -> None:
+def test_invalid_bytes_do_not_affect_other_connections(server: LiveServer) -> None:
     for rubbish in (
         b"GET /v0/topics/\xc3\xa9 HTTP/1.1\r\nhost: localhost\r\n\r\n",
         b"\x16\x03\x01",

@@ -76,7 +76,7 @@ def test_settings_are_read_from_prefixed_variables(monkeypatch: pytest.MonkeyPat
     assert (options.max_record_bytes, options.wal_enqueue_timeout_ms) == (1000, 5)
 
 
-def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPICS_PORT", "")
     assert load()[0].port == 4000
 
@@ -103,7 +103,7 @@ def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         ("MAX_TAG_BYTES", "65536"),
     ],
 )
-def test_an_invalid_value_is_reported_by_the_name_of_its_variable(
+def test_an_invalid_value_is_reported_with_the_name_of_its_variable(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(f"TOPICS_{name}", value)
@@ -147,7 +147,7 @@ def test_malformed_keys_refuse_to_start_and_are_not_shown(
     assert "hunter2" not in "".join(traceback.format_exception(refusal.value))
 
 
-def test_a_key_in_both_places_refuses_to_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_key_in_variable_and_file_refuses_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("one\nhunter2:r\n")
     monkeypatch.setenv("TOPICS_API_KEYS", "hunter2:rw")
     monkeypatch.setenv("TOPICS_API_KEYS_FILE", str(tmp_path / "keys"))
@@ -156,7 +156,7 @@ def test_a_key_in_both_places_refuses_to_start(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"])
-def test_a_file_of_keys_that_cannot_be_read_refuses_to_start(
+def test_an_unreadable_key_file_refuses_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None
 ) -> None:
     if content is not None:

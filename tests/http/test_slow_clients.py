@@ -67,7 +67,7 @@ async def drip(wire: Wire, text: bytes, every_s: float) -> None:
 
 @pytest.mark.parametrize("http", SERVERS)
 @pytest.mark.parametrize("begun", [b"", b"G", b"GET / HTTP/1.1\r\nhost: localhost\r\nx-a: b\r\n"])
-async def test_a_head_that_does_not_come_is_not_waited_for(http: str, begun: bytes) -> None:
+async def test_a_missing_head_times_out(http: str, begun: bytes) -> None:
     async with server(http=http, header_timeout_s=SHORT_S) as broker:
         wire = await broker.connect()
         wire.send(begun)
@@ -78,7 +78,7 @@ async def test_a_head_that_does_not_come_is_not_waited_for(http: str, begun: byt
 
 
 @pytest.mark.parametrize("http", SERVERS)
-async def test_a_head_that_drips_is_not_waited_for(http: str) -> None:
+async def test_a_dripping_head_times_out(http: str) -> None:
     async with server(http=http, header_timeout_s=SHORT_S) as broker:
         wire = await broker.connect()
         wire.send(GET)
@@ -105,7 +105,7 @@ async def test_a_client_that_waits_between_requests_or_for_an_answer_is_not_clos
         assert cut_off(broker) == {}
 
 
-async def test_a_tls_handshake_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_missing_tls_handshake_times_out(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     async with server(header_timeout_s=SHORT_S, tls_cert=cert, tls_key=key) as broker:
         wire = await broker.connect()
@@ -156,7 +156,7 @@ async def test_invalid_http_is_refused_with_an_error_body(http: str) -> None:
 
 @pytest.mark.parametrize(("http", "kind"), [("zttp", {}), ("zttp", ASGI), ("httptools", {})])
 @pytest.mark.parametrize("dripping", [False, True])
-async def test_a_body_that_does_not_come_or_drips_is_given_up(http: str, kind: dict[str, str], dripping: bool) -> None:
+async def test_a_missing_or_dripping_body_times_out(http: str, kind: dict[str, str], dripping: bool) -> None:
     async with server(http=http, body_timeout_s=SHORT_S, api_keys="one", max_inflight_per_key=1) as broker:
         [caller] = broker.broker.gate.callers() if broker.broker.gate else []
         wire = await broker.connect()
@@ -186,7 +186,7 @@ async def test_a_body_at_the_minimum_rate_may_exceed_the_body_timeout() -> None:
         assert cut_off(broker) == {}
 
 
-async def test_a_refused_body_is_not_swallowed_for_ever() -> None:
+async def test_the_body_of_a_refused_request_is_read_only_for_a_limited_time() -> None:
     async with server(body_timeout_s=SHORT_S, keep_alive_s=1000) as broker:
         wire = await broker.connect()
         wire.send(post("t", b"{", {"content-type": "text/plain"}, length=10_000))
@@ -211,7 +211,7 @@ ASK = b"GET /v0/topics/big/records?max_batch_bytes=8388608 HTTP/1.1\r\nhost: loc
 
 @pytest.mark.parametrize("http", SERVERS)
 @pytest.mark.parametrize("more", [b"", b"connection: close\r\n"])
-async def test_an_answer_that_is_not_taken_is_dropped(http: str, more: bytes) -> None:
+async def test_an_unread_answer_is_dropped(http: str, more: bytes) -> None:
     async with server(http=http, send_timeout_s=SHORT_S) as broker:
         await big(broker)
         wire = await broker.connect()
@@ -223,7 +223,7 @@ async def test_an_answer_that_is_not_taken_is_dropped(http: str, more: bytes) ->
         assert len(await ends(wire)) < 8_000_000
 
 
-async def test_an_answer_that_is_taken_slowly_arrives() -> None:
+async def test_a_slowly_read_answer_is_delivered() -> None:
     async with server(send_timeout_s=PACE_S, min_bytes_per_s=1000) as broker:
         await big(broker)
         wire = await broker.connect()
@@ -330,7 +330,7 @@ async def test_an_http2_stream_with_a_closed_window_is_reset_and_the_connection_
         await two.until(h2.events.StreamEnded, 3)
 
 
-async def test_a_stream_under_way_that_makes_no_room_is_reset() -> None:
+async def test_a_stream_to_a_client_that_stops_reading_is_reset() -> None:
     async def endless(request: Request) -> Streamed:
         async def pieces() -> AsyncGenerator[bytes]:
             while True:

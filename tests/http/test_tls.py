@@ -16,7 +16,7 @@ from tests.support.certificate import certificate
 from tests.support.live_server import start
 
 
-async def test_both_versions_of_http_are_spoken_over_tls(tmp_path: Path) -> None:
+async def test_http_1_and_http_2_are_served_over_tls(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     async with HotServer(tls_cert=cert, tls_key=key, api_keys="one") as server:
         assert server.server.url.startswith("https://")

@@ -62,7 +62,7 @@ async def put(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
-async def test_every_field_is_echoed_with_its_default(client: httpx.AsyncClient, kind: str) -> None:
+async def test_every_field_is_returned_with_its_default(client: httpx.AsyncClient, kind: str) -> None:
     config = await put(client, type=kind)
     TopicConfig.model_validate(config)
     assert config == {**DEFAULTS, "type": kind}
@@ -81,7 +81,7 @@ async def test_durability_wins_over_durable(client: httpx.AsyncClient, durabilit
 
 
 @pytest.mark.parametrize(("durable", "durability"), [(True, "fsync"), (False, "disk"), (None, "disk")])
-async def test_durable_decides_where_durability_is_left_out(
+async def test_durable_applies_if_durability_is_omitted(
     client: httpx.AsyncClient, durable: bool | None, durability: str
 ) -> None:
     assert (await put(client, durable=durable))["durability"] == durability
@@ -134,7 +134,7 @@ async def test_a_priority_is_an_i32(client: httpx.AsyncClient, value: str) -> No
 
 @pytest.mark.parametrize("field", FLAGS)
 @pytest.mark.parametrize("value", ["0", "1", '"true"', "[]"])
-async def test_a_flag_is_true_or_false(client: httpx.AsyncClient, field: str, value: str) -> None:
+async def test_a_flag_must_be_true_or_false(client: httpx.AsyncClient, field: str, value: str) -> None:
     await refuse(client, f'{{"{field}":{value}}}', field)
 
 

@@ -9,7 +9,7 @@ from schemas.topics import TopicAnswer, TopicDeleteAnswer, TopicListAnswer, Topi
 from tests.http.calls import JSON, append, fill, refused, refused_field, state
 
 
-async def test_a_put_makes_the_topic_and_echoes_its_settings(client: httpx.AsyncClient) -> None:
+async def test_a_put_creates_the_topic_and_returns_its_settings(client: httpx.AsyncClient) -> None:
     answer = await client.put("/v0/topics/orders", json={"ttl_ms": 5000})
     assert answer.status_code == 201
     put = TopicPutAnswer.model_validate(answer.json())

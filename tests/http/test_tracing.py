@@ -126,7 +126,7 @@ async def test_the_duration_of_a_span_matches_its_request(server: HotServer, see
     assert took_ms < answer.body["performance"]["server_total_ms"] + 1000
 
 
-async def test_claims_and_acks_are_spans_on_both_ways(server: HotServer, seen: Seen, http: httpx.AsyncClient) -> None:
+async def test_claims_and_acks_have_spans_on_both_paths(server: HotServer, seen: Seen, http: httpx.AsyncClient) -> None:
     await queue(http, 1, 2, 3, 4)
     for header in ("application/json", "application/json; charset=utf-8"):
         sent = {"content-type": header, "traceparent": parent(ONE)}
@@ -149,7 +149,7 @@ async def test_claims_and_acks_are_spans_on_both_ways(server: HotServer, seen: S
         ("q/extend", {"node": "w", "seqs": [1], "lease_ms": 5000}, "/extend", ["extend", "settle", "q", 1]),
     ],
 )
-async def test_other_operations_on_records_say_how_many(
+async def test_spans_of_other_operations_have_the_number_of_records(
     seen: Seen, http: httpx.AsyncClient, path: str, body: dict[str, Any], route: str, expected: list[Any]
 ) -> None:
     await append(http, "t", {"data": 1}, {"data": 2, "meta": {"traceparent": parent(TWO)}})
@@ -169,14 +169,18 @@ async def test_an_append_of_records_with_a_shared_context_joins_its_trace(seen: 
     assert (trace_of(span), links_of(span)) == (ONE, [])
 
 
-async def test_records_that_carry_several_are_linked(seen: Seen, http: httpx.AsyncClient) -> None:
+async def test_an_append_of_records_with_several_contexts_has_links_and_no_parent(
+    seen: Seen, http: httpx.AsyncClient
+) -> None:
     await append(http, "t", *({"data": 1, "meta": {"traceparent": parent(trace)}} for trace in (ONE, TWO)))
     span = seen.last(f"POST {T}")
     assert parent_of(span) is None
     assert links_of(span) == [ONE, TWO]
 
 
-async def test_the_header_is_the_parent_and_the_records_are_linked(seen: Seen, http: httpx.AsyncClient) -> None:
+async def test_the_context_of_the_header_is_the_parent_and_contexts_of_records_are_linked(
+    seen: Seen, http: httpx.AsyncClient
+) -> None:
     other = parent(TWO, "b7ad6b7169203331")
     body = {"records": [{"data": 1, "meta": {"traceparent": each}} for each in (other, parent(ONE))]}
     await http.post("/v0/topics/t", json=body, headers={"traceparent": parent(ONE)})
@@ -207,9 +211,7 @@ async def test_a_router_copy_joins_the_trace_of_its_record(
     assert copy["meta"] == {"traceparent": parent(ONE)}  # as it came
 
 
-async def test_a_copy_that_is_refused_is_a_span_that_failed(
-    server: HotServer, seen: Seen, http: httpx.AsyncClient
-) -> None:
+async def test_a_refused_copy_is_a_failed_span(server: HotServer, seen: Seen, http: httpx.AsyncClient) -> None:
     await http.put("/v0/topics/b", json={"cap_records": 1, "discard": "reject"})
     await append(http, "b", {"data": 0})
     await http.put("/v0/routers/r", json={"source": "a", "dest": "b"})
@@ -256,7 +258,7 @@ async def test_the_span_of_an_unknown_path_is_named_by_its_method(seen: Seen, ht
     assert said(seen.last("GET"), "http.route") == [None]
 
 
-async def test_probes_and_metrics_are_no_spans(seen: Seen, http: httpx.AsyncClient) -> None:
+async def test_probes_and_metrics_have_no_spans(seen: Seen, http: httpx.AsyncClient) -> None:
     for path in ("/v0/health", "/healthz", "/v0/ready", "/v0/metrics"):
         assert (await http.get(path)).status_code == 200
     assert seen.names() == []
@@ -266,7 +268,7 @@ async def test_probes_and_metrics_are_no_spans(seen: Seen, http: httpx.AsyncClie
     "header",
     ["", "x", f"00-{'0' * 32}-00f067aa0ba902b7-01", f"ff-{ONE}-00f067aa0ba902b7-01", f"00-{ONE}-00f067aa0ba902b7"],
 )
-async def test_a_header_that_is_no_context_begins_a_trace(seen: Seen, http: httpx.AsyncClient, header: str) -> None:
+async def test_an_invalid_traceparent_starts_a_new_trace(seen: Seen, http: httpx.AsyncClient, header: str) -> None:
     answer = await http.post("/v0/topics/t", json=records(1), headers={"traceparent": header})
     assert answer.status_code == 201
     assert parent_of(seen.last(f"POST {T}")) is None

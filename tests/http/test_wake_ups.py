@@ -51,7 +51,7 @@ async def steps(dice: random.Random) -> None:
 
 
 @pytest.mark.timeout(900)
-async def test_no_long_poll_sleeps_through_a_write(http: httpx.AsyncClient, dice: random.Random) -> None:
+async def test_no_long_poll_misses_a_write(http: httpx.AsyncClient, dice: random.Random) -> None:
     await append(http, "t", {"data": 0})
 
     async def write() -> None:
@@ -69,9 +69,7 @@ async def test_no_long_poll_sleeps_through_a_write(http: httpx.AsyncClient, dice
 
 
 @pytest.mark.timeout(900)
-async def test_no_stream_sleeps_through_a_write(
-    server: HotServer, http: httpx.AsyncClient, dice: random.Random
-) -> None:
+async def test_no_stream_misses_a_write(server: HotServer, http: httpx.AsyncClient, dice: random.Random) -> None:
     """Neither one that is there, nor one that is just being opened."""
     server.broker.live.sessions.max = 0
     await append(http, "t", {"data": 0})
@@ -97,9 +95,7 @@ async def test_no_stream_sleeps_through_a_write(
 
 
 @pytest.mark.timeout(900)
-async def test_no_websocket_sleeps_through_a_write(
-    server: HotServer, http: httpx.AsyncClient, dice: random.Random
-) -> None:
+async def test_no_websocket_misses_a_write(server: HotServer, http: httpx.AsyncClient, dice: random.Random) -> None:
     """Written from outside and by itself, while it subscribes anew and while it does not."""
     await append(http, "t", {"data": 0})
     async with connect(server.server.url.replace("http", "ws", 1) + "/v0/ws") as ws:

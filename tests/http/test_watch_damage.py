@@ -100,7 +100,9 @@ async def test_a_watch_sends_records_before_a_corrupt_record_and_ends_with_an_er
         assert data_of(await watch.records(6)) == numbers(5, 6, 7, 8, 9, 10)
 
 
-async def test_the_other_topics_of_a_stream_go_on(server: HotServer, http: httpx.AsyncClient, damage: Damage) -> None:
+async def test_the_other_topics_of_a_stream_continue(
+    server: HotServer, http: httpx.AsyncClient, damage: Damage
+) -> None:
     await damaged(server, http, damage, 4)
     await append(http, "u", {"data": "u 1"})
     path = await session(http, "t", "u")
@@ -143,7 +145,7 @@ async def test_a_watch_ends_when_its_last_topic_ends(server: HotServer, http: ht
     await soon(lambda: not server.broker.live.watchers)
 
 
-async def test_on_a_websocket_the_topic_ends_and_the_connection_stays(
+async def test_on_a_websocket_only_the_subscription_of_the_topic_ends(
     server: HotServer, http: httpx.AsyncClient, damage: Damage
 ) -> None:
     await damaged(server, http, damage, 4)
@@ -242,7 +244,7 @@ async def test_a_missing_segment_is_reported_with_its_range_of_seqs(
         assert (data_of(answer["records"]), answer["corrupt_seqs"]) == (numbers(11), [*range(1, 11)])
 
 
-async def test_a_failing_disk_ends_the_watch_and_a_new_watch_works_after_it_recovers(
+async def test_a_failing_disk_ends_the_watch_and_a_new_watch_works_after_a_repair(
     server: HotServer, http: httpx.AsyncClient
 ) -> None:
     await written(server, http)

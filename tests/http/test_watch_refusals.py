@@ -42,7 +42,7 @@ async def test_a_new_watch_session_is_answered_with_its_start_positions(client: 
         ({"t": {"partition": -1}}, "topics.t.partition"),
     ],
 )
-async def test_topics_that_make_no_sense(client: httpx.AsyncClient, topics: Any, field: str) -> None:
+async def test_invalid_topics_of_a_watch_are_refused(client: httpx.AsyncClient, topics: Any, field: str) -> None:
     refused_field(await post(client, topics), field)
 
 
@@ -50,7 +50,7 @@ async def test_topics_that_make_no_sense(client: httpx.AsyncClient, topics: Any,
     "fields",
     [{"limit": -1}, {"heartbeat_ms": 1.5}, {"include_meta": 1}, {"consistency": "weak"}, {"max_batch_bytes": "1"}],
 )
-async def test_fields_that_make_no_sense(client: httpx.AsyncClient, fields: dict[str, Any]) -> None:
+async def test_invalid_fields_of_a_watch_are_refused(client: httpx.AsyncClient, fields: dict[str, Any]) -> None:
     await fill(client, "t", 1)
     refused_field(await post(client, {"t": {}}, **fields), next(iter(fields)))
 
@@ -62,7 +62,7 @@ async def test_null_fields_of_a_watch_get_their_defaults(client: httpx.AsyncClie
     assert (await post(client, {"t": {"partition": 0, "from_seq": None, "tail": False}})).status_code == 200
 
 
-async def test_a_topic_that_is_not_there(client: httpx.AsyncClient) -> None:
+async def test_an_absent_topic_is_refused_or_omitted_if_lenient(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 1)
     refused(await post(client, {"t": {}, "no": {}}), 404, "topic_not_found")
     answer = await post(client, {"t": {}, "no": {}}, "?lenient=true")
@@ -93,7 +93,7 @@ async def test_streams_are_bounded(broker: Broker, client: httpx.AsyncClient) ->
     assert broker.live.sessions.find(url.rpartition("/")[2], None, 0).streams == 0
 
 
-async def test_a_session_that_is_not_there(client: httpx.AsyncClient) -> None:
+async def test_an_absent_session_is_not_found(client: httpx.AsyncClient) -> None:
     refused(await client.get("/v0/watch/wid_9vKX3Zb1Qm0Rr2Tt4Yy6Ug"), 404, "not_found")
 
 
@@ -104,11 +104,11 @@ async def test_a_watch_without_a_matching_accept_header_is_not_acceptable(
     refused(await client.get("/v0/watch/wid_x", headers={"accept": accept}), 406, "not_acceptable")
 
 
-async def test_without_an_upgrade_there_is_no_websocket(client: httpx.AsyncClient) -> None:
+async def test_a_websocket_needs_an_upgrade(client: httpx.AsyncClient) -> None:
     refused_field(await client.get("/v0/ws"), "Upgrade")
 
 
-async def test_the_priority_that_counts_is_shown(client: httpx.AsyncClient) -> None:
+async def test_the_effective_priority_is_shown(client: httpx.AsyncClient) -> None:
     async def shown(topic: str) -> tuple[int, int]:
         state = (await client.get(f"/v0/topics/{topic}")).json()
         listed = (await client.get("/v0/topics", params={"prefix": topic})).json()["topics"][0]

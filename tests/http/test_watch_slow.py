@@ -121,7 +121,7 @@ async def test_a_stalled_watcher_is_closed_as_slow_and_resumes_without_loss(
         assert seqs + rest == list(range(1, written + 1))
 
 
-async def test_a_connection_that_is_never_read_is_closed(
+async def test_a_connection_without_a_reader_is_closed(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "PATIENCE_S", 0.3)
@@ -159,7 +159,7 @@ async def test_a_stalled_http2_watch_is_reset_alone_and_resumes_without_loss(
     writer.close()
 
 
-async def test_a_closed_http2_window_delays_only_its_own_stream(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_closed_http2_window_delays_only_its_stream(server: HotServer, http: httpx.AsyncClient) -> None:
     await http.put("/v0/topics/t")
     reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port)
     peer = Peer(reader, writer)

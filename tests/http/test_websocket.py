@@ -136,7 +136,7 @@ async def test_a_publish_is_acked_with_its_seqs(server: HotServer, http: httpx.A
     assert (records[0]["$tag"], records[0]["$node"]) == ("x", "p")
 
 
-async def test_acks_keep_their_order_within_a_topic_only(
+async def test_acks_keep_their_order_within_a_topic(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, hold = appends.append, asyncio.Event()
@@ -163,7 +163,7 @@ async def test_acks_keep_their_order_within_a_topic_only(
         ]
 
 
-async def test_no_more_writes_are_under_way_than_may_be(
+async def test_the_number_of_pending_writes_is_limited(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, hold, running = appends.append, asyncio.Event(), 0

@@ -71,7 +71,7 @@ async def test_later_commands_do_not_wait(server: HotServer, ws: Socket, release
     assert [record["data"] for record in (await ws.next())["records"]] == [1, 2]
 
 
-async def test_commands_about_the_topics_of_a_waiting_subscription_keep_their_order(
+async def test_commands_on_topics_of_a_waiting_subscription_keep_their_order(
     server: HotServer, ws: Socket, release: Release
 ) -> None:
     await ws.say("subscribe", request_id=1, topic="b", from_seq=0)
@@ -97,7 +97,7 @@ async def four_answers(ws: Socket) -> AsyncIterator[dict[str, object]]:
         yield message
 
 
-async def test_a_waiting_subscription_gets_records_published_behind_it(
+async def test_a_waiting_subscription_gets_records_published_afterwards(
     server: HotServer, ws: Socket, release: Release
 ) -> None:
     await ws.say("subscribe", request_id=1, topic="b")

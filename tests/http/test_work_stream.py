@@ -124,7 +124,7 @@ async def test_line_breaks_in_a_job_become_spaces(http: httpx.AsyncClient) -> No
 
 
 @pytest.mark.parametrize(("query", "most"), [("", 1), ("&max=0", 1), ("&max=2", 2)])
-async def test_no_more_jobs_are_out_than_the_worker_wants(http: httpx.AsyncClient, query: str, most: int) -> None:
+async def test_a_stream_holds_at_most_max_jobs(http: httpx.AsyncClient, query: str, most: int) -> None:
     await queue(http, 1, 2, 3)
     async with working(http, f"node=w{query}") as stream:
         for _ in range(most):
@@ -136,7 +136,7 @@ async def test_no_more_jobs_are_out_than_the_worker_wants(http: httpx.AsyncClien
 
 
 @pytest.mark.parametrize("calls", ["nack", "ack"])
-async def test_each_job_that_is_settled_makes_room(http: httpx.AsyncClient, calls: str) -> None:
+async def test_each_settled_job_makes_room(http: httpx.AsyncClient, calls: str) -> None:
     await queue(http, *range(20))
     async with working(http) as stream:
         seen: list[int] = []
@@ -148,7 +148,7 @@ async def test_each_job_that_is_settled_makes_room(http: httpx.AsyncClient, call
         assert seen == list(range(1, 21))
 
 
-async def test_a_lease_lasts_as_long_as_was_asked_for(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_lease_has_the_requested_duration(server: HotServer, http: httpx.AsyncClient) -> None:
     await queue(http, 1)
     begin = server.engine.now_ms()
     async with working(http, "node=w&lease_ms=77000") as stream:
@@ -227,7 +227,7 @@ async def test_head_takes_no_job(server: HotServer, http: httpx.AsyncClient) -> 
     assert server.broker.streams.parked == 0
 
 
-async def test_a_work_stream_that_is_not_read_is_closed_and_its_jobs_are_ready(
+async def test_an_unread_work_stream_is_closed_and_its_jobs_are_ready(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And no more of them are taken from the queue in the meantime than fit in the buffers."""
@@ -245,7 +245,7 @@ async def test_a_work_stream_that_is_not_read_is_closed_and_its_jobs_are_ready(
     assert server.engine.queues.figures("q").ready == 600
 
 
-async def test_other_streams_do_not_wait_for_a_client_that_does_not_read(
+async def test_other_streams_do_not_wait_for_an_unread_stream(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work, "MAX_BUFFERED_BYTES", 1 << 16)

@@ -102,14 +102,14 @@ async def test_closing_an_http2_work_stream_makes_its_jobs_ready(server: HotServ
     assert server.broker.streams.parked == 0
 
 
-async def test_a_stream_without_room_goes_on_when_there_is_some(peer: Peer) -> None:
+async def test_a_stream_without_room_continues_when_there_is_room(peer: Peer) -> None:
     assert b'"$seq":%d,' % COUNT not in peer.got
     peer.make_room()
     await until(lambda: b'"$seq":%d,' % COUNT in peer.got)
 
 
 @pytest.mark.parametrize("patience_s", [0.3])
-async def test_a_client_that_makes_no_room_is_left(
+async def test_a_stream_without_room_for_too_long_is_closed(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, patience_s: float
 ) -> None:
     monkeypatch.setattr(events, "PATIENCE_S", patience_s)

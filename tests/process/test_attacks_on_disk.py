@@ -28,7 +28,7 @@ def tree(directory: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("http", ["zttp", "httptools"])
-def test_no_target_leads_out_of_the_data_directory_or_to_a_file_in_it(tmp_path: Path, http: str) -> None:
+def test_no_target_reaches_a_file_inside_or_outside_the_data_directory(tmp_path: Path, http: str) -> None:
     (tmp_path / "secret").write_bytes(SECRET)
     (tmp_path / "data").mkdir()
     with BrokerProcess(tmp_path, http=http) as broker:

@@ -297,7 +297,7 @@ def test_a_refused_backup_or_restore_prints_the_reason_and_its_exit_status(
     assert topics(broker, "backup").returncode == 2
 
 
-def test_a_directory_that_no_broker_runs_on_is_backed_up_as_well(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_a_directory_without_a_running_broker_can_be_backed_up(broker: BrokerProcess, tmp_path: Path) -> None:
     broker.call("POST", "/v0/topics/t", {"records": [{"data": 1}]})
     broker.kill()
     done = topics(broker, "backup", tmp_path / "here", "--data-dir", broker.data_dir)
@@ -308,7 +308,7 @@ def test_a_directory_that_no_broker_runs_on_is_backed_up_as_well(broker: BrokerP
     assert gone.returncode == 3
 
 
-def test_without_a_place_for_backups_the_broker_writes_none(tmp_path: Path) -> None:
+def test_without_backup_dir_the_broker_writes_no_backup(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, wal_shards=1) as broker:
         broker.start()
         status, answer = broker.call("POST", "/v0/admin/backup", {"directory": str(tmp_path / "x")})
@@ -318,7 +318,7 @@ def test_without_a_place_for_backups_the_broker_writes_none(tmp_path: Path) -> N
         assert not (tmp_path / "x").exists()
 
 
-def test_links_do_not_lead_out_of_the_place_for_backups(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_links_do_not_lead_out_of_backup_dir(broker: BrokerProcess, tmp_path: Path) -> None:
     (tmp_path / "backups").mkdir()
     (tmp_path / "backups" / "way-out").symlink_to(tmp_path)
     for directory in ("way-out/x", "../x", "/", "nightly/../../x"):

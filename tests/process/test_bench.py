@@ -30,7 +30,7 @@ def test_a_read_measurement_reads_from_the_requested_source(
     assert found.proof
 
 
-def test_records_that_are_elsewhere_are_no_figure(
+def test_records_read_from_another_source_give_no_figure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tail cache that does not hold them all."""
@@ -50,7 +50,7 @@ def test_the_option_all_runs_every_documented_scenario() -> None:
     assert set(names) == appends | reads
 
 
-def test_the_place_is_not_asked_of_a_broker_that_runs_already() -> None:
+def test_the_source_of_reads_cannot_be_checked_for_a_running_broker() -> None:
     with pytest.raises(SystemExit):
         bench.main(["--url", "http://127.0.0.1:1", "--read", "--from", "cold"])
 

@@ -19,12 +19,12 @@ def life(*given: int, lost: int = 0, killed: bool = True) -> Life:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_going_on_where_the_last_life_ended_is_right(strict: bool) -> None:
+def test_continuing_at_the_end_of_the_last_life_is_accepted(strict: bool) -> None:
     assert lives(life(1, 2, 3), life(4, 5), strict=strict) == []
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_readers_that_share_may_be_given_in_any_order(strict: bool) -> None:
+def test_shared_readers_may_get_records_in_any_order(strict: bool) -> None:
     assert lives(life(3, 1, 2, 5, 4), strict=strict) == []
 
 
@@ -32,38 +32,38 @@ def test_a_record_given_twice_in_one_life_is_reported() -> None:
     assert "twice in life 0: [2]" in lives(life(1, 2, 2, 3))[0]
 
 
-def test_twice_over_a_kill() -> None:
+def test_a_record_repeated_over_two_kills_is_reported() -> None:
     assert lives(life(1, 2, 3), life(2, 3, 4)) == []
     assert "again in life 1" in lives(life(1, 2, 3), life(3, 4), strict=True)[0]
 
 
-def test_more_again_than_persist_every() -> None:
+def test_more_repetitions_than_persist_every_are_reported() -> None:
     assert lives(life(1, 2, 3, 4), life(2, 3, 4, 5)) == []
     assert "over the 3 allowed" in lives(life(1, 2, 3, 4), life(1, 2, 3, 4, 5))[0]
 
 
-def test_again_after_a_clean_stop() -> None:
+def test_a_repetition_after_a_clean_stop_is_reported() -> None:
     assert "over the 0 allowed" in lives(life(1, 2, 3, killed=False), life(3, 4))[0]
 
 
-def test_again_two_lives_later() -> None:
+def test_a_repetition_two_lives_later_is_reported() -> None:
     assert "again in life 2" in lives(life(1, 2), life(3), life(2, 4), strict=True)[0]
 
 
-def test_again_with_a_hole() -> None:
+def test_a_repetition_with_a_hole_is_reported() -> None:
     assert "hang together" in lives(life(1, 2, 3), life(1, 3, 4))[0]
 
 
-def test_left_out_within_a_life() -> None:
+def test_a_record_missing_within_a_life_is_reported() -> None:
     assert "left out in life 0: [2]" in lives(life(1, 3))[0]
 
 
-def test_left_out_between_lives() -> None:
+def test_a_record_missing_between_lives_is_reported() -> None:
     assert "left out in life 1: [3]" in lives(life(1, 2), life(4, 5))[0]
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_records_that_a_lost_answer_may_have_held_are_excused(strict: bool) -> None:
+def test_records_of_a_lost_answer_may_be_missing(strict: bool) -> None:
     assert lives(life(1, 2, lost=1), life(5, 6), strict=strict) == []
     assert lives(life(1, 4, 5, lost=1), life(6), strict=strict) == []
     assert "left out" in lives(life(1, 2, lost=1), life(6), strict=strict)[0]

@@ -38,7 +38,7 @@ def test_the_commands_of_the_quick_start_print_the_shown_output(terminal: Termin
     assert terminal.close() == 0
 
 
-def test_the_quick_start_kills_the_server_and_starts_it_again() -> None:
+def test_the_quick_start_kills_and_restarts_the_server() -> None:
     commands = [step.text for step in quick_start()]
     assert commands[0] == START
     assert commands.count(START) == 2

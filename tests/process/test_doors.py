@@ -26,7 +26,7 @@ def test_each_load_runs_and_health_is_answered(tmp_path: Path) -> None:
     assert "longer than" not in said
 
 
-def test_a_load_that_exceeds_the_limit_is_named(tmp_path: Path) -> None:
+def test_a_load_over_the_limit_is_named(tmp_path: Path) -> None:
     status, said = _run(tmp_path, "--most", "0", "--only", "scrape")
     assert status == 1
     assert "longer than 0 ms: metrics, 100 clients scrape" in said

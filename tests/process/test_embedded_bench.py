@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("more", [(), ("--blocking",)], ids=["async", "blocking"])
 @pytest.mark.parametrize("classes", [("ephemeral",), ("ephemeral", "memory"), ("disk", "fsync")], ids="-".join)
-def test_every_class_is_measured_and_read_where_it_has_consumers(
+def test_every_class_is_written_and_read_through_consumers_if_supported(
     tmp_path: Path, classes: tuple[str, ...], more: tuple[str, ...]
 ) -> None:
     size = ("--topics", "2", "--batch", "100", "--seconds", "0.1", "--dir", str(tmp_path))

@@ -26,7 +26,7 @@ def test_all_three_phases_are_measured(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()], "what was written is gone"
 
 
-async def test_a_destination_that_lacks_records_makes_no_figure() -> None:
+async def test_a_destination_with_missing_records_gives_no_figure() -> None:
     options = argparse.Namespace(routers=2, meta=False, record_bytes=60, batch=4, writers=1, durability="disk")
     async with Machine() as machine:
         load = fanout.FanOut(await machine.start(), "s", options)

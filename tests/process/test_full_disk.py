@@ -164,7 +164,7 @@ def test_deleting_a_topic_frees_space_on_a_full_disk(broker: BrokerProcess) -> N
     write_until_full(broker, ("kept",), {"kept": []})
 
 
-def test_deleting_records_makes_room_as_well(broker: BrokerProcess) -> None:
+def test_deleting_records_frees_space_on_a_full_disk(broker: BrokerProcess) -> None:
     acked: list[str] = []
     write_until_full(broker, ("log",), {"log": acked})
     last_seq = 4 * len(acked)

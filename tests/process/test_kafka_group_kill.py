@@ -40,7 +40,7 @@ def broker(tmp_path: Path, port: int) -> Iterator[BrokerProcess]:
 
 
 @pytest.mark.timeout(1200 if SOAK else 200)
-def test_acked_records_are_there_once_and_committed_offsets_never_go_back(
+def test_acked_records_exist_once_and_committed_offsets_never_go_back(
     broker: BrokerProcess, port: int, dice: random.Random
 ) -> None:
     broker.start()

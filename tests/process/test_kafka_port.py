@@ -48,7 +48,7 @@ def test_topics_of_kafka_clients_survive_a_restart(tmp_path: Path) -> None:
         assert broker.complaints() == []
 
 
-def test_tls_with_keys(tmp_path: Path) -> None:
+def test_keys_work_over_tls(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     file = tmp_path / "kafka-port"
     with BrokerProcess(

@@ -58,7 +58,7 @@ def test_acked_records_that_are_served_pass(book: Book, pair: Write) -> None:
     assert book.base == 2
 
 
-def test_a_record_that_is_missing(book: Book, pair: Write) -> None:
+def test_a_missing_record_is_reported(book: Book, pair: Write) -> None:
     one = write_of(book, "one", None, first_seq=3)
     wrong(book, view_of(book, served(1, pair, 0), served(2, pair, 1), head_seq=3), "one was ok .* is lost")
     assert one.first_seq == 3
@@ -68,7 +68,7 @@ def test_a_head_below_an_acked_seq_is_reported(book: Book, pair: Write) -> None:
     wrong(book, view_of(book, served(1, pair, 0), head_seq=1), "seq 2 was given out")
 
 
-def test_a_write_without_an_answer_may_be_there_or_not_but_whole(book: Book) -> None:
+def test_a_write_without_an_answer_may_be_absent_or_complete(book: Book) -> None:
     write = write_of(book, "open", None, "t1")
     check_topic(book, view_of(book, head_seq=0))
     assert write.first_seq is None
@@ -77,7 +77,7 @@ def test_a_write_without_an_answer_may_be_there_or_not_but_whole(book: Book) -> 
     wrong(book, view_of(book, served(1, write, 0), head_seq=2), "torn")
 
 
-def test_a_record_that_a_reader_was_given_must_stay(book: Book) -> None:
+def test_a_lost_record_seen_by_a_reader_is_reported(book: Book) -> None:
     write_of(book, "open", None)
     book.seen[1] = ("open", 0)
     wrong(book, view_of(book, head_seq=1), "open was unknown .* is lost")
@@ -96,13 +96,13 @@ def test_a_changed_record_is_reported(book: Book, pair: Write) -> None:
     wrong(book, view_of(book, changed, served(2, pair, 1), head_seq=2), "not what was written")
 
 
-def test_a_record_that_is_there_twice_or_elsewhere(book: Book, pair: Write) -> None:
+def test_a_duplicate_or_moved_record_is_reported(book: Book, pair: Write) -> None:
     twice = view_of(book, served(1, pair, 0), served(2, pair, 1), served(3, pair, 1), head_seq=3)
     wrong(book, twice, "has seqs 2 and 3")
     wrong(book, view_of(book, served(2, pair, 0), served(3, pair, 1), head_seq=3), "began at 1 and now at 2")
 
 
-def test_a_seq_that_two_were_given(book: Book, pair: Write) -> None:
+def test_a_seq_given_to_two_writes_is_reported(book: Book, pair: Write) -> None:
     book.new_deletion(Deletion(tag="t1"))
     other = write_of(book, "other", None, first_seq=2)
     wrong(book, view_of(book, served(1, pair, 0), served(2, other, 0), head_seq=2), "seq 2 was given out twice")
@@ -126,7 +126,7 @@ def test_a_loss_in_an_ephemeral_topic_passes_only_if_announced() -> None:
     assert book.writes == {}
 
 
-def test_a_deleted_record_that_is_back(book: Book, pair: Write) -> None:
+def test_a_restored_deleted_record_is_reported(book: Book, pair: Write) -> None:
     deletion = Deletion(tag="t")
     book.new_deletion(deletion)
     both = view_of(book, served(1, pair, 0), served(2, pair, 1), head_seq=2)
@@ -152,7 +152,7 @@ def test_a_record_below_a_delete_floor_is_reported(book: Book, pair: Write) -> N
     wrong(book, view_of(book, served(1, pair, 0), served(2, pair, 1), head_seq=2), "deleted and is back")
 
 
-def test_a_setting_that_went_back(book: Book) -> None:
+def test_a_reverted_setting_is_reported(book: Book) -> None:
     book.asked_setting = book.setting = 2
     wrong(book, view_of(book, head_seq=0), "setting 2 was acknowledged, 2 asked for, it is 0")
 

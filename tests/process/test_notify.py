@@ -82,7 +82,7 @@ def test_the_service_manager_is_notified_from_recovery_to_stop(
         assert broker.complaints() == []
 
 
-def test_a_long_drain_asks_for_time_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_drain_extends_the_timeout_repeatedly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listener = Listener(f"@topics-drain-{os.getpid()}")
     monkeypatch.setenv("NOTIFY_SOCKET", listener.address)
     with BrokerProcess(tmp_path, drain_ms=60_000) as broker:
@@ -110,7 +110,7 @@ def test_a_broker_starts_when_the_notify_socket_has_no_listener(
         assert broker.complaints() == []
 
 
-def test_a_manager_that_does_not_read_is_not_waited_for() -> None:
+def test_a_manager_that_does_not_read_does_not_delay_the_broker() -> None:
     listener = Listener(f"@topics-full-{os.getpid()}")
     notifier = Notifier(listener.address)
     for _ in range(5000):

@@ -15,7 +15,7 @@ SOAK = Overload(seconds=120)
 
 
 @pytest.mark.timeout(900)
-def test_twice_the_capacity_is_survived(tmp_path: Path, soak_mode: bool) -> None:
+def test_the_broker_survives_twice_its_capacity(tmp_path: Path, soak_mode: bool) -> None:
     wanted = SOAK if soak_mode else SHORT
     found = run(wanted, parent=str(tmp_path))
     print(*lines(wanted, found), sep="\n")
@@ -26,7 +26,7 @@ def test_twice_the_capacity_is_survived(tmp_path: Path, soak_mode: bool) -> None
     assert found.resident_mib["peak"] - found.resident_mib["before"] < MAX_GROWTH_MIB
 
 
-def test_writes_are_refused_where_the_queue_is_full_and_none_is_lost(tmp_path: Path) -> None:
+def test_writes_beyond_the_queue_are_refused_and_no_acked_write_is_lost(tmp_path: Path) -> None:
     """A log that takes next to nothing at a time: what does not fit is refused, with 429 or 503, and nothing else."""
     found = run(SHORT, settings={"WAL_QUEUE_FRAMES": "20", "WAL_ENQUEUE_TIMEOUT_MS": "50"}, parent=str(tmp_path))
     print(*lines(SHORT, found), sep="\n")

@@ -9,7 +9,7 @@ import msgspec
 from loadtest import producer
 
 
-def test_both_sides_in_turns(tmp_path: Path) -> None:
+def test_both_variants_are_measured_in_turn(tmp_path: Path) -> None:
     path = tmp_path / "results" / "p.json"
     options = ["--records", "2000", "--batch", "100", "--rounds", "2", "--dir", str(tmp_path), "--json", str(path)]
     assert producer.main(options) == 0

@@ -26,7 +26,7 @@ def durable() -> Script:
 # -- what goes well ---------------------------------------------------------------------------------------------------
 
 
-def test_jobs_that_are_acked_dead_or_still_there() -> None:
+def test_acked_dead_and_remaining_jobs_are_accepted() -> None:
     script = Script(max_deliveries=2)
     script.jobs(1, 2, 3)
     script.takes("a", Given(1, "A"), Given(2, "B"), at=10)
@@ -89,7 +89,7 @@ def test_a_lost_ack_may_have_happened_or_not() -> None:
         script.right()
 
 
-def test_a_nack_an_extension_and_a_late_ack(script: Script) -> None:
+def test_a_nack_an_extension_and_a_late_ack_are_accepted(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.nacks("a", (1, "A"), at=20, delay_ms=30)
@@ -104,7 +104,7 @@ def test_a_nack_an_extension_and_a_late_ack(script: Script) -> None:
     script.right()
 
 
-def test_leases_that_outlive_the_process_or_do_not(script: Script, durable: Script) -> None:
+def test_durable_leases_survive_a_crash_and_other_leases_do_not(script: Script, durable: Script) -> None:
     for each in (script, durable):
         each.jobs(1)
         each.takes("a", Given(1, "A"), at=10, key="k")
@@ -127,7 +127,7 @@ def test_a_clean_stop_keeps_every_lease(script: Script) -> None:
     script.right()
 
 
-def test_an_answer_of_a_process_that_is_dead_by_then(script: Script) -> None:
+def test_an_answer_of_a_dead_process_is_accepted(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10, took=2)
     script.acks("a", (1, "A"), at=20, took=30)
@@ -137,7 +137,7 @@ def test_an_answer_of_a_process_that_is_dead_by_then(script: Script) -> None:
     script.right()
 
 
-def test_an_append_without_an_answer_may_be_there_but_whole(script: Script) -> None:
+def test_an_append_without_an_answer_may_be_absent_or_complete(script: Script) -> None:
     script.jobs(1, 2, outcome=UNKNOWN)
     script.crash(10)
     script.jobs(1, at=20)
@@ -153,14 +153,14 @@ def test_an_append_without_an_answer_may_be_there_but_whole(script: Script) -> N
 # -- two leases at a time ---------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_two_hold_at_a_time(script: Script) -> None:
+def test_a_job_leased_twice_at_a_time_is_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.takes("b", Given(1, "B", 2), at=60)
     script.wrong("job 1: b was given B 50 ms before A of a expired")
 
 
-def test_a_nack_that_came_later_or_was_refused_is_no_excuse(script: Script) -> None:
+def test_a_later_or_refused_nack_does_not_excuse_an_early_claim(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.nacks("a", (1, "A"), at=20, outcome=FAILED)
@@ -192,7 +192,7 @@ def test_a_lost_extension_may_count(script: Script) -> None:
     other.right()
 
 
-def test_durable_leases_that_a_crash_ended(durable: Script) -> None:
+def test_a_durable_lease_ended_by_a_crash_is_reported(durable: Script) -> None:
     durable.jobs(1)
     durable.takes("a", Given(1, "A"), at=10)
     durable.crash(20)
@@ -200,7 +200,7 @@ def test_durable_leases_that_a_crash_ended(durable: Script) -> None:
     durable.wrong("b was given B 80 ms before A")
 
 
-def test_leases_that_a_clean_stop_ended(script: Script) -> None:
+def test_a_lease_ended_by_a_clean_stop_is_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.crash(20, clean=True)
@@ -208,7 +208,7 @@ def test_leases_that_a_clean_stop_ended(script: Script) -> None:
     script.wrong("b was given B 80 ms before A")
 
 
-def test_a_token_that_two_have(script: Script) -> None:
+def test_a_token_given_twice_is_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A", deadline=110), at=10)
     script.takes("b", Given(1, "A", deadline=110), at=12)
@@ -229,7 +229,7 @@ def test_a_job_claimed_before_its_due_time_is_reported(script: Script) -> None:
     script.wrong("before the job was due")
 
 
-def test_a_deadline_that_is_not_the_time_of_the_claim_and_the_lease(script: Script) -> None:
+def test_a_deadline_other_than_claim_time_plus_lease_is_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A", deadline=112), at=10)
     script.wrong("not dealt while a asked for it")
@@ -238,7 +238,7 @@ def test_a_deadline_that_is_not_the_time_of_the_claim_and_the_lease(script: Scri
 # -- acks and nacks ---------------------------------------------------------------------------------------------------
 
 
-def test_an_acked_job_that_comes_back(script: Script) -> None:
+def test_an_acked_job_that_returns_is_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.acks("a", (1, "A"), at=20)
@@ -247,7 +247,7 @@ def test_an_acked_job_that_comes_back(script: Script) -> None:
     script.wrong("b was given B after it was acked under A")
 
 
-def test_an_acked_job_that_is_still_there(script: Script) -> None:
+def test_an_acked_job_that_remains_is_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.acks("a", (1, "A"), at=20)
@@ -255,7 +255,7 @@ def test_an_acked_job_that_is_still_there(script: Script) -> None:
     script.wrong("was acked under A and is still there")
 
 
-def test_acks_of_a_lease_that_is_over(script: Script) -> None:
+def test_an_accepted_ack_of_an_ended_lease_is_reported(script: Script) -> None:
     script.jobs(1, 2, 3)
     script.takes("a", Given(1, "A"), Given(2, "B"), Given(3, "C"), at=10)
     script.acks("a", (1, "A"), at=111)
@@ -286,7 +286,7 @@ def test_an_ack_by_the_wrong_node_or_with_an_unknown_token_is_reported(script: S
     script.wrong("job 2: ack under Z counted, and nobody has it")
 
 
-def test_a_token_of_before_a_crash_that_counts(script: Script) -> None:
+def test_an_accepted_token_from_before_a_crash_is_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.crash(20)
@@ -294,7 +294,7 @@ def test_a_token_of_before_a_crash_that_counts(script: Script) -> None:
     script.wrong("counted after a crash, and leases are not durable")
 
 
-def test_a_valid_lease_that_is_passed_over(script: Script, durable: Script) -> None:
+def test_a_skipped_valid_lease_is_reported(script: Script, durable: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.acks("a", (1, "A"), at=20, skipped=frozenset({1}))
@@ -306,7 +306,7 @@ def test_a_valid_lease_that_is_passed_over(script: Script, durable: Script) -> N
     durable.wrong("extend by a under A, a valid lease, was passed over")
 
 
-def test_a_lost_ack_that_happened_cannot_be_undone_later(durable: Script) -> None:
+def test_a_lost_ack_that_happened_is_final(durable: Script) -> None:
     durable.jobs(1)
     durable.takes("a", Given(1, "A"), at=10)
     durable.looks(1, at=15)
@@ -318,7 +318,7 @@ def test_a_lost_ack_that_happened_cannot_be_undone_later(durable: Script) -> Non
     durable.wrong("b was given B after it was acked under A")
 
 
-def test_a_job_left_by_an_unanswered_ack_that_took_effect_is_reported(durable: Script) -> None:
+def test_a_job_remaining_after_an_unanswered_effective_ack_is_reported(durable: Script) -> None:
     durable.jobs(1)
     durable.takes("a", Given(1, "A"), at=10)
     durable.acks("a", (1, "A"), at=20, outcome=UNKNOWN)
@@ -328,7 +328,7 @@ def test_a_job_left_by_an_unanswered_ack_that_took_effect_is_reported(durable: S
     durable.wrong("was acked under A and is still there")
 
 
-def test_an_ack_without_a_token_is_checked_against_jobs_that_its_node_held(script: Script) -> None:
+def test_an_ack_without_a_token_is_checked_against_the_jobs_of_the_node(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.nacks("a", (1, None), at=20)
@@ -341,7 +341,7 @@ def test_an_ack_without_a_token_is_checked_against_jobs_that_its_node_held(scrip
     script.wrong("job 1: ack by b counted, and it never had the job")
 
 
-def test_a_lost_ack_that_did_not_happen_cannot_happen_later(script: Script) -> None:
+def test_a_lost_ack_that_did_not_happen_does_not_happen_later(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.acks("a", (1, "A"), at=20, outcome=UNKNOWN)
@@ -372,7 +372,7 @@ def test_an_extension_with_a_wrong_deadline_is_reported(script: Script) -> None:
 # -- what becomes of jobs ---------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_is_lost_or_made_up(script: Script) -> None:
+def test_a_lost_or_invented_job_is_reported(script: Script) -> None:
     script.jobs(1, 2)
     script.looks(1, at=40)
     script.wrong(r"job 2 \(j2\): is lost")
@@ -384,13 +384,13 @@ def test_a_job_that_is_lost_or_made_up(script: Script) -> None:
     script.wrong("job 2 is j2 and j1")
 
 
-def test_a_job_that_was_refused(script: Script) -> None:
+def test_a_refused_job_that_appears_is_reported(script: Script) -> None:
     script.jobs(1, outcome=FAILED)
     script.takes("a", Given(1, "A"), at=10)
     script.wrong("job 1 is j1, which was refused")
 
 
-def test_a_job_that_is_gone_and_then_handed_out(script: Script) -> None:
+def test_a_vanished_job_that_is_delivered_is_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.acks("a", (1, "A"), at=20, outcome=UNKNOWN)
@@ -417,12 +417,12 @@ def test_a_dead_job_is_there_once_and_stays(buried: Script) -> None:
     buried.wrong("was in the dead letter topic and is not any more")
 
 
-def test_a_dead_job_that_is_still_in_the_queue_at_the_end(buried: Script) -> None:
+def test_a_dead_job_that_remains_in_the_queue_is_reported(buried: Script) -> None:
     buried.looks(1, at=150, dead=[Dead(1, 1, "j1")], final=True)
     buried.wrong("is in the dead letter topic and still in the queue")
 
 
-def test_a_dead_job_that_had_been_acked(buried: Script) -> None:
+def test_an_acked_job_that_is_dead_lettered_is_reported(buried: Script) -> None:
     buried.acks("a", (1, "A"), at=20)
     buried.looks(at=150, dead=[Dead(1, 1, "j1")], final=True)
     buried.wrong("was acked under A and dead-lettered")
@@ -442,7 +442,7 @@ def test_a_job_dead_too_early_or_with_a_wrong_count_is_reported() -> None:
     script.wrong("was delivered 2 times, its dead letter says 1")
 
 
-def test_a_job_that_is_delivered_more_often_than_allowed(buried: Script) -> None:
+def test_a_job_delivered_too_often_is_reported(buried: Script) -> None:
     buried.takes("b", Given(1, "B", 2), at=111)
     buried.wrong("delivered 2 times, 0 of them forgiven, at most 1 are allowed")
 
@@ -457,7 +457,7 @@ def test_a_nack_without_penalty_allows_one_more_delivery(buried: Script) -> None
 # -- deliveries, order, keys ------------------------------------------------------------------------------------------
 
 
-def test_deliveries_that_go_down_or_stay(script: Script, durable: Script) -> None:
+def test_a_delivery_count_that_does_not_grow_is_reported(script: Script, durable: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.takes("b", Given(1, "B", 1), at=200)
@@ -476,7 +476,7 @@ def test_deliveries_without_a_claim_are_reported(script: Script) -> None:
     script.wrong("A says 2 deliveries: of 1 nobody knows, and 0 claims were lost")
 
 
-def test_deliveries_that_outlive_a_crash_though_leases_do_not(script: Script) -> None:
+def test_delivery_counts_that_survive_a_crash_without_durable_leases_are_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.takes("a", at=12, outcome=UNKNOWN)
@@ -502,7 +502,7 @@ def test_fresh_jobs_out_of_order(script: Script) -> None:
     script.wrong("a was given the fresh job 3, when 4 was out already")
 
 
-def test_a_job_that_was_put_back_for_a_client_that_had_gone_comes_late(script: Script) -> None:
+def test_a_late_job_of_a_disconnected_client_is_accepted(script: Script) -> None:
     script.jobs(1, 2)
     script.takes("a", at=5, outcome=UNKNOWN)
     script.takes("b", Given(2, "B"), at=10)
@@ -537,7 +537,7 @@ def test_an_answer_with_too_many_jobs_is_reported(script: Script) -> None:
     script.wrong("a asked for 10 jobs and was given")
 
 
-def test_a_repeated_claim_with_other_jobs_than_its_leased_jobs_is_reported(script: Script) -> None:
+def test_a_repeated_claim_with_different_jobs_is_reported(script: Script) -> None:
     script.jobs(1, 2)
     script.takes("a", Given(1, "A"), at=10, key="k")
     script.takes("a", Given(2, "B"), at=20, key="k")

@@ -69,7 +69,7 @@ def test_backoff_ignores_nacks_without_penalty_and_ends_at_a_crash() -> None:
     script.right()
 
 
-def test_a_delay_that_lasts_over_a_crash(script: Script) -> None:
+def test_a_delay_applies_after_a_crash(script: Script) -> None:
     script.jobs(1, delay_ms=500)
     script.crash(10)
     script.takes("a", Given(1, "A"), at=100)
@@ -90,7 +90,7 @@ def test_a_refused_strict_call_changes_no_lease(script: Script) -> None:
     script.right()
 
 
-def test_a_strict_call_that_was_refused_and_done(script: Script) -> None:
+def test_a_refused_strict_call_that_took_effect_is_reported(script: Script) -> None:
     script.jobs(1, 2)
     script.takes("a", Given(1, "A"), Given(2, "B"), at=10)
     script.nacks("a", (2, "B"), at=20)
@@ -176,7 +176,7 @@ def test_jobs_missing_after_a_purge_pass(script: Script) -> None:
     script.right()
 
 
-def test_a_purge_takes_no_job_that_is_leased(script: Script) -> None:
+def test_a_purged_leased_job_is_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.purges(1, at=20)
@@ -184,14 +184,14 @@ def test_a_purge_takes_no_job_that_is_leased(script: Script) -> None:
     script.wrong(r"job 1 \(j1\): is lost")
 
 
-def test_a_purge_takes_no_job_that_came_later(script: Script) -> None:
+def test_a_purged_later_job_is_reported(script: Script) -> None:
     script.purges(1, at=5)
     script.jobs(1, at=10)
     script.looks(at=30)
     script.wrong(r"job 1 \(j1\): is lost")
 
 
-def test_purged_jobs_that_come_back(script: Script) -> None:
+def test_a_purged_job_that_returns_is_reported(script: Script) -> None:
     script.jobs(1)
     script.purges(1, at=10)
     script.crash(20)
@@ -201,7 +201,7 @@ def test_purged_jobs_that_come_back(script: Script) -> None:
     script.wrong("purges took 1 jobs, and of all that are gone 0 were not acked for certain")
 
 
-def test_a_job_that_went_with_a_purge_and_was_not_counted(script: Script) -> None:
+def test_an_uncounted_purged_job_is_reported(script: Script) -> None:
     script.jobs(1, 2)
     script.purges(1, at=10)
     script.looks(at=50, final=True)
@@ -238,19 +238,19 @@ def risen() -> Script:
     return script
 
 
-def test_a_job_that_is_brought_back_begins_anew(risen: Script) -> None:
+def test_a_redriven_job_starts_again(risen: Script) -> None:
     risen.acks("b", (2, "B"), at=60)
     risen.looks(at=70, final=True)
     risen.right()
 
 
-def test_a_job_that_is_brought_back_and_dies_again(risen: Script) -> None:
+def test_a_redriven_job_may_die_again(risen: Script) -> None:
     risen.nacks("b", (2, "B"), at=60)
     risen.looks(at=70, dead=[dead(2, "j1")], final=True)
     risen.right()
 
 
-def test_a_job_that_is_brought_back_and_lost(risen: Script) -> None:
+def test_a_lost_redriven_job_is_reported(risen: Script) -> None:
     risen.looks(at=70, final=True)
     risen.wrong(r"job 2 \(j1\): is lost")
 
@@ -275,7 +275,7 @@ def test_a_dead_letter_left_behind_by_its_redrive_is_reported(risen: Script) -> 
     risen.wrong("is job 1 again, which is still a dead letter")
 
 
-def test_a_dead_letter_that_is_brought_back_twice(risen: Script) -> None:
+def test_a_dead_letter_redriven_twice_is_reported(risen: Script) -> None:
     risen.acks("b", (2, "B"), at=60)
     risen.takes("c", Given(3, "C", name="j1"), at=70)
     risen.acks("c", (3, "C"), at=80)
@@ -284,7 +284,7 @@ def test_a_dead_letter_that_is_brought_back_twice(risen: Script) -> None:
     risen.wrong("2 jobs came back from the dead letter topic, and redrives moved 1")
 
 
-def test_a_job_that_is_acked_and_brought_back(script: Script) -> None:
+def test_an_acked_job_that_is_redriven_is_reported(script: Script) -> None:
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
     script.acks("a", (1, "A"), at=20)
@@ -315,7 +315,7 @@ def test_deliveries_of_a_redriven_job_start_at_one(risen: Script) -> None:
     risen.wrong("C says 3 deliveries: of 1 nobody knows")
 
 
-def test_a_job_that_was_brought_back_and_purged_unseen() -> None:
+def test_a_job_redriven_and_purged_unseen_is_accepted() -> None:
     script = Script(max_deliveries=1)
     script.jobs(1)
     script.takes("a", Given(1, "A"), at=10)
@@ -352,7 +352,7 @@ def test_a_stream_delivers_jobs_after_acks_and_expiries(script: Script) -> None:
     script.right()
 
 
-def test_a_stream_that_exceeds_its_maximum_of_jobs_is_reported(script: Script) -> None:
+def test_a_stream_with_more_than_its_maximum_of_jobs_is_reported(script: Script) -> None:
     script.jobs(1, 2, 3)
     stream = script.opens("s", at=5, max=2)
     script.brings(stream, Given(1, "A"), at=10)

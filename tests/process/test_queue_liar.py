@@ -90,7 +90,7 @@ async def test_an_honest_queue_history_has_no_problem(broker: BrokerProcess, dic
         ("/work", 3, queue_liar.push_a_job_twice, "after it was acked under"),
     ],
 )
-async def test_a_lie_comes_out(
+async def test_every_lie_is_reported(
     broker: BrokerProcess, dice: random.Random, operation: str, every: int, lie: queue_liar.Lie, sentence: str
 ) -> None:
     # A lie may by chance be one that what follows does not contradict: it gets several occasions to come out.

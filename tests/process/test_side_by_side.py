@@ -25,7 +25,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield process
 
 
-def test_two_brokers_on_one_machine_are_independent(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_two_brokers_on_a_machine_are_independent(broker: BrokerProcess, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with BrokerProcess(tmp_path / "other") as other:
         for each in (broker, other):

@@ -113,7 +113,7 @@ async def test_a_stop_under_load_answers_all_requests_and_keeps_acked_writes(
     assert len(jobs.done) >= rounds
 
 
-def test_after_a_clean_stop_seqs_go_on_without_a_gap(broker: BrokerProcess) -> None:
+def test_seqs_continue_without_a_gap_after_a_clean_stop(broker: BrokerProcess) -> None:
     broker.start()
     for durability in ("fsync", "disk", "memory"):
         broker.ok("PUT", f"/v0/topics/{durability}", {"durability": durability})

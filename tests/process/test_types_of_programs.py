@@ -138,12 +138,12 @@ def check(home: Path, errors: dict[str, list[str]]) -> None:
     assert errors == {}
 
 
-def test_mypy_finds_nothing(home: Path) -> None:
+def test_mypy_reports_no_problem(home: Path) -> None:
     pytest.importorskip("mypy", reason="mypy is not installed: pip install -c requirements.lock mypy")
     python = home / "venv/bin/python"
     options = ("--strict", "--no-error-summary", "--python-executable", python, "--cache-dir", home / "cache")
     check(home, found(home, "mypy", *options, *sorted(home.glob("*.py"))))
 
 
-def test_pyright_finds_nothing(home: Path) -> None:
+def test_pyright_reports_no_problem(home: Path) -> None:
     check(home, found(home, "pyright", "--pythonpath", home / "venv/bin/python", "-p", home))

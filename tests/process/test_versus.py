@@ -19,7 +19,7 @@ from loadtest.scenario import Scenario
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_pair_is_measured_and_kept(
+def test_a_pair_is_measured_and_stored(
     tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path_factory.mktemp("results")
@@ -51,7 +51,7 @@ def test_pairs_with_an_absent_server_are_skipped_with_a_message(
 
 
 @pytest.mark.parametrize(("said", "is_there"), [("2.9.10", False), ("2.10.0", True), ("3.0.0", True), ("", False)])
-def test_a_server_that_cannot_sync_each_message_is_not_taken(
+def test_nats_is_used_only_from_the_version_that_syncs_each_message(
     said: str, is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if said:

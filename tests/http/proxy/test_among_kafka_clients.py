@@ -93,9 +93,7 @@ async def until_owned(client: httpx.AsyncClient, path: str, expected: set[Partit
             await asyncio.sleep(0.02)
 
 
-async def test_a_kafka_client_that_joins_gets_its_share_of_partitions(
-    client: httpx.AsyncClient, broker: Broker
-) -> None:
+async def test_a_joining_kafka_client_gets_a_share_of_the_partitions(client: httpx.AsyncClient, broker: Broker) -> None:
     path = await subscribed(client, "t")
     assert await owned(client, path) == ALL
     await asyncio.sleep(0.1)
@@ -110,7 +108,9 @@ async def test_a_kafka_client_that_joins_gets_its_share_of_partitions(
     await until_owned(client, path, ALL)
 
 
-async def test_an_instance_that_joins_gets_its_share_of_partitions(client: httpx.AsyncClient, broker: Broker) -> None:
+async def test_a_joining_proxy_instance_gets_a_share_of_the_partitions(
+    client: httpx.AsyncClient, broker: Broker
+) -> None:
     kafka = KafkaClient(broker)
     assert await kafka.join() == ALL
     path = await subscribed(client, "t")
@@ -129,7 +129,7 @@ async def test_an_instance_that_joins_gets_its_share_of_partitions(client: httpx
     assert await kafka.join() == ALL
 
 
-async def test_v3_tells_of_members_by_any_door(client: httpx.AsyncClient, broker: Broker, engine: Engine) -> None:
+async def test_v3_lists_members_of_both_protocols(client: httpx.AsyncClient, broker: Broker, engine: Engine) -> None:
     kafka = KafkaClient(broker)
     assert await kafka.join() == ALL
     groups = f"/v3/clusters/{engine.cluster_id}/consumer-groups"

@@ -51,14 +51,14 @@ async def test_an_instance_without_a_name_gets_a_generated_name(client: httpx.As
         ({"x-forwarded-proto": "javascript"}, "http://localhost"),
     ],
 )
-async def test_the_base_uri_is_that_of_the_proxy_in_front(
+async def test_the_base_uri_uses_the_forwarded_host_and_scheme(
     client: httpx.AsyncClient, headers: dict[str, str], base: str
 ) -> None:
     answer = await client.post("/consumers/g", json={"name": "i"}, headers={**V2, **headers})
     assert answer.json()["base_uri"] == f"{base}/consumers/g/instances/i"
 
 
-async def test_a_name_is_given_once(client: httpx.AsyncClient) -> None:
+async def test_an_instance_name_is_unique(client: httpx.AsyncClient) -> None:
     await instance(client)
     message = "Consumer with specified consumer ID already exists in the specified consumer group."
     refused(await client.post("/consumers/g", json={"name": "i"}, headers=V2), 409, 40902, message)
@@ -77,7 +77,7 @@ async def test_a_name_is_given_once(client: httpx.AsyncClient) -> None:
         {"consumer.request.timeout.ms": -7},
     ],
 )
-async def test_settings_that_make_no_sense_are_refused(client: httpx.AsyncClient, config: dict[str, Any]) -> None:
+async def test_invalid_settings_are_refused(client: httpx.AsyncClient, config: dict[str, Any]) -> None:
     message = refused(await client.post("/consumers/g", json=config, headers=V2), 422, 42204)
     assert message.startswith("Invalid consumer configuration: ")
 
@@ -99,7 +99,7 @@ async def test_settings_that_make_no_sense_are_refused(client: httpx.AsyncClient
         ("POST", "/positions/end", {"partitions": []}),
     ],
 )
-async def test_an_instance_that_is_not_there(client: httpx.AsyncClient, method: str, rest: str, body: Any) -> None:
+async def test_an_absent_instance_is_not_found(client: httpx.AsyncClient, method: str, rest: str, body: Any) -> None:
     answer = await client.request(method, NOBODY + rest, json=body, headers=V2)
     refused(answer, 404, 40403, "Consumer instance not found.")
 
@@ -116,14 +116,14 @@ async def test_the_first_read_returns_existing_records(client: httpx.AsyncClient
     assert await values(client, path) == []
 
 
-async def test_latest_means_from_the_subscription_on(client: httpx.AsyncClient) -> None:
+async def test_reset_to_latest_means_from_the_subscription_on(client: httpx.AsyncClient) -> None:
     await produce(client, "t", 1)
     path = await subscribed(client, "t", **{"auto.offset.reset": "latest"})
     await produce(client, "t", 2)
     assert await values(client, path) == [2]
 
 
-async def test_without_a_reset_there_is_nowhere_to_begin(client: httpx.AsyncClient) -> None:
+async def test_a_read_without_a_reset_and_a_position_fails(client: httpx.AsyncClient) -> None:
     await produce(client, "t", 1)
     path = await subscribed(client, "t", **{"auto.offset.reset": "none"})
     message = refused(await client.get(f"{path}/records"), 409, 40903)
@@ -163,7 +163,7 @@ async def test_several_topics_are_read_together(client: httpx.AsyncClient) -> No
     assert (await client.get(f"{path}/assignments")).json() == {"partitions": held}
 
 
-async def test_a_pattern_is_for_whole_names(client: httpx.AsyncClient) -> None:
+async def test_a_pattern_matches_whole_names(client: httpx.AsyncClient) -> None:
     for topic in ("orders-1", "orders-2", "other", "my-orders-1"):
         await produce(client, topic, topic)
     path = await instance(client)
@@ -173,7 +173,7 @@ async def test_a_pattern_is_for_whole_names(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+", ".*.*.*", "[", "", "a{2,}", "(a|b)\\1", "x" * 300])
-async def test_patterns_that_could_take_for_ever_are_refused(client: httpx.AsyncClient, pattern: str) -> None:
+async def test_expensive_patterns_are_refused(client: httpx.AsyncClient, pattern: str) -> None:
     path = await instance(client)
     refused(await client.post(f"{path}/subscription", json={"topic_pattern": pattern}, headers=V2), 422, 422)
 
@@ -203,7 +203,7 @@ async def test_an_assignment_of_an_absent_partition_is_refused(client: httpx.Asy
         refused(await client.post(f"{path}/assignments", json=body, headers=V2), 404, code)
 
 
-async def test_the_format_is_that_of_the_instance(client: httpx.AsyncClient) -> None:
+async def test_the_read_format_must_be_the_format_of_the_instance(client: httpx.AsyncClient) -> None:
     await produce(client, "t", "x")
     path = await subscribed(client, "t", format="binary")
     refused(await client.get(f"{path}/records", headers=ACCEPT_JSON), 406, 40601)
@@ -226,7 +226,7 @@ async def test_reads_continue_at_a_set_position(client: httpx.AsyncClient) -> No
     refused(await client.post(f"{path}/positions", json=body, headers=V2), 409, 40903)
 
 
-async def test_a_commit_is_of_the_record_that_is_done(client: httpx.AsyncClient) -> None:
+async def test_a_commit_of_a_record_covers_the_record(client: httpx.AsyncClient) -> None:
     await produce(client, "t", *range(5))
     path = await subscribed(client, "t")
     assert await offsets(client, path) == []

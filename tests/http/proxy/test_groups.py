@@ -51,7 +51,7 @@ async def test_committed_records_are_not_read_again_by_the_next_member(client: h
     assert await values(client, second) == [2]
 
 
-async def test_reset_to_latest_starts_where_the_group_began(client: httpx.AsyncClient) -> None:
+async def test_reset_to_latest_starts_at_the_first_subscription_of_the_group(client: httpx.AsyncClient) -> None:
     await produce(client, "t", 1)
     first = await subscribed(client, "t", name="a", **{"auto.offset.reset": "latest"})
     second = await subscribed(client, "t", name="b", **{"auto.offset.reset": "latest"})

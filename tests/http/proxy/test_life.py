@@ -67,7 +67,7 @@ async def test_a_subscription_without_a_commit_keeps_its_position_over_a_restart
         assert await values(client, path) == ["after"]
 
 
-async def test_assignments_are_there_after_a_restart(tmp_path: Path) -> None:
+async def test_assignments_survive_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path, clean=False) as client:
         await produce(client, "t", 1)
         path = await instance(client)
@@ -175,7 +175,7 @@ async def test_a_configured_prefix_applies_to_all_paths(engine: Engine, settings
 
 
 @pytest.mark.parametrize("prefix", ["/v0", "/v0/kafka", "kafka", "/kafka/", "/a b"])
-def test_a_prefix_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+def test_an_invalid_prefix_is_refused(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
     monkeypatch.setenv("TOPICS_KAFKA_REST_PREFIX", prefix)
     with pytest.raises(SettingsError, match="TOPICS_KAFKA_REST_PREFIX"):
         load()

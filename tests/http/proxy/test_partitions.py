@@ -22,7 +22,7 @@ async def topic(client: httpx.AsyncClient) -> None:
     assert answer.is_success, answer.text
 
 
-async def test_a_key_decides_as_with_kafka(client: httpx.AsyncClient) -> None:
+async def test_a_key_selects_the_same_partition_as_in_kafka(client: httpx.AsyncClient) -> None:
     keys = [f"key-{n}" for n in range(20)]
     text = {"content-type": "application/vnd.kafka.text.v2+json"}
     body = {"records": [{"key": key, "value": key} for key in keys]}
@@ -35,13 +35,13 @@ async def test_a_key_decides_as_with_kafka(client: httpx.AsyncClient) -> None:
         assert (record["key"], record["partition"], record["offset"]) == (key, each["partition"], each["offset"])
 
 
-async def test_records_without_a_key_take_turns(client: httpx.AsyncClient) -> None:
+async def test_records_without_a_key_rotate_over_partitions(client: httpx.AsyncClient) -> None:
     placed = [await produce(client, "t", 1, 2) for _ in range(3)]
     assert all(first["partition"] == second["partition"] for first, second in placed)
     assert {first["partition"] for first, _ in placed} == {0, 1, 2}
 
 
-async def test_a_partition_may_be_said(client: httpx.AsyncClient) -> None:
+async def test_a_partition_can_be_given(client: httpx.AsyncClient) -> None:
     [placed] = await produce(client, "t", 1, partition=2)
     assert (placed["partition"], placed["offset"]) == (2, 0)
     answer = await client.post("/topics/t/partitions/1", json={"records": [{"value": 2}]}, headers=JSON)
@@ -53,7 +53,7 @@ async def test_a_partition_may_be_said(client: httpx.AsyncClient) -> None:
         assert found == {"beginning_offset": 0, "end_offset": end}
 
 
-async def test_a_repetition_goes_where_the_first_went(client: httpx.AsyncClient) -> None:
+async def test_a_repetition_goes_to_the_same_partition(client: httpx.AsyncClient) -> None:
     body = {"records": [{"value": 1}, {"value": 2, "key": "k"}]}
     answers = [
         (await client.post("/topics/t", json=body, headers={**JSON, "idempotency-key": "once"})).json()

@@ -48,7 +48,7 @@ async def test_the_v0_api_refuses_basic_credentials(client: httpx.AsyncClient) -
     assert (await client.get("/v0/topics", auth=("u", key("r")))).status_code == 401
 
 
-async def test_only_topics_that_a_key_is_for_are_listed(client: httpx.AsyncClient, path: str) -> None:
+async def test_only_topics_within_the_prefixes_of_a_key_are_listed(client: httpx.AsyncClient, path: str) -> None:
     assert (await client.get("/topics", headers=bearer(key("r")))).json() == ["alpha", "beta"]
     assert (await client.get("/topics", headers=bearer(key("r", "beta")))).json() == ["beta"]
 
@@ -57,7 +57,9 @@ async def test_only_topics_that_a_key_is_for_are_listed(client: httpx.AsyncClien
     ("rest", "body"),
     [("/subscription", {"topics": ["alpha"]}), ("/assignments", {"partitions": [T0]})],
 )
-async def test_topics_in_bodies_count(client: httpx.AsyncClient, path: str, rest: str, body: dict[str, Any]) -> None:
+async def test_topics_in_bodies_are_checked(
+    client: httpx.AsyncClient, path: str, rest: str, body: dict[str, Any]
+) -> None:
     headers = {**V2, **bearer(key("r", "beta"))}
     made = {"name": "j", "auto.commit.enable": "false"}
     assert (await client.post("/consumers/h", json=made, headers=headers)).is_success
@@ -95,7 +97,7 @@ async def test_a_group_of_another_key_is_forbidden_with_or_without_the_instance(
     refused(await client.get("/consumers/free/instances/none/records", headers=headers), 404, 40403)
 
 
-async def test_an_instance_without_topics_belongs_to_the_key_that_made_it(client: httpx.AsyncClient) -> None:
+async def test_an_instance_without_topics_belongs_to_the_key_of_its_creator(client: httpx.AsyncClient) -> None:
     for name, whose in (("alpha", 0), ("beta", 403)):
         headers = {**V2, **bearer(key("r+w", name))}
         answer = await client.post("/consumers/g", json={"name": name}, headers=headers)

@@ -52,7 +52,7 @@ class Events:
         raise AssertionError("the stream has ended")
 
 
-async def test_a_partition_is_followed_and_gone_on_with(http: httpx.AsyncClient) -> None:
+async def test_a_partition_is_streamed_and_resumed(http: httpx.AsyncClient) -> None:
     await produce(http, "t", 0, 1)
     url = "/topics/t/partitions/0/records"
     async with http.stream("GET", url, headers=EVENTS) as answer:
@@ -87,7 +87,7 @@ async def test_json_with_line_breaks_is_sent_as_a_single_event(http: httpx.Async
         assert (await Events(answer).next())[1]["value"] == {"a": 1, "b": "x\ny"}
 
 
-async def test_a_commit_covers_the_records_that_an_instance_streamed(http: httpx.AsyncClient) -> None:
+async def test_a_commit_covers_the_streamed_records(http: httpx.AsyncClient) -> None:
     await produce(http, "t", 0, 1)
     path = await subscribed(http, "t")
     async with http.stream("GET", f"{path}/records", headers=EVENTS) as answer:

@@ -94,7 +94,7 @@ async def test_text_goes_in_and_out(client: httpx.AsyncClient) -> None:
     assert (await client.get("/v0/topics/t/records?include_tags=true")).json()["records"][0]["$tag"] == "k"
 
 
-async def test_values_that_a_format_cannot_hold_are_shown_as_text_or_base64(client: httpx.AsyncClient) -> None:
+async def test_values_outside_a_format_are_shown_as_text_or_base64(client: httpx.AsyncClient) -> None:
     records = [{"key": b64("k"), "value": b64("no json")}, {"key": b64(b"\xff"), "value": b64(b"\xff")}]
     await client.post("/topics/t", json={"records": records}, headers=BINARY)
     for format in ("json", "text"):
@@ -131,7 +131,7 @@ async def test_records_of_the_proxy_are_there_for_the_api(client: httpx.AsyncCli
     assert (record["data"], record["meta"]) == ({"id": 1}, {"h": "x"})
 
 
-async def test_offsets_are_one_below_seqs(client: httpx.AsyncClient) -> None:
+async def test_offsets_are_seqs_minus_one(client: httpx.AsyncClient) -> None:
     await produce(client, "t", *range(5))
     assert (await client.get("/topics/t/partitions/0/offsets")).json() == {"beginning_offset": 0, "end_offset": 5}
     await client.post("/v0/topics/t/delete", json={"before_seq": 4})
@@ -191,7 +191,7 @@ async def test_invalid_records_are_refused_and_create_no_topic(client: httpx.Asy
     refused(await client.get("/topics/t"), 404, 40401)
 
 
-async def test_a_body_that_is_not_json_is_a_bad_request(client: httpx.AsyncClient) -> None:
+async def test_an_invalid_json_body_is_a_bad_request(client: httpx.AsyncClient) -> None:
     refused(await client.post("/topics/t", content="{", headers=BINARY), 400, 400)
 
 
@@ -208,7 +208,7 @@ async def test_plain_json_is_json(client: httpx.AsyncClient) -> None:
     assert answer.json()[0]["value"] == {"a": 1}
 
 
-async def test_answers_are_of_the_type_that_is_accepted(client: httpx.AsyncClient) -> None:
+async def test_the_content_type_of_an_answer_follows_accept(client: httpx.AsyncClient) -> None:
     for accept, given in (
         ("*/*", "application/vnd.kafka.v2+json"),
         ("application/json", "application/json"),
@@ -220,7 +220,7 @@ async def test_answers_are_of_the_type_that_is_accepted(client: httpx.AsyncClien
     refused(await client.get(RECORDS, headers={"accept": "application/vnd.kafka.avro.v2+json"}), 406, 406)
 
 
-async def test_a_write_refused_by_its_topic_is_answered_record_by_record(client: httpx.AsyncClient) -> None:
+async def test_a_write_refused_by_its_topic_is_answered_for_each_record(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={"cap_records": 1, "discard": "reject"})
     await produce(client, "t", 1)
     [outcome] = await produce(client, "t", 2)
