@@ -164,7 +164,7 @@ def staged() -> Stage:
     return stage()
 
 
-def test_two_backups_hold_the_state_of_their_time(staged: Stage) -> None:
+def test_two_backups_hold_the_states_of_their_times(staged: Stage) -> None:
     disk = staged.crashed.disk.process_kill()
     run(_backed_up(disk, staged.crashed))
     newest = run(restored_view(disk.process_kill(), staged.crashed.clock, OPTIONS))
@@ -260,7 +260,7 @@ def test_a_restore_stopped_at_any_call_is_refused_or_whole(staged: Stage) -> Non
     assert list(islice(_restore_failures(staged, tries), MAX_FAILURES)) == []
 
 
-def test_the_engine_recovers_from_a_backup_that_was_cut_short(staged: Stage) -> None:
+def test_the_engine_recovers_after_an_interrupted_backup(staged: Stage) -> None:
     """Pins are in memory: nothing of a backup is there for the next start of the engine."""
     rng = Random(random.getrandbits(32))
     for point in rng.sample(_points(staged), 5):

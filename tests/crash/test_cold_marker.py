@@ -80,7 +80,7 @@ async def test_a_start_with_an_unused_cold_store_needs_no_marker() -> None:
     await Session(unmounted(session.disk), OPTIONS, clock=session.clock).start()
 
 
-async def test_a_store_that_is_unmounted_meanwhile_is_away() -> None:
+async def test_a_store_unmounted_at_run_time_is_unavailable() -> None:
     session = await moved()
     disk = session.disk
     kept = {path: disk.read_file(path) for path in disk.tree() if path.startswith(f"{MOUNT}/") and path[-1] != "/"}
@@ -106,7 +106,7 @@ async def test_a_store_that_is_unmounted_meanwhile_is_away() -> None:
     assert await check(session.engine, session.ledger, Ending(End.KILL)) == []
 
 
-async def test_segments_that_moved_before_there_were_markers_are_found_again() -> None:
+async def test_segments_moved_before_markers_existed_are_found() -> None:
     session = await moved()
     disk = session.disk.process_kill()
     for path in [path for path in disk.content() if path.endswith((MARKER, f"/{layout.COLD_STORE}"))]:

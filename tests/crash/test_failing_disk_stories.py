@@ -58,7 +58,7 @@ async def test_a_disk_error_stops_its_shard_and_the_other_shard_serves_on(op: st
         await succeed(found, cut, orderly=False)
 
 
-async def test_topics_are_made_only_in_shards_that_run() -> None:
+async def test_topics_are_created_only_in_healthy_shards() -> None:
     session, bad, _ = await two_shards()
     session.disk.fail("datasync", "*shard-00*")
     await session.append(bad)
@@ -195,7 +195,7 @@ async def test_a_failed_snapshot_stops_no_shard_and_is_taken_again(op: str) -> N
 
 
 @pytest.mark.parametrize("index", range(0, 60, 3))
-async def test_an_io_error_amid_a_start_refuses_it_and_the_next_start_is_complete(index: int) -> None:
+async def test_an_io_error_during_a_start_fails_the_start_and_the_next_start_is_complete(index: int) -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("t", 2, config=FSYNC)

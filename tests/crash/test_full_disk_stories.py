@@ -161,7 +161,7 @@ async def test_every_cause_of_no_space_leads_to_storage_full(cause: Callable[[Se
         await succeed(Session(session.disk, TINY, clock=session.clock, ledger=session.ledger.copy()), cut)
 
 
-async def test_a_truncate_that_fails_on_a_full_disk_stops_the_shard() -> None:
+async def test_a_failed_truncate_on_a_full_disk_stops_the_shard() -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("f", 2, config=FSYNC)

@@ -122,7 +122,7 @@ async def test_stale_bytes_behind_the_cut_never_line_up_with_new_frames() -> Non
     assert used_files(third.disk) == [wal(1), wal(3)]
 
 
-async def test_a_missing_log_file_is_refused_by_its_name() -> None:
+async def test_a_missing_log_file_is_named_in_the_refusal() -> None:
     session = await begun(ROTATING)
     for _ in range(12):
         await session.append("t", size=400)

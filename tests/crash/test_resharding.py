@@ -74,7 +74,7 @@ async def test_files_of_the_previous_shard_layout_are_removed() -> None:
     assert not [path for path in session.disk.tree() if "/shard-" in path]
 
 
-async def test_both_snapshots_are_of_the_new_layout_and_its_first_files() -> None:
+async def test_both_snapshots_have_the_new_layout_and_begin_at_its_first_files() -> None:
     session = await filled(2)
     session = await succeed(session, Cut(End.KILL), options=shards(3))
     [first] = {name for names in log_folders(session.disk).values() for name in names[:1]}

@@ -151,7 +151,7 @@ def _failures(before: int, after: int, tries: Iterable[tuple[CrashPoint, Cut]]) 
 
 
 @pytest.mark.parametrize(("before", "after"), CHANGES)
-def test_a_change_stopped_at_some_calls_keeps_both_tiers(before: int, after: int) -> None:
+def test_a_change_stopped_at_sampled_calls_keeps_both_tiers(before: int, after: int) -> None:
     rng = Random(random.getrandbits(32))
     points = points_of(crashed_with(before, COLD_OPTIONS, some_of_it_cold), after, COLD_OPTIONS)
     sample = ((point, cut_by(rng)) for point in rng.sample(points, SAMPLE_POINTS))

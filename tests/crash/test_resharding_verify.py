@@ -73,7 +73,7 @@ def _check(before: int, after: int, crashed: Crashed, points: list[CrashPoint], 
 
 
 @pytest.mark.parametrize(("before", "after"), CHANGES)
-def test_a_change_that_came_to_a_sudden_end_is_no_problem(before: int, after: int) -> None:
+def test_an_interrupted_change_is_no_problem(before: int, after: int) -> None:
     rng = Random(random.getrandbits(32))
     crashed = crashed_with(before)
     points = points_of(crashed, after)
@@ -119,7 +119,7 @@ def test_verify_finds_damage_in_the_current_layout_of_an_interrupted_resharding(
         assert path.removeprefix(f"{ROOT}/") in {each.path for each in found if each.problem}
 
 
-async def test_a_log_that_is_gone_behind_a_change_is_a_problem() -> None:
+async def test_a_log_missing_after_a_change_is_a_problem() -> None:
     session = await filled(1)
     session = await succeed(session, Cut(End.KILL), options=shards(3))
     await session.append("f", 3)
@@ -141,7 +141,7 @@ def _used(disk: SimDisk, folder: str) -> bool:
     return any(disk.read_file(path).strip(b"\0") for path in paths)
 
 
-async def test_a_stray_log_that_no_change_has_left_is_a_problem() -> None:
+async def test_a_stray_log_of_no_change_is_a_problem() -> None:
     session = await filled(3)
     await session.snapshot()
     await session.snapshot()

@@ -17,7 +17,7 @@ from tests.support.sim_disk import Loss, When
 
 @pytest.mark.parametrize("snapshot", [False, True])
 @pytest.mark.parametrize("write", [3, 6, 9, 12])
-async def test_salvage_of_a_flipped_byte_loses_only_its_batch(write: int, snapshot: bool) -> None:
+async def test_salvage_of_a_flipped_byte_loses_only_the_damaged_batch(write: int, snapshot: bool) -> None:
     damaged = await written(snapshot=snapshot)
     epochs = {life.name: life.epoch for life in damaged.ledger.lives}
     path, offset = damaged.find(write)
@@ -33,7 +33,7 @@ async def test_salvage_of_a_flipped_byte_loses_only_its_batch(write: int, snapsh
 
 
 @pytest.mark.parametrize("index", [1, 4, 7])
-async def test_salvage_of_a_damaged_batch_frame_loses_only_its_batch(index: int) -> None:
+async def test_salvage_of_a_damaged_batch_frame_loses_only_the_damaged_batch(index: int) -> None:
     damaged = await written()
     write = [write for life in damaged.ledger.lives for write in life.writes if len(write.records) > 1][index]
     path, offset = damaged.find(write.number)
@@ -58,7 +58,7 @@ async def test_salvage_of_a_zeroed_page_loses_only_the_batches_on_that_page() ->
     assert 1 <= len(lost) <= 5
 
 
-async def test_salvage_of_a_missing_file_loses_only_its_writes() -> None:
+async def test_salvage_of_a_missing_file_loses_only_the_writes_in_the_file() -> None:
     damaged = await written()
     path = damaged.logs()[1]
     content = damaged.disk.read_file(path)
@@ -79,7 +79,7 @@ async def test_salvage_of_a_log_that_ends_before_its_snapshot_loses_the_missing_
     assert lost >= {5, 6, 7, 8, 9, 10, 11, 12}
 
 
-async def test_salvage_of_an_undamaged_directory_changes_nothing() -> None:
+async def test_salvage_of_an_undamaged_directory_has_no_effect() -> None:
     damaged = await written(snapshot=True)
     intact = await damaged.open(NORMAL)
     session = await damaged.open(SALVAGE)
@@ -108,7 +108,7 @@ async def test_an_io_error_is_no_damage_to_salvage() -> None:
         await damaged.open(SALVAGE, disk)
 
 
-async def test_keys_of_writes_that_survived_are_still_known() -> None:
+async def test_idempotency_keys_of_surviving_writes_are_still_known() -> None:
     damaged = await written()
     path, offset = damaged.find(4)
     damaged.disk.flip_byte(path, offset)
@@ -166,12 +166,12 @@ async def damage_sweep(step: int, first: int, *, snapshot: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
-async def test_a_byte_flipped_anywhere(snapshot: bool) -> None:
+async def test_salvage_of_a_flipped_byte_anywhere_succeeds(snapshot: bool) -> None:
     assert await damage_sweep(97, 13, snapshot=snapshot) == []
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("snapshot", [False, True])
-async def test_a_byte_flipped_at_every_place(snapshot: bool) -> None:
+async def test_salvage_of_a_flipped_byte_at_every_position_succeeds(snapshot: bool) -> None:
     assert await damage_sweep(1, 0, snapshot=snapshot) == []

@@ -97,7 +97,7 @@ def in_order(session: Session, acks: dict[str, list[int]]) -> None:
 
 
 @pytest.mark.parametrize("cut", LOSSES, ids=str)
-async def test_sixteen_writers_a_class_on_a_disk_that_is_cut_off(cut: Cut) -> None:
+async def test_sixteen_writers_per_class_survive_a_power_cut(cut: Cut) -> None:
     async with stopped_after(threaded(SimDisk())) as session:
         acks = await load(session, rounds=3)
         in_order(session, acks)
@@ -112,7 +112,7 @@ async def load_more(session: Session) -> dict[str, list[int]]:
     return acks
 
 
-async def test_sixteen_writers_a_class_on_the_real_disk(tmp_path: Path) -> None:
+async def test_sixteen_writers_per_class_survive_on_the_real_disk(tmp_path: Path) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
     ledger = Ledger()
     session = Session(SimDisk(), OPTIONS, ledger=ledger, make=lambda: Engine(data, OPTIONS))
@@ -159,7 +159,7 @@ async def test_writes_acked_under_load_on_a_failing_disk_survive(op: str) -> Non
             await succeed(Session(disk, OPTIONS, ledger=session.ledger.copy()), cut, orderly=False)
 
 
-async def test_a_disk_that_fills_up_under_load_refuses_and_goes_on_when_there_is_space() -> None:
+async def test_a_disk_that_fills_up_under_load_refuses_writes_until_there_is_space() -> None:
     disk = SimDisk()
     async with stopped_after(threaded(disk)) as session:
         await session.append("f", config=TopicConfig(durability=Durability.FSYNC))
@@ -241,18 +241,18 @@ async def chaos(seed: int) -> None:
 
 
 @pytest.mark.parametrize("number", range(6))
-async def test_anything_at_once(number: int) -> None:
+async def test_concurrent_random_operations_keep_every_promise(number: int) -> None:
     await chaos(random.getrandbits(32) + number)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("number", range(400))
-async def test_anything_at_once_many_times(number: int) -> None:
+async def test_concurrent_random_operations_keep_every_promise_many_times(number: int) -> None:
     await chaos(random.getrandbits(32) + number)
 
 
-async def test_until_crash_also_ends_a_start_that_a_thread_was_busy_with() -> None:
+async def test_until_crash_also_ends_a_start_in_a_busy_thread() -> None:
     disk = SimDisk()
     disk.crash_on("sync", "*FORMAT*")
     session = threaded(disk)

@@ -35,7 +35,7 @@ async def test_an_unsynced_deletion_happened_or_did_not(shards: int, cut: Cut) -
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
-async def test_a_topic_deleted_and_made_again_never_shows_records_of_its_former_life(when: When, cut: Cut) -> None:
+async def test_a_recreated_topic_never_shows_records_of_the_deleted_topic(when: When, cut: Cut) -> None:
     session = Session(SimDisk(), msgspec.structs.replace(SMALL, wal_shards=3))
     await session.start()
     for _ in range(3):
@@ -51,7 +51,7 @@ async def test_a_topic_deleted_and_made_again_never_shows_records_of_its_former_
 
 @pytest.mark.parametrize("before", list(Durability))
 @pytest.mark.parametrize("after", list(Durability))
-async def test_a_change_of_class_keeps_what_was_acked_before_it(before: Durability, after: Durability) -> None:
+async def test_a_change_of_class_keeps_records_acked_before_the_change(before: Durability, after: Durability) -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.put("t", TopicConfig(durability=before))
@@ -62,7 +62,7 @@ async def test_a_change_of_class_keeps_what_was_acked_before_it(before: Durabili
         await succeed(Session(session.disk, SMALL, clock=session.clock, ledger=session.ledger.copy()), cut)
 
 
-async def test_ts_never_goes_backwards_when_a_clock_that_was_ahead_is_set_back() -> None:
+async def test_ts_never_goes_backwards_after_a_clock_that_was_ahead_is_set_back() -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("t", config=FSYNC)
@@ -79,7 +79,7 @@ async def test_ts_never_goes_backwards_when_a_clock_that_was_ahead_is_set_back()
     assert not seen.problems
 
 
-async def test_a_topic_without_records_left_keeps_its_time_over_a_restart() -> None:
+async def test_a_topic_without_records_keeps_its_time_over_a_restart() -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     session.clock.set_wall(session.clock.wall_ms() + 5 * HOUR_MS)
@@ -110,7 +110,7 @@ async def test_ttl_counts_engine_time_after_the_clock_was_set_back() -> None:
     assert after.engine.state("t").count == 0
 
 
-async def test_records_that_expired_during_the_downtime_are_evicted_and_said_to_be() -> None:
+async def test_records_expired_during_the_downtime_are_evicted_with_a_tombstone() -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("t", 2, config=msgspec.structs.replace(FSYNC, ttl_ms=60_000))
@@ -120,7 +120,7 @@ async def test_records_that_expired_during_the_downtime_are_evicted_and_said_to_
     assert [(each.gap_from, each.gap_to, each.reason) for each in seen.tombstones] == [(1, 2, "ttl")]
 
 
-async def test_keys_live_a_whole_window_from_the_restart_however_long_it_took() -> None:
+async def test_keys_live_a_whole_window_after_a_restart() -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("t", 2, key="k", config=msgspec.structs.replace(FSYNC, idempotency_window_ms=10_000))

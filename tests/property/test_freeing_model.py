@@ -16,7 +16,7 @@ from storage.state.segment_sums import alive_flags, next_that_free, that_free
     st.integers(0, 200),
     st.booleans(),
 )
-def test_the_shortest_prefix_that_frees_enough_is_found(
+def test_the_shortest_sufficient_prefix_is_found(
     rows: list[tuple[int, bool]], records: int, size_bytes: int, everything_lives: bool
 ) -> None:
     if not records and not size_bytes:

@@ -120,7 +120,7 @@ def test_a_changing_window_never_hides_a_live_key(steps: list[tuple[int, int, in
 
 
 @given(st.sets(st.integers(0, 500), min_size=1, max_size=300))
-def test_many_keys_with_one_timestamp_are_all_found(names: set[int]) -> None:
+def test_many_keys_with_the_same_timestamp_are_found(names: set[int]) -> None:
     ring = KeyRing.of([remembered(name, 5) for name in sorted(names)], 1000)
     assert ring.key_count == len(names)
     for name in range(501):

@@ -30,7 +30,7 @@ def refusal(records: list[int], bad: set[int], named: bool) -> InvalidRequest | 
 
 
 @given(count=st.integers(1, 30), bad=st.sets(st.integers(0, 29)), named=st.booleans())
-def test_only_what_is_refused_by_itself_fails(count: int, bad: set[int], named: bool) -> None:
+def test_only_invalid_records_of_a_batch_fail(count: int, bad: set[int], named: bool) -> None:
     batch = Batch(("t", 0), "key", 0.0)
     batch.records = [b'{"data":%d}' % number for number in range(count)]
     stored: list[int] = []
@@ -85,7 +85,7 @@ def _ends(error: TopicsError) -> list[object]:
     raise AssertionError("it was sent again")
 
 
-def test_what_is_wrong_with_the_whole_request_is_not_sent_again() -> None:
+def test_a_request_that_is_invalid_as_a_whole_is_not_split() -> None:
     node = InvalidRequest("node", detail={"field": "node"}, status=400)
     assert _ends(node) == [(0, 2, node)]
     # A part of it may be stored.

@@ -53,7 +53,7 @@ heads = st.builds(
 
 
 @given(writes(), heads, st.booleans())
-def test_encoding_by_columns_equals_encoding_one_by_one(
+def test_encoding_by_columns_equals_encoding_each_record(
     records: list[NewRecord], head: WriteHeader, more: bool
 ) -> None:
     wanted = refusal(lambda: (check_records(records, SMALL), check_delays(records, NOW)))

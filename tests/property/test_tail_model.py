@@ -228,9 +228,7 @@ TestTailModel = TailModel.TestCase
     records=st.integers(0, 4000),
     size_bytes=st.integers(0, 9000),
 )
-def test_a_floor_far_behind_is_found_as_well(
-    runs: list[int], dead: set[int], start: float, records: int, size_bytes: int
-) -> None:
+def test_a_distant_floor_is_found(runs: list[int], dead: set[int], start: float, records: int, size_bytes: int) -> None:
     index = TailIndex()
     total = sum(runs)
     first = 1

@@ -124,7 +124,7 @@ def test_only_lost_seqs_have_a_loss_reason(changes: list, seq: int) -> None:
 
 
 @given(CHANGES, st.randoms(use_true_random=False))
-def test_order_and_repetition_make_no_difference(changes: list, random: object) -> None:
+def test_order_and_repetition_of_changes_do_not_matter(changes: list, random: object) -> None:
     marks = merged(changes)
     again = list(changes) + changes[:2]
     random.shuffle(again)  # type: ignore[attr-defined]

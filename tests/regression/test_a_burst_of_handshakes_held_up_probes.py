@@ -73,7 +73,7 @@ async def until(happens: Any) -> None:
             await asyncio.sleep(0)
 
 
-async def test_handshakes_that_come_at_once_begin_over_several_rounds(
+async def test_concurrent_handshakes_begin_over_several_rounds(
     tmp_path: Path,
 ) -> None:
     cert, key = certificate(tmp_path)
@@ -195,7 +195,7 @@ async def test_a_silent_connection_is_closed_after_the_header_timeout(tmp_path: 
         writer.close()
 
 
-async def test_a_server_that_stops_closes_connections_that_have_not_shaken_hands(tmp_path: Path) -> None:
+async def test_a_stopping_server_closes_connections_without_a_handshake(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     async with HotServer(tls_cert=str(cert), tls_key=str(key)) as server:
         pairs = [await asyncio.open_connection("127.0.0.1", server.server.port) for _ in range(2)]

@@ -87,7 +87,7 @@ async def test_later_requests_of_many_connections_begin_over_several_rounds(monk
     assert max(rounds.begun.values()) <= ROUNDS * ROUND / NEXT_COST
 
 
-async def test_probes_that_come_at_once_begin_over_several_rounds_and_hold_up_no_write(
+async def test_concurrent_probes_begin_over_several_rounds_and_delay_no_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with HotServer() as server:

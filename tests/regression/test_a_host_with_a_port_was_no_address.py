@@ -18,7 +18,7 @@ from broker.settings import Settings
         ("0.0.0.0", None, ("0.0.0.0", 4000)),
     ],
 )
-def test_a_host_may_say_the_port(
+def test_a_host_may_contain_the_port(
     given: str, port: str | None, expected: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOPICS_HOST", given)
@@ -30,7 +30,7 @@ def test_a_host_may_say_the_port(
     assert (settings.host, settings.port) == expected
 
 
-def test_a_port_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_port_in_the_host_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPICS_HOST", "localhost:http")
     monkeypatch.delenv("TOPICS_PORT", raising=False)
     with pytest.raises(ValueError, match="port"):

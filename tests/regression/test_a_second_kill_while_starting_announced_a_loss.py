@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.support.broker_process import BrokerProcess
 
 
-def test_a_second_kill_while_starting_announces_nothing(tmp_path: Path) -> None:
+def test_a_second_kill_during_a_start_announces_no_loss(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         broker.start()
         for data in range(3):

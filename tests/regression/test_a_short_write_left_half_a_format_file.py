@@ -14,7 +14,7 @@ from storage.platform.posix import PosixFile
 from tests.unit.storage.machine import record, seqs
 
 
-async def test_files_are_whole_however_few_bytes_a_call_takes(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_are_whole_after_short_writes(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     write = PosixFile.pwritev
 
     def short(self: PosixFile, buffers: Sequence[Buffer], offset: int) -> int:

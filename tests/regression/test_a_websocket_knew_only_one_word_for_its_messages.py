@@ -27,9 +27,7 @@ async def ask(ws: Socket, **message: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("word", "other"), [("op", "type"), ("type", "op")])
-async def test_every_message_is_answered_with_the_type_field_that_the_client_uses(
-    ws: Socket, word: str, other: str
-) -> None:
+async def test_every_message_is_answered_with_the_type_field_of_the_client(ws: Socket, word: str, other: str) -> None:
     found = [await ask(ws, **{word: "ping"})]
     found.append(await ask(ws, **{word: "subscribe", "topic": "t", "from_seq": 0}))
     found.append(await ws.next())
@@ -44,7 +42,7 @@ async def test_every_message_is_answered_with_the_type_field_that_the_client_use
     assert not any(other in each for each in found)
 
 
-async def test_two_clients_of_a_topic_get_their_own_type_field() -> None:
+async def test_two_clients_of_a_topic_get_different_type_fields() -> None:
     async with HotServer() as server, socket(server) as one, socket(server) as two:
         await server.topic("t")
         for ws, word in ((one, "op"), (two, "type")):
@@ -55,7 +53,7 @@ async def test_two_clients_of_a_topic_get_their_own_type_field() -> None:
         assert ((await one.next())["op"], (await two.next())["type"]) == ("record", "record")
 
 
-async def test_op_counts_where_both_are_there_and_both_are_said_before_there_is_any(ws: Socket) -> None:
+async def test_op_wins_over_type_and_errors_before_the_first_command_have_both(ws: Socket) -> None:
     await ws.connection.send("{")
     answer = await ws.next()
     assert (answer["op"], answer["type"]) == ("error", "error")
@@ -73,7 +71,7 @@ async def test_op_counts_where_both_are_there_and_both_are_said_before_there_is_
         {"op": "publish", "topic": "t", "records": [], "return_seqs": 1},
     ],
 )  # fmt: skip
-async def test_every_error_carries_the_request_id_of_its_command(ws: Socket, message: dict[str, Any]) -> None:
+async def test_every_error_has_the_request_id_of_its_command(ws: Socket, message: dict[str, Any]) -> None:
     answer = await ask(ws, **message, request_id={"n": 1})
     assert (answer.get("op", answer.get("type")), answer["request_id"]) == ("error", {"n": 1})
 

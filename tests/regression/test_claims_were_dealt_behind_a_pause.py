@@ -18,7 +18,7 @@ from tests.unit.storage.queues.jobs import claim_seqs, turns, with_jobs
 
 @pytest.mark.parametrize("jitter_ms", [0, 5])
 @pytest.mark.parametrize("leases_durable", [False, True])
-async def test_a_claim_that_is_reading_its_jobs_returns_none_after_the_pause_is_answered(
+async def test_a_claim_in_progress_returns_no_job_after_a_pause_is_answered(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, leases_durable: bool, jitter_ms: int
 ) -> None:
     engine = await with_jobs(machine, 3, leases_durable=leases_durable, claim_jitter_ms=jitter_ms)

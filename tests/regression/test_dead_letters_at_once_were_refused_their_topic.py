@@ -15,7 +15,7 @@ def config() -> TopicConfig:
     return TopicConfig(type=TopicType.QUEUE, durability=Durability.FSYNC, max_deliveries=1, dead_letter="dead")
 
 
-async def test_jobs_that_die_in_one_nack_are_all_moved_without_a_retry(config: TopicConfig) -> None:
+async def test_jobs_that_die_in_one_nack_are_moved_without_a_retry(config: TopicConfig) -> None:
     async with Machine() as machine:
         engine = await machine.start(wal_shards=2)
         await engine.put_topic("q", config)

@@ -41,7 +41,7 @@ async def dead_letters(engine: Engine) -> list[tuple[bytes, bytes, int, str]]:
     return [(each.node, each.tag, each.value, each.meta["$dead_letter_src_seq"]) for each in found]
 
 
-async def test_dead_letters_of_one_nack_share_frames(machine: Machine) -> None:
+async def test_dead_letters_of_a_nack_share_frames(machine: Machine) -> None:
     engine = await dead(machine)
     before = engine.publisher.commits
     await nack(engine, reason="no good")
@@ -63,7 +63,7 @@ async def test_dead_letters_of_one_nack_share_frames(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("when", range(0, 40, 3))
-async def test_each_comes_once_over_a_crash_at_any_time(machine: Machine, when: int) -> None:
+async def test_each_dead_letter_is_moved_once_over_a_crash_at_any_time(machine: Machine, when: int) -> None:
     engine = await dead(machine, 20, leases_durable=True)
     await nack(engine, 20)
     await turns(when)
@@ -86,7 +86,7 @@ async def test_dead_letters_over_the_cap_wait_and_the_rest_are_moved(machine: Ma
     assert sorted(int(seq) for *_, seq in await dead_letters(engine)) == [*range(1, 21)]
 
 
-async def test_a_dead_letter_that_is_too_large_does_not_delay_smaller_dead_letters(machine: Machine) -> None:
+async def test_an_oversized_dead_letter_does_not_delay_smaller_dead_letters(machine: Machine) -> None:
     engine = await dead(machine, 20)
     await engine.append("q", [sized(4000)])
     await engine.put_topic("dead", TopicConfig(durability=Durability.FSYNC, cap_bytes=4000))

@@ -9,7 +9,7 @@ from tests.unit.storage.machine import WAL, Machine, log_of, record, seqs, sized
 FSYNC = TopicConfig(durability=Durability.FSYNC)
 
 
-async def test_files_that_hold_only_deleted_records_are_trimmed() -> None:
+async def test_log_files_with_only_deleted_records_are_trimmed() -> None:
     async with Machine() as machine:
         engine = await machine.start()
         await engine.append("idle", [record(tag="x"), record(tag="y")], config=FSYNC)

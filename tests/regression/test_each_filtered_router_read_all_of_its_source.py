@@ -47,7 +47,7 @@ async def tags_at(engine: Engine, name: str) -> list[tuple[bytes, int]]:
     return [(each.tag, each.value) for each in result.records]
 
 
-async def test_filtered_routers_of_one_source_share_its_reads(machine: Machine) -> None:
+async def test_filtered_routers_of_a_source_share_its_reads(machine: Machine) -> None:
     engine = await routed(machine)
     for _ in range(10):
         await write(engine, 100)
@@ -58,7 +58,7 @@ async def test_filtered_routers_of_one_source_share_its_reads(machine: Machine) 
         assert await tags_at(engine, f"d{number}") == wanted
 
 
-async def test_matches_of_a_router_from_many_batches_are_copied_as_one_piece(machine: Machine) -> None:
+async def test_matches_of_a_router_from_many_batches_are_copied_together(machine: Machine) -> None:
     """It was a piece a batch for each router: most of what a copy cost."""
     engine = await routed(machine)
     for _ in range(5):

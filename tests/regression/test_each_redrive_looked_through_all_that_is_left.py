@@ -38,7 +38,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return looked
 
 
-async def test_each_is_looked_at_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_dead_letter_is_scanned_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = await with_dead_letters(machine)
     looked = looks(monkeypatch)
     for left in range(JOBS - 10, -1, -10):
@@ -83,7 +83,7 @@ async def test_a_redrive_after_a_refused_redrive_scans_all_dead_letters(
     assert (done.moved, done.remaining, len(looked)) == (10, 40, 50)
 
 
-async def test_no_more_is_kept_than_may_be(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_memory_of_a_redrive_is_bounded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrive, "MOST_SEEN", 20)
     engine = await with_dead_letters(machine)
     for left in (45, 30, 15, 0):

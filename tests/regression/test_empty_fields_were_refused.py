@@ -11,7 +11,7 @@ from tests.http.hot_server import ASGI, HotServer, post, records
 
 
 @pytest.mark.parametrize("kind", [{}, ASGI])
-async def test_empty_means_not_given(kind: dict[str, str]) -> None:
+async def test_an_empty_field_counts_as_absent(kind: dict[str, str]) -> None:
     async with HotServer() as server:
         await server.topic("t")
         for number in (1, 2):
@@ -27,7 +27,9 @@ async def test_empty_means_not_given(kind: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("call", "more", "word"), [("ack", {}, "acked"), ("nack", {}, "nacked"), ("extend", {"lease_ms": 1000}, "extended")]
 )
-async def test_no_seqs_are_no_jobs(kind: dict[str, str], call: str, more: dict[str, Any], word: str) -> None:
+async def test_an_empty_list_of_seqs_settles_no_job(
+    kind: dict[str, str], call: str, more: dict[str, Any], word: str
+) -> None:
     async with HotServer() as server:
         await server.topic("q", TopicConfig(type=TopicType.QUEUE))
         answer = await server.ask(post(f"q/{call}", {"node": "n", "seqs": [], **more}, kind))
@@ -45,7 +47,7 @@ async def test_an_empty_cursor_is_the_beginning(path: str) -> None:
         assert answer.status == 200
 
 
-async def test_a_tail_wins_over_a_from_seq_and_the_first_look_counts() -> None:
+async def test_a_tail_wins_over_a_from_seq() -> None:
     async with HotServer() as server:
         await server.topic("t")
         await server.ask(post("t", records(1, 2, 3)))

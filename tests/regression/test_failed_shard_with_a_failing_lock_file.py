@@ -24,7 +24,7 @@ async def test_a_shard_failure_is_reported_and_unpublished_seqs_are_taken_back()
     await session.close()
 
 
-async def test_a_shard_that_stops_while_closing_is_remembered_for_the_next_start() -> None:
+async def test_a_shard_failure_during_close_is_remembered_for_the_next_start() -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("t", config=TopicConfig(durability=Durability.DISK))

@@ -64,7 +64,7 @@ async def test_all_requests_of_a_half_closed_client_are_answered_in_order(
     await wire.ended()
 
 
-async def test_large_answers_come_whole(server: HotServer) -> None:
+async def test_large_answers_arrive_whole(server: HotServer) -> None:
     await server.ask(post("t", records(*["x" * 100_000] * 20)))
     answer = await only_answer(await half_closed(server, post("t/diff", {"max_batch_bytes": 8 << 20}, ASGI)))
     assert len(answer.body["records"]) == 20

@@ -12,7 +12,7 @@ from tests.unit.storage.queues.jobs import claim, claim_seqs, config, states, tu
 
 
 @pytest.mark.parametrize("when", range(14))
-async def test_a_stream_that_ends_amid_the_change_gives_back(machine: Machine, when: int) -> None:
+async def test_a_stream_that_ends_during_the_change_returns_its_jobs(machine: Machine, when: int) -> None:
     engine = await with_jobs(machine, 1)
     async with engine.queues.work("q", "w") as worker:
         assert (await anext(worker)).record.seq == 1
@@ -25,7 +25,7 @@ async def test_a_stream_that_ends_amid_the_change_gives_back(machine: Machine, w
     assert await claim_seqs(engine) == [1]
 
 
-async def test_a_stream_keeps_its_maximum_of_jobs_across_a_change_to_durable_leases(machine: Machine) -> None:
+async def test_a_stream_keeps_its_maximum_of_jobs_over_a_change_to_durable_leases(machine: Machine) -> None:
     engine = await with_jobs(machine, 3)
     async with engine.queues.work("q", "w", max=2) as worker:
         assert [(await anext(worker)).record.seq for _ in range(2)] == [1, 2]
@@ -40,9 +40,7 @@ async def test_a_stream_keeps_its_maximum_of_jobs_across_a_change_to_durable_lea
 
 
 @pytest.mark.parametrize("when", range(14))
-async def test_a_nack_that_waits_for_an_ack_is_kept_across_a_change_to_durable_leases(
-    machine: Machine, when: int
-) -> None:
+async def test_a_nack_behind_a_pending_ack_is_kept_over_a_change_to_durable_leases(machine: Machine, when: int) -> None:
     engine = await with_jobs(machine, 2)
     await claim(engine, 2)
     calls = [

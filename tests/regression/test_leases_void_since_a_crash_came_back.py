@@ -55,7 +55,7 @@ async def test_a_void_lease_stays_void_after_another_kill(machine: Machine) -> N
     assert (await engine.queues.ack("q", "n", [1], lease_ids=[other])).skipped == [1]
 
 
-async def test_a_snapshot_that_fails_makes_no_difference(machine: Machine) -> None:
+async def test_a_failed_snapshot_makes_no_difference(machine: Machine) -> None:
     await stopped_with_a_lease(machine)
     machine.disk.fail("*", "*/meta/*.tmp", errno=errno.ENOSPC, sticky=True)
     engine = await machine.start()

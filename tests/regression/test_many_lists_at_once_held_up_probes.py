@@ -14,7 +14,7 @@ from tests.support.unread import get
 LISTS = 30
 
 
-async def test_one_list_begins_in_each_round_and_probes_do_not_wait_for_all_lists(
+async def test_each_round_begins_a_single_list_and_probes_do_not_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = asyncio.get_running_loop()

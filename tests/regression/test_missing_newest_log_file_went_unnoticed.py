@@ -46,7 +46,7 @@ async def test_a_missing_newest_file_is_refused(stops: int) -> None:
     }
 
 
-async def test_a_file_that_ends_before_the_place_the_snapshot_begins_at_is_refused() -> None:
+async def test_a_file_that_ends_before_the_replay_start_of_the_snapshot_is_refused() -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("t", 3, config=FSYNC)

@@ -32,7 +32,7 @@ async def deleted(wire: Wire, topics: Sequence[str]) -> tuple[int, list[int]]:
         ("connect", subscription(["read"]), ErrorCode.NON_EMPTY_GROUP, []),
     ],
 )
-async def test_only_offsets_that_members_go_by_stay(
+async def test_only_offsets_of_topics_read_by_members_are_kept(
     tmp_path: Path, kind: str, metadata: bytes, error: int, parts: list[int]
 ) -> None:
     async with KafkaServer(tmp_path, kafka_rebalance_delay_ms=0) as server:

@@ -12,7 +12,7 @@ DOCUMENT = document(OPERATIONS)
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 
 
-def test_no_field_has_a_default_beside_its_type() -> None:
+def test_no_schema_of_a_field_has_a_default() -> None:
     found = [
         f"{name}.{field}"
         for name, schema in SCHEMAS.items()

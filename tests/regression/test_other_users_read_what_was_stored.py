@@ -22,7 +22,7 @@ async def test_data_files_and_directories_are_private_to_their_user(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("mode", "told"), [(0o700, []), (0o755, ["data_dir_open_to_others"])])
-async def test_a_start_warns_of_a_data_directory_that_is_readable_by_other_users(
+async def test_a_start_warns_of_a_data_directory_readable_by_other_users(
     tmp_path: Path, mode: int, told: list[str]
 ) -> None:
     root = tmp_path / "data"

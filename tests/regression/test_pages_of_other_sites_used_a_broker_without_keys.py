@@ -74,7 +74,7 @@ async def forbidden(server: HotServer, what: str, header: str, **headers: str) -
 # -- Host ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_name_that_was_led_here_is_not_answered_to(server: HotServer) -> None:
+async def test_requests_to_a_foreign_host_name_are_forbidden(server: HotServer) -> None:
     # What a browser sends for a page of evil.example, made to lead to this machine: to it that is one site.
     host = f"evil.example:{server.server.port}"
     for what in REQUESTS:
@@ -83,7 +83,7 @@ async def test_a_name_that_was_led_here_is_not_answered_to(server: HotServer) ->
     assert (await server.ask(framed("a new topic", {"authorization": "none"}))).body["created"]
 
 
-async def test_this_machine_and_addresses_are(server: HotServer) -> None:
+async def test_requests_to_loopback_names_and_addresses_are_answered(server: HotServer) -> None:
     for host in ("localhost", "LOCALHOST:1", "a.localhost", "localhost.", "127.0.0.1:4000", "[::1]:80", "10.1.2.3"):
         assert (await ask(server, "append", host=host)).status == 200, host
         assert (await ask(server, "health", host=host)).status == 200, host
@@ -95,7 +95,7 @@ async def test_hosts_that_resemble_a_loopback_name_are_forbidden(server: HotServ
 
 
 @pytest.mark.parametrize("kind", [{}, ASGI])
-async def test_a_host_that_was_known_makes_no_other_known(server: HotServer, kind: dict[str, str]) -> None:
+async def test_a_known_host_does_not_admit_another_host(server: HotServer, kind: dict[str, str]) -> None:
     wire = await server.connect()
     for host, status in (("localhost", 200), ("localhost", 200), ("evilhost.", 403), ("localhost", 200)):
         wire.send(post("t", records(1), {"host": host, **kind}))
@@ -183,7 +183,7 @@ async def test_the_brokers_own_pages_may(server: HotServer) -> None:
     assert (await ask(server, "websocket", origin="http://localhost")).status == 101
 
 
-async def test_pages_that_were_given_leave_may_and_see_every_answer(server: HotServer) -> None:
+async def test_pages_of_allowed_origins_see_every_answer(server: HotServer) -> None:
     await server.engine.put_topic("q")  # a log: claims and work are refused
     expected = {"websocket": 101, "claim": 409, "work": 409, "nowhere": 404, "a new topic": 201}
     for what in REQUESTS:
@@ -257,7 +257,7 @@ WRONG: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
-def test_a_setting_that_would_never_match_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_a_setting_that_never_matches_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(f"TOPICS_{name}", value)
     with pytest.raises(SettingsError, match=f"TOPICS_{name}"):
         load()

@@ -79,7 +79,7 @@ async def test_an_authority_named_by_the_command_line_is_trusted(
     assert await asyncio.to_thread(topics, "state", "t") == 0
 
 
-def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_an_unusable_authority_file_is_named(tmp_path: Path) -> None:
     broken = tmp_path / "ca.pem"
     broken.write_text("no certificate")
     for path in (tmp_path / "absent.pem", broken):

@@ -8,7 +8,7 @@ from storage.errors import LimitReached
 from tests.unit.storage.machine import Machine, errors_among, outcome, record
 
 
-async def test_the_limit_holds_for_writes_that_come_together() -> None:
+async def test_the_key_limit_holds_for_concurrent_writes() -> None:
     async with Machine() as machine:
         engine = await machine.start(max_idempotency_keys=3)
         outcomes = await asyncio.gather(

@@ -8,7 +8,7 @@ from storage import Durability, TopicConfig
 from tests.unit.storage.machine import Machine, record
 
 
-async def test_the_config_counts_only_for_the_write_that_creates() -> None:
+async def test_the_config_applies_only_for_the_write_that_creates_the_topic() -> None:
     async with Machine() as machine:
         engine = await machine.start()
         answers = await asyncio.gather(

@@ -13,7 +13,7 @@ COUNT = 900
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
-async def test_a_read_whose_text_is_longer_than_its_records_is_answered(encoding: str) -> None:
+async def test_a_read_with_text_longer_than_its_records_is_answered(encoding: str) -> None:
     async with HotServer() as server:
         await server.topic("t", TopicConfig(durability=Durability.MEMORY))
         wire = await server.connect()

@@ -14,7 +14,7 @@ ERRORS = "uvicorn.error"
 
 
 @pytest.mark.parametrize(("keys", "headers", "status"), [("", {"origin": PAGE}, 403), ("key", {}, 401)])
-async def test_a_refusal_is_no_defect(
+async def test_a_refused_websocket_logs_no_error(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, keys: str, headers: dict[str, str], status: int
 ) -> None:
     monkeypatch.setattr(logging.getLogger(ERRORS), "propagate", True)

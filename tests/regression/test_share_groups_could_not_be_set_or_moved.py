@@ -67,7 +67,7 @@ async def test_the_offset_reset_of_a_group_does_not_move_other_groups(server: Ka
     assert server.engine.queues.figures("q").in_flight == 1
 
 
-async def test_a_member_has_a_record_for_as_long_as_is_set(server: KafkaServer) -> None:
+async def test_a_member_holds_a_record_for_the_configured_time(server: KafkaServer) -> None:
     wire = await server.connect()
     await add(server, 1)
     worker = await member(server)
@@ -129,7 +129,7 @@ async def begun(server: KafkaServer) -> Wire:
 
 
 @pytest.mark.parametrize(("offset", "taken"), [(0, [(1, 4, 1)]), (1, [(1, 4, 1)]), (3, [(3, 4, 1)]), (5, [])])
-async def test_a_group_goes_on_from_the_offset_that_is_set(
+async def test_a_group_continues_at_the_set_offset(
     server: KafkaServer, offset: int, taken: list[tuple[int, int, int]]
 ) -> None:
     wire = await begun(server)
@@ -145,7 +145,7 @@ async def test_records_skipped_by_a_set_offset_stay_skipped_after_a_restart(tmp_
         assert await (await member(server)).take("q") == [(3, 4, 1)]
 
 
-async def test_a_queue_whose_offsets_are_deleted_is_free_for_any_group(server: KafkaServer) -> None:
+async def test_a_queue_with_deleted_offsets_is_free_for_any_group(server: KafkaServer) -> None:
     wire = await begun(server)
     assert await altered(wire, "other", RESET, "latest") == (0, None)
     assert await forgotten(wire) == (0, 0)
@@ -185,7 +185,7 @@ async def test_a_refused_change_of_offsets_moves_no_queue(server: KafkaServer) -
     assert server.engine.queues.figures("q").ready == 4
 
 
-async def test_moving_takes_a_key_that_deletes(tmp_path: Path) -> None:
+async def test_moving_a_group_needs_a_key_that_may_delete(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, api_keys="all,worker:r+w,other::x.") as server:
         await put(server, "q")
         await add(server, 2)

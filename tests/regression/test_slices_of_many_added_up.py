@@ -47,7 +47,7 @@ class Rounds:
         return counting
 
 
-async def test_concurrent_waiters_get_one_slice_in_a_fixed_number_of_rounds() -> None:
+async def test_concurrent_waiters_get_a_slice_in_a_fixed_number_of_rounds() -> None:
     rounds = Rounds()
     work = rounds.counted(lambda: None)
 
@@ -62,7 +62,7 @@ async def test_concurrent_waiters_get_one_slice_in_a_fixed_number_of_rounds() ->
     assert all(later - before >= ROUNDS - 1 for before, later in itertools.pairwise(worked))
 
 
-async def test_only_the_first_of_concurrent_clients_has_its_first_slice_at_once() -> None:
+async def test_only_the_first_of_concurrent_clients_begins_without_a_wait() -> None:
     rounds = Rounds()
     work = rounds.counted(lambda: None)
 

@@ -76,7 +76,7 @@ async def _work_by_asyncio(broker: RealBroker, queue: str, most: int) -> int:
         return job.deliveries
 
 
-def test_jobs_that_a_worker_has_not_begun_stay_claimable(client: Client) -> None:
+def test_jobs_not_begun_by_a_worker_stay_claimable(client: Client) -> None:
     """Also behind an ack: whoever goes on with something else then has no job that waits for it."""
     client.append("q", [1, 2, 3])
     with closing(client.work("q", "w", max=3)) as jobs:

@@ -74,7 +74,7 @@ async def test_losses_are_announced_when_a_full_disk_has_no_room_for_their_frame
     await succeed(third, Cut(End.POWER, Loss.DROP))
 
 
-async def test_writes_that_come_first_wait_until_the_losses_are_announced() -> None:
+async def test_early_writes_wait_until_the_losses_are_announced() -> None:
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("d", 3, config=TopicConfig(durability=Durability.DISK))

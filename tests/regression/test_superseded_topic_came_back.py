@@ -21,7 +21,7 @@ OPTIONS = msgspec.structs.replace(SMALL, wal_shards=2)
 
 @pytest.mark.parametrize("shard", [0, 1])
 @pytest.mark.parametrize("cut", [Cut(End.KILL), Cut(End.POWER, Loss.DROP)], ids=["kill", "power"])
-async def test_a_topic_superseded_by_a_later_topic_of_its_name_stays_deleted(shard: int, cut: Cut) -> None:
+async def test_a_topic_superseded_by_a_later_topic_of_the_same_name_stays_deleted(shard: int, cut: Cut) -> None:
     first = Session(SimDisk(), OPTIONS)
     await first.start()
     ids = 0

@@ -29,7 +29,7 @@ async def taken(engine: Engine, topic: str, body: bytes) -> Any:
     return await told
 
 
-async def test_tagged_records_of_a_write_are_encoded_in_one_call(
+async def test_tagged_records_of_a_write_are_encoded_in_a_single_call(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await machine.start()
@@ -41,7 +41,7 @@ async def test_tagged_records_of_a_write_are_encoded_in_one_call(
     assert calls == [30]
 
 
-async def test_router_copies_of_tagged_records_are_made_from_their_frames(
+async def test_router_copies_of_tagged_records_are_made_from_frames(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await machine.start()
@@ -63,7 +63,7 @@ async def test_router_copies_of_tagged_records_are_made_from_their_frames(
         assert (found.tag, found.meta, found.value) == (b"t%d" % number, {"n": 3 + number}, 3 + number)
 
 
-async def test_a_few_records_are_encoded_one_by_one(machine: Machine) -> None:
+async def test_a_few_records_are_encoded_individually(machine: Machine) -> None:
     engine = await machine.start()
     await engine.append("t", [record(1, tag="a"), record(2, node="n"), record(3, meta={"a": 1})])
     assert (await engine.read_one("t", 3)).meta == {"a": 1}

@@ -8,7 +8,7 @@ from tests.http.hot_server import HotServer
 
 
 @pytest.mark.parametrize("http", ["zttp", "httptools"])
-async def test_two_keys_are_none(http: str) -> None:
+async def test_a_request_with_two_keys_is_unauthorized(http: str) -> None:
     async with HotServer(http=http, api_keys="right") as server:
         head = b"GET /v0/topics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer wrong\r\n"
         answer = await server.ask(head + b"authorization: Bearer right\r\n\r\n")

@@ -57,7 +57,7 @@ def test_numbers_that_are_not_integers_are_refused(server: LiveServer, number: s
         assert (status, found["error"]["code"]) == (400, "invalid_request")  # type: ignore[index]
 
 
-def test_no_digit_is_lost() -> None:
+def test_large_integers_keep_every_digit() -> None:
     assert whole(b"18446744073709551615.0") == 2**64 - 1
     assert whole(b"9007199254740993.00") == 2**53 + 1
     assert whole(b"0.5") is None

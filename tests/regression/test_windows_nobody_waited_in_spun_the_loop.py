@@ -32,7 +32,7 @@ async def rings(engine: Engine, machine: Machine) -> int:
     return len(seen)
 
 
-async def test_the_window_of_a_claim_that_has_gone_closes(machine: Machine) -> None:
+async def test_the_window_of_a_cancelled_claim_closes(machine: Machine) -> None:
     engine = await with_jobs(machine, claim_jitter_ms=JITTER_MS)
     leaving = await parked(engine)
     leaving.cancel()

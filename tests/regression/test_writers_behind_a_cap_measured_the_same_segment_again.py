@@ -50,7 +50,7 @@ def slow_loads(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("config", [{"cap_records": 100}, {"cap_bytes": 1000}], ids=["records", "bytes"])
 @pytest.mark.parametrize("type", list(TopicType))
-async def test_concurrent_writers_share_one_load_of_a_segment(
+async def test_concurrent_writers_share_a_single_load_of_a_segment(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, config: dict[str, int], type: TopicType
 ) -> None:
     engine = await engine_with_segments(machine, type=type, **config)
@@ -61,7 +61,7 @@ async def test_concurrent_writers_share_one_load_of_a_segment(
     assert len(loaded) == len(set(loaded)) <= 5
 
 
-async def test_the_next_segments_are_measured_before_a_write_needs_them(
+async def test_later_segments_are_measured_before_a_write_needs_the_sizes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await engine_with_segments(machine, cap_records=100)
@@ -82,7 +82,7 @@ async def test_the_next_segments_are_measured_before_a_write_needs_them(
     assert len(outcomes) == 6
 
 
-async def test_a_floor_looks_at_the_next_segment_alone_when_details_take_much_memory(
+async def test_with_large_details_a_floor_measures_only_the_next_segment(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await engine_with_segments(machine, cap_records=100)

@@ -34,7 +34,7 @@ async def engine(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
         yield engine
 
 
-async def test_a_write_larger_than_the_reservation_that_has_just_ended(engine: Engine) -> None:
+async def test_a_write_larger_than_a_just_ended_reservation_succeeds(engine: Engine) -> None:
     config = TopicConfig(durability=Durability.DISK)
     await engine.append("t", records(1), config=config)
     # Uses more than half of what is reserved: on return the next reservation is in the queue. The task's first step

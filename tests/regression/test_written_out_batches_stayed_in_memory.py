@@ -7,7 +7,7 @@ from storage.log.publisher import CACHE_ENTRY_BYTES
 from tests.unit.storage.machine import Machine, data, log_of, record
 
 
-async def test_written_out_batches_enter_the_tail_cache_and_are_evicted_from_it() -> None:
+async def test_written_out_batches_enter_the_tail_cache_and_are_evicted() -> None:
     async with Machine() as machine:
         room = 300 + 5 * CACHE_ENTRY_BYTES
         engine = await machine.start(tail_cache_bytes=room)

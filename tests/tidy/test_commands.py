@@ -31,7 +31,7 @@ def steps(make: str, word: str, environment: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("word", "extras"), EXTRAS.items())
-def test_a_command_installs_what_it_needs(make: str, tmp_path: Path, word: str, extras: set[str]) -> None:
+def test_a_command_installs_its_extras(make: str, tmp_path: Path, word: str, extras: set[str]) -> None:
     named = re.findall(r"-e '\.\[([a-z,]+)\]'", "\n".join(steps(make, word, tmp_path / "venv")))
     assert {extra for names in named for extra in names.split(",")} == extras
 

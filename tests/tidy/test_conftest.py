@@ -106,7 +106,7 @@ def test_the_variable_turns_the_soak_tier_on(environment: dict[str, str], expect
         ),
     ],
 )
-def test_a_tier_runs_its_own_tests(project: pytest.Pytester, options: list[str], tier: str, ran: list[str]) -> None:
+def test_a_tier_runs_only_its_tests(project: pytest.Pytester, options: list[str], tier: str, ran: list[str]) -> None:
     result = project.runpytest_subprocess("-rpP", *options)
     passed = [line.rpartition("::")[2] for line in result.outlines if line.startswith("PASSED ")]
     assert sorted(passed) == ran
@@ -120,7 +120,7 @@ def test_the_variable_chooses_the_soak_tier(project: pytest.Pytester, monkeypatc
     project.runpytest_subprocess().assert_outcomes(passed=8)
 
 
-def test_a_disk_without_room_for_a_run_is_said_before_any_test_runs(project: pytest.Pytester) -> None:
+def test_a_disk_without_room_for_a_run_is_reported_before_any_test_runs(project: pytest.Pytester) -> None:
     conftest = (ROOT / "tests/conftest.py").read_text()
     assert "ROOM_NEEDED = 2 << 30" in conftest
     project.makeconftest(conftest.replace("ROOM_NEEDED = 2 << 30", "ROOM_NEEDED = 1 << 60"))
@@ -130,9 +130,7 @@ def test_a_disk_without_room_for_a_run_is_said_before_any_test_runs(project: pyt
     assert "passed" not in result.stdout.str()
 
 
-def test_the_costs_of_files_are_said_where_they_are_asked_for(
-    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_costs_of_files_are_shown_on_request(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
     for options in ([], ["-n", "2"]):
         result = project.runpytest_subprocess("-p", "tests.support.costs", *options)

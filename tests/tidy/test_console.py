@@ -59,12 +59,12 @@ def test_a_missing_section_is_an_error() -> None:
         ("a.b", "a.b"),
     ],
 )
-def test_output_that_fits(shown: str, printed: str) -> None:
+def test_matching_output_is_accepted(shown: str, printed: str) -> None:
     assert fits(shown, printed)
 
 
 @pytest.mark.parametrize(
     ("shown", "printed"), [("one", "one two"), ('{"a":1,…}', '{"a":12}'), ("a.b", "axb"), ("one", ""), ("…3", "1 2")]
 )
-def test_output_that_does_not(shown: str, printed: str) -> None:
+def test_different_output_is_refused(shown: str, printed: str) -> None:
     assert not fits(shown, printed)

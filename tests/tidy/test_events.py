@@ -19,23 +19,23 @@ def logged(*folders: str) -> list[Call]:
     return [call for source in program(*folders) for call in calls(source)[0]]
 
 
-def test_every_call_says_its_name_and_fields() -> None:
+def test_every_log_call_has_a_literal_name_and_fields() -> None:
     sources = program("broker", "storage", "schemas")
     assert [problem for source in sources for problem in calls(source)[1]] == []
 
 
-def test_what_is_logged_is_what_is_declared() -> None:
+def test_the_logged_events_are_the_declared_events() -> None:
     assert differences(logged("storage"), of_storage.LOGGED) == []
     assert differences(logged("broker"), of_broker.LOGGED) == []
     assert logged("schemas") == []
 
 
-def test_no_name_has_two_meanings() -> None:
+def test_every_event_name_has_one_meaning() -> None:
     names = [event.name for event in of_broker.ALL]
     assert len(names) == len(set(names)) > 50
 
 
-def test_every_event_says_what_it_means_and_what_to_do() -> None:
+def test_every_event_has_an_explanation_and_advice() -> None:
     for event in of_broker.ALL:
         assert event.means.endswith("."), event.name
         assert event.advice.endswith("."), event.name
@@ -58,7 +58,7 @@ def test_every_event_says_what_it_means_and_what_to_do() -> None:
         "_log.bind(a=1).info('b')",
     ],
 )
-def test_a_call_that_hides_what_it_logs_is_reported(text: str) -> None:
+def test_a_log_call_with_a_computed_name_is_reported(text: str) -> None:
     assert calls(Source("storage/x.py", text))[1]
 
 
@@ -71,7 +71,7 @@ DECLARED = Event("a", "info, warning", "x [y]", "It is.", "Nothing.")
 CALLS = [Call("f:1", "a", "info", frozenset("xy")), Call("f:2", "a", "warning", frozenset("x"))]
 
 
-def test_the_same_is_no_difference() -> None:
+def test_equal_events_are_no_difference() -> None:
     assert differences(CALLS, [DECLARED]) == []
 
 

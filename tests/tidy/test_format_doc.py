@@ -104,7 +104,7 @@ def test_the_frame_types_are_as_documented() -> None:
     assert documented == {int(each): each.name.title().replace("_", "") for each in FrameType}
 
 
-def test_a_type_is_documented_as_written_when_the_code_can_write_it() -> None:
+def test_a_frame_type_is_documented_as_written_if_the_code_can_write_the_type() -> None:
     written = {int(row["type"]) for row in tables("Frames")[1] if row["written since"] == "1"}
     assert written == {int(FrameType.APPEND), *map(int, CONTROL)}
 
@@ -292,7 +292,7 @@ def test_defaults_of_a_segment_in_a_snapshot_are_as_documented() -> None:
     assert documented == {field.encode_name: str(field.default).lower() for field in fields if not field.required}
 
 
-def test_a_section_leaves_out_what_the_document_says_it_leaves_out() -> None:
+def test_the_optional_fields_of_a_section_are_documented_as_optional() -> None:
     documented = {row["field"] for row in tables("Snapshot section")[0] if "left out" in row["meaning"]}
     assert documented == {field.name for field in msgspec.structs.fields(snapshot.Section) if not field.required}
 

@@ -40,7 +40,7 @@ def test_every_layer_has_files(folder: str) -> None:
         ("broker/novel.py", "import os"),
     ],
 )
-def test_an_import_that_goes_up_is_reported(path: str, text: str) -> None:
+def test_an_import_to_a_higher_layer_is_reported(path: str, text: str) -> None:
     assert len(layer_problems(Source(path, text))) == 1
 
 
@@ -57,5 +57,5 @@ def test_an_import_that_goes_up_is_reported(path: str, text: str) -> None:
         ("broker/lifecycle.py", "from broker import VERSION"),
     ],
 )
-def test_an_import_that_goes_down_is_not(path: str, text: str) -> None:
+def test_an_import_to_a_lower_layer_is_accepted(path: str, text: str) -> None:
     assert layer_problems(Source(path, text)) == []

@@ -35,7 +35,7 @@ def test_a_link_from_a_sub_folder_is_followed(target: str) -> None:
     assert link_problems(Source("docs/y.md", f"[there]({target})"), PAGES.get) == []
 
 
-def test_every_file_that_a_page_names_is_there() -> None:
+def test_every_file_named_by_a_page_exists() -> None:
     """Decisions and measurements tell of the tree as it was."""
     pages = [
         source
@@ -46,5 +46,5 @@ def test_every_file_that_a_page_names_is_there() -> None:
 
 
 @pytest.mark.parametrize(("text", "count"), [("`docs/gone.py`", 1), ("`docs/api.md`, `docs/`, `gone.py`", 0)])
-def test_a_file_that_is_not_there_is_reported(text: str, count: int) -> None:
+def test_a_missing_file_is_reported(text: str, count: int) -> None:
     assert len(path_problems(Source("README.md", text), {"docs": "", "docs/api.md": ""}.get)) == count

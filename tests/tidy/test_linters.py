@@ -31,7 +31,7 @@ def assert_clean(result: subprocess.CompletedProcess[str]) -> None:
     assert result.returncode == 0, result.stdout
 
 
-def test_ruff_finds_nothing() -> None:
+def test_ruff_reports_no_problem() -> None:
     assert_clean(run("ruff", "check", "--no-cache", "."))
 
 

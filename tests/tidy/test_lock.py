@@ -105,7 +105,7 @@ def of_client(module: str) -> set[str]:
     return names([*found["dependencies"], *extra, *(extras["otel"] if module == TRACES else [])])
 
 
-def test_what_is_imported_is_required() -> None:
+def test_every_imported_package_is_required() -> None:
     distributions = packages_distributions()
     missing = {
         f"{source.path} uses {module}"
@@ -119,12 +119,12 @@ def test_what_is_imported_is_required() -> None:
 
 
 @pytest.mark.parametrize("text", ["import numpy", "from numpy.linalg import norm", "files('numpy').joinpath('x')"])
-def test_what_a_file_uses_is_found(text: str) -> None:
+def test_imports_and_resources_of_a_file_are_found(text: str) -> None:
     assert used(Source("broker/x.py", f"import os\nfrom storage import Engine\n{text}")) == {"numpy"}
 
 
 @pytest.mark.parametrize("requirement", wanted())
-def test_what_is_required_is_pinned_within_its_range(requirement: str) -> None:
+def test_every_requirement_is_pinned_within_its_range(requirement: str) -> None:
     name, low, high = parts(requirement)
     locked = pins()
     assert name in locked, f"{requirement} is not in requirements.lock: run `make lock`"
@@ -132,5 +132,5 @@ def test_what_is_required_is_pinned_within_its_range(requirement: str) -> None:
     assert not high or release(locked[name]) < release(high)
 
 
-def test_the_lock_pins_more_than_is_asked_for() -> None:
+def test_the_lock_also_pins_indirect_requirements() -> None:
     assert len(pins()) > len(wanted())

@@ -39,7 +39,7 @@ def test_packages_are_imported_through_their_init() -> None:
     assert [problem for source in python_files() for problem in package_problems(source, tree)] == []
 
 
-def test_packages_export_what_others_use_and_no_more() -> None:
+def test_packages_export_exactly_the_used_names() -> None:
     assert needless_exports(packages_of(python_files()), used_from_outside(python_files())) == []
 
 
@@ -77,7 +77,7 @@ def test_an_import_of_an_inner_file_is_reported(path: str, text: str) -> None:
         ("broker/api/app.py", "import storage"),
     ],
 )
-def test_an_import_through_the_init_is_not(path: str, text: str) -> None:
+def test_an_import_through_the_init_is_accepted(path: str, text: str) -> None:
     assert package_problems(Source(path, text), TREE) == []
 
 
@@ -88,7 +88,7 @@ def test_an_exception_holds_at_run_time_and_not_for_type_checkers(monkeypatch: p
     assert len(package_problems(Source("storage/queues/claims.py", FOR_TYPES + line), TREE)) == 1
 
 
-def test_an_export_that_nobody_imports_is_reported() -> None:
+def test_an_unused_export_is_reported() -> None:
     tree = Packages(frozenset(), {"storage.log": ("Shard", "reader"), "storage": ("Engine",)})
     users = [
         Source("storage/queues/claims.py", "from storage.log import Shard"),
@@ -97,7 +97,7 @@ def test_an_export_that_nobody_imports_is_reported() -> None:
     assert len(needless_exports(tree, used_from_outside(users))) == 1
 
 
-def test_an_exception_that_nobody_makes_use_of_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unused_exception_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules_packages, "EXCEPTIONS", {"storage.log.writer": rules_packages.CIRCLE})
     used = Source("storage/queues/claims.py", "from storage.log.writer import Shard")
     assert needless_exceptions([used]) == []

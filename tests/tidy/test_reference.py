@@ -16,20 +16,20 @@ from tests.tidy.tree import ROOT
 API = ROOT / "docs/reference/api.md"
 
 
-def test_the_settings_are_those_of_the_model() -> None:
+def test_the_documented_settings_are_the_settings_of_the_model() -> None:
     page = reference.SETTINGS.read_text()
     rows = re.findall(rf"^\| `{PREFIX}.*$", page, re.MULTILINE)
     assert len(rows) == len(set(rows))
     assert set(rows) == set(reference.settings_rows().values()), f"run {reference.COMMAND}"
 
 
-def test_rows_of_settings_are_written_anew_where_they_stand() -> None:
+def test_rows_of_settings_are_rewritten_in_place() -> None:
     page = f"# A\n| `{PREFIX}PORT` | old | text |\n# B\n| `{PREFIX}GONE` | 1 | 2 |\n"
     row = reference.settings_rows()[f"{PREFIX}PORT"]
     assert reference.with_settings(page) == f"# A\n{row}\n# B\n| `{PREFIX}GONE` | 1 | 2 |\n"
 
 
-def test_every_setting_that_a_document_names_exists() -> None:
+def test_every_setting_named_by_a_document_exists() -> None:
     known = {PREFIX + name.upper() for name in Settings.model_fields} | {
         "TOPICS_URL",
         "TOPICS_TOKEN",
@@ -50,21 +50,21 @@ def test_every_setting_that_a_document_names_exists() -> None:
     assert named <= known
 
 
-def test_every_metric_that_a_document_names_exists() -> None:
+def test_every_metric_named_by_a_document_exists() -> None:
     known = {each.exposed for each in metric_table.ALL}
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     named = {name for page in pages for name in re.findall(r"`(topics_[a-z0-9_]+)`", page.read_text())}
     assert named - known - {"topics_broker", "topics_client"} == set()
 
 
-def test_the_endpoints_are_those_that_are_served() -> None:
+def test_the_documented_endpoints_are_the_served_endpoints() -> None:
     served = {
         f"{method.upper()} {path}" for path, operations in document(DECLARED)["paths"].items() for method in operations
     }
     assert set(re.findall(r"^### `(.+)`$", API.read_text(), re.MULTILINE)) == served
 
 
-def test_a_default_is_shown_as_one_would_set_it() -> None:
+def test_a_default_is_shown_as_it_would_be_set() -> None:
     assert reference.shown_default(64 << 20) == "`67108864` (64 MiB)"
     assert reference.shown_default(4000) == "`4000`"
     assert reference.shown_default(True) == "`true`"
@@ -72,18 +72,18 @@ def test_a_default_is_shown_as_one_would_set_it() -> None:
 
 
 @pytest.mark.parametrize("name", reference.TABLES)
-def test_what_is_made_from_the_program_is_as_it_would_be_made_now(name: str) -> None:
+def test_the_generated_tables_are_current(name: str) -> None:
     path, make = reference.TABLES[name]
     page = path.read_text()
     assert reference.written(page, name, make()) == page, f"run {reference.COMMAND}"
 
 
-def test_a_page_without_a_place_for_its_table_is_no_page_for_it() -> None:
+def test_a_page_without_markers_for_its_table_is_refused() -> None:
     with pytest.raises(ValueError, match="no place"):
         reference.written("# Page\n", "events", "| a |")
 
 
-def test_a_table_takes_the_place_of_the_one_before_and_of_nothing_else() -> None:
+def test_a_table_replaces_only_the_previous_table() -> None:
     page = f"a\n<!-- t: made by {reference.COMMAND} -->\nold\n<!-- end of t -->\nz\n"
     once = reference.written(page, "t", reference.table(("x",), [("1|2",)]))
     assert once == f"a\n<!-- t: made by {reference.COMMAND} -->\n\n| x |\n| --- |\n| 1\\|2 |\n\n<!-- end of t -->\nz\n"

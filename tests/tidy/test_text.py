@@ -19,19 +19,19 @@ def test_functions_stay_readable() -> None:
     assert [problem for source in python_files() for problem in size_problems(source)] == []
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     assert [problem for source in python_files() for problem in docstring_problems(source)] == []
 
 
-def test_names_say_what_is_inside() -> None:
+def test_no_module_or_class_has_a_generic_name() -> None:
     assert [problem for source in python_files() for problem in name_problems(source)] == []
 
 
-def test_nothing_is_left_unfinished_or_untested() -> None:
+def test_no_file_has_marks_of_unfinished_or_untested_work() -> None:
     assert [problem for source in text_files() for problem in marker_problems(source)] == []
 
 
-def test_nothing_names_a_machine_or_a_registry() -> None:
+def test_no_file_names_a_machine_or_a_registry() -> None:
     assert [problem for source in text_files() for problem in machine_problems(source)] == []
 
 
@@ -59,11 +59,11 @@ def test_a_module_without_docstring_is_reported(text: str, problems: int) -> Non
 @pytest.mark.parametrize(
     "path", ["storage/utils.py", "broker/common/x.py", "clients/python/topics_client/topic_manager.py"]
 )
-def test_a_name_for_anything_is_reported(path: str) -> None:
+def test_a_generic_module_name_is_reported(path: str) -> None:
     assert len(name_problems(Source(path, ""))) == 1
 
 
-def test_a_class_for_anything_is_reported() -> None:
+def test_a_generic_class_name_is_reported() -> None:
     assert len(name_problems(Source("storage/state/tail.py", "class TailManager: ..."))) == 1
 
 
@@ -91,12 +91,12 @@ def test_a_sign_of_unfinished_work_is_reported(text: str) -> None:
         "--index-" + "url x",
     ],
 )
-def test_a_path_or_host_of_one_machine_is_reported(text: str) -> None:
+def test_a_path_or_host_of_a_machine_is_reported(text: str) -> None:
     assert len(machine_problems(Source("docs/testing.md", text))) == 1
 
 
 @pytest.mark.parametrize(
     "text", ["docs/work/flow", "see https://example.org/home/page", "$HOME/data", "/var/lib/topics"]
 )
-def test_other_paths_are_not(text: str) -> None:
+def test_other_paths_are_accepted(text: str) -> None:
     assert machine_problems(Source("docs/testing.md", text)) == []

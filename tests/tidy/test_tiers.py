@@ -19,12 +19,12 @@ SLOW_PATH = f"{SLOW_FOLDERS[0]}/test_x.py"
 MAKE = '#!/bin/sh\necho "$1" >> "$LOG"\ncase " $FAILING " in *" $1 "*) exit 2;; esac\n'
 
 
-def test_no_marker_repeats_what_its_folder_says() -> None:
+def test_no_marker_repeats_the_tier_of_its_folder() -> None:
     assert [problem for source in python_files() for problem in tier_problems(source)] == []
 
 
 @pytest.mark.parametrize(("path", "tier"), [(SLOW_PATH, SLOW), ("tests/unit/test_x.py", FAST)])
-def test_a_marker_that_repeats_its_folder_is_reported(path: str, tier: str) -> None:
+def test_a_marker_that_repeats_the_tier_of_its_folder_is_reported(path: str, tier: str) -> None:
     assert len(tier_problems(Source(path, f"@pytest.mark.{tier}\ndef test_x(): ..."))) == 1
 
 
@@ -37,7 +37,7 @@ def test_a_marker_that_repeats_its_folder_is_reported(path: str, tier: str) -> N
         ("tests/support/x.py", "marks=pytest.mark.fast"),
     ],
 )
-def test_a_marker_that_says_something_else_is_not_reported(path: str, text: str) -> None:
+def test_a_marker_with_another_tier_is_accepted(path: str, text: str) -> None:
     assert tier_problems(Source(path, text)) == []
 
 

@@ -25,7 +25,7 @@ def test_a_distribution_takes_its_version_from_the_code(folder: str, attribute: 
     assert found["tool"]["setuptools"]["dynamic"] == {"version": {"attr": attribute}}
 
 
-def test_chart_and_image_have_it_too() -> None:
+def test_chart_and_image_have_the_same_version() -> None:
     chart = yaml.safe_load((ROOT / "helm/Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == VERSION
     text = (ROOT / "Containerfile").read_text()
@@ -34,6 +34,6 @@ def test_chart_and_image_have_it_too() -> None:
     assert set(re.findall(r"topics-broker:(\d\S+)", (ROOT / "docs/guides/deploy.md").read_text())) == {VERSION}
 
 
-def test_both_have_the_same_license() -> None:
+def test_broker_and_client_have_the_same_license() -> None:
     assert (ROOT / CLIENT / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
     assert project(CLIENT)["project"]["license"] == project()["project"]["license"]
