@@ -24,7 +24,7 @@ from statistics import mean
 import msgspec
 
 from loadtest.compare import METRICS, Ratio, ratio_of
-from loadtest.generator import Seen, Task
+from loadtest.generator import LoadResult, Task
 from loadtest.measure import Measured, Target, generate, measure, prepare, seen_in
 from loadtest.observed import counters
 from loadtest.own_broker import BrokerFailed, OwnBroker, add_set
@@ -42,7 +42,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
     alone: list[Measured]
     beside_readers: list[Measured]
-    readers: list[Seen]
+    readers: list[LoadResult]
     beside: list[Ratio]
     chance: list[Ratio]
 
@@ -51,7 +51,7 @@ def run(given: argparse.Namespace) -> Outcome:
     """Fill, move, measure."""
     alone: list[Measured] = []
     beside: list[Measured] = []
-    readers: list[Seen] = []
+    readers: list[LoadResult] = []
     with SlowS3() as store:
         settings = {"COLD_DIR": store.url} | dict(given.set)
         own = OwnBroker(settings=settings, parent=given.dir, environment=store.environment)
@@ -135,7 +135,7 @@ def _fill(own: OwnBroker, given: argparse.Namespace) -> None:
         time.sleep(0.2)
 
 
-def _beside(target: Target, given: argparse.Namespace) -> tuple[Measured, Seen]:
+def _beside(target: Target, given: argparse.Namespace) -> tuple[Measured, LoadResult]:
     """A phase B: the readers begin to warm up with the writers."""
     reads = counters(target.host, target.port)["topics_cold_reads_total"]
     with generate(Task(scenario=_reading(given), host=target.host, port=target.port)) as readers:

@@ -50,7 +50,7 @@ class Task(msgspec.Struct, kw_only=True):
     ledger: str = ""
 
 
-class Seen(msgspec.Struct, kw_only=True):
+class LoadResult(msgspec.Struct, kw_only=True):
     """What it saw within the window. Latencies are seconds; `failed` counts answers by status, 0 = connection lost."""
 
     requests: int
@@ -328,7 +328,7 @@ def _say(event: str) -> None:
     print(msgspec.json.encode({"event": event}).decode(), flush=True)
 
 
-async def run(task: Task) -> Seen:
+async def run(task: Task) -> LoadResult:
     """Warm up, measure, let the answers on their way come in."""
     scenario, load = task.scenario, Load(task)
     connections = [asyncio.create_task(_keep_connected(load, index)) for index in range(scenario.connections)]
@@ -351,7 +351,7 @@ async def run(task: Task) -> Seen:
         await pacing
     if task.ledger:
         await asyncio.to_thread(Path(task.ledger).write_bytes, load.ledger.tobytes())
-    return Seen(
+    return LoadResult(
         requests=load.requests,
         seconds=seconds,
         latencies=summary(load.latencies),

@@ -13,7 +13,7 @@ import msgspec
 
 from loadtest import ledger, places, proof
 from loadtest import scenario as scenarios
-from loadtest.generator import Seen, Task
+from loadtest.generator import LoadResult, Task
 from loadtest.observed import Cpu, WalUse, busy_s, counters, cpu_of, wal_use
 from loadtest.own_broker import OwnBroker, ask
 from loadtest.scenario import PRELOAD_BATCH, Scenario, append_body
@@ -110,14 +110,14 @@ def measure(target: Target, scenario: Scenario, *, verify: bool = False, kill: b
     )
 
 
-def _proof(target: Target, scenario: Scenario, before: dict[str, float], seen: Seen) -> str:
+def _proof(target: Target, scenario: Scenario, before: dict[str, float], seen: LoadResult) -> str:
     after = counters(target.host, target.port)
     if scenario.steady:
         return proof.proof(scenario.name, before, after)
     return places.proof(scenario, before, after, seen.requests)
 
 
-def _observe(target: Target, scenario: Scenario, path: str, *, kill: bool) -> tuple[Seen, Cpu, WalUse, float]:
+def _observe(target: Target, scenario: Scenario, path: str, *, kill: bool) -> tuple[LoadResult, Cpu, WalUse, float]:
     with generate(Task(scenario=scenario, host=target.host, port=target.port, ledger=path)) as generator:
         assert generator.stdout is not None
         generator.stdout.readline()
@@ -149,11 +149,11 @@ def client(module: str, task: msgspec.Struct) -> subprocess.Popen[bytes]:
     return process
 
 
-def seen_in(last: bytes) -> Seen:
+def seen_in(last: bytes) -> LoadResult:
     """What the generator's last line says."""
     if not last:
         raise RuntimeError("the generator failed; see above")
-    return msgspec.json.decode(last, type=Seen)
+    return msgspec.json.decode(last, type=LoadResult)
 
 
 def _cpu(target: Target) -> Cpu:

@@ -21,7 +21,7 @@ from threading import Event, Thread
 import msgspec
 
 from loadtest import ledger
-from loadtest.generator import Seen, Task
+from loadtest.generator import LoadResult, Task
 from loadtest.measure import Target, generate, measure, prepare, seen_in
 from loadtest.own_broker import OwnBroker, add_set, ask
 from loadtest.scenario import Scenario
@@ -115,7 +115,7 @@ def _overload(target: Target, own: OwnBroker, wanted: Overload) -> Outcome:
     )
 
 
-def _load(task: Task, pid: int) -> tuple[Seen, float]:
+def _load(task: Task, pid: int) -> tuple[LoadResult, float]:
     """What the generator saw, and the most memory that the broker had meanwhile."""
     peak, over = 0.0, Event()
 

@@ -35,7 +35,7 @@ from loadtest.measure import client
 from loadtest.observed import busy_s, cpu_of
 from loadtest.own_broker import BrokerFailed, OwnBroker, add_set, ask
 from loadtest.own_redis import OwnRedis, is_there
-from loadtest.queue_client import Seen, Task
+from loadtest.queue_client import QueueLoadResult, Task
 from loadtest.report import keep
 from loadtest.scenario import append_body, encoded, numbered, record
 
@@ -156,7 +156,7 @@ def fill_redis(redis: OwnRedis, task: Task, record_bytes: int) -> None:
     redis.ask([encoded(b"XGROUP", b"CREATE", stream, b"workers", b"0")], 1)
 
 
-def _work_off(task: Task, pid: int) -> tuple[Seen, float, float]:
+def _work_off(task: Task, pid: int) -> tuple[QueueLoadResult, float, float]:
     """What the client saw; processor seconds of the server, and of everything that is neither."""
     with client("loadtest.queue_client", task) as under_way:
         assert under_way.stdout is not None
@@ -167,7 +167,7 @@ def _work_off(task: Task, pid: int) -> tuple[Seen, float, float]:
         last = under_way.stdout.readline()
     if not last:
         raise RuntimeError("the client failed; see above")
-    seen = msgspec.json.decode(last, type=Seen)
+    seen = msgspec.json.decode(last, type=QueueLoadResult)
     return seen, server_s, busy - server_s - seen.cpu_s
 
 

@@ -41,7 +41,7 @@ class Task(msgspec.Struct, kw_only=True):
     delete: bool = False
 
 
-class Seen(msgspec.Struct, kw_only=True):
+class QueueLoadResult(msgspec.Struct, kw_only=True):
     """`seconds` from the first claim to the last ack's answer; times of a whole cycle in ms."""
 
     jobs: int
@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
             self._ended.set_exception(exc or ConnectionResetError("the connection was closed"))
 
 
-async def run(task: Task) -> Seen:
+async def run(task: Task) -> QueueLoadResult:
     """All connections, until there is nothing left."""
     loop = asyncio.get_running_loop()
     wire_of = HttpWire if task.kind == "topics" else RedisWire
@@ -237,7 +237,7 @@ async def run(task: Task) -> Seen:
     if jobs != task.jobs:
         raise RuntimeError(f"{jobs} jobs were acked, {task.jobs} were there")
     cycles = sorted(each for connection in connections for each in connection.cycles)
-    return Seen(
+    return QueueLoadResult(
         jobs=jobs,
         cycles=len(cycles),
         seconds=max(connection.last_ack for connection in connections) - begin,

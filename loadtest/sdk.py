@@ -28,7 +28,7 @@ _BATCH = 100
 BY_HAND, COROUTINES, THREADS = "claim and ack by hand", "Worker, coroutines", "Worker, threads"
 
 
-class Seen(msgspec.Struct, kw_only=True):
+class WorkerResult(msgspec.Struct, kw_only=True):
     """Jobs a second and µs of processor time a job by variant, a list a round; `ratios` to those by hand."""
 
     concurrency: int
@@ -90,7 +90,7 @@ VARIANTS: dict[str, Callable[[Client, int, int], float]] = {
 }
 
 
-def measure(client: Client, jobs: int, concurrency: int, rounds: int) -> Seen:
+def measure(client: Client, jobs: int, concurrency: int, rounds: int) -> WorkerResult:
     """All variants in all rounds."""
     rates: dict[str, list[float]] = {name: [] for name in VARIANTS}
     costs: dict[str, list[float]] = {name: [] for name in VARIANTS}
@@ -109,7 +109,7 @@ def measure(client: Client, jobs: int, concurrency: int, rounds: int) -> Seen:
         ]
         for name in (COROUTINES, THREADS)
     }
-    return Seen(concurrency=concurrency, jobs=jobs, jobs_per_s=rates, us_per_job=costs, ratios=ratios)
+    return WorkerResult(concurrency=concurrency, jobs=jobs, jobs_per_s=rates, us_per_job=costs, ratios=ratios)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from pipeline.batches import Row
 from pipeline.errors import Gap, PipelineError, SegmentDamaged, SourceUnreadable, TopicChanged
-from pipeline.view import Held, LogView, SegmentInfo
+from pipeline.view import LogView, PartitionCounts, SegmentInfo
 from storage.format import ENTRY_SIZE, idx_entry
 from topics_client import Client, RetryPolicy, calls
 from topics_client.calls import getting, read, topic_path
@@ -94,13 +94,13 @@ class Broker:
         request = getting(topic_path(topic, "/segments"), {"partition": _given(partition)})
         return msgspec.structs.replace(self._run(Call(request=request, parse=_parse_view), topic), partition=partition)
 
-    def held(self, topic: str) -> list[Held]:
+    def held(self, topic: str) -> list[PartitionCounts]:
         """The broker's counts of records in each partition, independent of its files. Raises SourceUnreadable."""
         found = self._run(calls.state(topic, touch=False), topic)
         parts = found.partitions or [found.of(None)]
         if [each.partition for each in parts] != list(range(int(found.config.get("partitions", 1)))):
             raise SourceUnreadable(f"{topic}: {self.url} reports other partitions than the topic's settings.")
-        return [Held(each.partition, each.epoch, each.head_seq, each.count) for each in parts]
+        return [PartitionCounts(each.partition, each.epoch, each.head_seq, each.count) for each in parts]
 
     def page(self, topic: str, view: LogView, after_seq: int, *, limit: int = _DIFF_LIMIT, from_ts: int = 0) -> Page:
         """Read records after `after_seq`. `gap` is the loss that begins at after_seq + 1.

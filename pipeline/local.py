@@ -25,7 +25,7 @@ from pipeline.broker import Page, TopicMissing
 from pipeline.errors import BadOption, SegmentDamaged, SourceUnreadable, TopicChanged, log_name
 from pipeline.reading import SplitReader, fail_on_gap
 from pipeline.splits import splits_of
-from pipeline.view import Held, LogView, Loss, SegmentInfo
+from pipeline.view import LogView, Loss, PartitionCounts, SegmentInfo
 from storage import StoppedDirectory, StoppedLog, StorageError, open_records
 from storage.format import idx_entry
 from storage.platform import PosixFileSystem, Readable, layout
@@ -94,10 +94,10 @@ class DirectoryOrigin(_Local):
         except KeyError:
             raise TopicMissing(f"{topic}: the topic does not exist in {self._path}.") from None
 
-    def held(self, topic: str) -> list[Held]:
+    def held(self, topic: str) -> list[PartitionCounts]:
         """The engine's counts of each partition. Raises SourceUnreadable."""
         logs = [self._log(topic, partition) for partition in range(self.partitions(topic))]
-        return [Held(log.partition, log.epoch, log.head_seq, log.live) for log in logs]
+        return [PartitionCounts(log.partition, log.epoch, log.head_seq, log.live) for log in logs]
 
     def _log(self, topic: str, partition: int) -> StoppedLog:
         try:
@@ -323,9 +323,9 @@ class ColdOrigin(_Local):
         parts = self._parts(topic)
         return max(max(parts) + 1, *(file.partitions for _, file in parts.values()))
 
-    def held(self, topic: str) -> list[Held]:
+    def held(self, topic: str) -> list[PartitionCounts]:
         """The counts of each partition, from the indexes in the tier. Raises SourceUnreadable."""
-        found: list[Held] = []
+        found: list[PartitionCounts] = []
         for partition in range(self.partitions(topic)):
             view = self.view(topic, partition)
             live = 0
@@ -333,7 +333,7 @@ class ColdOrigin(_Local):
                 dead = int.from_bytes(self.dead(topic, view, segment), "little")
                 below = max(0, min(view.earliest_seq, segment.end_seq) - segment.first_seq)
                 live += segment.end_seq - segment.first_seq - (dead | ((1 << below) - 1)).bit_count()
-            found.append(Held(partition, view.epoch, view.head_seq, live))
+            found.append(PartitionCounts(partition, view.epoch, view.head_seq, live))
         return found
 
     def _topic_file(self, key: str) -> _TopicFile:

@@ -13,7 +13,7 @@ from pipeline.errors import BadOption, Gap, log_name
 from pipeline.options import EARLIEST, LATEST, Bound, ReadOptions
 from pipeline.reading import OnGap
 from pipeline.splits import Split, splits_of, target_for
-from pipeline.view import Held, LogView, first_seq_since
+from pipeline.view import LogView, PartitionCounts, first_seq_since
 
 Key = TypeVar("Key", str, int, tuple[str, str])
 
@@ -27,7 +27,7 @@ class Catalogue(Protocol):
 
     def view(self, topic: str, partition: int = 0) -> LogView: ...
 
-    def held(self, topic: str) -> list[Held]: ...
+    def held(self, topic: str) -> list[PartitionCounts]: ...
 
     def reason(self, topic: str, view: LogView, seq: int) -> str: ...
 

@@ -40,7 +40,7 @@ class SegmentInfo(msgspec.Struct, frozen=True, kw_only=True, rename={"size": "by
     dead: bytes = b""
 
 
-class Held(NamedTuple):
+class PartitionCounts(NamedTuple):
     """The owner's counts of a partition: `live` records with seqs up to `head_seq`."""
 
     partition: int

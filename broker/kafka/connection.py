@@ -25,7 +25,7 @@ from broker.kafka.calls import sasl, versions
 from broker.kafka.codec import Malformed
 from broker.kafka.framing import Frames, Header, framed, parse
 from broker.memory import SMALL
-from broker.net import FIRST_COST, NEXT_COST, Arriving, Look, Phase
+from broker.net import FIRST_COST, NEXT_COST, ConnectionState, PacedReceiver, Phase
 
 if TYPE_CHECKING:
     from broker.auth import Access, Flight
@@ -138,7 +138,7 @@ class _Started(NamedTuple):
     at: float
 
 
-class Connection(Arriving, asyncio.Protocol):
+class Connection(PacedReceiver, asyncio.Protocol):
     """See the module. All methods run on the loop."""
 
     def __init__(self, port: Port) -> None:
@@ -246,21 +246,21 @@ class Connection(Arriving, asyncio.Protocol):
 
     # -- called by the sweeper -----------------------------------------------------------------------------------------
 
-    def look(self) -> Look | None:
+    def look(self) -> ConnectionState | None:
         """See `broker.net.slow`."""
         if not self._room.is_set():
-            return Look(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
+            return ConnectionState(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
         if self.early:
             return None  # the broker is slow, not the client
         if self._peer.access is None:
-            return Look(Phase.HEAD, None, 0)
+            return ConnectionState(Phase.HEAD, None, 0)
         if not self._reading or self._held_bytes:
             return None
         if not self._served:
-            return Look(Phase.HEAD, None, 0)
+            return ConnectionState(Phase.HEAD, None, 0)
         if self._frames.buffered:
-            return Look(Phase.BODY, self._served, self._frames.received)
-        return Look(Phase.IDLE, self._served, 0)
+            return ConnectionState(Phase.BODY, self._served, self._frames.received)
+        return ConnectionState(Phase.IDLE, self._served, 0)
 
     def too_slow(self, phase: Phase) -> None:
         """Close the connection: `look` has shown that the client is too slow."""

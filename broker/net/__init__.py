@@ -1,17 +1,17 @@
 """Connections: what all ports share, whatever their protocol."""
 
-from broker.net.arrivals import FIRST_COST, NEXT_COST, Arrivals, Arriving
+from broker.net.arrivals import FIRST_COST, NEXT_COST, Arrivals, PacedReceiver
 from broker.net.listening import ACCEPTS, CannotListen, TlsListener, listen, tls_context, write_port_file
-from broker.net.slow import Look, Phase, Progress, Quota, Sweeper, look_at_http1
+from broker.net.slow import ConnectionState, Phase, Progress, Quota, Sweeper, look_at_http1
 
 __all__ = [
     "ACCEPTS",
     "FIRST_COST",
     "NEXT_COST",
     "Arrivals",
-    "Arriving",
     "CannotListen",
-    "Look",
+    "ConnectionState",
+    "PacedReceiver",
     "Phase",
     "Progress",
     "Quota",

@@ -43,7 +43,7 @@ class Arrivals:
         self.handshakes = HandshakeQueue()
 
 
-class Arriving:
+class PacedReceiver:
     """A mixin for protocols: keeps received data, and reads nothing more, until it is the connection's turn."""
 
     arrivals: Arrivals

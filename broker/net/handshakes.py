@@ -39,7 +39,7 @@ def address_of(peer: tuple[Any, ...] | str) -> bytes:
     return packed[12:] if packed.startswith(_MAPPED) else packed[:8]
 
 
-class Newcomer(Protocol):
+class PendingHandshake(Protocol):
     """A connection whose handshake waits."""
 
     @property
@@ -61,8 +61,8 @@ class ByAddress:
 
     def __init__(self) -> None:
         #: The next address is first. Within an address, the newest is last.
-        self._by_address: OrderedDict[bytes, OrderedDict[Newcomer, None]] = OrderedDict()
-        self._by_age: OrderedDict[Newcomer, None] = OrderedDict()
+        self._by_address: OrderedDict[bytes, OrderedDict[PendingHandshake, None]] = OrderedDict()
+        self._by_age: OrderedDict[PendingHandshake, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._by_age)
@@ -71,41 +71,41 @@ class ByAddress:
     def is_crowded(self) -> bool:
         return len(self._by_age) > CROWD
 
-    def add(self, newcomer: Newcomer) -> None:
-        self._by_age[newcomer] = None
-        same = self._by_address.get(newcomer.address)
+    def add(self, handshake: PendingHandshake) -> None:
+        self._by_age[handshake] = None
+        same = self._by_address.get(handshake.address)
         if same is None:
-            same = self._by_address[newcomer.address] = OrderedDict()
+            same = self._by_address[handshake.address] = OrderedDict()
             if self.is_crowded:
-                self._by_address.move_to_end(newcomer.address, last=False)
-        same[newcomer] = None
+                self._by_address.move_to_end(handshake.address, last=False)
+        same[handshake] = None
 
-    def take(self) -> Newcomer:
+    def take(self) -> PendingHandshake:
         """Remove and return the next one. There must be one."""
         address, same = next(iter(self._by_address.items()))
-        newcomer, _ = same.popitem(last=self.is_crowded)
+        handshake, _ = same.popitem(last=self.is_crowded)
         if same:
             self._by_address.move_to_end(address)
         else:
             del self._by_address[address]
-        del self._by_age[newcomer]
-        return newcomer
+        del self._by_age[handshake]
+        return handshake
 
-    def take_oldest(self) -> Newcomer:
+    def take_oldest(self) -> PendingHandshake:
         """Remove and return the one that has waited longest, of any address. There must be one."""
         oldest = next(iter(self._by_age))
         self.discard(oldest)
         return oldest
 
-    def discard(self, newcomer: Newcomer) -> None:
+    def discard(self, handshake: PendingHandshake) -> None:
         """Remove one, if it waits."""
-        if newcomer not in self._by_age:
+        if handshake not in self._by_age:
             return
-        del self._by_age[newcomer]
-        same = self._by_address[newcomer.address]
-        del same[newcomer]
+        del self._by_age[handshake]
+        same = self._by_address[handshake.address]
+        del same[handshake]
         if not same:
-            del self._by_address[newcomer.address]
+            del self._by_address[handshake.address]
 
 
 class HandshakeQueue:
@@ -122,22 +122,22 @@ class HandshakeQueue:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    def wait(self, newcomer: Newcomer) -> None:
+    def wait(self, handshake: PendingHandshake) -> None:
         """Begin a handshake now, or in a later round of the loop."""
         if not self._round_is_due:
             self._round_is_due = True
             asyncio.get_running_loop().call_soon(self._next_round)
         if self._left > 0 and not self._waiting:
             self._left -= 1
-            newcomer.begin()
+            handshake.begin()
             return
-        self._waiting.add(newcomer)
+        self._waiting.add(handshake)
         if len(self._waiting) > MAX_WAITING:
             self._waiting.take_oldest().give_up()
 
-    def forget(self, newcomer: Newcomer) -> None:
+    def forget(self, handshake: PendingHandshake) -> None:
         """Remove a handshake, if it waits."""
-        self._waiting.discard(newcomer)
+        self._waiting.discard(handshake)
 
     def _next_round(self) -> None:
         self._left = EACH_ROUND

@@ -93,7 +93,7 @@ def write_port_file(path: Path, port: int) -> None:
     draft.replace(path)
 
 
-class _Newcomer:
+class _PendingHandshake:
     """An accepted connection whose handshake has not begun."""
 
     __slots__ = ("_listener", "_timer", "address", "connection")
@@ -141,8 +141,8 @@ class TlsListener:
         self._handshake_s = handshake_s
         self._loop = asyncio.get_running_loop()
         #: Connections that have sent nothing yet, the oldest first, and those that wait for their turn.
-        self._silent: OrderedDict[socket.socket, _Newcomer] = OrderedDict()
-        self._waiting: set[_Newcomer] = set()
+        self._silent: OrderedDict[socket.socket, _PendingHandshake] = OrderedDict()
+        self._waiting: set[_PendingHandshake] = set()
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
         self._is_closed = False
         listener.setblocking(False)
@@ -181,31 +181,31 @@ class TlsListener:
                 self._loop.call_later(_RETRY_S, self._accept_on)
                 return
             connection.setblocking(False)
-            self._silent[connection] = _Newcomer(self, connection, address_of(peer), self._handshake_s)
+            self._silent[connection] = _PendingHandshake(self, connection, address_of(peer), self._handshake_s)
             self._loop.add_reader(connection, self._on_first_bytes, connection)
         while len(self._silent) > MAX_SILENT:
             next(iter(self._silent.values())).give_up()
 
-    def give_up(self, newcomer: _Newcomer) -> None:
+    def give_up(self, handshake: _PendingHandshake) -> None:
         """Close a connection whose handshake has not begun."""
-        if self._silent.pop(newcomer.connection, None) is None:
-            self._waiting.discard(newcomer)
-            self._queue.forget(newcomer)
+        if self._silent.pop(handshake.connection, None) is None:
+            self._waiting.discard(handshake)
+            self._queue.forget(handshake)
         else:
-            self._loop.remove_reader(newcomer.connection)
-        newcomer.connection.close()
+            self._loop.remove_reader(handshake.connection)
+        handshake.connection.close()
 
     def _on_first_bytes(self, connection: socket.socket) -> None:
         """A connection has sent its first bytes, or was closed."""
         self._loop.remove_reader(connection)
-        newcomer = self._silent.pop(connection)
-        self._waiting.add(newcomer)
-        self._queue.wait(newcomer)
+        handshake = self._silent.pop(connection)
+        self._waiting.add(handshake)
+        self._queue.wait(handshake)
 
-    def start_handshake(self, newcomer: _Newcomer) -> None:
+    def start_handshake(self, handshake: _PendingHandshake) -> None:
         """Start the handshake of a connection: it is its turn."""
-        self._waiting.discard(newcomer)
-        connection = newcomer.connection
+        self._waiting.discard(handshake)
+        connection = handshake.connection
         task = self._loop.create_task(self._handshake(connection))
         self._handshakes[task] = connection
         task.add_done_callback(self._ended)

@@ -74,19 +74,19 @@ class Progress:
         return self._at + self._quota.timeout_s
 
 
-class Look(NamedTuple):
-    """The state of a connection. `of` identifies the request; `total` counts the moved bytes."""
+class ConnectionState(NamedTuple):
+    """The state of a connection. `request` identifies the current request; `total` counts its moved bytes."""
 
     phase: Phase
-    of: object
+    request: object
     total: int
 
 
 class _Mark:
-    __slots__ = ("look", "progress")
+    __slots__ = ("progress", "state")
 
-    def __init__(self, look: Look, quota: Quota, now: float) -> None:
-        self.look = look
+    def __init__(self, state: ConnectionState, quota: Quota, now: float) -> None:
+        self.state = state
         self.progress = Progress(quota, now)
 
 
@@ -125,59 +125,59 @@ class Sweeper:
             self._marks = seen
 
     def _look_at(self, connection: Any, now: float, seen: dict[Any, _Mark]) -> None:
-        look = _look_at(connection)
-        if look is None:
+        state = _look_at(connection)
+        if state is None:
             return
         mark = self._marks.get(connection)
-        if mark is None or (mark.look.phase, mark.look.of) != (look.phase, look.of):
-            mark = _Mark(look, self._quotas[look.phase], now)
-        if look.phase in (Phase.BODY, Phase.ANSWER):  # bytes of a head do not extend its time limit
-            mark.progress.moved(max(0, look.total - mark.look.total), now)
-        mark.look = look
+        if mark is None or (mark.state.phase, mark.state.request) != (state.phase, state.request):
+            mark = _Mark(state, self._quotas[state.phase], now)
+        if state.phase in (Phase.BODY, Phase.ANSWER):  # bytes of a head do not extend its time limit
+            mark.progress.moved(max(0, state.total - mark.state.total), now)
+        mark.state = state
         if now < mark.progress.deadline() and not self._stalls(mark, now):
             seen[connection] = mark
         else:
-            self._closed(look.phase)
-            if look.phase is Phase.ANSWER:
+            self._closed(state.phase)
+            if state.phase is Phase.ANSWER:
                 self._memory.stalled()
             if connection.transport.is_closing():
                 connection.transport.abort()
             else:
-                connection.too_slow(look.phase)
+                connection.too_slow(state.phase)
 
     def _stalls(self, mark: _Mark, now: float) -> bool:
         """Whether the client reads nothing of its answer while other requests wait for memory."""
         memory = self._memory
         return (
-            mark.look.phase is Phase.ANSWER
+            mark.state.phase is Phase.ANSWER
             and mark.progress.last_moved + memory.stall_timeout_s <= now
             and (memory.is_short)
         )
 
 
-def _look_at(connection: Any) -> Look | None:
+def _look_at(connection: Any) -> ConnectionState | None:
     transport = connection.transport
     if transport.is_closing():
         # It is closed when the client has read the rest.
         left: int = transport.get_write_buffer_size()
-        return Look(Phase.ANSWER, transport, -left) if left else None
+        return ConnectionState(Phase.ANSWER, transport, -left) if left else None
     # WebSockets have their own checks.
     return connection.look() if hasattr(connection, "look") else None
 
 
-def look_at_http1(connection: Any) -> Look | None:
+def look_at_http1(connection: Any) -> ConnectionState | None:
     """The state of an HTTP/1.1 connection of uvicorn; None: nothing to check.
 
     `connection.received` counts received bytes, `connection.resumed` how often the write buffer had room again.
     """
     cycle, flow = connection.cycle, connection.flow
     if flow.write_paused:
-        return Look(Phase.ANSWER, connection.resumed, -connection.transport.get_write_buffer_size())
+        return ConnectionState(Phase.ANSWER, connection.resumed, -connection.transport.get_write_buffer_size())
     if connection.timeout_keep_alive_task is not None:
         return None
     if cycle is not None and cycle.more_body:
         # While reading is paused, the broker is slow, not the client.
-        return None if flow.read_paused else Look(Phase.BODY, cycle, connection.received)
+        return None if flow.read_paused else ConnectionState(Phase.BODY, cycle, connection.received)
     if cycle is None or cycle.response_complete:
-        return Look(Phase.HEAD, cycle, 0)
+        return ConnectionState(Phase.HEAD, cycle, 0)
     return None

@@ -22,7 +22,7 @@ from broker.proxy.instances import Instances, check_partitions
 from broker.proxy.json_stream import Splitter
 from broker.proxy.media import Format
 from broker.proxy.membership import Member, count_of
-from broker.proxy.reading import Found, Limits
+from broker.proxy.reading import Limits, ProxyRead
 from broker.proxy.records import Batch, ProducedRecord
 from broker.proxy.v3 import V3, Lag
 from broker.proxy.v3_records import Entry
@@ -36,7 +36,6 @@ __all__ = [
     "ConsumerMissing",
     "Entry",
     "Format",
-    "Found",
     "GroupMissing",
     "GroupView",
     "Instances",
@@ -48,6 +47,7 @@ __all__ = [
     "PartitionMissing",
     "ProducedRecord",
     "ProxyError",
+    "ProxyRead",
     "Splitter",
     "TopicPartitionMissing",
     "Unprocessable",

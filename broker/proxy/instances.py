@@ -33,7 +33,7 @@ from broker.proxy.errors import (
 from broker.proxy.instance import KIND, Instance, check_name, config_of
 from broker.proxy.membership import UNDEFINED, Group, Member, count_of
 from broker.proxy.patterns import compiled
-from broker.proxy.reading import Found, Limits
+from broker.proxy.reading import Limits, ProxyRead
 from storage import LimitReached, StorageError
 
 if TYPE_CHECKING:
@@ -322,7 +322,7 @@ class Instances:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    async def read(self, member: Member, limits: Limits, parking: Slots) -> Found:
+    async def read(self, member: Member, limits: Limits, parking: Slots) -> ProxyRead:
         """Read records from its positions, and advance them; with auto commit, commits the previous read first.
 
         Raises IllegalState (neither subscribed nor assigned), DataError, Unavailable, LimitReached.
@@ -336,7 +336,7 @@ class Instances:
             while not self._standing(member):
                 left_s = deadline - monotonic()
                 if left_s <= 0 or self.stopping:
-                    return Found([], [], [], {}, {})
+                    return ProxyRead([], [], [], {}, {})
                 with parking.hold():
                     await asyncio.sleep(min(left_s, _LOOK_S))
             before = self._standing(member)
@@ -367,7 +367,7 @@ class Instances:
         member.dirty = True
 
     @staticmethod
-    def _still_owned(member: Member, found: Found) -> Found:
+    def _still_owned(member: Member, found: ProxyRead) -> ProxyRead:
         """The part of a read that is still valid: during the wait, the assignment or the position may have changed."""
         own, before = member.instance.positions, found.began
         current = {each for each, at in before.items() if own.get(each) == at}
@@ -380,7 +380,7 @@ class Instances:
                     member.dirty = True
         if len(current) == len(before):
             return found
-        return Found(
+        return ProxyRead(
             [each for each in found.records if (each.topic, each.partition) in current],
             [each for each in found.lost if each.partition in current],
             [each for each in found.corrupt if each[0] in current],
@@ -389,7 +389,7 @@ class Instances:
         )
 
     @staticmethod
-    def take_back(member: Member, found: Found) -> None:
+    def take_back(member: Member, found: ProxyRead) -> None:
         """Undo a read whose answer was certainly not sent: the next read returns the same records."""
         own = member.instance.positions
         for partition, offset in found.positions.items():

@@ -67,7 +67,7 @@ class Streaming:
         return nullcontext()
 
 
-class Found(NamedTuple):
+class ProxyRead(NamedTuple):
     """The result of a read, and the offsets that come next."""
 
     records: list[Record]
@@ -82,7 +82,7 @@ class Found(NamedTuple):
         return not self.records and not self.lost and not self.corrupt
 
 
-async def read(engine: Engine, positions: Mapping[Partition, int], limits: Limits, parking: Slots) -> Found:
+async def read(engine: Engine, positions: Mapping[Partition, int], limits: Limits, parking: Slots) -> ProxyRead:
     """Read the partitions (at least one) in rotation. Waits for a record, at most `timeout_ms`.
 
     A loss is reported once, and the positions move beyond it. An unreadable partition is an error only if no records
@@ -90,7 +90,7 @@ async def read(engine: Engine, positions: Mapping[Partition, int], limits: Limit
     LimitReached (too many wait).
     """
     deadline = monotonic() + min(limits.timeout_ms, MAX_TIMEOUT_MS) / 1000
-    found = Found([], [], [], dict(positions), dict(positions))
+    found = ProxyRead([], [], [], dict(positions), dict(positions))
     size = await _add(engine, found, limits, 0)
     if not _waits(found, size, limits, deadline):
         return found
@@ -102,13 +102,13 @@ async def read(engine: Engine, positions: Mapping[Partition, int], limits: Limit
     return found
 
 
-def _waits(found: Found, size: int, limits: Limits, deadline: float) -> bool:
+def _waits(found: ProxyRead, size: int, limits: Limits, deadline: float) -> bool:
     if found.lost or found.corrupt or len(found.records) >= limits.max_records:
         return False
     return size < min(limits.min_bytes, limits.max_bytes) and monotonic() < deadline
 
 
-async def _add(engine: Engine, found: Found, limits: Limits, size: int) -> int:
+async def _add(engine: Engine, found: ProxyRead, limits: Limits, size: int) -> int:
     """Read more of each partition. Returns the bytes of all records so far."""
     # The partition that was read longest ago is first, so that a busy one does not starve others.
     for partition in list(found.positions):
@@ -125,7 +125,7 @@ async def _add(engine: Engine, found: Found, limits: Limits, size: int) -> int:
 
 
 async def _read_one(
-    engine: Engine, found: Found, partition: Partition, max_bytes: int, limit: int, skip_corrupt: bool
+    engine: Engine, found: ProxyRead, partition: Partition, max_bytes: int, limit: int, skip_corrupt: bool
 ) -> int:
     topic, number = partition
     query = ReadQuery(from_seq=found.positions[partition], limit=limit, max_bytes=max_bytes, skip_corrupt=skip_corrupt)

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.zttp_impl import ZttpProtocol
 from broker.api import Application, Sent, by_name, has_hung_up, request_id
 from broker.api.routes import WEBSOCKET_PATH
 from broker.content import MIN_GZIP_BYTES, PROTECTION, Answer, HeadTooLarge, errors, headers_of
-from broker.net import NEXT_COST, Arriving, Look, Phase, look_at_http1
+from broker.net import NEXT_COST, ConnectionState, PacedReceiver, Phase, look_at_http1
 from storage import InvalidRequest
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ class AgainCycle(Cycle):
         return self._protocol.carry_out_again(self, application)
 
 
-class Http1Protocol(Arriving, ZttpProtocol):
+class Http1Protocol(PacedReceiver, ZttpProtocol):
     """uvicorn's protocol, which serves only requests that are not hot.
 
     `broker.server.protocols` sets `hot` and `server_context`.
@@ -481,7 +481,7 @@ class Http1Protocol(Arriving, ZttpProtocol):
         self.begin_early()
         super().shutdown()
 
-    def look(self) -> Look | None:
+    def look(self) -> ConnectionState | None:
         """See `broker.net.slow`."""
         return None if self.early else look_at_http1(self)
 

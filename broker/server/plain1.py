@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from broker.api.routes import WEBSOCKET_PATH
 from broker.content import HeadTooLarge
-from broker.net import FIRST_COST, NEXT_COST, Arriving, Look, Phase, look_at_http1
+from broker.net import FIRST_COST, NEXT_COST, ConnectionState, PacedReceiver, Phase, look_at_http1
 from broker.server.http1 import can_answer, end_client_side, refusal, upgrade_with_body
 from storage import InvalidRequest
 
@@ -22,7 +22,7 @@ MAX_FIELDS: Final = 100
 _VERSIONS: Final = ("1.0", "1.1")
 
 
-class PlainProtocol(Arriving, HttpToolsProtocol):
+class PlainProtocol(PacedReceiver, HttpToolsProtocol):
     """HTTP/1.1 alone. `broker.server.protocols` sets `server_context`."""
 
     server_context: ClassVar[ServerContext]
@@ -85,7 +85,7 @@ class PlainProtocol(Arriving, HttpToolsProtocol):
         self.begin_early()
         super().shutdown()
 
-    def look(self) -> Look | None:
+    def look(self) -> ConnectionState | None:
         """See `broker.net.slow`."""
         return None if self.early else look_at_http1(self)
 

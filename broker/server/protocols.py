@@ -17,7 +17,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
 from broker.content import HeadTooLarge
-from broker.net import FIRST_COST, Arriving, Look, Phase, Progress, Quota
+from broker.net import FIRST_COST, ConnectionState, PacedReceiver, Phase, Progress, Quota
 from broker.server.control_frames import ControlFrameLimiter
 from broker.server.http1 import Http1Protocol, can_answer, end_client_side, head_bytes
 from broker.server.plain1 import PlainProtocol
@@ -124,13 +124,13 @@ class Http2Protocol(ZttpH2Protocol):
         self.shutdown_requested = True  # the last answer ends the connection
         return any(can_answer(cycle, self.scheme) for cycle in self.cycles.values())
 
-    def look(self) -> Look | None:
+    def look(self) -> ConnectionState | None:
         """See `broker.net.slow`. Handles answers that are not read here: it resets their streams."""
         self._see_to_answers()
         if self.flow.write_paused:
-            return Look(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
+            return ConnectionState(Phase.ANSWER, self._resumed, -self.transport.get_write_buffer_size())
         if not self.cycles and not self._untaken:
-            return Look(Phase.IDLE if self._requests else Phase.HEAD, self._requests, 0)
+            return ConnectionState(Phase.IDLE if self._requests else Phase.HEAD, self._requests, 0)
         return None
 
     def too_slow(self, phase: Phase) -> None:
@@ -280,7 +280,7 @@ def waiting(stream: Any) -> int:
     return stream.pending_bytes or 0
 
 
-class OnePortProtocol(Arriving, AutoZttpProtocol):
+class OnePortProtocol(PacedReceiver, AutoZttpProtocol):
     """Passes a connection to `Http1Protocol` or `Http2Protocol`, by its first bytes or ALPN."""
 
     http1: ClassVar[type[Http1Protocol]] = Http1Protocol
@@ -314,9 +314,9 @@ class OnePortProtocol(Arriving, AutoZttpProtocol):
         else:
             protocol.shutdown()
 
-    def look(self) -> Look | None:
+    def look(self) -> ConnectionState | None:
         """See `broker.net.slow`: no bytes have arrived yet that show the protocol."""
-        return None if self.early else Look(Phase.HEAD, self, 0)
+        return None if self.early else ConnectionState(Phase.HEAD, self, 0)
 
     def too_slow(self, _: Phase) -> None:
         """Close the connection that `look` found too slow."""

@@ -24,7 +24,7 @@ from pipeline.export.store import Store
 from pipeline.origins import FullOrigin
 from pipeline.reading import SplitReader
 from pipeline.splits import splits_of
-from pipeline.view import Held, LogView
+from pipeline.view import LogView, PartitionCounts
 
 Digest = tuple[int, int]
 """Seq, and a hash of everything else in a record."""
@@ -132,7 +132,12 @@ class Verification:
                 self._problems.append(f"{entry.file} has {rows} records, but its manifest says {entry.rows}.")
 
     def _compare(
-        self, records: Iterator[Digest], partition: int, known: Bookmark, held: Held | None, origin: FullOrigin
+        self,
+        records: Iterator[Digest],
+        partition: int,
+        known: Bookmark,
+        held: PartitionCounts | None,
+        origin: FullOrigin,
     ) -> None:
         """Compare all records, and their number with the broker's count."""
         mark = known.mark
@@ -167,7 +172,7 @@ class Verification:
             self._notes.append(f"{since} exported records{_of(partition)} are no longer at the broker.")
         self._count(seen, held, origin)
 
-    def _count(self, seen: int, before: Held, origin: FullOrigin) -> None:
+    def _count(self, seen: int, before: PartitionCounts, origin: FullOrigin) -> None:
         """Compare the number of records that were read with the broker's count, which may change meanwhile."""
         patience = time.monotonic() + GRACE_S
         while True:

@@ -84,7 +84,7 @@ class Submission(_Bytes, kw_only=True, eq=False):
     not wait for the timer. `writers`: how many writes it is. `internal`: no client's write.
 
     The writer sets `lsn` (of its first byte) or `error`, and the times, which are monotonic ns. `posted`: the outcome
-    was handed to the event loop; `resolved`: the loop has dealt with it.
+    was handed to the event loop; `resolved`: the loop has processed it.
     """
 
     frames: int

@@ -87,7 +87,7 @@ class OverlayFile:
         """The content goes with the overlay."""
 
 
-class _Held:
+class _ForeignLock:
     """A lock that another process holds."""
 
     def __init__(self, previous: str) -> None:
@@ -187,10 +187,10 @@ class OverlayFileSystem:
     def lock(self, path: str) -> Lock:
         """The creator of the overlay keeps others away; this returns the text of the directory's last owner."""
         if not self._below.exists(path):
-            return _Held("")
+            return _ForeignLock("")
         file = self._below.open(path, write=False)
         try:
-            return _Held(file.pread(4096, 0).decode("utf-8", "replace"))
+            return _ForeignLock(file.pread(4096, 0).decode("utf-8", "replace"))
         finally:
             file.close()
 

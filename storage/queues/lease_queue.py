@@ -37,7 +37,7 @@ from storage.queues.alarms import Alarms
 from storage.queues.read_ahead import ReadAhead
 from storage.reads import Reader
 from storage.records import StoredRecord
-from storage.state import Found, LookedUp, Topic, leases_durable
+from storage.state import FoundRecords, LookedUp, Topic, leases_durable
 from storage.state.queues import Holder, Job, LeaseBatch, LeaseEntry, QueueStats, Settled, backoff_ms, lease_entries
 from storage.topics import TopicAdmin
 
@@ -53,7 +53,7 @@ CORRUPT_WAIT_MS = 60_000
 MOST_FAILURES = 64
 #: Jobs of an unreadable segment that are deferred at once.
 MOST_AT_ONCE = 1000
-#: Given as the `flushed` of a Found: it stays right however far the log has been flushed, and nothing is looked up.
+#: Given as the `flushed` of FoundRecords: it is correct for any position of the flusher, and no segment is searched.
 EVERYTHING = 1 << 62
 
 
@@ -445,14 +445,14 @@ class LeaseQueue:
 
     async def _dispatch_batch_later(self, claim: Claim, batch: LeaseBatch) -> None:
         try:
-            read: reading.Read | reading.Found | None = reading.cached(
+            read: reading.Read | reading.FoundJobs | None = reading.cached(
                 self.topic, batch.seqs, self._now_ms(), reading.MAX_BYTES
             )
             if read is None:
                 read = await self._shared.ahead.read(self.topic, batch.seqs)
             whole = read if isinstance(read, reading.Read) else reading.whole(read, batch.seqs)
             if whole is None or claim.gone or batch.separate is not None:
-                found = read if isinstance(read, reading.Found) else reading.by_seq(read)
+                found = read if isinstance(read, reading.FoundJobs) else reading.by_seq(read)
                 await self._dispatch_found([(claim, self.table.take_apart(batch))], found)
                 return
             self._deliver_batch(claim, batch, whole, self._now_ms())
@@ -552,7 +552,7 @@ class LeaseQueue:
             return
         await self._dispatch_found(assignments, found)
 
-    async def _dispatch_found(self, assignments: list[Assignment], found: reading.Found) -> None:
+    async def _dispatch_found(self, assignments: list[Assignment], found: reading.FoundJobs) -> None:
         jobs = [job for _, assigned in assignments for job in assigned]
         try:
             assignments = self._readable(assignments, found)
@@ -578,7 +578,7 @@ class LeaseQueue:
             if not claim.answer.done():
                 claim.answer.set_exception(error)
 
-    def _readable(self, assignments: list[Assignment], found: reading.Found) -> list[Assignment]:
+    def _readable(self, assignments: list[Assignment], found: reading.FoundJobs) -> list[Assignment]:
         """The assignments, without jobs that cannot be delivered and without claims whose caller is gone."""
         found_assignments: list[Assignment] = []
         corrupt = frozenset(found.corrupt)
@@ -637,7 +637,7 @@ class LeaseQueue:
         return leases
 
     def _deliver(
-        self, assignments: list[Assignment], found: reading.Found, leases: Sequence[tuple[Lease, str]]
+        self, assignments: list[Assignment], found: reading.FoundJobs, leases: Sequence[tuple[Lease, str]]
     ) -> None:
         """Answer the claims. Leases that are frames have been applied by now."""
         durable, stats = leases_durable(self.topic.config), self._shared.stats
@@ -796,7 +796,7 @@ class LeaseQueue:
         request = Delete(bound_head=self.log.head, seqs=[*batch.seqs], ack=True)
         if batch.sizes is None:
             return request, None
-        return request, LookedUp(request, Found(EVERYTHING, [*batch.seqs], [*batch.sizes]))
+        return request, LookedUp(request, FoundRecords(EVERYTHING, [*batch.seqs], [*batch.sizes]))
 
     async def delete(self, jobs: list[Job]) -> None:
         """Permanently delete the jobs, in one frame."""
@@ -804,7 +804,7 @@ class LeaseQueue:
         request = Delete(bound_head=self.log.head, seqs=seqs, ack=True)
         known = None
         if all(job.size >= 0 for job in jobs):  # so it is of jobs delivered since the start
-            known = LookedUp(request, Found(EVERYTHING, seqs, [job.size for job in jobs]))
+            known = LookedUp(request, FoundRecords(EVERYTHING, seqs, [job.size for job in jobs]))
         await self.hold(jobs, lambda: self._delete(request, known))
 
     async def _delete(self, request: Delete, known: LookedUp | None) -> None:

@@ -23,7 +23,7 @@ from storage.options import Options
 from storage.queues import views
 from storage.queues.dead_letter import Mover
 from storage.queues.lease_queue import Claim, Claimed, LeaseQueue, SharedQueues
-from storage.queues.redrive import Seen, redrive
+from storage.queues.redrive import ScannedRecords, redrive
 from storage.queues.work import Worker
 from storage.reads import Reader
 from storage.records import QueueFigures
@@ -61,7 +61,7 @@ class Queues:
         self.stats, self.alarms, self.ahead = shared.stats, shared.alarms, shared.ahead
         self.mover = Mover(shared, appender, tracer)
         #: The records examined by the last redrive.
-        self.seen: Seen | None = None
+        self.seen: ScannedRecords | None = None
         self._queues: dict[int, LeaseQueue] = {}
         #: The engine is stopping: claims no longer wait.
         self.leaving = False

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from storage.errors import StorageError
 from storage.log import Logs
 from storage.queues import reading
-from storage.queues.reading import Found, Read, in_memory, sizes_of
+from storage.queues.reading import FoundJobs, Read, in_memory, sizes_of
 from storage.reads import Reader
 from storage.records import ReadQuery, consecutive_ranges
 from storage.state import Topic
@@ -84,7 +84,7 @@ class ReadAhead:
             task.add_done_callback(self._tasks.discard)
         return found
 
-    async def read(self, topic: Topic, seqs: Sequence[int]) -> Read | Found:
+    async def read(self, topic: Topic, seqs: Sequence[int]) -> Read | FoundJobs:
         """Like `reading.read`, for jobs that are claimed for the first time, ascending; as columns if nothing is
         wrong."""
         ahead = self._of(topic)

@@ -20,10 +20,10 @@ MAX_BYTES = 8 << 20
 MOST_FAILURES = 4
 
 
-__all__ = ["MAX_BYTES", "Found", "Read", "by_seq", "cached", "corrupt", "in_memory", "read", "sizes_of", "whole"]
+__all__ = ["MAX_BYTES", "FoundJobs", "Read", "by_seq", "cached", "corrupt", "in_memory", "read", "sizes_of", "whole"]
 
 
-class Found(NamedTuple):
+class FoundJobs(NamedTuple):
     """Records by seq, and their payload bytes. Missing ones are corrupt, unreadable (and why), gone, or over
     MAX_BYTES."""
 
@@ -33,10 +33,10 @@ class Found(NamedTuple):
     unreadable: dict[int, Unreadable]
 
 
-def by_seq(read: Read) -> Found:
+def by_seq(read: Read) -> FoundJobs:
     """The same by seq."""
     seqs = [record.seq for record in read.records]
-    return Found(dict(zip(seqs, read.records, strict=True)), dict(zip(seqs, read.sizes, strict=True)), [], {})
+    return FoundJobs(dict(zip(seqs, read.records, strict=True)), dict(zip(seqs, read.sizes, strict=True)), [], {})
 
 
 def in_memory(topic: Topic, seq: int) -> bool:
@@ -45,16 +45,16 @@ def in_memory(topic: Topic, seq: int) -> bool:
     return seq > log.held.flushed and any(slice_.batch_seq in log.cached for slice_ in log.tail.slices(seq, seq + 1))
 
 
-def whole(found: Found, seqs: Sequence[int]) -> Read | None:
+def whole(found: FoundJobs, seqs: Sequence[int]) -> Read | None:
     """The same in order, if all of them are there."""
     if len(found.records) < len(seqs) or found.corrupt:
         return None
     return Read([*map(found.records.__getitem__, seqs)], [*map(found.sizes.__getitem__, seqs)])
 
 
-async def read(reader: Reader, topic: Topic, seqs: Sequence[int], *, sized: bool = True) -> Found:
+async def read(reader: Reader, topic: Topic, seqs: Sequence[int], *, sized: bool = True) -> FoundJobs:
     """The records with these ascending seqs. Raises TopicNotFound. `sized`: their payload bytes are wanted as well."""
-    found = Found({}, {}, [], {})
+    found = FoundJobs({}, {}, [], {})
     size = 0
     for first, last in consecutive_ranges(seqs):
         at = first - 1

@@ -26,7 +26,7 @@ STEP_MS = 1000
 MOST_SEEN = 1 << 17
 
 
-class Seen:
+class ScannedRecords:
     """Which records of a topic, up to `reached`, were jobs of a queue. A record's origin never changes, so each call
     examines only later records. Whether they still exist is checked anew."""
 
@@ -43,7 +43,7 @@ class Redriving(Protocol):
     """What a redrive uses and leaves behind."""
 
     mover: Mover
-    seen: Seen | None
+    seen: ScannedRecords | None
 
 
 async def redrive(
@@ -137,11 +137,11 @@ async def _named(shared: SharedQueues, mover: Mover, source: Topic, queue: str, 
     return _free(mover, source, ours)
 
 
-def _seen(queues: Redriving, source: Topic, queue: str) -> Seen:
+def _seen(queues: Redriving, source: Topic, queue: str) -> ScannedRecords:
     """What is known of these two topics, as far as it still exists."""
     seen = queues.seen
     if seen is None or (seen.topic_id, seen.queue) != (source.topic_id, queue) or source.config.ttl_ms:
-        return Seen(source.topic_id, queue)
+        return ScannedRecords(source.topic_id, queue)
     seen.seqs = source.log.live_of(seen.seqs)
     return seen
 

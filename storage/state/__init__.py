@@ -7,7 +7,7 @@ waits, reads a clock or touches a file.
 from storage.state.catalog import Catalog, Topic, leases_durable, shard_of
 from storage.state.keys import KeyRing, Remembered, key_digest
 from storage.state.log import Log
-from storage.state.lookup import Found, LookedUp, look_up, plan, tag_match, tag_predicate
+from storage.state.lookup import FoundRecords, LookedUp, look_up, plan, tag_match, tag_predicate
 from storage.state.manifest import COLD, HOT, UNKNOWN, Details, Manifest, Segment, SegmentState, Times, opened
 from storage.state.partition_rules import check_partitions, check_unpartitioned
 from storage.state.partition_sets import creation, reconcile_partitions
@@ -29,7 +29,7 @@ __all__ = [
     "Catalog",
     "Details",
     "Eviction",
-    "Found",
+    "FoundRecords",
     "KeyRing",
     "Log",
     "LookedUp",

@@ -17,7 +17,7 @@ from storage.format import control, total
 from storage.records import AppendedRecords, LoneAppends, LossCause
 from storage.state.consumers import ConsumerTable
 from storage.state.keys import KeyRing
-from storage.state.lookup import Found, find, tag_match
+from storage.state.lookup import FoundRecords, find, tag_match
 from storage.state.manifest import Segment
 from storage.state.producer_table import ProducerTable
 from storage.state.queues import LeaseTable, Moves
@@ -320,7 +320,7 @@ class Log:
             for first_seq in list(takewhile(lambda seq: seq < floor, self.cached))[:-1]:
                 del self.cached[first_seq]
 
-    def delete(self, request: control.Delete, lsn: int = 0, found: Found | None = None) -> int:
+    def delete(self, request: control.Delete, lsn: int = 0, found: FoundRecords | None = None) -> int:
         """Apply a Delete whose frame is at `lsn`; returns the number of live records removed. Repeating it changes
         nothing.
 
@@ -331,13 +331,13 @@ class Log:
             return self.evict({LossCause.DELETE: last + 1}) if last > 0 else 0
         if self.usage.replaying:
             self.held.deferred.append((request, lsn))
-            found = Found(self.held.flushed, [], [])
+            found = FoundRecords(self.held.flushed, [], [])
         elif found is None:
             found = self._find(request, 0)
         elif found.flushed < self.held.flushed:
             # A flush moved records to segments after the lookup: look up only these.
             more = self._find(request, found.flushed + 1)
-            found = Found(more.flushed, found.seqs + more.seqs, found.sizes + more.sizes)
+            found = FoundRecords(more.flushed, found.seqs + more.seqs, found.sizes + more.sizes)
         gone, floor, flushed = 0, self.marks.live_floor, self.held.flushed
         if found.seqs and min(found.seqs) <= flushed:
             gone += self._count_deleted(*self.held.delete_all(*found.between(floor, min(last, flushed)), lsn))
@@ -356,7 +356,7 @@ class Log:
         last = min(request.bound_head, self.head)
         return last if request.before_seq is None else min(last, request.before_seq - 1)
 
-    def _find(self, request: control.Delete, first_seq: int) -> Found:
+    def _find(self, request: control.Delete, first_seq: int) -> FoundRecords:
         """Live records in segments, from `first_seq` on, that a Delete wants by tag or seq. Blocking."""
         return find(self.held, request, max(first_seq, self.marks.live_floor), self.delete_end(request))
 

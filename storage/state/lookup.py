@@ -14,7 +14,7 @@ from storage.state.manifest import Access, Segment
 from storage.state.retained import Retained
 
 
-class Found(NamedTuple):
+class FoundRecords(NamedTuple):
     """Live records in segments and their payload bytes, at the time when records up to `flushed` were in segments."""
 
     flushed: int
@@ -38,7 +38,7 @@ class LookedUp(NamedTuple):
     """A Delete in flight, with the records found for it."""
 
     delete: control.Delete
-    found: Found
+    found: FoundRecords
 
 
 class Wanted(NamedTuple):
@@ -71,9 +71,9 @@ def look_up(access: Access, topic_id: int, wanted: Wanted, floor: int, last_seq:
     return alive, access.sizes(topic_id, segment, alive) if sizes is None else sizes
 
 
-def find(held: Retained, request: control.Delete, floor: int, last_seq: int) -> Found:
+def find(held: Retained, request: control.Delete, floor: int, last_seq: int) -> FoundRecords:
     """Plan and look up a Delete in all segments at once. Blocking."""
-    found = Found(held.flushed, [], [])
+    found = FoundRecords(held.flushed, [], [])
     for wanted in plan(held, request, floor, last_seq):
         assert held.access is not None
         seqs, sizes = look_up(held.access, held.topic_id, wanted, floor, last_seq)

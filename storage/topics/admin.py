@@ -47,7 +47,7 @@ from storage.records import DeletedRecords, TagMatch
 from storage.segments import DetailsCache, SegmentGone, look_into
 from storage.state import (
     Eviction,
-    Found,
+    FoundRecords,
     Log,
     LookedUp,
     Topic,
@@ -466,7 +466,7 @@ class TopicAdmin:
         access = held.access
         assert access is not None  # set with the catalog at recovery
         while True:
-            found = Found(held.flushed, [], [])
+            found = FoundRecords(held.flushed, [], [])
             gone = False
             for wanted in plan(held, value, log.marks.live_floor, last):
                 try:

@@ -30,11 +30,11 @@ from broker.kafka import require_group
 from broker.memory import SMALL
 from broker.proxy import (
     Format,
-    Found,
     Limits,
     Member,
     Partition,
     ProxyError,
+    ProxyRead,
     Unprocessable,
     base_of,
     check_partitions,
@@ -269,7 +269,7 @@ async def _events(request: Request, member: Member, format: Format) -> AsyncGene
             await request.broker.memory.room()
             try:
                 with _using(request):
-                    found: Found = await proxy.read(member, limits, reading.Streaming())
+                    found: ProxyRead = await proxy.read(member, limits, reading.Streaming())
                     _may(request, member)
             except (StorageError, ProxyError) as error:
                 yield events.event("error", {"error": error.message})

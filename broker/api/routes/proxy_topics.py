@@ -19,10 +19,10 @@ from broker.kafka import BROKER_ID
 from broker.memory import LOOK_BYTES, SMALL
 from broker.proxy import (
     Format,
-    Found,
     Limits,
     Partition,
     PartitionMissing,
+    ProxyRead,
     Unprocessable,
     check_partitions,
     media,
@@ -163,7 +163,7 @@ async def within_memory(request: Request, limits: Limits) -> Limits:
     return limits
 
 
-async def answer_in_memory(request: Request, found: Found, format: Format, content_type: bytes) -> Answer:
+async def answer_in_memory(request: Request, found: ProxyRead, format: Format, content_type: bytes) -> Answer:
     """Like `found_answer`, for a read `within_memory`; a large one is rendered on a thread. Raises Overloaded."""
     size = sum(len(each.key or b"") + len(each.value or b"") for each in found.records)
     if size <= SMALL:
@@ -174,7 +174,7 @@ async def answer_in_memory(request: Request, found: Found, format: Format, conte
         return await asyncio.to_thread(found_answer, found, format, content_type)
 
 
-def found_answer(found: Found, format: Format, content_type: bytes) -> Answer:
+def found_answer(found: ProxyRead, format: Format, content_type: bytes) -> Answer:
     """The answer with the records of a read. Losses, for which records have no field, are in headers."""
     headers: list[tuple[bytes, bytes]] = [(LOST, str(each).encode()) for each in found.lost]
     headers += [(CORRUPT, f"{topic}/{number} {at}".encode()) for (topic, number), at in found.corrupt[:100]]
@@ -217,7 +217,7 @@ async def _events(request: Request, partition: Partition, offset: int, format: F
                 return
 
 
-def pieces(found: Found, format: Format, now_ms: int, *, with_ids: bool) -> bytes:
+def pieces(found: ProxyRead, format: Format, now_ms: int, *, with_ids: bool) -> bytes:
     """The events of a read; a comment if it found nothing. The id of an event is the offset of its record."""
     out = [events.event("lost", each.as_event()) for each in found.lost]
     for record in found.records:
