@@ -179,7 +179,7 @@ def _io_uring_refusal() -> str | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files are dealt out whole; those of tests/spark all to one process, so that there is one Spark session."""
+    """Each test file runs in one process; all of tests/spark in the same one, so that there is one Spark session."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling

@@ -142,7 +142,7 @@ def test_an_outcome_that_stays_unknown_says_so(fake: FakeBroker) -> None:
     run(fake, body, RetryPolicy(total_s=0))
 
 
-class Held:
+class HeldTransport:
     """An `http` of a client whose appends wait until `go`."""
 
     def __init__(self, fake: FakeBroker, topic: str = "t") -> None:
@@ -157,15 +157,15 @@ class Held:
         return self.fake(request)
 
 
-async def held(fake: FakeBroker, body: Callable[[AsyncClient, Held], Awaitable[None]]) -> None:
-    hold = Held(fake)
+async def held(fake: FakeBroker, body: Callable[[AsyncClient, HeldTransport], Awaitable[None]]) -> None:
+    hold = HeldTransport(fake)
     async with AsyncClient(http=httpx.MockTransport(hold), retry=QUICK) as client:
         await client.put_topic("t")
         await asyncio.wait_for(body(client, hold), PATIENCE_S)
 
 
 def test_one_request_at_a_time_for_a_topic_and_several_for_several(fake: FakeBroker) -> None:
-    async def body(client: AsyncClient, hold: Held) -> None:
+    async def body(client: AsyncClient, hold: HeldTransport) -> None:
         await client.put_topic("u")
         async with AsyncProducer(client, linger_ms=0, batch_records=1) as producer:
             waiting = [await producer.send("t", number) for number in range(3)]
@@ -179,7 +179,7 @@ def test_one_request_at_a_time_for_a_topic_and_several_for_several(fake: FakeBro
 
 
 def test_a_full_buffer_holds_the_caller_and_gives_up_in_the_end(fake: FakeBroker) -> None:
-    async def body(client: AsyncClient, hold: Held) -> None:
+    async def body(client: AsyncClient, hold: HeldTransport) -> None:
         producer = AsyncProducer(client, linger_ms=0, batch_records=1, buffer_bytes=1000, max_block_s=0.05)
         taken: list[AsyncSent] = []
 
@@ -252,7 +252,7 @@ def test_a_loop_that_ends_says_that_the_outcome_is_unknown(fake: FakeBroker) -> 
     sent: list[AsyncSent] = []
 
     async def main() -> None:
-        hold = Held(fake)
+        hold = HeldTransport(fake)
         async with AsyncClient(http=httpx.MockTransport(hold)) as client:
             await client.put_topic("t")
             producer = AsyncProducer(client, linger_ms=0)

@@ -37,8 +37,8 @@ def refusal(status: int, code: str, **particulars: Any) -> Reply:
     return Reply(status=status, headers=response.headers, body=response.content)
 
 
-class Exchange:
-    """Plays the network and the clock: answers each request with the next outcome, and lets waits pass at once."""
+class ScriptedExchange:
+    """Simulates the network and the clock: answers each request with the next outcome, and ends waits at once."""
 
     def __init__(
         self, call: Call[Any], outcomes: list[Reply | NoReply], policy: RetryPolicy, draw: float = 1.0
@@ -65,8 +65,8 @@ class Exchange:
                 outcome = next(self._outcomes)
 
 
-def run(call: Call[Any], *outcomes: Reply | NoReply, **settings: Any) -> Exchange:
-    play = Exchange(call, list(outcomes), RetryPolicy(**settings))
+def run(call: Call[Any], *outcomes: Reply | NoReply, **settings: Any) -> ScriptedExchange:
+    play = ScriptedExchange(call, list(outcomes), RetryPolicy(**settings))
     play.run()
     return play
 
@@ -99,7 +99,7 @@ def test_an_append_is_repeated_with_the_same_bytes_and_so_the_same_key(first: Re
     "final", [refusal(400, "invalid_request"), refusal(404, "topic_not_found"), refusal(422, "topic_full")]
 )
 def test_a_permanent_refusal_is_not_repeated(final: Reply) -> None:
-    play = Exchange(append(), [final], RetryPolicy())
+    play = ScriptedExchange(append(), [final], RetryPolicy())
     with pytest.raises(TopicsError) as caught:
         play.run()
     assert caught.value.tries == 1
@@ -159,7 +159,7 @@ def test_retry_after_ms_is_finer_and_wins_over_the_header() -> None:
 
 
 def test_retrying_ends_with_the_last_error_when_the_next_try_would_come_too_late() -> None:
-    play = Exchange(append(), [UNREACHABLE] * 99, RetryPolicy(total_s=10.0, base_s=1.0, cap_s=4.0))
+    play = ScriptedExchange(append(), [UNREACHABLE] * 99, RetryPolicy(total_s=10.0, base_s=1.0, cap_s=4.0))
     with pytest.raises(ConnectionFailed, match=r"Gave up after 4 tries in 7\.0 s") as caught:
         play.run()
     assert play.waits_s == [1, 2, 4]
@@ -167,7 +167,9 @@ def test_retrying_ends_with_the_last_error_when_the_next_try_would_come_too_late
 
 
 def test_a_wait_longer_than_the_remaining_time_is_not_begun() -> None:
-    play = Exchange(append(), [refusal(507, "storage_full", headers={"Retry-After": "900"})], RetryPolicy(total_s=60))
+    play = ScriptedExchange(
+        append(), [refusal(507, "storage_full", headers={"Retry-After": "900"})], RetryPolicy(total_s=60)
+    )
     with pytest.raises(StorageFull):
         play.run()
     assert play.waits_s == []
@@ -237,8 +239,8 @@ def test_many_calls_at_once_share_the_budget() -> None:
     assert 100 <= retries <= 20 + 10 * policy.total_s + 5 * 100
 
 
-class Tried(NamedTuple):
-    """How a try goes: what comes of it, and after how long; how the wait behind it is drawn, and how late that ends."""
+class TryPlan(NamedTuple):
+    """A planned try: its outcome and duration, the random draw for the wait after it, and how late that wait ends."""
 
     outcome: Reply | NoReply
     seconds: float
@@ -247,7 +249,7 @@ class Tried(NamedTuple):
 
 
 TRIES = st.builds(
-    Tried,
+    TryPlan,
     st.sampled_from([UNREACHABLE, BROKEN, APPENDED, refusal(503, "wal_saturated"), refusal(429, "throttled")]),
     st.sampled_from([0.0, 0.01, 1.0]),
     st.floats(0, 1, exclude_max=True),
@@ -256,7 +258,7 @@ TRIES = st.builds(
 
 
 @given(st.lists(TRIES, min_size=1, max_size=30), st.sampled_from([-1.0, 0.0, 0.3, 2.0, 9.0]), st.floats(0, 30))
-def test_no_try_begins_at_or_after_the_deadline(tries: list[Tried], seconds: float, burst: float) -> None:
+def test_no_try_begins_at_or_after_the_deadline(tries: list[TryPlan], seconds: float, burst: float) -> None:
     clock = 1000.0
     ends = clock + seconds
     left = iter(tries)

@@ -30,7 +30,7 @@ SHARDS = 2
 OPTIONS = shards(0)
 
 
-class Stage(NamedTuple):
+class BackupStage(NamedTuple):
     """A killed engine's disk with two backups on it; what was there at the second, and what is there now."""
 
     crashed: Crashed
@@ -38,8 +38,8 @@ class Stage(NamedTuple):
     second: dict[str, TopicView]
 
 
-def stage() -> Stage:
-    async def work() -> Stage:
+def stage() -> BackupStage:
+    async def work() -> BackupStage:
         session = Session(SimDisk(), shards(SHARDS))
         await session.start()
         await some_of_everything(session)
@@ -52,7 +52,7 @@ def stage() -> Stage:
         first = await view(session.engine)
         await session.engine.backup(BACKUPS)
         await _change(session)
-        return Stage(_left(session), first, {})
+        return BackupStage(_left(session), first, {})
 
     found = run(work())
     return found._replace(second=run(_seen(found.crashed)))
@@ -96,13 +96,13 @@ async def _backed_up(disk: SimDisk, crashed: Crashed, point: CrashPoint | None =
     return before
 
 
-def _points(stage: Stage) -> list[CrashPoint]:
+def _points(stage: BackupStage) -> list[CrashPoint]:
     disk = stage.crashed.disk.process_kill()
     before = run(_backed_up(disk, stage.crashed))
     return [CrashPoint(index - before, when) for index in disk.crash_points() if index >= before for when in When]
 
 
-def _failures(stage: Stage, tries: Iterable[tuple[CrashPoint, Cut]]) -> Iterator[str]:
+def _failures(stage: BackupStage, tries: Iterable[tuple[CrashPoint, Cut]]) -> Iterator[str]:
     for point, cut in tries:
         disk = stage.crashed.disk.process_kill()
         try:
@@ -115,7 +115,7 @@ def _failures(stage: Stage, tries: Iterable[tuple[CrashPoint, Cut]]) -> Iterator
             yield "\n  ".join([f"{point}, {cut}", *problems])
 
 
-async def _examine(stage: Stage, found: SimDisk) -> list[str]:
+async def _examine(stage: BackupStage, found: SimDisk) -> list[str]:
     """What is there now is one of the two; and the next backup is as good as any, and leaves nothing behind."""
     crashed = stage.crashed
     now = await restored_view(found.process_kill(), crashed.clock, OPTIONS)
@@ -160,11 +160,11 @@ def _named(disk: SimDisk) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def staged() -> Stage:
+def staged() -> BackupStage:
     return stage()
 
 
-def test_two_backups_hold_the_states_of_their_times(staged: Stage) -> None:
+def test_two_backups_hold_the_states_of_their_times(staged: BackupStage) -> None:
     disk = staged.crashed.disk.process_kill()
     run(_backed_up(disk, staged.crashed))
     newest = run(restored_view(disk.process_kill(), staged.crashed.clock, OPTIONS))
@@ -174,7 +174,7 @@ def test_two_backups_hold_the_states_of_their_times(staged: Stage) -> None:
     assert differences(staged.first, newest) != []
 
 
-def test_a_backup_stopped_at_sampled_calls_is_whole_or_leaves_the_previous_backup(staged: Stage) -> None:
+def test_a_backup_stopped_at_sampled_calls_is_whole_or_leaves_the_previous_backup(staged: BackupStage) -> None:
     rng = Random(random.getrandbits(32))
     points = _points(staged)
     sample = rng.sample(points, min(SAMPLE_POINTS, len(points)))
@@ -183,7 +183,7 @@ def test_a_backup_stopped_at_sampled_calls_is_whole_or_leaves_the_previous_backu
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_a_backup_stopped_at_any_call_is_whole_or_leaves_the_previous_backup(staged: Stage) -> None:
+def test_a_backup_stopped_at_any_call_is_whole_or_leaves_the_previous_backup(staged: BackupStage) -> None:
     rng = Random(random.getrandbits(32))
     cuts = [Cut(End.KILL), *(Cut(End.POWER, loss, rng.randrange(1 << 30)) for loss in (*Loss, Loss.TORN))]
     tries = ((point, cut) for point in _points(staged) for cut in cuts)
@@ -202,7 +202,7 @@ async def _restore_stopped(disk: SimDisk, crashed: Crashed, point: CrashPoint | 
     await until_crash(disk, work())
 
 
-async def _what_became_of_it(found: SimDisk, stage: Stage) -> list[str]:
+async def _what_became_of_it(found: SimDisk, stage: BackupStage) -> list[str]:
     """Refused, or as if there had never been a restore, or whole. And the backup is as it was."""
     clock = stage.crashed.clock
     try:
@@ -225,7 +225,7 @@ async def _what_became_of_it(found: SimDisk, stage: Stage) -> list[str]:
     return []
 
 
-def _restore_failures(stage: Stage, tries: Iterable[tuple[CrashPoint, Cut]]) -> Iterator[str]:
+def _restore_failures(stage: BackupStage, tries: Iterable[tuple[CrashPoint, Cut]]) -> Iterator[str]:
     for point, cut in tries:
         disk = stage.crashed.disk.process_kill()
         try:
@@ -238,13 +238,13 @@ def _restore_failures(stage: Stage, tries: Iterable[tuple[CrashPoint, Cut]]) -> 
             yield "\n  ".join([f"{point}, {cut}", *problems])
 
 
-def _restore_points(stage: Stage) -> list[CrashPoint]:
+def _restore_points(stage: BackupStage) -> list[CrashPoint]:
     disk = stage.crashed.disk.process_kill()
     run(_restore_stopped(disk, stage.crashed, None))
     return [CrashPoint(index, when) for index in disk.crash_points() for when in When]
 
 
-def test_a_restore_stopped_at_some_calls_is_refused_or_whole(staged: Stage) -> None:
+def test_a_restore_stopped_at_some_calls_is_refused_or_whole(staged: BackupStage) -> None:
     rng = Random(random.getrandbits(32))
     points = _restore_points(staged)
     sample = [*rng.sample(points, min(SAMPLE_POINTS, len(points))), *points[-6:]]
@@ -253,14 +253,14 @@ def test_a_restore_stopped_at_some_calls_is_refused_or_whole(staged: Stage) -> N
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_a_restore_stopped_at_any_call_is_refused_or_whole(staged: Stage) -> None:
+def test_a_restore_stopped_at_any_call_is_refused_or_whole(staged: BackupStage) -> None:
     rng = Random(random.getrandbits(32))
     cuts = [Cut(End.KILL), *(Cut(End.POWER, loss, rng.randrange(1 << 30)) for loss in (*Loss, Loss.TORN))]
     tries = ((point, cut) for point in _restore_points(staged) for cut in cuts)
     assert list(islice(_restore_failures(staged, tries), MAX_FAILURES)) == []
 
 
-def test_the_engine_recovers_after_an_interrupted_backup(staged: Stage) -> None:
+def test_the_engine_recovers_after_an_interrupted_backup(staged: BackupStage) -> None:
     """Pins are in memory: nothing of a backup is there for the next start of the engine."""
     rng = Random(random.getrandbits(32))
     for point in rng.sample(_points(staged), 5):

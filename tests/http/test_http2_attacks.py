@@ -14,7 +14,7 @@ import pytest
 from broker.server.control_frames import BURST_S, ControlFrameLimiter
 from storage.errors import TopicNotFound
 from tests.http.hot_server import HotServer
-from tests.http.test_slow_clients import Two, ends
+from tests.http.test_slow_clients import Http2Client, ends
 from tests.http.watch_calls import soon
 from tests.support.attacks import SMUGGLED, TARGETS, THERE
 
@@ -50,10 +50,10 @@ async def server() -> AsyncIterator[HotServer]:
         yield server
 
 
-async def still_serves(server: HotServer, two: Two | None = None) -> None:
+async def still_serves(server: HotServer, two: Http2Client | None = None) -> None:
     with pytest.raises(TopicNotFound):
         server.engine.state(SMUGGLED)
-    other = two or Two(await server.connect())
+    other = two or Http2Client(await server.connect())
     stream = other.http.get_next_available_stream_id()
     other.ask(stream, "GET", f"/v0/topics/{THERE}")
     headers = await other.until(h2.events.ResponseReceived, stream)
@@ -96,7 +96,7 @@ FLOODS: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("what", FLOODS)
 async def test_a_flood_ends_its_connection_and_is_counted(server: HotServer, what: str) -> None:
-    bystander = Two(await server.connect())
+    bystander = Http2Client(await server.connect())
     wire = await server.connect()
     wire.send(PREFACE, frame(SETTINGS), FLOODS[what]())
     assert last_words(await ends(wire)) == (GOAWAY, ENHANCE_YOUR_CALM)
@@ -121,7 +121,7 @@ async def test_unread_answers_to_a_flood_are_bounded(server: HotServer, what: st
 
 
 async def test_pings_within_the_limit_are_answered(server: HotServer) -> None:
-    two = Two(await server.connect())
+    two = Http2Client(await server.connect())
     for number in range(PER_S * BURST_S // 2):
         two.http.ping(number.to_bytes(8, "big"))
     two.flush()
@@ -134,7 +134,7 @@ async def test_pings_within_the_limit_are_answered(server: HotServer) -> None:
 async def test_a_limit_of_zero_is_no_limit() -> None:
     async with HotServer(max_control_frames_per_s=0) as server:
         await server.topic(THERE)
-        two = Two(await server.connect())
+        two = Http2Client(await server.connect())
         for _ in range(3000):
             two.http.ping(bytes(8))
             two.flush()
@@ -143,7 +143,7 @@ async def test_a_limit_of_zero_is_no_limit() -> None:
 
 
 async def test_many_ignored_frames_do_not_end_the_connection(server: HotServer) -> None:
-    two = Two(await server.connect())
+    two = Http2Client(await server.connect())
     two.wire.send(many(frame(PRIORITY, 0, 3, bytes(5)), 20_000), many(frame(0x7F, 0xFF, 0, b"x" * 20), 20_000))
     two.wire.send(many(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1)), 20_000))
     await still_serves(server, two)
@@ -256,7 +256,7 @@ async def test_a_small_head_of_many_fields_is_reset(server: HotServer) -> None:
 
 
 async def test_unknown_targets_are_refused(server: HotServer) -> None:
-    two = Two(await server.connect())
+    two = Http2Client(await server.connect())
     stream = 1
     for target in TARGETS:
         two.ask(stream, "GET", target)

@@ -28,7 +28,7 @@ def test_the_body_of_these_tests_is_large(body: bytes) -> None:
     assert len(body) > 4 * slices.LARGE_BYTES
 
 
-class Rounds:
+class RoundCounter:
     """Counts the rounds of the loop."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Rounds:
 
 
 async def test_the_loop_goes_round_while_a_large_body_is_decoded(body: bytes) -> None:
-    rounds = Rounds()
+    rounds = RoundCounter()
     await strict_json.check(body)
     rounds.stop()
     pieces = len(body) // slices.LARGE_BYTES
@@ -53,7 +53,7 @@ async def test_the_loop_goes_round_while_a_large_body_is_decoded(body: bytes) ->
 
 
 async def test_the_loop_goes_round_before_and_after_records_are_counted(body: bytes) -> None:
-    rounds = Rounds()
+    rounds = RoundCounter()
     await record_count.check_count(body, MOST * 4)
     rounds.stop()
     assert rounds.count >= 3 * slices.ROUNDS - 1
@@ -61,7 +61,7 @@ async def test_the_loop_goes_round_before_and_after_records_are_counted(body: by
 
 async def test_large_bodies_are_decoded_one_at_a_time(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    rounds = Rounds()
+    rounds = RoundCounter()
     decode: Any = strict_json.decoded
 
     def watched(*given: Any) -> Any:

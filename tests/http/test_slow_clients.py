@@ -244,8 +244,8 @@ async def test_a_slowly_read_answer_is_delivered() -> None:
 # -- HTTP/2 ----------------------------------------------------------------------------------------------------------
 
 
-class Two:
-    """A client of HTTP/2 that does just what it is told."""
+class Http2Client:
+    """An HTTP/2 client that sends only the frames that a test requests."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -279,7 +279,7 @@ class Two:
 
 async def test_an_http2_connection_without_a_request_is_closed_after_the_header_timeout() -> None:
     async with server(header_timeout_s=SHORT_S) as broker:
-        two = Two(await broker.connect())
+        two = Http2Client(await broker.connect())
         pings = asyncio.create_task(_ping(two))
         await ends(two.wire)
         pings.cancel()
@@ -288,7 +288,7 @@ async def test_an_http2_connection_without_a_request_is_closed_after_the_header_
 
 async def test_an_http2_connection_with_pings_only_is_closed_as_idle() -> None:
     async with server(keep_alive_s=1) as broker:
-        two = Two(await broker.connect())
+        two = Http2Client(await broker.connect())
         two.ask(1, "GET", "/v0/topics")
         await two.until(h2.events.StreamEnded)
         pings = asyncio.create_task(_ping(two))
@@ -297,7 +297,7 @@ async def test_an_http2_connection_with_pings_only_is_closed_as_idle() -> None:
         assert cut_off(broker) == {"idle": 1}
 
 
-async def _ping(two: Two) -> None:
+async def _ping(two: Http2Client) -> None:
     while True:
         two.http.ping(b"12345678")
         two.flush()
@@ -306,7 +306,7 @@ async def _ping(two: Two) -> None:
 
 async def test_an_http2_body_timeout_is_answered_with_408_and_the_connection_stays_open() -> None:
     async with server(body_timeout_s=SHORT_S) as broker:
-        two = Two(await broker.connect())
+        two = Http2Client(await broker.connect())
         two.ask(1, "POST", "/v0/topics/t", ("content-type", "application/json"), end=False)
         two.http.send_data(1, b"{")
         two.flush()
@@ -320,7 +320,7 @@ async def test_an_http2_body_timeout_is_answered_with_408_and_the_connection_sta
 async def test_an_http2_stream_with_a_closed_window_is_reset_and_the_connection_stays_open() -> None:
     async with server(send_timeout_s=SHORT_S) as broker:
         await big(broker)
-        two = Two(await broker.connect())
+        two = Http2Client(await broker.connect())
         two.http.increment_flow_control_window(1 << 28)  # of the connection, not of the stream
         two.ask(1, "GET", "/v0/topics/big/records?max_batch_bytes=8388608")
         await two.until(h2.events.ResponseReceived, 1)
@@ -341,7 +341,7 @@ async def test_a_stream_to_a_client_that_stops_reading_is_reset() -> None:
 
     async with server(send_timeout_s=PACE_S, min_bytes_per_s=50_000) as broker:
         broker.routes.add(Operation(method="GET", path="/v0/endless", handler=endless, rule=Rule(NOTHING)))
-        slow, steady = [Two(await broker.connect()) for _ in range(2)]
+        slow, steady = [Http2Client(await broker.connect()) for _ in range(2)]
         for two in (slow, steady):
             two.http.increment_flow_control_window(1 << 30)
             two.ask(1, "GET", "/v0/endless")
@@ -357,7 +357,7 @@ async def test_a_stream_to_a_client_that_stops_reading_is_reset() -> None:
 
 async def test_an_http2_head_over_the_limit_is_reset() -> None:
     async with server(max_header_bytes=1000) as broker:
-        two = Two(await broker.connect())
+        two = Http2Client(await broker.connect())
         two.ask(1, "GET", "/v0/topics", ("x", "y" * 2000))
         await two.until(h2.events.StreamReset, 1)
         two.ask(3, "GET", "/v0/topics")

@@ -200,7 +200,7 @@ async def test_acked_writes_survive_kills_under_load(killed: BrokerProcess) -> N
 @needs_io_uring
 @pytest.mark.timeout(1800)
 async def test_a_directory_can_change_its_backend_at_every_start_and_kill(tmp_path: Path, soak_mode: bool) -> None:
-    class Changing(BrokerProcess):
+    class ChangingBackendBroker(BrokerProcess):
         """Another backend every time."""
 
         starts = 0
@@ -209,6 +209,6 @@ async def test_a_directory_can_change_its_backend_at_every_start_and_kill(tmp_pa
             self.starts += 1
             super().launch(io_backend=list(IoBackend)[self.starts % 3], **settings)
 
-    with Changing(tmp_path, **SEGMENTS) as broker:
+    with ChangingBackendBroker(tmp_path, **SEGMENTS) as broker:
         await be_killed_again_and_again(broker, random.Random(random.getrandbits(64)), 30 if soak_mode else 2)
         assert broker.starts >= 3

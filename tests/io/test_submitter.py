@@ -16,8 +16,8 @@ from storage.platform.io.submitter import RingBroken, Submitter
 from tests.support.backends import needs_io_uring
 
 
-class HandRing:
-    """A ring that completes what the test says, when it says so. The result of an entry is its `offset`."""
+class ScriptedRing:
+    """A ring that completes entries when the test says so. The result of an entry is its `offset`."""
 
     entries = 4
     completions = 6
@@ -84,7 +84,7 @@ class HandRing:
 class Threads:
     """Callers of one submitter, each a thread."""
 
-    def __init__(self, ring: HandRing) -> None:
+    def __init__(self, ring: ScriptedRing) -> None:
         self.ring = ring
         self.submitter = Submitter(ring)
         self.pool = ThreadPoolExecutor(32)
@@ -104,7 +104,7 @@ class Threads:
 
 @pytest.fixture
 def threads() -> Threads:
-    return Threads(HandRing())
+    return Threads(ScriptedRing())
 
 
 def test_results_come_in_the_order_of_the_entries(threads: Threads) -> None:

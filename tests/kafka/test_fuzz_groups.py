@@ -45,15 +45,15 @@ async def server(tmp_path: Path) -> AsyncIterator[KafkaServer]:
         yield server
 
 
-class Talk:
-    """Requests as clients send them, with what the broker has said of itself; and what is made of these."""
+class GroupRequests:
+    """Group requests as clients send them, with ids from the broker's answers, and mutations of these requests."""
 
     def __init__(self, server: KafkaServer, dice: random.Random) -> None:
         self.server, self.dice = server, dice
         self.given = [""]
 
     def known(self) -> tuple[str, str, int, str | None]:
-        """Group, member, generation and instance of somebody, as a rule who is there."""
+        """Group, member, generation and instance id of a member, usually an existing one."""
         group = self.dice.choice(GROUPS if self.dice.random() < 0.2 else GROUPS[:2])
         found = self.server.broker.kafka_groups.describe(group)
         if not found.members or self.dice.random() < 0.2:
@@ -138,7 +138,7 @@ def waiting(server: KafkaServer) -> frozenset[Any]:
 
 async def test_requests_of_members_with_changed_bytes(server: KafkaServer) -> None:
     dice = random.Random(random.getrandbits(32))
-    talk = Talk(server, dice)
+    talk = GroupRequests(server, dice)
     seen: set[tuple[ApiKey, int]] = set()
     # It has come far: groups have formed, had members, and refused them.
     wanted = {(key, 0) for key in KINDS} | {(key, ErrorCode.UNKNOWN_MEMBER_ID) for key in KINDS}

@@ -31,8 +31,8 @@ from tests.kafka.test_flow import until
 LONG_MS = 20_000
 
 
-class Held:
-    """Produce that is done when it is told so."""
+class HeldProduce:
+    """A Produce handler whose writes end when the test says so."""
 
     def __init__(self) -> None:
         self.writes: list[asyncio.Future[bytes]] = []
@@ -61,8 +61,8 @@ class Held:
 
 
 @asynccontextmanager
-async def held(directory: Path, most: int, **more: object) -> AsyncIterator[tuple[KafkaServer, Held]]:
-    held = Held()
+async def held(directory: Path, most: int, **more: object) -> AsyncIterator[tuple[KafkaServer, HeldProduce]]:
+    held = HeldProduce()
     given = {"api_keys": "one,two", "max_inflight_per_key": most, "header_timeout_s": 600, **more}
     async with KafkaServer(directory, held.handlers, **given) as server:
         yield server, held
@@ -87,7 +87,7 @@ def read(server: KafkaServer) -> int:
     return sum(each.transport.is_reading() for each in connections(server))
 
 
-async def one_waits(server: KafkaServer, writes: Held) -> tuple[Wire, Wire]:
+async def one_waits(server: KafkaServer, writes: HeldProduce) -> tuple[Wire, Wire]:
     """A connection whose request is under way, and one whose request waits for its turn."""
     first, waiting = await known(server, "one"), await known(server, "one")
     writes.send(first)

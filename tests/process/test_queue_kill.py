@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import is_soak
 from tests.support.broker_process import BrokerProcess, verify
 from tests.support.queue_check import check
-from tests.support.queue_history import Act, Claim, Look, Pause, Produce, Purge, Redrive, Settle
+from tests.support.queue_history import Act, Claim, Observation, Pause, Produce, Purge, Redrive, Settle
 from tests.support.queue_load import QueueLoad, Service
 
 SOAK = is_soak(os.environ)
@@ -159,7 +159,7 @@ async def be_killed_at_the_worst_moment(broker: BrokerProcess, service: Service,
     broker.kill()
 
 
-def brought_back(look: Look, load: QueueLoad) -> set[int]:
+def brought_back(look: Observation, load: QueueLoad) -> set[int]:
     """Seqs under which jobs have come back from the dead letter topic and were seen."""
     produced = {
         produce.first_seq + index

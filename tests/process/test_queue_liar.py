@@ -81,7 +81,7 @@ async def test_an_honest_queue_history_has_no_problem(broker: BrokerProcess, dic
         ("-dead/diff", 1, queue_liar.bury_a_job_twice, "times in the dead letter topic"),
         ("-dead/diff", 1, queue_liar.lose_a_dead_letter, "are gone and were not acked"),
         ("/redrive", 1, queue_liar.bring_a_job_back_twice, "jobs came back from the dead letter topic"),
-        ("/pause", 1, queue_liar.forget_a_pause, "was dealt while the queue was paused"),
+        ("/pause", 1, queue_liar.forget_a_pause, "was leased while the queue was paused"),
         ("/purge", 1, queue_liar.forget_a_purge, "and of all that are gone"),
         ("/purge", 1, queue_liar.purge_more_than_is_said, "are gone and were not acked"),
         ("/ack?strict=true", 1, queue_liar.refuse_what_was_done, "a valid lease, was passed over"),

@@ -15,8 +15,8 @@ BATCH = 5000
 ATTEMPTS = 5
 
 
-class Glimpse(NamedTuple):
-    """What one look at a starting broker showed."""
+class StartSample(NamedTuple):
+    """The answers of a starting broker at one moment."""
 
     ready_status: int
     ready: Any
@@ -39,21 +39,21 @@ async def _nothing() -> None:
     pass
 
 
-def glimpses(broker: BrokerProcess) -> list[Glimpse]:
+def glimpses(broker: BrokerProcess) -> list[StartSample]:
     """Start it and look until it is ready; every look but the last shows a broker that is not."""
     broker.launch()
     broker.wait_listening()
-    seen: list[Glimpse] = []
+    seen: list[StartSample] = []
     while not seen or seen[-1].ready_status != 200:
         read = broker.call("POST", "/v0/topics/large/diff", {"limit": 1})
         health = broker.call("GET", "/v0/health")
         status, ready = broker.call("GET", "/v0/ready")
         code = read[1]["error"]["code"] if "error" in read[1] else ""
-        seen.append(Glimpse(status, ready, health[0], (read[0], code)))
+        seen.append(StartSample(status, ready, health[0], (read[0], code)))
     return seen
 
 
-def progress(seen: list[Glimpse]) -> list[float]:
+def progress(seen: list[StartSample]) -> list[float]:
     return [each.ready["error"]["detail"]["replay_progress"] for each in seen[:-1]]
 
 

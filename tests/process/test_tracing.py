@@ -20,7 +20,7 @@ class Collector(http.server.ThreadingHTTPServer):
     """Keeps what it is sent."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Take)
+        super().__init__(("127.0.0.1", 0), _CollectorHandler)
         self.taken: list[ExportTraceServiceRequest] = []
 
     @property
@@ -41,7 +41,7 @@ class Collector(http.server.ThreadingHTTPServer):
         ]
 
 
-class _Take(http.server.BaseHTTPRequestHandler):
+class _CollectorHandler(http.server.BaseHTTPRequestHandler):
     server: Collector
 
     def do_POST(self) -> None:

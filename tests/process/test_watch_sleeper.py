@@ -164,8 +164,8 @@ def resident_bytes(broker: BrokerProcess) -> int:
     return 1024 * int(status.partition("VmRSS:")[2].split()[0])
 
 
-class Others:
-    """Those who read: two streams and a WebSocket."""
+class Readers:
+    """The watchers that read: two event streams and a WebSocket."""
 
     def __init__(self, broker: BrokerProcess, http: httpx.AsyncClient) -> None:
         self.delays = Delays()
@@ -174,7 +174,7 @@ class Others:
         self._reading: list[asyncio.Task[None]] = []
         self._open = AsyncExitStack()
 
-    async def __aenter__(self) -> Others:
+    async def __aenter__(self) -> Readers:
         for number in range(2):
             stream = await self._open.enter_async_context(Stream.open(self._broker.port, await session(self._http)))
             self._reading.append(asyncio.create_task(self._read(f"stream {number}", stream)))
@@ -250,7 +250,7 @@ async def test_stalled_watchers_do_not_delay_other_watchers_and_get_every_record
     for name in TOPICS:
         cap = {"cap_bytes": CAP_BYTES} if name == "capped" else {}
         broker.ok("PUT", f"/v0/topics/{name}", {"durability": "memory", **cap})
-    async with Others(broker, http) as others:
+    async with Readers(broker, http) as others:
         written = await write(http, AWAKE_S)
         await others.all_seen(len(TOPICS) * written // RECORD_BYTES)
         before_ms = others.delays.p99()

@@ -28,7 +28,7 @@ from storage.state.queues.values import JobState, JobView
 SHORTEST, LONGEST = 0.5, 1.0
 
 
-class Given(NamedTuple):
+class ClaimedJob(NamedTuple):
     """A job as a claim hands it out; its token is the engine's choice."""
 
     seq: int
@@ -242,17 +242,17 @@ class QueueModel:
         over_records = self.config.cap_records and len(live) > self.config.cap_records
         return bool(over_records or (self.config.cap_bytes and sum(job.size for job in live) > self.config.cap_bytes))
 
-    def claim(self, node: str, most: int, lease_ms: int | None, key: str | None, now_ms: int) -> list[Given]:
+    def claim(self, node: str, most: int, lease_ms: int | None, key: str | None, now_ms: int) -> list[ClaimedJob]:
         """What a claim is given. `grant` gives these leases their tokens; a repeat has its own already."""
         self.settle(now_ms)
         if key is not None and (repeat := self.repeated(node, key)):
-            return [Given(job.seq, job.deadline, job.deliveries) for job in repeat]
+            return [ClaimedJob(job.seq, job.deadline, job.deliveries) for job in repeat]
         if self.paused:
             return []
         deadline = now_ms + (self.config.lease_ms if lease_ms is None else min(86_400_000, max(100, lease_ms)))
-        return [Given(job.seq, deadline, job.deliveries + 1) for job in self.ready(now_ms)[:most]]
+        return [ClaimedJob(job.seq, deadline, job.deliveries + 1) for job in self.ready(now_ms)[:most]]
 
-    def takes(self, seqs: list[int], most: int, deadline: int, now_ms: int) -> list[Given]:
+    def takes(self, seqs: list[int], most: int, deadline: int, now_ms: int) -> list[ClaimedJob]:
         """What a claim that was given these jobs may have been given, where the place of some is not known."""
         ready = self.ready(now_ms)
         certain = [job.seq for job in ready if not job.either]
@@ -260,7 +260,7 @@ class QueueModel:
         assert taken == certain[: len(taken)], (seqs, certain)
         assert len(set(seqs)) == len(seqs) == min(most, len(ready)), (seqs, ready)
         assert set(seqs) <= {job.seq for job in ready}, (seqs, ready)
-        return [Given(seq, deadline, self.jobs[seq].deliveries + 1) for seq in seqs]
+        return [ClaimedJob(seq, deadline, self.jobs[seq].deliveries + 1) for seq in seqs]
 
     def repeated(self, node: str, key: str) -> list[Job]:
         """Those of the first answer that are still leased, and whose record is there to be given."""
@@ -270,7 +270,7 @@ class QueueModel:
             self.keys.pop((node, key), None)
         return jobs
 
-    def grant(self, node: str, given: list[Given], tokens: list[int], key: str | None) -> None:
+    def grant(self, node: str, given: list[ClaimedJob], tokens: list[int], key: str | None) -> None:
         """The claim's leases begin."""
         if key is not None and (node, key) in self.keys:
             assert tokens == [self.jobs[each.seq].token for each in given], "a repeated claim has other tokens"

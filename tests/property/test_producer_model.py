@@ -17,8 +17,8 @@ IDLE = 10**9
 
 
 @dataclass
-class Taken:
-    """A batch of the model's list, which is in the order of the log."""
+class AcceptedBatch:
+    """An accepted batch of the model, in the order of the log."""
 
     batch: ProducerBatch
     count: int
@@ -26,15 +26,15 @@ class Taken:
     published: bool = False
 
 
-def expected(taken: Sequence[Taken], batch: ProducerBatch, count: int) -> int | str | None:
-    """What is to be answered: an old first seq, the error, or None for a batch that is taken."""
+def expected(taken: Sequence[AcceptedBatch], batch: ProducerBatch, count: int) -> int | str | None:
+    """The expected answer: an old first seq, the error, or None for a batch that is accepted."""
     mine = [each for each in taken if each.batch.producer_id == batch.producer_id]
     if not mine:
         return None
     epoch = mine[-1].batch.epoch
     if batch.epoch != epoch:
         return "fenced" if batch.epoch < epoch else None if batch.base_sequence == 0 else "gap"
-    recent: list[Taken] = []
+    recent: list[AcceptedBatch] = []
     for each in reversed(mine):
         following = recent[-1].batch.base_sequence if recent else None
         ends = (each.batch.base_sequence + each.count) % WRAP
@@ -73,7 +73,7 @@ steps = st.one_of(
 
 @given(st.lists(steps, max_size=60))
 def test_the_table_answers_as_the_model(run: list[tuple[str, int, int, int, int]]) -> None:
-    table, taken, seq = ProducerTable(), list[Taken](), 1
+    table, taken, seq = ProducerTable(), list[AcceptedBatch](), 1
     for what, producer_id, epoch, base, count in run:
         waiting = [each for each in taken if not each.published]
         if what == "publish" and waiting:
@@ -96,5 +96,5 @@ def test_the_table_answers_as_the_model(run: list[tuple[str, int, int, int, int]
             assert answer(table, batch, count) == wanted
             if wanted is None:
                 table.assign(batch, count, seq, 0)
-                taken.append(Taken(batch, count, seq))
+                taken.append(AcceptedBatch(batch, count, seq))
                 seq += count

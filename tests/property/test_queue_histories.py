@@ -27,7 +27,7 @@ from tests.support.queue_history import (
     Dead,
     History,
     Lease,
-    Look,
+    Observation,
     Operation,
     Pause,
     Produce,
@@ -234,7 +234,7 @@ class World:
         await turns()
 
     async def look(self, *, final: bool = False) -> None:
-        look = self.history.begin(Look(node="l", final=final))
+        look = self.history.begin(Observation(node="l", final=final))
         look.present = {each.seq: _body(each.body)["data"]["job"] for each in await self.records("q")}
         with suppress(TopicNotFound):
             look.dead = tuple(_dead(each.body) for each in await self.records("dead"))

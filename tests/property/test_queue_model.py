@@ -19,7 +19,7 @@ from storage.errors import LeaseLost, StorageError
 from storage.state.queues.values import JobState, JobView
 from tests.conftest import is_soak
 from tests.property.queue_bench import DEAD, EXPIRY_TURNS, QUEUE, QueueBench
-from tests.property.queue_model import Given, Job
+from tests.property.queue_model import ClaimedJob, Job
 from tests.property.test_engine_model import DISK_SYNC_MS, SMALL
 from tests.support.sim_disk import Loss
 from tests.unit.storage.machine import options, outcome, raw, record
@@ -118,7 +118,7 @@ class QueueMachine(QueueBench):
         if given and not self.queue.repeated(node, key or "") and any(job.either for job in self.queue.jobs.values()):
             seqs = [each.record.seq for each in claimed.jobs]
             given = self.queue.takes(seqs, max(1, most), given[0].deadline, self.now)
-        found = [Given(each.record.seq, each.deadline, each.deliveries) for each in claimed.jobs]
+        found = [ClaimedJob(each.record.seq, each.deadline, each.deliveries) for each in claimed.jobs]
         assert found == given, (found, given)
         tokens = [each.lease_id for each in claimed.jobs]
         self.queue.grant(node, given, tokens, key)

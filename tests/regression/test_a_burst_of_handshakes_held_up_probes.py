@@ -32,7 +32,7 @@ ROUNDS = 2
 PATIENCE_S = 20
 
 
-class Rounds:
+class RoundCounter:
     """Counts rounds of the loop, and how many of something were begun in each."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ async def test_concurrent_handshakes_begin_over_several_rounds(
     trusting = ssl.create_default_context(cafile=str(cert))
     async with HotServer(tls_cert=str(cert), tls_key=str(key)) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port, ssl=trusting)
-        rounds = Rounds()
+        rounds = RoundCounter()
         tls: Any = server.server.config.ssl
         tls.sni_callback = rounds.note
         with contextlib.ExitStack() as stack:
@@ -101,7 +101,7 @@ async def test_a_new_connection_is_served_before_all_earlier_handshakes_end(tmp_
     cert, key = certificate(tmp_path)
     trusting = ssl.create_default_context(cafile=str(cert))
     async with HotServer(tls_cert=str(cert), tls_key=str(key)) as server:
-        rounds, scheduler = Rounds(), server.broker.arrivals.handshakes
+        rounds, scheduler = RoundCounter(), server.broker.arrivals.handshakes
         tls: Any = server.server.config.ssl
         tls.sni_callback = rounds.note
         with contextlib.ExitStack() as stack:
@@ -124,7 +124,7 @@ async def test_a_handshake_over_the_waiting_limit_closes_the_oldest_waiting_hand
     monkeypatch.setattr(handshakes, "MAX_WAITING", 40)
     cert, key = certificate(tmp_path)
     async with HotServer(tls_cert=str(cert), tls_key=str(key)) as server:
-        rounds, most, scheduler = Rounds(), 0, server.broker.arrivals.handshakes
+        rounds, most, scheduler = RoundCounter(), 0, server.broker.arrivals.handshakes
         tls: Any = server.server.config.ssl
 
         def begins(*_: object) -> None:
@@ -208,7 +208,7 @@ async def test_a_stopping_server_closes_connections_without_a_handshake(tmp_path
 
 
 async def test_requests_to_the_kafka_port_begin_over_several_rounds(tmp_path: Path) -> None:
-    rounds: Rounds | None = None
+    rounds: RoundCounter | None = None
     real = HANDLERS[ApiKey.API_VERSIONS]
 
     async def counted(call: Call, body: memoryview) -> Answer:
@@ -218,7 +218,7 @@ async def test_requests_to_the_kafka_port_begin_over_several_rounds(tmp_path: Pa
 
     async with KafkaServer(tmp_path, {**HANDLERS, ApiKey.API_VERSIONS: counted}) as server:
         wires = [await server.connect() for _ in range(CLIENTS)]
-        rounds = Rounds()
+        rounds = RoundCounter()
         for wire in wires:
             wire.send(ApiKey.API_VERSIONS, 0, b"")
         for wire in wires:

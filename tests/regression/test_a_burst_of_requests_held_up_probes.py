@@ -22,7 +22,7 @@ WRITE = post("t", records(1))
 ROUNDS = 2
 
 
-class Rounds:
+class RoundCounter:
     """Counts rounds of the loop, and how many requests of this method were begun in each."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str = "POST") -> None:
@@ -49,7 +49,7 @@ class Rounds:
         return sum(self.begun.values())
 
 
-async def _burst(wires: list[Wire], probe: Wire, rounds: Rounds) -> int:
+async def _burst(wires: list[Wire], probe: Wire, rounds: RoundCounter) -> int:
     """How many writes were begun before the probe, which was sent behind all of them, was answered."""
     for wire in wires:
         wire.send(WRITE)
@@ -66,7 +66,7 @@ async def test_first_requests_of_many_connections_begin_over_several_rounds(monk
         await server.topic("t")
         probe = await server.connect()
         wires = [await server.connect() for _ in range(CLIENTS)]
-        rounds = Rounds(monkeypatch)
+        rounds = RoundCounter(monkeypatch)
         before = await _burst(wires, probe, rounds)
         assert server.engine.topic("t").log.head == rounds.total == CLIENTS
     assert before < CLIENTS / 2
@@ -80,7 +80,7 @@ async def test_later_requests_of_many_connections_begin_over_several_rounds(monk
         for wire in (probe, *wires):
             wire.send(WRITE)
             assert (await wire.answer()).status == 200
-        rounds = Rounds(monkeypatch)
+        rounds = RoundCounter(monkeypatch)
         before = await _burst(wires, probe, rounds)
         assert rounds.total == LATER_CLIENTS
     assert before < LATER_CLIENTS / 2
@@ -94,7 +94,7 @@ async def test_concurrent_probes_begin_over_several_rounds_and_delay_no_write(
         await server.topic("t")
         writer = await server.connect()
         wires = [await server.connect() for _ in range(CLIENTS)]
-        rounds = Rounds(monkeypatch, "GET")
+        rounds = RoundCounter(monkeypatch, "GET")
         for wire in wires:
             wire.send(get("/v0/health"))
         writer.send(WRITE)

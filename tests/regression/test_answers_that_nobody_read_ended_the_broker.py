@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.unread import RECORD_BYTES, Unread, Watch, get, resident
+from tests.support.unread import RECORD_BYTES, UnreadClients, Watch, get, resident
 
 #: Without bounds each of these would hold 8 MB or more.
 CLIENTS, SOAK_CLIENTS = 80, 1000
@@ -37,7 +37,7 @@ def post(path: str, body: bytes) -> bytes:
     return head.encode() + b"\r\n\r\n" + body
 
 
-def streams(broker: BrokerProcess, clients: Unread, count: int) -> None:
+def streams(broker: BrokerProcess, clients: UnreadClients, count: int) -> None:
     wish = {"topics": {"t": {"from_seq": 0}}, "max_batch_bytes": 8 << 20}
     for _ in range(count):
         clients.http1(1, get(broker.ok("POST", "/v0/watch", wish)["stream_url"]))
@@ -53,18 +53,18 @@ def add_jobs(broker: BrokerProcess, jobs: int) -> None:
         broker.ok("POST", "/v0/topics/q", {"records": [{"data": "x" * RECORD_BYTES}] * JOBS_AT_ONCE})
 
 
-def jobs(broker: BrokerProcess, clients: Unread, count: int) -> None:
+def jobs(broker: BrokerProcess, clients: UnreadClients, count: int) -> None:
     """Streams of work, each with room for several large jobs."""
     queue(broker, 5 * CLIENTS)
     clients.http1(count, get("/v0/topics/q/work?node=n&max=5"))
 
 
-def claims(broker: BrokerProcess, clients: Unread, count: int) -> None:
+def claims(broker: BrokerProcess, clients: UnreadClients, count: int) -> None:
     queue(broker, 5 * CLIENTS)
     clients.http1(count, post("/v0/topics/q/claim", CLAIM))
 
 
-def waiting_claims(broker: BrokerProcess, clients: Unread, count: int) -> None:
+def waiting_claims(broker: BrokerProcess, clients: UnreadClients, count: int) -> None:
     """Claims that wait, and for which many jobs come."""
     queue(broker, 0)
     clients.http1(max(count, MANY_CLIENTS), post("/v0/topics/q/claim", WAITING_CLAIM))
@@ -73,7 +73,7 @@ def waiting_claims(broker: BrokerProcess, clients: Unread, count: int) -> None:
     broker.until(lambda: broker.metric("topics_parked_requests") == 0)
 
 
-def parked(broker: BrokerProcess, clients: Unread, count: int) -> None:
+def parked(broker: BrokerProcess, clients: UnreadClients, count: int) -> None:
     """Reads of consumers that wait, and are all answered by one append."""
     readers = max(count, MANY_CLIENTS)
     for number in range(readers):
@@ -83,7 +83,7 @@ def parked(broker: BrokerProcess, clients: Unread, count: int) -> None:
     broker.ok("POST", "/v0/topics/t", {"records": [{"data": "x" * RECORD_BYTES}] * 5})
 
 
-def segments(broker: BrokerProcess, clients: Unread, count: int) -> None:
+def segments(broker: BrokerProcess, clients: UnreadClients, count: int) -> None:
     """Raw files of a segment of 4 MB."""
     listing = "/v0/topics/t/segments"
     broker.until(lambda: any(each["sealed"] for each in broker.ok("GET", listing)["segments"]))
@@ -103,7 +103,7 @@ def until_it_grows_no_more(broker: BrokerProcess) -> None:
 
 #: One of each protocol, for the fast tier: each door takes a broker, its clients and some seconds.
 FAST_DOORS = {"http1", "past asgi", "http2", "kafka"}
-DOORS: dict[str, Callable[[BrokerProcess, Unread, int], None]] = {
+DOORS: dict[str, Callable[[BrokerProcess, UnreadClients, int], None]] = {
     "http1": lambda _, clients, count: clients.http1(count, get(TARGET)),
     "pipelined": lambda _, clients, count: clients.http1(count, get(TARGET) * 20),
     "past asgi": lambda _, clients, count: clients.http1(count, post("/v0/topics/t/diff", DIFF)),
@@ -143,7 +143,7 @@ def test_memory_of_unread_answers_is_bounded(tmp_path: Path, door: str, soak_mod
             broker.ok("POST", "/v0/topics/t", {"records": [{"data": "x" * RECORD_BYTES}] * 5})
         before = resident(broker)
         port = int(kafka_port.read_text()) if door == "kafka" else broker.port
-        with Watch(broker) as watch, Unread(port) as clients:
+        with Watch(broker) as watch, UnreadClients(port) as clients:
             DOORS[door](broker, clients, count)
             until_it_grows_no_more(broker)
         seen = watch.seen()

@@ -16,7 +16,7 @@ from broker.kafka.table import HANDLERS
 from tests.kafka.server import KafkaServer
 
 
-class Slow:
+class SlowMetadata:
     """Answers to Metadata that are given when the test says so: at once, or as one on its way."""
 
     def __init__(self, *, later: bool) -> None:
@@ -39,7 +39,7 @@ async def gone(directory: Path, *, later: bool) -> list[str]:
     """What is logged, and what the loop complains of, when a client goes while it is answered."""
     complaints: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
-    slow = Slow(later=later)
+    slow = SlowMetadata(later=later)
     with capture_logs() as logged:
         async with KafkaServer(directory, {**HANDLERS, ApiKey.METADATA: slow}) as server:
             wire = await server.connect()

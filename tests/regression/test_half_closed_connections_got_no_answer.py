@@ -13,7 +13,7 @@ import pytest
 from storage import TopicConfig, TopicType
 from storage.config import Durability
 from tests.http.hot_server import ASGI, HotServer, Reply, Wire, post, records
-from tests.http.test_slow_clients import Two
+from tests.http.test_slow_clients import Http2Client
 from tests.http.watch_calls import soon
 
 SERVERS = ["zttp", "httptools"]
@@ -108,7 +108,7 @@ async def test_a_claim_of_a_half_closed_client_leases_no_job(server: HotServer, 
     assert server.counted("topics_http_clients_gone") == {("/v0/topics/{topic}/claim",): 1}
 
 
-class Silent(Two):
+class HalfClosedClient(Http2Client):
     """Sends nothing more once it has ended its side."""
 
     ended = False
@@ -121,7 +121,7 @@ class Silent(Two):
 async def test_over_http2_every_stream_is_answered() -> None:
     async with HotServer() as server:
         await server.topic("t")
-        two = Silent(await server.connect())
+        two = HalfClosedClient(await server.connect())
         fields = [(":method", "GET"), (":scheme", "http"), (":authority", "localhost")]
         streams: list[int] = []
         for _ in range(3):

@@ -26,7 +26,7 @@ CLIENTS = 4
 TOPICS = 300
 
 
-class Rounds:
+class RoundCounter:
     """Counts rounds of the loop, and calls in each."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ async def test_lists_of_kafka_clients_are_made_in_slices(
     function: str,
     each: int,
 ) -> None:
-    rounds = Rounds()
+    rounds = RoundCounter()
     monkeypatch.setattr(module, function, rounds.counted(getattr(module, function)))
     async with KafkaServer(tmp_path) as server:
         for number in range(TOPICS):
@@ -101,7 +101,7 @@ async def test_lists_of_kafka_clients_are_made_in_slices(
 
 
 async def test_the_topics_of_v3_are_listed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds = Rounds()
+    rounds = RoundCounter()
     monkeypatch.setattr(V3, "topic", rounds.counted(V3.topic))
     async with HotServer() as server:
         for number in range(TOPICS):

@@ -15,7 +15,7 @@ import pytest
 from broker.content.sites import Sites, sites_of
 from broker.settings import Settings, SettingsError, load
 from tests.http.hot_server import ASGI, HotServer, Reply, post, records
-from tests.http.test_slow_clients import Two
+from tests.http.test_slow_clients import Http2Client
 
 SERVERS = ["zttp", "httptools"]
 PAGE, OURS = "https://page.example", "https://app.example"
@@ -106,7 +106,7 @@ async def test_http2_requests_are_checked_by_their_authority() -> None:
     async with HotServer() as server:
         await server.topic("t")
         for authority, status in (("evil.example", b"403"), ("localhost:4000", b"200")):
-            two = Two(await server.connect())
+            two = Http2Client(await server.connect())
             stream = two.http.get_next_available_stream_id()
             fields = [(":method", "GET"), (":path", "/v0/topics/t"), (":scheme", "http"), (":authority", authority)]
             two.http.send_headers(stream, fields, end_stream=True)

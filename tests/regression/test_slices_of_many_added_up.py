@@ -24,7 +24,7 @@ RECORDS = 3000
 ITEMS = SLICE_BYTES // EACH_BYTES
 
 
-class Rounds:
+class RoundCounter:
     """Counts rounds of the loop, and how much of something is done in each."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Rounds:
 
 
 async def test_concurrent_waiters_get_a_slice_in_a_fixed_number_of_rounds() -> None:
-    rounds = Rounds()
+    rounds = RoundCounter()
     work = rounds.counted(lambda: None)
 
     async def client() -> None:
@@ -63,7 +63,7 @@ async def test_concurrent_waiters_get_a_slice_in_a_fixed_number_of_rounds() -> N
 
 
 async def test_only_the_first_of_concurrent_clients_begins_without_a_wait() -> None:
-    rounds = Rounds()
+    rounds = RoundCounter()
     work = rounds.counted(lambda: None)
 
     async def client() -> None:
@@ -90,7 +90,7 @@ async def test_a_cancelled_waiter_for_a_slice_does_not_delay_other_waiters() -> 
 async def test_small_records_of_v3_are_taken_and_answered_in_slices(
     monkeypatch: pytest.MonkeyPatch, coding: str
 ) -> None:
-    rounds = Rounds()
+    rounds = RoundCounter()
     monkeypatch.setattr(v3_records, "entry_of", rounds.counted(v3_records.entry_of))
     monkeypatch.setattr(v3_records, "receipt", rounds.counted(v3_records.receipt))
     body = b'{"value":{"type":"BINARY","data":"QQ=="}}' * RECORDS
@@ -118,7 +118,7 @@ async def test_small_records_of_v3_are_taken_and_answered_in_slices(
 
 @pytest.mark.parametrize("accept", ["text/plain", "application/json"])
 async def test_scrapes_are_made_one_at_a_time_and_in_slices(monkeypatch: pytest.MonkeyPatch, accept: str) -> None:
-    rounds = Rounds()
+    rounds = RoundCounter()
     begun = most = 0
     families = scraping.families
     rendered = {"as_text": scraping.as_text, "as_json": scraping.as_json}

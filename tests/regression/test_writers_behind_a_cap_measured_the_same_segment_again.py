@@ -144,14 +144,14 @@ async def test_details_of_evicted_segments_make_room_for_flushed_segments(
     assert loaded == []
 
 
-class Watched(array):  # pyright: ignore[reportMissingTypeArgument]
+class CountedSizes(array):  # pyright: ignore[reportMissingTypeArgument]
     """Sizes that know how many of them were looked at."""
 
     looked_at = 0
 
     def __getitem__(self, key: Any) -> Any:
         found = super().__getitem__(key)
-        Watched.looked_at += len(found) if isinstance(key, slice) else 1
+        CountedSizes.looked_at += len(found) if isinstance(key, slice) else 1
         return found
 
 
@@ -168,12 +168,12 @@ async def test_an_eviction_scans_only_a_part_of_its_segment(
     [segment] = [each for each in log_of(engine, "t").held.manifest.segments if each.count]
     known = segment.details
     assert known is not None
-    segment.details = Details(Watched("I", known.payloads), known.stamps)
+    segment.details = Details(CountedSizes("I", known.payloads), known.stamps)
     await engine.append("t", [sized(10)])
-    Watched.looked_at = 0
+    CountedSizes.looked_at = 0
     for _ in range(20):
         await engine.append("t", [sized(10)] * 10)
     assert engine.state("t").earliest_seq == 202
     # Once to tell how far the floor goes, once what went. It was 3 to 5 times the segment a write: 1,200,000 and more;
     # then as often what was left of two blocks.
-    assert Watched.looked_at <= 20 * (2 * 10 + (STRIDE if "cap_bytes" in config else 0))
+    assert CountedSizes.looked_at <= 20 * (2 * 10 + (STRIDE if "cap_bytes" in config else 0))

@@ -73,8 +73,8 @@ class Crashed(Generic[L]):
         return FakeClock(self.wall_ms, self.monotonic_ns)
 
 
-class Makes(Protocol[S, L]):
-    """How a session is made."""
+class SessionFactory(Protocol[S, L]):
+    """Creates a session."""
 
     def __call__(
         self, disk: SimDisk, options: Options, *, clock: FakeClock | None = None, ledger: L | None = None
@@ -84,7 +84,7 @@ class Makes(Protocol[S, L]):
 class Driver(Generic[S, L]):
     """Of one kind of session. `stopped` is given the ledger when the machine has stopped."""
 
-    def __init__(self, makes: Makes[S, L], *, stopped: Callable[[L], None] = lambda _: None) -> None:
+    def __init__(self, makes: SessionFactory[S, L], *, stopped: Callable[[L], None] = lambda _: None) -> None:
         self._makes = makes
         self._stopped = stopped
 

@@ -26,8 +26,8 @@ ROOT = "/data/topics"
 
 
 @dataclass(slots=True)
-class Said:
-    """One value that something was given, in the order in which it was asked for."""
+class StoredValue:
+    """A value that was put, in the order of the requests."""
 
     value: Any
     outcome: Outcome = Outcome.OPEN
@@ -49,7 +49,9 @@ class Batch:
 class Ledger:
     """What was asked for and answered. Places are ("state", kind, key) and ("offset", topic, consumer)."""
 
-    said: dict[tuple[str, str, str], list[Said]] = field(default_factory=dict[tuple[str, str, str], list[Said]])
+    said: dict[tuple[str, str, str], list[StoredValue]] = field(
+        default_factory=dict[tuple[str, str, str], list[StoredValue]]
+    )
     batches: list[Batch] = field(default_factory=list[Batch])
     claimed: list[int] = field(default_factory=list[int])
 
@@ -68,7 +70,7 @@ class Ledger:
 
     def found(self, place: tuple[str, str, str], value: Any) -> None:
         """A start has settled what was open."""
-        self.said[place] = [Said(value, Outcome.DONE)]
+        self.said[place] = [StoredValue(value, Outcome.DONE)]
 
 
 class Session:
@@ -142,7 +144,7 @@ class Session:
             await self.engine.segment_worker.flush_all()
 
     async def _say(self, place: tuple[str, str, str], value: Any, work: Awaitable[Any]) -> None:
-        said = Said(value)
+        said = StoredValue(value)
         self.ledger.said.setdefault(place, []).append(said)
         said.outcome, _ = await self._ask(work)
 

@@ -5,7 +5,7 @@ Each function raises AssertionError with a sentence about the first thing that d
 
 from __future__ import annotations
 
-from tests.support.kill_ledger import Book, Fate, Outcome, Write
+from tests.support.kill_ledger import Book, Expectation, Outcome, Write
 from tests.support.kill_view import Gap, View
 
 Found = dict[str, dict[int, int]]
@@ -106,8 +106,10 @@ def _check_write(book: Book, write: Write, parts: dict[int, int], view: View) ->
         return  # unknown, and not there
     missing = [index for index in range(write.count) if index not in parts]
     for index in parts:
-        assert book.fate(write, index) is not Fate.GONE, f"{book.topic}: seq {parts[index]} was deleted and is back"
-    lost = [index for index in missing if book.fate(write, index) is Fate.LIVE]
+        assert book.fate(write, index) is not Expectation.GONE, (
+            f"{book.topic}: seq {parts[index]} was deleted and is back"
+        )
+    lost = [index for index in missing if book.fate(write, index) is Expectation.LIVE]
     assert not (parts and lost), f"{book.topic}: {write.name} is torn: of {write.count} records {lost} are missing"
     assert not (lost and write.kept), (
         f"{book.topic} ({book.durability}): {write.name} was {write.outcome.value} with seqs from "

@@ -35,8 +35,8 @@ class Outcome(enum.Enum):
     UNKNOWN = "unknown"
 
 
-class Fate(enum.Enum):
-    """What is to be expected of a record, as far as deletions go."""
+class Expectation(enum.Enum):
+    """Whether a record is expected to exist, considering deletions."""
 
     LIVE = "live"
     GONE = "gone"
@@ -183,13 +183,13 @@ class Book:
         if deletion.before_seq is not None:
             self.floor = max(self.floor, deletion.before_seq)
 
-    def fate(self, write: Write, index: int) -> Fate:
+    def fate(self, write: Write, index: int) -> Expectation:
         """What deletions have made of a record whose seq is known."""
         assert write.first_seq is not None
         seq = write.first_seq + index
         if seq < self.floor:
-            return Fate.GONE
-        fate = Fate.EITHER if seq < self.possible_floor else Fate.LIVE
+            return Expectation.GONE
+        fate = Expectation.EITHER if seq < self.possible_floor else Expectation.LIVE
         tag = write.tags[index]
         if tag is None:
             return fate
@@ -197,8 +197,8 @@ class Book:
             if each.tag is None or not tag.startswith(each.tag) or write.asked > each.answered:
                 continue
             if each.outcome is Outcome.OK and write.answered < each.asked:
-                return Fate.GONE
-            fate = Fate.EITHER
+                return Expectation.GONE
+            fate = Expectation.EITHER
         return fate
 
     def forget_deleted(self) -> None:

@@ -11,7 +11,7 @@ from tests.support.queue_history import (
     Dead,
     History,
     Lease,
-    Look,
+    Observation,
     Operation,
     Pause,
     Produce,
@@ -126,9 +126,9 @@ class QueueCalls:
             self.history.ok(redrive)
         return redrive.moved
 
-    async def look(self, connection: Connection, *, final: bool = False) -> Look:
+    async def look(self, connection: Connection, *, final: bool = False) -> Observation:
         """All jobs, all dead letters, and all jobs again: whichever way one moves meanwhile, it is seen."""
-        look = self.history.begin(Look(node="looker", final=final))
+        look = self.history.begin(Observation(node="looker", final=final))
         look.present = await self._names(connection)
         status, _ = await connection.call("GET", f"/v0/topics/{self.dead_topic}")
         if status != 404:

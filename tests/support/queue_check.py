@@ -3,10 +3,10 @@
 What it must keep (docs/reference/api.md#queues): at most one lease of a job is valid at a time; what was acked is never
 handed out again; every produced job ends acked, dead-lettered (once), purged, or is still there, and what is redriven
 goes back once; deliveries only grow; tokens, deadlines and deliveries outlive the process with leases_durable, and die
-with it without; delays and backoff; the order of fresh jobs; attempt keys; nothing is dealt while the queue is paused.
+with it without; delays and backoff; the order of fresh jobs; attempt keys; nothing is leased while the queue is paused.
 
 An answer that never came leaves two possibilities open, and only what contradicts both is a violation. Where a lost
-claim may have dealt a job, a delivery that nobody saw is excused, as often as there were lost claims.
+claim may have leased a job, a delivery that nobody saw is excused, as often as there were lost claims.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.queue_fate import FateCheck
 from tests.support.queue_history import Act, Claim, History, Purge, Settle
 from tests.support.queue_lives import LivesCheck
 from tests.support.queue_story import story
-from tests.support.queue_track import Deal, Job, Tracks
+from tests.support.queue_track import GrantedLease, Job, Tracks
 from tests.support.queue_whole import WholeCheck
 
 _SHOWN = 12
@@ -61,10 +61,10 @@ class LeaseCheck:
         self._unseen = 0
 
     def of_job(self, job: Job) -> Iterator[str]:
-        for deal in job.deals:
-            yield from (f"job {job.seq}: {problem}" for problem in self._of_deal(job, deal))
+        for grant in job.grants:
+            yield from (f"job {job.seq}: {problem}" for problem in self._of_lease(job, grant))
         counted = self.counted(job)
-        for one, two in pairwise(job.deals):
+        for one, two in pairwise(job.grants):
             yield from (f"job {job.seq}: {problem}" for problem in self.succession(one, two, counted[one.lease.token]))
         yield from (f"job {job.seq}: {problem}" for problem in self._deliveries(job))
 
@@ -76,38 +76,38 @@ class LeaseCheck:
 
     # -- one lease ---------------------------------------------------------------------------------------------------
 
-    def _of_deal(self, job: Job, deal: Deal) -> Iterator[str]:
-        claim, lease = deal.claim, deal.lease
-        if not claim.invoked - self._slack <= deal.at <= self._history.end(deal.answer) + self._slack:
-            yield f"{lease.token} has deadline {lease.deadline}, so it was not dealt while {claim.node} asked for it"
+    def _of_lease(self, job: Job, grant: GrantedLease) -> Iterator[str]:
+        claim, lease = grant.claim, grant.lease
+        if not claim.invoked - self._slack <= grant.at <= self._history.end(grant.answer) + self._slack:
+            yield f"{lease.token} has deadline {lease.deadline}, so it was not leased while {claim.node} asked for it"
         produce = None if job.redriven else job.produce
-        if produce is not None and deal.at < produce.invoked + produce.delay_ms - self._slack:
-            yield f"{lease.token} was dealt before the job was due"
-        done = [settle for settle in deal.ends() if settle.known]
+        if produce is not None and grant.at < produce.invoked + produce.delay_ms - self._slack:
+            yield f"{lease.token} was leased before the job was due"
+        done = [settle for settle in grant.ends() if settle.known]
         if len(done) > 1:
             yield f"{lease.token} was ended by {' and '.join(each.act.value for each in done)}, both counted"
-        for settle in deal.settles:
-            if settle.known and deal.done_by(settle):
-                yield from self._counted(job, deal, settle)
-        for settle in deal.settles:
-            if (settle.known and not deal.done_by(settle)) or job.seq in settle.refused:
-                yield from self._passed_over(job, deal, settle)
+        for settle in grant.settles:
+            if settle.known and grant.done_by(settle):
+                yield from self._counted(job, grant, settle)
+        for settle in grant.settles:
+            if (settle.known and not grant.done_by(settle)) or job.seq in settle.refused:
+                yield from self._passed_over(job, grant, settle)
 
-    def _counted(self, job: Job, deal: Deal, settle: Settle) -> Iterator[str]:
+    def _counted(self, job: Job, grant: GrantedLease, settle: Settle) -> Iterator[str]:
         """It counted: then there was an instant at which the lease was valid."""
-        what = f"{settle.act.value} by {settle.node} under {deal.lease.token} counted"
-        if settle.node != deal.claim.node:
-            yield f"{what}, a lease of {deal.claim.node}"
-        if not self._history.stands(deal.era, settle.era):
+        what = f"{settle.act.value} by {settle.node} under {grant.lease.token} counted"
+        if settle.node != grant.claim.node:
+            yield f"{what}, a lease of {grant.claim.node}"
+        if not self._history.stands(grant.era, settle.era):
             yield f"{what} after a crash, and leases are not durable"
-        deadlines = self._tracks.deadlines(deal, settle.invoked, self._history.end(settle))
-        latest = max((each.high for each in deadlines if each.by is not settle), default=deal.lease.deadline)
+        deadlines = self._tracks.deadlines(grant, settle.invoked, self._history.end(settle))
+        latest = max((each.high for each in deadlines if each.by is not settle), default=grant.lease.deadline)
         if settle.invoked - self._slack > latest:
             yield f"{what} {settle.invoked - latest:.0f} ms after its deadline"
-        for each in deal.ends():
+        for each in grant.ends():
             if each is not settle and each.known and self._history.end(each) < settle.invoked:
                 yield f"{what}, though {each.act.value} had ended it"
-        after = job.next_of(deal)
+        after = job.next_of(grant)
         if after is not None and after.at + self._slack < settle.invoked:
             yield f"{what}, though {after.claim.node} had the job under {after.lease.token}"
         if settle.act is Act.EXTEND:
@@ -115,33 +115,33 @@ class LeaseCheck:
             if not settle.invoked - self._slack <= at <= self._history.end(settle) + self._slack:
                 yield f"{what} and gave the deadline {settle.deadlines.get(job.seq)}"
 
-    def _passed_over(self, job: Job, deal: Deal, settle: Settle) -> Iterator[str]:
+    def _passed_over(self, job: Job, grant: GrantedLease, settle: Settle) -> Iterator[str]:
         """It did not count: then there was an instant at which the lease was not valid any more."""
         end = self._history.end(settle)
-        if settle.node != deal.claim.node or not self._history.stands(deal.era, settle.era):
+        if settle.node != grant.claim.node or not self._history.stands(grant.era, settle.era):
             return
-        if min(each.low for each in self._tracks.deadlines(deal, settle.invoked, end)) < end + self._slack:
+        if min(each.low for each in self._tracks.deadlines(grant, settle.invoked, end)) < end + self._slack:
             return
-        after = job.next_of(deal)
+        after = job.next_of(grant)
         if after is not None and after.at - self._slack <= end:
             return
-        others = [each for each in deal.settles if each is not settle and each.act is not Act.EXTEND]
-        excuses = [each for each in others if each.invoked < end and self._pends(deal, each, settle)]
+        others = [each for each in grant.settles if each is not settle and each.act is not Act.EXTEND]
+        excuses = [each for each in others if each.invoked < end and self._pends(grant, each, settle)]
         if not excuses:
-            yield f"{settle.act.value} by {settle.node} under {deal.lease.token}, a valid lease, was passed over"
+            yield f"{settle.act.value} by {settle.node} under {grant.lease.token}, a valid lease, was passed over"
         elif all(each.act is Act.ACK and not each.known and each.era < settle.era for each in excuses):
             # Whatever else is over and done with: one of these acks must have happened.
-            deal.acked = max(self._history.end(each) for each in excuses)
+            grant.acked = max(self._history.end(each) for each in excuses)
 
-    def _pends(self, deal: Deal, each: Settle, settle: Settle) -> bool:
+    def _pends(self, grant: GrantedLease, each: Settle, settle: Settle) -> bool:
         """It ended the lease, or may have, or may have been on its way to at the time."""
         if each.outcome is Outcome.FAILED:
             return self._history.end(each) > settle.invoked
-        return deal.done_by(each)
+        return grant.done_by(each)
 
     # -- one after the other -----------------------------------------------------------------------------------------
 
-    def succession(self, one: Deal, two: Deal, counted: int) -> Iterator[str]:
+    def succession(self, one: GrantedLease, two: GrantedLease, counted: int) -> Iterator[str]:
         """Two leases of a job. `counted`: deliveries up to the first that certainly count for its backoff."""
         what = f"{two.claim.node} was given {two.lease.token}"
         if one.acked < math.inf or any(each.act is Act.ACK and each.known for each in one.ends()):
@@ -169,50 +169,50 @@ class LeaseCheck:
     def counted(self, job: Job) -> dict[str, int]:
         """Of each of its leases, by token: how many deliveries there were that certainly count for the backoff."""
         found: dict[str, int] = {}
-        before: Deal | None = None
+        before: GrantedLease | None = None
         count = 0
-        for deal in job.deals:
-            if before is not None and not self._history.stands(before.era, deal.era):
+        for grant in job.grants:
+            if before is not None and not self._history.stands(before.era, grant.era):
                 count = 0
-            count += not any(each.act is Act.NACK and not each.penalty for each in deal.ends())
-            found[deal.lease.token] = count
-            before = deal
+            count += not any(each.act is Act.NACK and not each.penalty for each in grant.ends())
+            found[grant.lease.token] = count
+            before = grant
         return found
 
     def _deliveries(self, job: Job) -> Iterator[str]:
-        before: Deal | None = None
+        before: GrantedLease | None = None
         known = forgiven = 0
-        for deal in job.deals:
-            if before is not None and not self._history.stands(before.era, deal.era):
+        for grant in job.grants:
+            if before is not None and not self._history.stands(before.era, grant.era):
                 before, known, forgiven = None, 0, 0
             known += 1
             least = before.lease.deliveries + 1 if before is not None else 1
-            if deal.lease.deliveries < least:
-                yield f"{deal.lease.token} says {deal.lease.deliveries} deliveries, it must be {least} at least"
-            elif deal.lease.deliveries > least:
-                missing = deal.lease.deliveries - least
+            if grant.lease.deliveries < least:
+                yield f"{grant.lease.token} says {grant.lease.deliveries} deliveries, it must be {least} at least"
+            elif grant.lease.deliveries > least:
+                missing = grant.lease.deliveries - least
                 self._unseen += missing
-                lost = self._lost_claims(before, deal)
+                lost = self._lost_claims(before, grant)
                 if missing > lost:
                     yield (
-                        f"{deal.lease.token} says {deal.lease.deliveries} deliveries: of {missing} nobody knows, "
+                        f"{grant.lease.token} says {grant.lease.deliveries} deliveries: of {missing} nobody knows, "
                         f"and {lost} claims were lost meanwhile"
                     )
             most = self._rules.max_deliveries
             if most and known - forgiven > most:
                 yield f"delivered {known} times, {forgiven} of them forgiven, at most {most} are allowed"
-            forgiven += any(each.act is Act.NACK and not each.penalty for each in deal.ends())
-            before = deal
+            forgiven += any(each.act is Act.NACK and not each.penalty for each in grant.ends())
+            before = grant
 
-    def _lost_claims(self, before: Deal | None, deal: Deal) -> int:
-        """Claims without an answer that may have been dealt the job since."""
+    def _lost_claims(self, before: GrantedLease | None, grant: GrantedLease) -> int:
+        """Claims without an answer that may have been leased the job since."""
         since = before.at if before is not None else 0
         return sum(
             1
             for claim in self._tracks.lost_claims
-            if claim.invoked <= deal.at + self._slack
+            if claim.invoked <= grant.at + self._slack
             and self._history.end(claim) >= since
-            and self._history.stands(claim.era, deal.era)
+            and self._history.stands(claim.era, grant.era)
         )
 
 
@@ -245,24 +245,24 @@ class ClaimCheck:
                 same.append(claim)
 
     def _fresh(self, claim: Claim) -> list[int]:
-        """Jobs that this very request was dealt and that had never been delivered, by the answer. One that was delayed
+        """Jobs that this very request was leased and that had never been delivered, by the answer. One that was delayed
         belongs to those that are due."""
         seqs: list[int] = []
         for lease in claim.leases:
-            deal, job = self._tracks.deals[lease.token], self._tracks.jobs[lease.seq]
+            grant, job = self._tracks.grants[lease.token], self._tracks.jobs[lease.seq]
             delayed = job.produce is not None and job.produce.delay_ms > 0
-            if deal.claim is claim and lease.deliveries == 1 and not delayed:
+            if grant.claim is claim and lease.deliveries == 1 and not delayed:
                 seqs.append(lease.seq)
         return seqs
 
-    def _deals(self, claim: Claim) -> list[Deal]:
-        return [self._tracks.deals[lease.token] for lease in claim.leases]
+    def _leases_of(self, claim: Claim) -> list[GrantedLease]:
+        return [self._tracks.grants[lease.token] for lease in claim.leases]
 
     def _order(self, claim: Claim) -> Iterator[str]:
         fresh = self._fresh(claim)
         if fresh != sorted(fresh):
             yield f"{claim.node} was given fresh jobs out of order: {fresh}"
-        if any(deal.claim is not claim or deal.answer is not claim for deal in self._deals(claim)):
+        if any(grant.claim is not claim or grant.answer is not claim for grant in self._leases_of(claim)):
             return
         returned = [lease.seq for lease in claim.leases if lease.deliveries > 1]
         if returned != sorted(returned):
@@ -302,20 +302,20 @@ class ClaimCheck:
         missing = [lease.token for lease in standing if lease.token not in given]
         if missing:
             yield f"{again.node} asked again under {again.key} and was not given {', '.join(missing)}"
-        fresh = [lease.token for lease in again.leases if self._tracks.deals[lease.token].answer is again]
+        fresh = [lease.token for lease in again.leases if self._tracks.grants[lease.token].answer is again]
         if standing and fresh:
             yield f"{again.node} asked again under {again.key} and was given other jobs: {', '.join(fresh)}"
         for lease in first.leases:
             repeated = given.get(lease.token)
             if repeated is None:
                 continue
-            deadlines = self._tracks.deadlines(self._tracks.deals[lease.token], again.invoked, end)
+            deadlines = self._tracks.deadlines(self._tracks.grants[lease.token], again.invoked, end)
             if not any(each.low <= repeated.deadline <= each.high for each in deadlines):
                 yield f"{lease.token} had the deadline {lease.deadline}, asked for again it has {repeated.deadline}"
 
     def _holds(self, token: str, since: float, until: float) -> bool:
         """Beyond doubt a lease until then."""
-        deal = self._tracks.deals[token]
-        if min(each.low for each in self._tracks.deadlines(deal, since, until)) <= until + self._slack:
+        grant = self._tracks.grants[token]
+        if min(each.low for each in self._tracks.deadlines(grant, since, until)) <= until + self._slack:
             return False
-        return not any(each.invoked < until for each in deal.settles if each.act is not Act.EXTEND)
+        return not any(each.invoked < until for each in grant.settles if each.act is not Act.EXTEND)

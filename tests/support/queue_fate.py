@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tests.support.kill_ledger import Outcome
-from tests.support.queue_history import Act, Look, Produce, Settle
+from tests.support.queue_history import Act, Observation, Produce, Settle
 from tests.support.queue_purges import Purges
-from tests.support.queue_track import Deal, Job, Tracks
+from tests.support.queue_track import GrantedLease, Job, Tracks
 
 
 class FateCheck:
@@ -20,7 +20,7 @@ class FateCheck:
         self._tracks = tracks
         self._history = tracks.history
         self._rules = tracks.history.rules
-        self._looks = [look for look in tracks.history.of(Look) if look.known]
+        self._looks = [look for look in tracks.history.of(Observation) if look.known]
         self._purges = Purges(tracks)
         self._seen_dead = [Counter(each.source_seq for each in look.dead) for look in self._looks]
 
@@ -37,7 +37,7 @@ class FateCheck:
         for job in list(self._tracks.jobs.values()):
             yield from (f"job {job.seq} ({job.name}): {problem}" for problem in self._of_job(job))
 
-    def _dead_letters(self, look: Look, seen: Counter[int]) -> Iterator[str]:
+    def _dead_letters(self, look: Observation, seen: Counter[int]) -> Iterator[str]:
         for seq, count in seen.items():
             if count > 1:
                 yield f"job {seq} is {count} times in the dead letter topic"
@@ -45,7 +45,7 @@ class FateCheck:
             job = self._tracks.jobs[dead.source_seq]
             if not 0 < self._rules.max_deliveries <= dead.deliveries:
                 yield f"job {job.seq} was dead-lettered after {dead.deliveries} deliveries"
-            last = job.deals[-1] if job.deals else None
+            last = job.grants[-1] if job.grants else None
             if last is None or not look.final or not self._history.stands(last.era, look.era):
                 continue
             given = last.lease.deliveries
@@ -71,8 +71,8 @@ class FateCheck:
         produce = job.produce
         if produce is None or produce.outcome is Outcome.FAILED:
             return  # told already
-        gone: Look | None = None
-        dead: Look | None = None
+        gone: Observation | None = None
+        dead: Observation | None = None
         for look, seen in zip(self._looks, self._seen_dead, strict=True):
             if (job.seen + self._rules.slack_ms if job.redriven else self._history.end(produce)) >= look.invoked:
                 continue
@@ -87,19 +87,19 @@ class FateCheck:
                 gone = gone or look
         yield from self._afterwards(job, gone)
 
-    def _there(self, job: Job, look: Look, gone: Look | None, dead: Look | None) -> Iterator[str]:
+    def _there(self, job: Job, look: Observation, gone: Observation | None, dead: Observation | None) -> Iterator[str]:
         if gone is not None:
             yield "was gone and is back"
         if dead is not None or (look.final and job.seq in self._seen_dead[self._looks.index(look)]):
             yield "is in the dead letter topic and still in the queue"
-        for deal, acked in self._acks(job):
+        for grant, acked in self._acks(job):
             if acked < look.invoked:
-                yield f"was acked under {deal.lease.token} and is still there"
+                yield f"was acked under {grant.lease.token} and is still there"
 
-    def _absent(self, job: Job, look: Look) -> Iterator[str]:
+    def _absent(self, job: Job, look: Observation) -> Iterator[str]:
         """Neither in the queue nor dead: then its last lease was acked, or it was purged, or died and was redriven."""
-        dealt = [deal for deal in job.deals if deal.at <= self._history.end(look) + self._rules.slack_ms]
-        last = dealt[-1] if dealt else None
+        leased = [grant for grant in job.grants if grant.at <= self._history.end(look) + self._rules.slack_ms]
+        last = leased[-1] if leased else None
         acks = [*job.loose, *(settle for settle in last.settles if last.done_by(settle))] if last else job.loose
         if any(self._may_have_acked(job, settle, look) for settle in acks):
             return
@@ -107,7 +107,7 @@ class FateCheck:
         if not again and not self._purges.may_have_taken(job, self._history.end(look)):
             yield "is lost: it was never acked, and is neither in the queue nor a dead letter"
 
-    def _may_have_acked(self, job: Job, settle: Settle, look: Look) -> bool:
+    def _may_have_acked(self, job: Job, settle: Settle, look: Observation) -> bool:
         if settle.act is not Act.ACK or not settle.possible or job.seq in settle.skipped:
             return False
         if settle.invoked >= self._history.end(look):
@@ -119,22 +119,22 @@ class FateCheck:
             if each.invoked < look.invoked
         )
 
-    def _dead(self, job: Job, look: Look) -> Iterator[str]:
-        for deal, _ in self._acks(job):
-            if deal.at < look.answered:
-                yield f"was acked under {deal.lease.token} and dead-lettered"
+    def _dead(self, job: Job, look: Observation) -> Iterator[str]:
+        for grant, _ in self._acks(job):
+            if grant.at < look.answered:
+                yield f"was acked under {grant.lease.token} and dead-lettered"
 
-    def _afterwards(self, job: Job, gone: Look | None) -> Iterator[str]:
+    def _afterwards(self, job: Job, gone: Observation | None) -> Iterator[str]:
         if gone is None:
             return
-        for deal in job.deals:
-            if deal.at > gone.answered + self._rules.slack_ms:
-                yield f"was gone, and then {deal.claim.node} was given {deal.lease.token}"
+        for grant in job.grants:
+            if grant.at > gone.answered + self._rules.slack_ms:
+                yield f"was gone, and then {grant.claim.node} was given {grant.lease.token}"
 
-    def _acks(self, job: Job) -> Iterator[tuple[Deal, float]]:
+    def _acks(self, job: Job) -> Iterator[tuple[GrantedLease, float]]:
         """Leases that ended by an ack, and by when."""
-        for deal in job.deals:
-            acks = [settle for settle in deal.ends() if settle.act is Act.ACK and settle.known]
-            acked = min([deal.acked, *(self._history.end(settle) for settle in acks)])
+        for grant in job.grants:
+            acks = [settle for settle in grant.ends() if settle.act is Act.ACK and settle.known]
+            acked = min([grant.acked, *(self._history.end(settle) for settle in acks)])
             if acked < math.inf:
-                yield deal, acked
+                yield grant, acked

@@ -155,7 +155,7 @@ class Dead(NamedTuple):
     name: str
 
 
-class Look(Operation):
+class Observation(Operation):
     """All jobs of the queue by seq with their names, whatever their state, and the whole dead letter topic; the queue
     before and after it, so that no job is missed on its way from the one to the other.
 

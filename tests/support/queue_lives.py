@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
-from tests.support.queue_history import Act, Look, Purge, Redrive
+from tests.support.queue_history import Act, Observation, Purge, Redrive
 from tests.support.queue_track import Job, Tracks
 
 
@@ -17,7 +17,7 @@ class LivesCheck:
         self._tracks = tracks
         self._history = tracks.history
         self._slack = tracks.history.rules.slack_ms
-        self._looks = [look for look in tracks.history.of(Look) if look.known]
+        self._looks = [look for look in tracks.history.of(Observation) if look.known]
 
     def all(self) -> Iterator[str]:
         for lives in self._tracks.lives.values():
@@ -28,19 +28,19 @@ class LivesCheck:
 
     def _again(self, one: Job, two: Job) -> Iterator[str]:
         what = f"is job {one.seq} again"
-        for deal in one.deals:
-            if deal.acked < math.inf or any(each.act is Act.ACK and each.known for each in deal.ends()):
-                yield f"{what}, which was acked under {deal.lease.token}"
+        for grant in one.grants:
+            if grant.acked < math.inf or any(each.act is Act.ACK and each.known for each in grant.ends()):
+                yield f"{what}, which was acked under {grant.lease.token}"
         for look in self._looks:
             if look.invoked > two.seen + self._slack and one.seq in look.present:
                 yield f"{what}, which is still there"
             if look.final and any(each.source_seq == one.seq for each in look.dead):
                 yield f"{what}, which is still a dead letter"
-        if one.deals and two.deals:
+        if one.grants and two.grants:
             yield from (f"{what}, and {problem}" for problem in self._at_a_time(one, two))
 
     def _at_a_time(self, one: Job, two: Job) -> Iterator[str]:
-        last, first = one.deals[-1], two.deals[0]
+        last, first = one.grants[-1], two.grants[0]
         if not self._history.stands(last.era, first.era):
             return
         if any(each.invoked <= first.at + self._slack for each in last.ends()):

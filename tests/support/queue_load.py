@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support.kill_connection import Connection, Cut
 from tests.support.queue_calls import QueueCalls
-from tests.support.queue_history import Act, Claim, History, Lease, Look, Operation, Produce, Rules, Settle
+from tests.support.queue_history import Act, Claim, History, Lease, Observation, Operation, Produce, Rules, Settle
 from tests.support.queue_operator import Operator
 from tests.support.queue_pushed import PushedWorker
 from tests.support.queue_pushes import Pushes
@@ -159,7 +159,7 @@ class QueueLoad:
             except Cut:
                 await asyncio.sleep(_LOOK_AGAIN_S)
 
-    async def look(self, *, final: bool = False) -> Look:
+    async def look(self, *, final: bool = False) -> Observation:
         async with self.service.connect() as connection:
             return await self.calls.look(connection, final=final)
 

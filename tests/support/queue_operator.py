@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _AGAIN_S = 0.02
 _BETWEEN_S = (0.05, 0.25)
-#: Longer than what times may be apart, so that a deal in between is seen.
+#: Longer than the tolerance of times, so that a lease that begins in between is detected.
 _PAUSED_S = (0.3, 0.5)
 #: A purge of all that is ready comes when there are no more, so that there is something left to do.
 _PURGED_AT_MOST = 30

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.support.kill_ledger import Outcome
-from tests.support.queue_history import Act, Look, Produce, Purge
-from tests.support.queue_track import Deal, Job, Tracks
+from tests.support.queue_history import Act, Observation, Produce, Purge
+from tests.support.queue_track import GrantedLease, Job, Tracks
 
 
 class Purges:
@@ -16,7 +16,7 @@ class Purges:
         self._tracks = tracks
         self._history = tracks.history
         self._slack = tracks.history.rules.slack_ms
-        self._looks = [look for look in tracks.history.of(Look) if look.known]
+        self._looks = [look for look in tracks.history.of(Observation) if look.known]
         self._all = [purge for purge in tracks.history.of(Purge) if purge.possible]
 
     def may_have_taken(self, job: Job, until: float) -> bool:
@@ -33,19 +33,19 @@ class Purges:
             return False
         if any(job.seq in look.present and look.invoked > end for look in self._looks):
             return False
-        return not any(self._holds(deal, purge.invoked, end) for deal in job.deals)
+        return not any(self._holds(grant, purge.invoked, end) for grant in job.grants)
 
-    def _holds(self, deal: Deal, since: float, until: float) -> bool:
+    def _holds(self, grant: GrantedLease, since: float, until: float) -> bool:
         """Beyond doubt a lease all the time between the two."""
-        if deal.at + self._slack >= since or not self._history.eras[deal.era].ended >= until:
+        if grant.at + self._slack >= since or not self._history.eras[grant.era].ended >= until:
             return False
-        if min(each.low for each in self._tracks.deadlines(deal, since, until)) <= until + self._slack:
+        if min(each.low for each in self._tracks.deadlines(grant, since, until)) <= until + self._slack:
             return False
-        return not any(each.invoked < until + self._slack for each in deal.ends())
+        return not any(each.invoked < until + self._slack for each in grant.ends())
 
     # -- as many as they say -------------------------------------------------------------------------------------------
 
-    def of_all(self, final: Look) -> Iterator[str]:
+    def of_all(self, final: Observation) -> Iterator[str]:
         """At the end what is gone was acked, or was purged: neither more than purges took, nor fewer."""
         said = sum(purge.purged for purge in self._all if purge.known)
         gone, doubtful = self._gone(final)
@@ -54,7 +54,7 @@ class Purges:
         if len(gone) + doubtful < said:
             yield f"purges took {said} jobs, and of all that are gone {len(gone) + doubtful} were not acked for certain"
 
-    def _gone(self, final: Look) -> tuple[list[str], int]:
+    def _gone(self, final: Observation) -> tuple[list[str], int]:
         """Names that went by no ack, and how many more that may have."""
         dead = {each.source_seq for each in final.dead}
         gone: list[str] = []
@@ -67,7 +67,7 @@ class Purges:
         for name, lives in self._tracks.lives.items():
             if any(job.seq in final.present or job.seq in dead for job in lives):
                 continue
-            acks = [each for job in lives for deal in job.deals for each in deal.ends() if each.act is Act.ACK]
+            acks = [each for job in lives for grant in job.grants for each in grant.ends() if each.act is Act.ACK]
             if any(each.known for each in acks):
                 continue
             if acks or any(each.act is Act.ACK for job in lives for each in job.loose):

@@ -19,7 +19,7 @@ from tests.support.queue_history import (
     Dead,
     History,
     Lease,
-    Look,
+    Observation,
     Operation,
     Pause,
     Produce,
@@ -34,8 +34,8 @@ LEASE_MS = 100
 OK, FAILED, UNKNOWN = Outcome.OK, Outcome.FAILED, Outcome.UNKNOWN
 
 
-class HandSet(Clock):
-    """Says what it is told to."""
+class ScriptClock(Clock):
+    """Returns the time that the script sets."""
 
     def __init__(self) -> None:
         self.ms = 0.0
@@ -44,8 +44,8 @@ class HandSet(Clock):
         return self.ms
 
 
-class Given(NamedTuple):
-    """A lease in a claim's answer; by default dealt when it was asked for."""
+class ClaimedJob(NamedTuple):
+    """A lease in a claim's answer. By default it begins at the time of the request."""
 
     seq: int
     token: str
@@ -58,7 +58,7 @@ class Script:
     """Writes a history line by line. Jobs are called j1, j2, ... after their seqs; `over`: from when to when."""
 
     def __init__(self, *, leases_durable: bool = False, max_deliveries: int = 0, retry_backoff_ms: int = 0) -> None:
-        self.clock = HandSet()
+        self.clock = ScriptClock()
         rules = Rules(
             leases_durable=leases_durable, max_deliveries=max_deliveries, retry_backoff_ms=retry_backoff_ms, slack_ms=0
         )
@@ -78,7 +78,9 @@ class Script:
         names = tuple(f"j{seq}" for seq in seqs)
         self.note(Produce(node="p", names=names, first_seq=first, delay_ms=delay_ms), at, 1, outcome)
 
-    def takes(self, node: str, *given: Given, at: float, took: float = 1, outcome: Outcome = OK, **more: Any) -> None:
+    def takes(
+        self, node: str, *given: ClaimedJob, at: float, took: float = 1, outcome: Outcome = OK, **more: Any
+    ) -> None:
         leases = tuple(
             Lease(
                 each.seq, each.token, each.deadline or int(at) + LEASE_MS, each.deliveries, each.name or f"j{each.seq}"
@@ -125,7 +127,7 @@ class Script:
     ) -> None:
         """`again`: names of jobs that are there under another seq than their own."""
         there = {seq: f"j{seq}" for seq in present} | (again or {})
-        self.note(Look(node="looker", present=there, dead=tuple(dead), final=final, paused=paused), at, 1, OK)
+        self.note(Observation(node="looker", present=there, dead=tuple(dead), final=final, paused=paused), at, 1, OK)
 
     # -- the whole queue ---------------------------------------------------------------------------------------------
 
@@ -144,7 +146,7 @@ class Script:
         self.clock.ms = at
         return self.history.begin(Stream(node=node, max=max, lease_ms=LEASE_MS))
 
-    def brings(self, stream: Stream, given: Given, *, at: float) -> None:
+    def brings(self, stream: Stream, given: ClaimedJob, *, at: float) -> None:
         """Dealt at that time, and there."""
         self.clock.ms = at
         deadline = given.deadline or int(at) + LEASE_MS
@@ -152,7 +154,7 @@ class Script:
             stream, Lease(given.seq, given.token, deadline, given.deliveries, given.name or f"j{given.seq}")
         )
 
-    def leaves(self, stream: Stream, *given: Given, at: float, cut: bool = False) -> None:
+    def leaves(self, stream: Stream, *given: ClaimedJob, at: float, cut: bool = False) -> None:
         self.clock.ms = at
         leases = [Lease(each.seq, each.token, 0, each.deliveries, f"j{each.seq}") for each in given]
         self.history.left(stream, leases, grace_ms=10, cut=cut)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.support.queue_history import Claim, History, Look, Operation, Pause, Produce, Purge, Redrive, Settle
+from tests.support.queue_history import Claim, History, Observation, Operation, Pause, Produce, Purge, Redrive, Settle
 
 
 def story(history: History, seq: int) -> Iterator[str]:
@@ -27,8 +27,10 @@ def _part(operation: Operation, seq: int, begin: float) -> str:
     if isinstance(operation, Claim):
         for lease in operation.leases:
             if lease.seq == seq:
-                dealt, until = lease.deadline - operation.lease_ms - begin, lease.deadline - begin
-                what = f"claimed as {lease.token}, dealt at {dealt:.0f} until {until:.0f}, delivery {lease.deliveries}"
+                leased, until = lease.deadline - operation.lease_ms - begin, lease.deadline - begin
+                what = (
+                    f"claimed as {lease.token}, leased at {leased:.0f} until {until:.0f}, delivery {lease.deliveries}"
+                )
                 if operation.stream is not None:
                     what += f", pushed, {operation.stream.max} at most"
                 return what + (f", key {operation.key}" if operation.key else "")
@@ -44,7 +46,7 @@ def _part(operation: Operation, seq: int, begin: float) -> str:
         if seq in operation.deadlines:
             what += f", until {operation.deadlines[seq] - begin:.0f}"
         return what + (", passed over" if seq in operation.skipped else "")
-    if isinstance(operation, Look):
+    if isinstance(operation, Observation):
         letters = sum(1 for dead in operation.dead if dead.source_seq == seq)
         return f"looked: {'there' if seq in operation.present else 'not there'}, {letters} dead letters"
     if isinstance(operation, Pause):

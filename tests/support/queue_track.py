@@ -1,7 +1,7 @@
-"""The history of a queue, sorted by job: which leases of it there were, and what was done to each.
+"""The history of a queue by job: the leases of each job, and the calls about each lease.
 
-Every lease has a token of its own and an exact instant at which it was dealt (its deadline less the time asked for), so
-the leases of a job have one order, whatever the clients saw first.
+Every lease has a unique token and an exact start (its deadline minus the requested duration). So the leases of a job
+have one order, whatever the clients saw first.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import math
 import msgspec
 
 from tests.support.kill_ledger import Outcome
-from tests.support.queue_history import Act, Claim, History, Lease, Look, Produce, Redrive, Settle, Stream
+from tests.support.queue_history import Act, Claim, History, Lease, Observation, Produce, Redrive, Settle, Stream
 
 
-class Deal(msgspec.Struct, kw_only=True, eq=False):
-    """One lease. `claim` is the first request that may have dealt it, `answer` the first whose answer had it; the two
-    differ when an answer was lost and asked for again under its key."""
+class GrantedLease(msgspec.Struct, kw_only=True, eq=False):
+    """A lease. `claim` is the first request that may have made the lease; `answer` is the first request whose answer
+    contained the lease. They differ if an answer was lost and the claim was repeated with its key."""
 
     lease: Lease
     claim: Claim
     answer: Claim
     at: int
     settles: list[Settle] = []
-    #: By when it had ended by an ack whose own answer was lost, as others have shown.
+    #: The latest time of an ack whose answer was lost, as later operations prove.
     acked: float = math.inf
 
     @property
@@ -31,34 +31,33 @@ class Deal(msgspec.Struct, kw_only=True, eq=False):
         return self.answer.era
 
     def ends(self) -> list[Settle]:
-        """Acks and nacks that ended it, or may have."""
+        """The acks and nacks that ended the lease, or may have ended it."""
         return [each for each in self.settles if each.act is not Act.EXTEND and each.possible and self.done_by(each)]
 
     def done_by(self, settle: Settle) -> bool:
-        """Whether the settle says so, or does not say."""
+        """Whether the settle succeeded or has no answer."""
         return settle.outcome is Outcome.UNKNOWN or (settle.known and self.lease.seq not in settle.skipped)
 
 
 class Job(msgspec.Struct, kw_only=True, eq=False):
-    """`produce` is None when nobody ever asked for a job of this name; `loose`: settles without a token that may have
-    been about a lease nobody knows of. `redriven`: it is there under another seq than it was produced with; `seen` is
-    by when for the first time."""
+    """`produce` is None if no append had a job of this name. `loose`: settles without a token, which may concern a
+    lease of a lost answer. `redriven`: the job has another seq than it was produced with, first seen at `seen`."""
 
     seq: int
     name: str
     produce: Produce | None
-    deals: list[Deal] = []
+    grants: list[GrantedLease] = []
     loose: list[Settle] = []
     redriven: bool = False
     seen: float = math.inf
 
-    def next_of(self, deal: Deal) -> Deal | None:
-        later = self.deals.index(deal) + 1
-        return self.deals[later] if later < len(self.deals) else None
+    def next_of(self, grant: GrantedLease) -> GrantedLease | None:
+        later = self.grants.index(grant) + 1
+        return self.grants[later] if later < len(self.grants) else None
 
 
 class Deadline(msgspec.Struct, frozen=True):
-    """What a lease's deadline may have been: from `low` to `high`, set by `by` (None: the claim)."""
+    """The possible deadline of a lease: from `low` to `high`, set by `by` (None: the claim)."""
 
     low: float
     high: float
@@ -66,29 +65,29 @@ class Deadline(msgspec.Struct, frozen=True):
 
 
 class Tracks:
-    """Jobs by seq, deals by token; `problems` are what makes no sense whatever the order of things."""
+    """Jobs by seq, leases by token. `problems`: contradictions that no order of the operations resolves."""
 
     def __init__(self, history: History) -> None:
         self.history = history
         self.problems: list[str] = []
         self.jobs: dict[int, Job] = {}
-        self.deals: dict[str, Deal] = {}
-        #: By name, by seq: more than one when it was brought back from the dead.
+        self.grants: dict[str, GrantedLease] = {}
+        #: Jobs by name; several, by seq, if a job was redriven.
         self.lives: dict[str, list[Job]] = {}
-        #: Claims and streams that may have dealt jobs nobody knows of, and the keyed ones by (node, key).
+        #: Claims and streams that may have leased jobs nobody knows of, and the keyed ones by (node, key).
         self.lost_claims: list[Claim | Stream] = [*history.of(Stream)]
         self._keyed: dict[tuple[str, str], Claim] = {}
         self._by_name: dict[str, tuple[Produce, int]] = {}
         self.redrives = [each for each in history.of(Redrive) if each.possible]
         self._add_produced()
-        seen = [each for each in (*history.of(Claim), *history.of(Look)) if each.known]
+        seen = [each for each in (*history.of(Claim), *history.of(Observation)) if each.known]
         for each in sorted(seen, key=history.end):  # what is seen first of a job is what was produced
             self._see(each)
         for claim in history.of(Claim):
             self._add_claim(claim)
         for seq in sorted(self.jobs):
             job = self.jobs[seq]
-            job.deals.sort(key=lambda deal: (deal.at, deal.era, deal.lease.deliveries))
+            job.grants.sort(key=lambda grant: (grant.at, grant.era, grant.lease.deliveries))
             self.lives.setdefault(job.name, []).append(job)
         #: Since when a node may hold leases that nobody knows of.
         self._in_doubt_since: dict[str, float] = {}
@@ -111,7 +110,7 @@ class Tracks:
                 if produce.known:
                     self.sighted(produce.first_seq + index, name, produce.answered)
 
-    def _see(self, answered: Claim | Look) -> None:
+    def _see(self, answered: Claim | Observation) -> None:
         if isinstance(answered, Claim):
             seen = [(lease.seq, lease.name) for lease in answered.leases]
         else:
@@ -154,11 +153,11 @@ class Tracks:
             self.problems.append(f"{claim.node} asked for {claim.max} jobs and was given {seqs}")
         for lease in claim.leases:
             job = self.jobs[lease.seq]
-            known = self.deals.get(lease.token)
+            known = self.grants.get(lease.token)
             if known is None:
-                deal = Deal(lease=lease, claim=first, answer=claim, at=lease.deadline - claim.lease_ms)
-                self.deals[lease.token] = deal
-                job.deals.append(deal)
+                grant = GrantedLease(lease=lease, claim=first, answer=claim, at=lease.deadline - claim.lease_ms)
+                self.grants[lease.token] = grant
+                job.grants.append(grant)
             elif known.claim is not first:
                 self.problems.append(f"job {lease.seq}: {lease.token} was given to {known.claim.node} and {claim.node}")
             elif (known.lease.seq, known.lease.deliveries) != (lease.seq, lease.deliveries):
@@ -172,9 +171,9 @@ class Tracks:
             if era.clean:  # the process may have come first, whoever of the two has ended it
                 settle.invoked = min(settle.invoked, era.asked)
         for seq, token in zip(settle.seqs, settle.tokens, strict=True):
-            deal = self._deal_of(settle, seq, token)
-            if deal is not None:
-                deal.settles.append(settle)
+            grant = self._deal_of(settle, seq, token)
+            if grant is not None:
+                grant.settles.append(settle)
             elif token is None and seq in self.jobs and self._in_doubt(settle):
                 self.jobs[seq].loose.append(settle)
             elif token is None and settle.known and seq not in settle.skipped:
@@ -184,15 +183,17 @@ class Tracks:
             elif settle.known and seq not in settle.skipped:
                 self.problems.append(f"job {seq}: {settle.act.value} under {token} counted, and nobody has it")
 
-    def _deal_of(self, settle: Settle, seq: int, token: str | None) -> Deal | None:
+    def _deal_of(self, settle: Settle, seq: int, token: str | None) -> GrantedLease | None:
         """Whose lease it is about. Without a token it is the node's last one, if that is beyond doubt."""
         if token is not None:
-            deal = self.deals.get(token)
-            return deal if deal is not None and deal.lease.seq == seq else None
+            grant = self.grants.get(token)
+            return grant if grant is not None and grant.lease.seq == seq else None
         job = self.jobs.get(seq)
         if job is None or self._in_doubt(settle):
             return None
-        own = [deal for deal in job.deals if deal.claim.node == settle.node and deal.answer.invoked < settle.invoked]
+        own = [
+            grant for grant in job.grants if grant.claim.node == settle.node and grant.answer.invoked < settle.invoked
+        ]
         return own[-1] if own else None
 
     def _in_doubt(self, settle: Settle) -> bool:
@@ -200,14 +201,14 @@ class Tracks:
 
     # -- what may have been ------------------------------------------------------------------------------------------
 
-    def deadlines(self, deal: Deal, since: float, until: float) -> list[Deadline]:
+    def deadlines(self, grant: GrantedLease, since: float, until: float) -> list[Deadline]:
         """What the deadline may have been at some instant between the two."""
         slack, end = self.history.rules.slack_ms, self.history.end
-        found = [Deadline(deal.lease.deadline, deal.lease.deadline, None)]
-        for settle in deal.settles:
-            if settle.act is not Act.EXTEND or settle.invoked >= until or not deal.done_by(settle):
+        found = [Deadline(grant.lease.deadline, grant.lease.deadline, None)]
+        for settle in grant.settles:
+            if settle.act is not Act.EXTEND or settle.invoked >= until or not grant.done_by(settle):
                 continue
-            exact = settle.deadlines.get(deal.lease.seq)
+            exact = settle.deadlines.get(grant.lease.seq)
             if exact is not None:
                 found.append(Deadline(exact, exact, settle))
             elif not settle.known:

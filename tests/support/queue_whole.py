@@ -1,4 +1,4 @@
-"""What holds for the queue as a whole: nothing is dealt while it is paused; a stream brings so many jobs at a time."""
+"""What holds for the queue as a whole: nothing is leased while it is paused; a stream brings so many jobs at a time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.support.queue_history import Claim, Look, Pause
-from tests.support.queue_track import Deal, Tracks
+from tests.support.queue_history import Claim, Observation, Pause
+from tests.support.queue_track import GrantedLease, Tracks
 
 
 class WholeCheck:
@@ -21,11 +21,11 @@ class WholeCheck:
 
     def all(self) -> Iterator[str]:
         paused = list(self._certainly_paused())
-        for deal in self._tracks.deals.values():
+        for grant in self._tracks.grants.values():
             for since, until in paused:
-                if since + self._slack < deal.at < until - self._slack:
-                    yield f"job {deal.lease.seq}: {deal.lease.token} was dealt while the queue was paused"
-        for look in self._history.of(Look):
+                if since + self._slack < grant.at < until - self._slack:
+                    yield f"job {grant.lease.seq}: {grant.lease.token} was leased while the queue was paused"
+        for look in self._history.of(Observation):
             if look.known and look.paused is not None:
                 yield from self._seen(look, paused)
         yield from self._streams()
@@ -44,14 +44,14 @@ class WholeCheck:
                 if until > since:
                     yield since, until
 
-    def _seen(self, look: Look, paused: list[tuple[float, float]]) -> Iterator[str]:
+    def _seen(self, look: Observation, paused: list[tuple[float, float]]) -> Iterator[str]:
         end = self._history.end(look)
         if not look.paused and any(since < look.invoked and end < until for since, until in paused):
             yield "the queue was paused, and is not any more"
         if look.paused and not any(self._may_last(pause, look) for pause in self._pauses if pause.paused):
             yield "the queue is paused, though nobody has paused it since it was resumed"
 
-    def _may_last(self, pause: Pause, look: Look) -> bool:
+    def _may_last(self, pause: Pause, look: Observation) -> bool:
         if pause.invoked >= self._history.end(look):
             return False
         return not any(
@@ -65,20 +65,20 @@ class WholeCheck:
     # -- streams -------------------------------------------------------------------------------------------------------
 
     def _streams(self) -> Iterator[str]:
-        brought: dict[int, list[Deal]] = defaultdict(list)
+        brought: dict[int, list[GrantedLease]] = defaultdict(list)
         for claim in self._history.of(Claim):
             if claim.stream is not None:
-                deal = self._tracks.deals[claim.leases[0].token]
-                held = [each for each in brought[id(claim.stream)] if self._holds(each, deal.at)]
+                grant = self._tracks.grants[claim.leases[0].token]
+                held = [each for each in brought[id(claim.stream)] if self._holds(each, grant.at)]
                 if len(held) >= claim.stream.max:
                     yield (
-                        f"job {deal.lease.seq}: {deal.lease.token} was pushed to {claim.node}, which had {len(held)} "
+                        f"job {grant.lease.seq}: {grant.lease.token} was pushed to {claim.node}, which had {len(held)} "
                         f"jobs in hand, {claim.stream.max} at most"
                     )
-                brought[id(claim.stream)] = [*held, deal]
+                brought[id(claim.stream)] = [*held, grant]
 
-    def _holds(self, deal: Deal, at: float) -> bool:
+    def _holds(self, grant: GrantedLease, at: float) -> bool:
         """Beyond doubt a lease then."""
-        if min(each.low for each in self._tracks.deadlines(deal, at, at)) <= at:
+        if min(each.low for each in self._tracks.deadlines(grant, at, at)) <= at:
             return False
-        return not any(each.invoked <= at + self._slack for each in deal.ends())
+        return not any(each.invoked <= at + self._slack for each in grant.ends())

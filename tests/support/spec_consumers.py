@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.spec_control import Wrong, is_consumer_name, is_map, is_seq, is_u64
+from tests.support.spec_control import ControlViolation, is_consumer_name, is_map, is_seq, is_u64
 
 _FIELDS = {"consumer_id", "name", "config", "cursor"}
 _CONFIG = {"consistency", "persist_every"}
@@ -39,20 +39,20 @@ class Readers:
     def take(self, fields: dict[str, Any], head: int | None, durability: str) -> None:
         """A frame of the log, whose head is known or not. Raises Wrong."""
         if durability == "ephemeral":
-            raise Wrong("a consumer of what is in memory only")
+            raise ControlViolation("a consumer of what is in memory only")
         consumer_id, event, seq = fields["consumer_id"], fields["event"], fields.get("seq")
         known = self.consumers.get(consumer_id)
         if known is not None and known.name != fields["name"]:
-            raise Wrong(f"consumer {consumer_id} changes its name")
+            raise ControlViolation(f"consumer {consumer_id} changes its name")
         if seq is not None and head is not None and seq > head:
-            raise Wrong(f"consumer {consumer_id} stands at {seq}, beyond the head {head}")
+            raise ControlViolation(f"consumer {consumer_id} stands at {seq}, beyond the head {head}")
         if event == "put":
             self._put(consumer_id, fields)
         elif fields.get("config") is not None or (seq is None) != (event == "delete"):
-            raise Wrong(f"a Consumer that says {event} has {sorted(fields)}")
+            raise ControlViolation(f"a Consumer that says {event} has {sorted(fields)}")
         elif known is None:
             if consumer_id not in self.deleted and not self.partial:
-                raise Wrong(f"a {event} of consumer {consumer_id}, which was never made")
+                raise ControlViolation(f"a {event} of consumer {consumer_id}, which was never made")
             if event == "delete":
                 self.deleted.add(consumer_id)
         elif event == "delete":
@@ -65,25 +65,25 @@ class Readers:
         config, seq, known = fields.get("config"), fields.get("seq"), self.consumers.get(consumer_id)
         _judge_config(config)
         if consumer_id in self.deleted:
-            raise Wrong(f"consumer {consumer_id} is made again")
+            raise ControlViolation(f"consumer {consumer_id} is made again")
         if known is not None:
             if seq is not None:
-                raise Wrong(f"consumer {consumer_id} is there, and its put has a seq")
+                raise ControlViolation(f"consumer {consumer_id} is there, and its put has a seq")
             known.config = config or {}
         elif seq is None:
             if not self.partial:
-                raise Wrong(f"consumer {consumer_id} was never made, and its put has no seq")
+                raise ControlViolation(f"consumer {consumer_id} was never made, and its put has no seq")
         elif any(one.name == fields["name"] for one in self.consumers.values()):
-            raise Wrong(f"there is a consumer named {fields['name']} already")
+            raise ControlViolation(f"there is a consumer named {fields['name']} already")
         else:
             self.consumers[consumer_id] = SpecConsumer(name=fields["name"], config=config or {}, cursor=seq)
 
 
 def _judge_config(config: Any) -> None:
     if not is_map(config) or config.keys() != _CONFIG:
-        raise Wrong(f"the config of a consumer is {config}")
+        raise ControlViolation(f"the config of a consumer is {config}")
     if config["consistency"] not in ("at_least_once", "strictly_at_once") or not is_seq(config["persist_every"]):
-        raise Wrong(f"the config of a consumer is {config}")
+        raise ControlViolation(f"the config of a consumer is {config}")
 
 
 def are_readers(value: Any) -> bool:
@@ -109,14 +109,14 @@ def meet_readers(readers: Readers, fields: dict[str, Any]) -> None:
         for one in fields.get("consumers", [])
     }
     if list(said) != sorted(said):
-        raise Wrong(f"consumers are not in order: {list(said)}")
+        raise ControlViolation(f"consumers are not in order: {list(said)}")
     if len({one.name for one in said.values()}) < len(said):
-        raise Wrong("two consumers of one name")
+        raise ControlViolation("two consumers of one name")
     if any(one.cursor > fields["head_seq"] for one in said.values()):
-        raise Wrong(f"a consumer stands beyond the head: {said}")
+        raise ControlViolation(f"a consumer stands beyond the head: {said}")
     for one in said.values():
         _judge_config(one.config)
     if readers.partial:
         readers.consumers, readers.partial = said, False
     elif readers.consumers != said:
-        raise Wrong(f"consumers are {said}, the frames come to {readers.consumers}")
+        raise ControlViolation(f"consumers are {said}, the frames come to {readers.consumers}")

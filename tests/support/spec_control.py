@@ -53,8 +53,8 @@ ROUTER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:>-]{0,254}")
 CONSUMER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:%-]{0,511}")
 
 
-class Wrong(Exception):
-    """A reason without a place."""
+class ControlViolation(Exception):
+    """A violation without an offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,24 +247,24 @@ def decode_control(kind: int, data: bytes) -> dict[str, Any]:
     try:
         fields = msgspec.msgpack.decode(data)
     except msgspec.DecodeError as error:
-        raise Wrong(f"control data is not MessagePack: {error}") from error
+        raise ControlViolation(f"control data is not MessagePack: {error}") from error
     return checked_map(fields, CONTROL_FIELDS[kind])
 
 
 def checked_map(fields: Any, table: dict[str, Fits]) -> dict[str, Any]:
     """The same map, once it has every field of the table that must be there, no other, and each fits."""
     if not is_map(fields):
-        raise Wrong("not a map with named keys")
+        raise ControlViolation("not a map with named keys")
     known = {name.rstrip("?") for name in table}
     if unknown := sorted(fields.keys() - known):
-        raise Wrong(f"fields the specification does not name: {unknown}")
+        raise ControlViolation(f"fields the specification does not name: {unknown}")
     for name, fits in table.items():
         plain = name.rstrip("?")
         if plain not in fields:
             if plain == name:
-                raise Wrong(f"field {name!r} is missing")
+                raise ControlViolation(f"field {name!r} is missing")
         elif not fits(fields[plain]):
-            raise Wrong(f"field {plain!r} does not fit: {fields[plain]!r}")
+            raise ControlViolation(f"field {plain!r} does not fit: {fields[plain]!r}")
     return fields
 
 

@@ -51,7 +51,7 @@ from tests.support.spec_control import (
     TOPIC_CREATE,
     TOPIC_DELETE,
     Body,
-    Wrong,
+    ControlViolation,
     decode_binary,
     decode_body,
     decode_control,
@@ -140,7 +140,7 @@ def decode_frame(data: bytes, offset: int, file: str = "frame") -> Frame:
     )
     try:
         return _judge(bare)
-    except (Wrong, ValueError) as error:
+    except (ControlViolation, ValueError) as error:
         raise SpecViolation(file, offset, str(error)) from error
 
 
@@ -171,13 +171,13 @@ def _checked_lengths(data: bytes, offset: int) -> tuple[int, int, int, int]:
 
 
 def _judge(bare: Frame) -> Frame:
-    """The same frame with its data decoded, or `Wrong`."""
+    """The same frame with its data decoded, or `ControlViolation`."""
     if not APPEND <= bare.type <= MOVED:
-        raise Wrong(f"unknown frame type {bare.type}")
+        raise ControlViolation(f"unknown frame type {bare.type}")
     if bool(bare.flags & HAS_TAG) != bool(bare.tag):
-        raise Wrong(f"has_tag does not fit a tag of {len(bare.tag)} bytes")
+        raise ControlViolation(f"has_tag does not fit a tag of {len(bare.tag)} bytes")
     if bool(bare.flags & HAS_NODE) != bool(bare.node):
-        raise Wrong(f"has_node does not fit a node of {len(bare.node)} bytes")
+        raise ControlViolation(f"has_node does not fit a node of {len(bare.node)} bytes")
     bare.node.decode("utf-8")
     bare.tag.decode("utf-8")
     return _judge_append(bare) if bare.type == APPEND else _judge_control(bare)
@@ -185,7 +185,7 @@ def _judge(bare: Frame) -> Frame:
 
 def _judge_append(bare: Frame) -> Frame:
     if bare.topic_id == 0 or bare.seq == 0:
-        raise Wrong("an Append belongs to a log and has a seq")
+        raise ControlViolation("an Append belongs to a log and has a seq")
     if bare.flags & BINARY:
         return dataclasses.replace(bare, body=decode_binary(bare.data))
     return dataclasses.replace(bare, body=decode_body(bare.data))
@@ -193,14 +193,14 @@ def _judge_append(bare: Frame) -> Frame:
 
 def _judge_control(bare: Frame) -> Frame:
     if bare.seq != 0:
-        raise Wrong(f"seq {bare.seq} in a control frame")
+        raise ControlViolation(f"seq {bare.seq} in a control frame")
     if bare.flags & ~(HAS_NODE | DURABLE | MORE):
-        raise Wrong(f"flags {bare.flags:#04x} in a control frame")
+        raise ControlViolation(f"flags {bare.flags:#04x} in a control frame")
     if bare.node and bare.type != LEASE:
-        raise Wrong("a node in a control frame that is no Lease")
+        raise ControlViolation("a node in a control frame that is no Lease")
     of_no_log = bare.type == SYNC_POINT
     if of_no_log != (bare.topic_id == 0) and bare.type not in (BATCH, STATE, CHECKPOINT_MARK):
-        raise Wrong(f"topic_id {bare.topic_id} in a frame of type {bare.type}")
+        raise ControlViolation(f"topic_id {bare.topic_id} in a frame of type {bare.type}")
     fields = decode_control(bare.type, bare.data)
     _judge_across_fields(bare, fields)
     always_durable = bare.type in (TOPIC_CREATE, TOPIC_DELETE, ROUTER_CREATE, ROUTER_DELETE, CONFIG_UPDATE, STATE)
@@ -219,17 +219,17 @@ def _judge_across_fields(frame: Frame, fields: dict[str, Any]) -> None:
     kind = frame.type
     if kind in (TOPIC_CREATE, CONFIG_UPDATE):
         if fields["partition"] >= fields["partitions"]:
-            raise Wrong("partition is not below partitions")
+            raise ControlViolation("partition is not below partitions")
         if (fields["partition"] == 0) != (fields["topic"] == frame.topic_id):
-            raise Wrong("topic is the topic_id of partition 0, and of no other")
+            raise ControlViolation("topic is the topic_id of partition 0, and of no other")
     elif kind == DELETE and not fields.keys() & {"before_seq", "match", "seqs"}:
-        raise Wrong("a Delete says what to delete")
+        raise ControlViolation("a Delete says what to delete")
     elif kind == CHECKPOINT_MARK and frame.topic_id and [*fields["absorbed"]] != [frame.topic_id]:
-        raise Wrong("a mark in a log's own name is of that log alone")
+        raise ControlViolation("a mark in a log's own name is of that log alone")
     elif kind == BATCH and ("key" in fields) != ("hash" in fields):
-        raise Wrong("key and hash come together")
+        raise ControlViolation("key and hash come together")
     elif kind == SYNC_POINT:
         if fields["at"] != frame.offset:
-            raise Wrong(f"SyncPoint says it lies at {fields['at']}")
+            raise ControlViolation(f"SyncPoint says it lies at {fields['at']}")
         if fields["offset"] > fields["at"]:
-            raise Wrong("SyncPoint calls bytes beyond itself synced")
+            raise ControlViolation("SyncPoint calls bytes beyond itself synced")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tests.support.spec_control import Wrong, is_map, is_u64
+from tests.support.spec_control import ControlViolation, is_map, is_u64
 from tests.support.spec_queue import Row
 from tests.support.spec_replay import Log
 
@@ -87,9 +87,9 @@ def rows_of(section: dict[str, Any]) -> dict[int, Held]:
     rows: dict[int, Held] = {}
     for seq, lease_id, deadline, ready_at, deliveries, forgiven, holder in zip(*columns, strict=True):
         if seq in rows or not seq:
-            raise Wrong(f"job {seq} twice, or a job 0")
+            raise ControlViolation(f"job {seq} twice, or a job 0")
         if lease_id and holder >= len(section["nodes"]):
-            raise Wrong(f"job {seq} is held by node {holder} of {len(section['nodes'])}")
+            raise ControlViolation(f"job {seq} is held by node {holder} of {len(section['nodes'])}")
         row = Row(seq, lease_id, deadline, deliveries, ready_at, forgiven)
         rows[seq] = Held(row, section["nodes"][holder] if lease_id else "")
     return rows
@@ -101,28 +101,30 @@ def judge_volatile(fields: dict[str, Any]) -> None:
     if section is None or fields["config"].get("leases_durable"):
         return
     if section["attempts"] or any(held.row.lease_id or held.row.deliveries for held in rows_of(section).values()):
-        raise Wrong("leases that are not durable are in the snapshot of a broker that went on")
+        raise ControlViolation("leases that are not durable are in the snapshot of a broker that went on")
 
 
 def meet_jobs(log: Log, fields: dict[str, Any]) -> None:
     """Hold the section to what the frames below it say of jobs; take over what they no longer say. Raises Wrong."""
     section, moves = fields.get("queue"), fields.get("moves") or {"out": [], "came": []}
     if (section is not None) != (fields["config"]["type"] == "queue"):
-        raise Wrong("a queue without its part of the section, or that of something else")
+        raise ControlViolation("a queue without its part of the section, or that of something else")
     rows = {} if section is None else rows_of(section)
     out = {seq: dest_id for seq, dest_id, *_ in moves["out"]}
     came = {(source, seq) for source, seq in moves["came"]}
     if section is not None:
         taken = section["taken"]
         if stranded := [seq for seq in log.records if seq < taken and seq not in rows]:
-            raise Wrong(f"jobs {stranded} lie below taken {taken} without a row: nobody will ever claim them")
+            raise ControlViolation(
+                f"jobs {stranded} lie below taken {taken} without a row: nobody will ever claim them"
+            )
     if log.jobs.partial:
         log.jobs.take_over(rows=dict(rows), out=out, came=came)
         return
     if out != log.jobs.open_moves:
-        raise Wrong(f"open moves are {out}, the frames come to {log.jobs.open_moves}")
+        raise ControlViolation(f"open moves are {out}, the frames come to {log.jobs.open_moves}")
     if not came <= log.jobs.copies:
-        raise Wrong(f"copies of {came - log.jobs.copies} are remembered, and no frame made them")
+        raise ControlViolation(f"copies of {came - log.jobs.copies} are remembered, and no frame made them")
     if section is not None and fields["config"].get("leases_durable"):
         _compare(log, rows, section)
 
@@ -133,26 +135,26 @@ def _compare(log: Log, rows: dict[int, Held], section: dict[str, Any]) -> None:
         row = held.row
         if seq not in told:
             if (row.lease_id, row.deliveries, row.forgiven) != (0, 0, 0):
-                raise Wrong(f"{held}, and no frame tells of job {seq}")
+                raise ControlViolation(f"{held}, and no frame tells of job {seq}")
             delay = log.records[seq].extra.get("deliver_at", 0) if seq in log.records else row.ready_at
             if row.ready_at not in (0, delay):
-                raise Wrong(f"{held}, and its record is to be delivered at {delay}")
+                raise ControlViolation(f"{held}, and its record is to be delivered at {delay}")
             continue
         wanted = told[seq].row
         if row._replace(ready_at=0) != wanted._replace(ready_at=0) or row.ready_at not in (0, wanted.ready_at):
-            raise Wrong(f"{held}, the frames come to {wanted}")
+            raise ControlViolation(f"{held}, the frames come to {wanted}")
         if held.node.encode() != told[seq].node:
-            raise Wrong(f"{held}, the frames say it is held by {told[seq].node}")
+            raise ControlViolation(f"{held}, the frames say it is held by {told[seq].node}")
     wanted_reasons = {
         seq: told[seq].reason
         for seq, held in rows.items()
         if seq in told and told[seq].reason and not held.row.lease_id
     }
     if (reasons := dict(section.get("reasons", []))) != wanted_reasons:
-        raise Wrong(f"reasons are {reasons}, the frames come to {wanted_reasons}")
+        raise ControlViolation(f"reasons are {reasons}, the frames come to {wanted_reasons}")
     for seq, job in told.items():
         if seq not in rows and (job.row.lease_id or seq in log.records):
-            raise Wrong(f"nothing of job {seq}, the frames come to {job}")
+            raise ControlViolation(f"nothing of job {seq}, the frames come to {job}")
     found = {(one["node"].encode(), one["key"]): [tuple(job) for job in one["jobs"]] for one in section["attempts"]}
     if found != log.jobs.standing_attempts:
-        raise Wrong(f"attempts are {found}, the frames come to {log.jobs.standing_attempts}")
+        raise ControlViolation(f"attempts are {found}, the frames come to {log.jobs.standing_attempts}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from tests.support.spec_control import Wrong, is_map, is_seq, is_u64
+from tests.support.spec_control import ControlViolation, is_map, is_seq, is_u64
 
 _SEQUENCES = 1 << 31
 _OFFSET = "offset"
@@ -50,7 +50,7 @@ class Kept:
         producer_id, epoch, base = producer
         known, batches = self.producers.get(producer_id, (epoch, []))
         if known > epoch and not self.partial:
-            raise Wrong(f"producer {producer_id} goes back from epoch {known} to {epoch}")
+            raise ControlViolation(f"producer {producer_id} goes back from epoch {known} to {epoch}")
         if known != epoch or not batches or base != (batches[-1][1] + 1) % _SEQUENCES:
             batches = []
         self.producers[producer_id] = (epoch, [*batches, [base, (base + count - 1) % _SEQUENCES, first_seq]][-5:])
@@ -59,18 +59,20 @@ class Kept:
         """The replay has come to a section's `as_of`: take over what the log could not know, compare the rest."""
         said = {(kind, key): value for kind, key, value in values}
         if [*said] != sorted(said) or len(said) < len(values):
-            raise Wrong(f"values are not in order: {[*said]}")
+            raise ControlViolation(f"values are not in order: {[*said]}")
         known = {one["producer_id"]: (one["epoch"], one["batches"]) for one in producers}
         if len(known) < len(producers):
-            raise Wrong("a producer twice")
+            raise ControlViolation("a producer twice")
         if self.partial:
             self.values, self.producers, self.partial = said, known, False
             return
         if self.values != said:
-            raise Wrong(f"values are {said}, the frames come to {self.values}")
+            raise ControlViolation(f"values are {said}, the frames come to {self.values}")
         for producer_id, found in known.items():
             if self.producers.get(producer_id) != found:
-                raise Wrong(f"producer {producer_id} is {found}, the frames say {self.producers.get(producer_id)}")
+                raise ControlViolation(
+                    f"producer {producer_id} is {found}, the frames say {self.producers.get(producer_id)}"
+                )
         self.producers = known  # those that are left out are forgotten, or will not be missed
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.spec_control import Fits, Wrong, checked_map, is_flag, is_seq, is_u64
+from tests.support.spec_control import ControlViolation, Fits, checked_map, is_flag, is_seq, is_u64
 
 SEGMENT_FIELDS: dict[str, Fits] = {
     "first_seq": is_seq,
@@ -70,9 +70,9 @@ class Manifest:
         if seq <= self.absorbed:
             return  # a section knows of it already
         if seq > head:
-            raise Wrong(f"a mark at {seq}, beyond head {head}")
+            raise ControlViolation(f"a mark at {seq}, beyond head {head}")
         if self.active is None:
-            raise Wrong(f"a mark at {seq}, but there is no active segment")
+            raise ControlViolation(f"a mark at {seq}, but there is no active segment")
         self.active.end_seq = seq + 1
         self.absorbed = seq
 
@@ -84,45 +84,49 @@ class Manifest:
             return
         segment = self.segments.get(first_seq)
         if segment is None:
-            raise Wrong(f"{event}: there is no segment that begins with {first_seq}")
+            raise ControlViolation(f"{event}: there is no segment that begins with {first_seq}")
         if frame["end_seq"] != segment.end_seq:
-            raise Wrong(f"{event}: end_seq is {frame['end_seq']}, the marks come to {segment.end_seq}")
+            raise ControlViolation(f"{event}: end_seq is {frame['end_seq']}, the marks come to {segment.end_seq}")
         if frame["gen"] != segment.gen + (event == "rewritten"):
-            raise Wrong(f"{event}: generation {frame['gen']}, the segment has {segment.gen}")
+            raise ControlViolation(f"{event}: generation {frame['gen']}, the segment has {segment.gen}")
         if event == "sealed" and segment.sealed:
-            raise Wrong("sealed a second time")
+            raise ControlViolation("sealed a second time")
         if event == "dropped":
             if not segment.sealed and segment.end_seq != first_seq:
-                raise Wrong("an active segment with records is never dropped")
+                raise ControlViolation("an active segment with records is never dropped")
             del self.segments[first_seq]
             return
         if event == "tier" and not segment.sealed:
-            raise Wrong("an active segment never moves to another tier")
+            raise ControlViolation("an active segment never moves to another tier")
         if event != "tier" and frame["tier"] != segment.tier:
-            raise Wrong(f"{event}: tier {frame['tier']}, the segment is {segment.tier}")
+            raise ControlViolation(f"{event}: tier {frame['tier']}, the segment is {segment.tier}")
         segment.gen, segment.tier, segment.data_bytes = frame["gen"], frame["tier"], frame["bytes"]
         segment.sealed = segment.sealed or event == "sealed"
         segment.packed = frame.get("packed", 0)
         if segment.packed and (event != "rewritten" or segment.tier != "hot" or not segment.sealed):
-            raise Wrong(f"{event}: packed, and only a rewriting of a sealed hot segment packs it")
+            raise ControlViolation(f"{event}: packed, and only a rewriting of a sealed hot segment packs it")
 
     def _open(self, frame: dict[str, Any]) -> None:
         first_seq = frame["first_seq"]
         if self.active is not None:
-            raise Wrong(f"opened at {first_seq}, though the one that begins with {self.active.first_seq} is not sealed")
+            raise ControlViolation(
+                f"opened at {first_seq}, though the one that begins with {self.active.first_seq} is not sealed"
+            )
         if first_seq <= self.absorbed or first_seq < max((one.end_seq for one in self.segments.values()), default=1):
-            raise Wrong(f"opened at {first_seq}, though records up to {self.absorbed} are in segments")
+            raise ControlViolation(f"opened at {first_seq}, though records up to {self.absorbed} are in segments")
         if (frame["end_seq"], frame["gen"], frame["bytes"], frame["live"]) != (first_seq, 0, 0, 0):
-            raise Wrong("a new segment is empty and of generation 0")
+            raise ControlViolation("a new segment is empty and of generation 0")
         self.segments[first_seq] = Named(first_seq=first_seq, end_seq=first_seq)
 
     def meet(self, section: dict[str, Any]) -> None:
         """What a section says is what the frames below its `as_of` come to, but for later marks. Raises Wrong."""
         told = manifest_of(section)
         if told.absorbed < self.absorbed:
-            raise Wrong(f"absorbed is {told.absorbed}, the frames below as_of come to {self.absorbed}")
+            raise ControlViolation(f"absorbed is {told.absorbed}, the frames below as_of come to {self.absorbed}")
         if told.segments.keys() != self.segments.keys():
-            raise Wrong(f"segments begin with {[*told.segments]}, the frames below as_of come to {[*self.segments]}")
+            raise ControlViolation(
+                f"segments begin with {[*told.segments]}, the frames below as_of come to {[*self.segments]}"
+            )
         for found, expected in zip(told.segments.values(), self.segments.values(), strict=True):
             ahead = not expected.sealed and found.end_seq >= expected.end_seq
             same = (found.gen, found.sealed, found.tier, found.packed) == (
@@ -133,7 +137,7 @@ class Manifest:
             )
             length = not expected.sealed or found.data_bytes == expected.data_bytes
             if not same or not length or not (ahead or found.end_seq == expected.end_seq):
-                raise Wrong(f"segment {found}, the frames below as_of come to {expected}")
+                raise ControlViolation(f"segment {found}, the frames below as_of come to {expected}")
         self.announced = max(self.announced, told.absorbed)
 
 
@@ -154,12 +158,14 @@ def manifest_of(section: dict[str, Any]) -> Manifest:
             packed=fields.get("packed", 0),
         )
         if not max(end_seq, 1) <= one.first_seq <= one.end_seq <= max(absorbed + 1, one.first_seq):
-            raise Wrong(f"segment [{one.first_seq}, {one.end_seq}) behind {end_seq}, absorbed up to {absorbed}")
+            raise ControlViolation(
+                f"segment [{one.first_seq}, {one.end_seq}) behind {end_seq}, absorbed up to {absorbed}"
+            )
         end_seq = one.end_seq
         segments[one.first_seq] = one
     if any(not one.sealed for one in [*segments.values()][:-1]):
-        raise Wrong("a segment that is not the last one is not sealed")
+        raise ControlViolation("a segment that is not the last one is not sealed")
     manifest = Manifest(absorbed=absorbed, segments=segments)
     if manifest.active is not None and manifest.active.end_seq not in (absorbed + 1, manifest.active.first_seq):
-        raise Wrong(f"the active segment ends with {manifest.active.end_seq}, absorbed is {absorbed}")
+        raise ControlViolation(f"the active segment ends with {manifest.active.end_seq}, absorbed is {absorbed}")
     return manifest

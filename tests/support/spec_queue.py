@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tests.support.spec_control import Wrong
+from tests.support.spec_control import ControlViolation
 
 
 class Row(NamedTuple):
@@ -92,11 +92,11 @@ class Jobs:
         event = fields["event"]
         rows = [Row(*row) for row in fields["jobs"]]
         if not rows or len({row.seq for row in rows}) < len(rows):
-            raise Wrong("a Lease frame tells of jobs, of each of them once")
+            raise ControlViolation("a Lease frame tells of jobs, of each of them once")
         if event == "claimed" and not node:
-            raise Wrong("a claim by nobody")
+            raise ControlViolation("a claim by nobody")
         if (event == "dead") != ("dest_id" in fields) or ("attempt_key" in fields and event != "claimed"):
-            raise Wrong(f"a Lease that says {event} has other fields")
+            raise ControlViolation(f"a Lease that says {event} has other fields")
         for row in rows:
             self._row(event, row, ts)
             before = self.jobs.get(row.seq)
@@ -112,11 +112,11 @@ class Jobs:
 
     def _row(self, event: str, row: Row, ts: int) -> None:
         if (event in ("claimed", "extended")) != (row.lease_id != 0):
-            raise Wrong(f"job {row.seq} has lease_id {row.lease_id} when it is {event}")
+            raise ControlViolation(f"job {row.seq} has lease_id {row.lease_id} when it is {event}")
         if row.lease_id and (row.deadline <= ts or row.ready_at):
-            raise Wrong(f"job {row.seq} is leased at {ts} to {row.deadline}, ready at {row.ready_at}")
+            raise ControlViolation(f"job {row.seq} is leased at {ts} to {row.deadline}, ready at {row.ready_at}")
         if row.forgiven > row.deliveries or (event == "claimed" and not row.deliveries):
-            raise Wrong(f"job {row.seq} has {row.deliveries} deliveries, {row.forgiven} of them forgiven")
+            raise ControlViolation(f"job {row.seq} has {row.deliveries} deliveries, {row.forgiven} of them forgiven")
         self._step(event, row)
 
     def _step(self, event: str, row: Row) -> None:
@@ -124,24 +124,24 @@ class Jobs:
         before = self.jobs.get(row.seq)
         if not self.lasting:
             if event not in ("dead", "released"):
-                raise Wrong(f"job {row.seq} is {event} in a log whose leases are not durable")
+                raise ControlViolation(f"job {row.seq} is {event} in a log whose leases are not durable")
             return
         if event == "claimed":
             if row.lease_id in self.tokens:
-                raise Wrong(f"token {row.lease_id:x} of job {row.seq} was given before")
+                raise ControlViolation(f"token {row.lease_id:x} of job {row.seq} was given before")
             self.tokens.add(row.lease_id)
         if before is None:
             if not self.partial and event in ("extended", "expired"):
-                raise Wrong(f"job {row.seq} is {event}, and was never claimed")
+                raise ControlViolation(f"job {row.seq} is {event}, and was never claimed")
             if not self.partial and event == "claimed" and row.deliveries != 1:
-                raise Wrong(f"delivery {row.deliveries} of job {row.seq}, and nothing tells of one before")
+                raise ControlViolation(f"delivery {row.deliveries} of job {row.seq}, and nothing tells of one before")
             return
         if event == "extended" and row.lease_id != before.row.lease_id:
-            raise Wrong(f"job {row.seq} is extended under another token than it was claimed with")
+            raise ControlViolation(f"job {row.seq} is extended under another token than it was claimed with")
         if event in ("extended", "expired") and not before.row.lease_id:
-            raise Wrong(f"job {row.seq} is {event}, and was not leased")
+            raise ControlViolation(f"job {row.seq} is {event}, and was not leased")
         if row.deliveries != before.row.deliveries + (event == "claimed") or row.forgiven < before.row.forgiven:
-            raise Wrong(f"job {row.seq} is {event} with {row}, it was {before.row}")
+            raise ControlViolation(f"job {row.seq} is {event} with {row}, it was {before.row}")
 
     def delete(self, seqs: list[int] | None, below: int | None) -> None:
         """Their records are gone for good; a lease on them may end in a frame of its own."""
@@ -152,8 +152,8 @@ class Jobs:
     def copies_of(self, moves: list[list[int]], appends: int) -> None:
         """A batch of copies, and the records that they are the copies of, in order. Raises Wrong."""
         if appends != len(moves):
-            raise Wrong(f"copies of {len(moves)} records in a batch of {appends} Appends")
+            raise ControlViolation(f"copies of {len(moves)} records in a batch of {appends} Appends")
         for source_id, seq in moves:
             if (source_id, seq) in self.copies:
-                raise Wrong(f"record {seq} of log {source_id} is copied here a second time")
+                raise ControlViolation(f"record {seq} of log {source_id} is copied here a second time")
             self.copies.add((source_id, seq))

@@ -37,7 +37,7 @@ from tests.support.spec_control import (
     STATE,
     TOPIC_CREATE,
     TOPIC_DELETE,
-    Wrong,
+    ControlViolation,
 )
 from tests.support.spec_frames import Frame, SpecViolation
 from tests.support.spec_kept import Kept
@@ -195,7 +195,7 @@ class Replay:
             elif log is not None and frame.type in (ROUTER_CREATE, ROUTER_DELETE, ROUTER_CURSOR):
                 try:
                     log.routes.take(frame.type, frame.topic_id, frame.fields or {}, hops)
-                except Wrong as error:
+                except ControlViolation as error:
                     raise _wrong(frame, f"log {log.topic_id}: {error}") from error
                 hops = []
         log = self.logs.get(batch.frames[0].topic_id)
@@ -211,7 +211,7 @@ class Replay:
                     log.last_section = None
                 try:
                     log.manifest.mark(seq, log.head or 0)
-                except Wrong as error:
+                except ControlViolation as error:
                     raise _wrong(frame, f"log {topic_id}: {error}") from error
 
     def _log_of(self, frame: Frame) -> Log | None:
@@ -253,7 +253,7 @@ class Replay:
             raise _wrong(head, "a batch says twice of what its Appends are copies")
         try:
             self.logs[head.topic_id].jobs.copies_of(copies, appends)
-        except Wrong as error:
+        except ControlViolation as error:
             raise _wrong(head, str(error)) from error
 
     def _remember_producer(self, batch: Batch) -> None:
@@ -263,7 +263,7 @@ class Replay:
         count = sum(frame.type == APPEND for frame in batch.frames)
         try:
             self.logs[head.topic_id].kept.batch(head.field("producer"), head.field("first_seq", 0), count)
-        except Wrong as error:
+        except ControlViolation as error:
             raise _wrong(head, str(error)) from error
 
     def _remember_key(self, batch: Batch) -> None:
@@ -339,14 +339,14 @@ def _lease(log: Log, frame: Frame) -> None:
         raise _wrong(frame, f"a Lease of seqs that were never given out: {rows}")
     try:
         log.jobs.take(frame.fields or {}, frame.node, frame.ts)
-    except Wrong as error:
+    except ControlViolation as error:
         raise _wrong(frame, f"log {log.topic_id}: {error}") from error
 
 
 def _consume(log: Log, frame: Frame) -> None:
     try:
         log.readers.take(frame.fields or {}, log.head, log.durability if log.config_known else "")
-    except Wrong as error:
+    except ControlViolation as error:
         raise _wrong(frame, f"log {log.topic_id}: {error}") from error
     log.kept.consumer(frame.fields or {})
 
@@ -399,7 +399,7 @@ def _segment(log: Log, frame: Frame) -> None:
         return  # it is in the section
     try:
         log.manifest.take(frame.fields or {})
-    except Wrong as error:
+    except ControlViolation as error:
         raise _wrong(frame, str(error)) from error
 
 

@@ -15,7 +15,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.support.spec_control import ROUTER_CREATE, ROUTER_DELETE, ROUTER_NAME, Wrong, is_map, is_seq, is_u64
+from tests.support.spec_control import (
+    ROUTER_CREATE,
+    ROUTER_DELETE,
+    ROUTER_NAME,
+    ControlViolation,
+    is_map,
+    is_seq,
+    is_u64,
+)
 
 _FIELDS = {"router_id", "name", "definition", "source_id", "cursor", "forwarded"}
 _DEFINITION = {
@@ -57,7 +65,7 @@ class Routes:
             self._create(topic_id, fields)
         elif kind == ROUTER_DELETE:
             if self.routers.pop(router_id, None) is None and not self.partial:
-                raise Wrong(f"router {router_id} is deleted, and was never made")
+                raise ControlViolation(f"router {router_id} is deleted, and was never made")
             self.deleted.add(router_id)
         else:
             self._move(router_id, fields["source_seq"], hops)
@@ -65,11 +73,11 @@ class Routes:
     def _create(self, topic_id: int, fields: dict[str, Any]) -> None:
         router_id, definition = fields["router_id"], fields["definition"]
         if fields["dest_id"] != topic_id or fields["source_id"] == topic_id:
-            raise Wrong(f"in log {topic_id}, a router from {fields['source_id']} to {fields['dest_id']}")
+            raise ControlViolation(f"in log {topic_id}, a router from {fields['source_id']} to {fields['dest_id']}")
         if router_id in self.deleted:
-            raise Wrong(f"router {router_id} is made again")
+            raise ControlViolation(f"router {router_id} is made again")
         if definition.keys() != _DEFINITION:
-            raise Wrong(f"the definition of router {router_id} has the keys {sorted(definition)}")
+            raise ControlViolation(f"the definition of router {router_id} has the keys {sorted(definition)}")
         known = self.routers.get(router_id)
         if known is None:
             self.routers[router_id] = SpecRouter(
@@ -79,7 +87,7 @@ class Routes:
                 cursor=fields["source_cursor"],
             )
         elif (known.name, known.source_id) != (fields["name"], fields["source_id"]):
-            raise Wrong(f"router {router_id} changes its name or source")
+            raise ControlViolation(f"router {router_id} changes its name or source")
         else:
             known.definition = definition
             known.cursor = max(known.cursor, fields["source_cursor"])
@@ -87,15 +95,15 @@ class Routes:
     def _move(self, router_id: int, source_seq: int, hops: Sequence[int]) -> None:
         router = self.routers.get(router_id)
         if not all(hops):
-            raise Wrong(f"what stands before the cursor of router {router_id} is no copy: hops {hops}")
+            raise ControlViolation(f"what stands before the cursor of router {router_id} is no copy: hops {hops}")
         if router is None:
             if router_id not in self.deleted and not self.partial:
-                raise Wrong(f"a cursor of router {router_id}, which was never made")
+                raise ControlViolation(f"a cursor of router {router_id}, which was never made")
             return
         if source_seq < router.cursor:
-            raise Wrong(f"router {router_id} goes back from {router.cursor} to {source_seq}")
+            raise ControlViolation(f"router {router_id} goes back from {router.cursor} to {source_seq}")
         if len(hops) > source_seq - router.cursor:
-            raise Wrong(f"router {router_id} makes {len(hops)} copies from {router.cursor} to {source_seq}")
+            raise ControlViolation(f"router {router_id} makes {len(hops)} copies from {router.cursor} to {source_seq}")
         router.cursor = source_seq
         router.forwarded += len(hops)
 
@@ -127,16 +135,16 @@ def meet_routers(routes: Routes, fields: dict[str, Any], *, exact: bool) -> None
         for one in fields.get("routers", [])
     }
     if list(said) != sorted(said):
-        raise Wrong(f"routers are not in order: {list(said)}")
+        raise ControlViolation(f"routers are not in order: {list(said)}")
     if routes.partial:
         routes.routers, routes.partial = said, False
     if unknown := said.keys() - routes.routers.keys():
-        raise Wrong(f"routers {unknown} are in the section, and no frame has made them")
+        raise ControlViolation(f"routers {unknown} are in the section, and no frame has made them")
     for router_id, router in said.items():
         known = routes.routers[router_id]
         # Of copies that were made in memory the log tells not all.
         if exact and (replace(known, forwarded=router.forwarded) != router or known.forwarded > router.forwarded):
-            raise Wrong(f"router {router_id} is {router}, the frames come to {known}")
+            raise ControlViolation(f"router {router_id} is {router}, the frames come to {known}")
     # What is left out went with its source, whose deletion is in another log.
     for router_id in routes.routers.keys() - said.keys():
         del routes.routers[router_id]

@@ -26,8 +26,8 @@ import msgspec.msgpack
 
 from tests.support.spec_consumers import are_readers, meet_readers
 from tests.support.spec_control import (
+    ControlViolation,
     Fits,
-    Wrong,
     checked_map,
     is_config,
     is_flag,
@@ -168,7 +168,7 @@ class Snapshot:
         """The replay of shard 0 has come to their `as_of`."""
         try:
             kept.meet((self.states or {})["values"], [])
-        except Wrong as error:
+        except ControlViolation as error:
             raise SpecViolation(self.name, 0, f"what belongs to no log: {error}") from error
 
 
@@ -179,7 +179,7 @@ def decode_snapshot(data: bytes, *, number: int = 0, name: str = "snapshot") -> 
         checked_map(body, _BODY)
         decoded = [checked_map(msgspec.msgpack.decode(blob), _SECTION) for blob in body["sections"]]
         states = checked_map(msgspec.msgpack.decode(body["states"]), _STATES) if body.get("states") else None
-    except (Wrong, msgspec.DecodeError) as error:
+    except (ControlViolation, msgspec.DecodeError) as error:
         raise SpecViolation(name, SNAPSHOT_HEADER_BYTES, str(error)) from error
     sections = {fields["topic_id"]: Section(name, fields) for fields in decoded}
     for section in sections.values():
@@ -215,7 +215,7 @@ def meet(log: Log, section: Section) -> None:
         if not log.settled:
             log.manifest = manifest_of(fields)
         log.manifest.meet(fields)
-    except Wrong as error:
+    except ControlViolation as error:
         raise section.wrong(str(error)) from error
     if not log.settled:
         log.settled = log.config_known = True
@@ -238,7 +238,7 @@ def meet(log: Log, section: Section) -> None:
 def _with_place(section: Section, judge: Callable[[dict[str, Any]], None]) -> None:
     try:
         judge(section.fields)
-    except Wrong as error:
+    except ControlViolation as error:
         raise section.wrong(str(error)) from error
 
 

@@ -28,7 +28,7 @@ RECEIVE_BYTES = 4096
 RECORD_BYTES = 900_000
 
 
-class Unread:
+class UnreadClients:
     """Connections that are kept open until the block ends."""
 
     def __init__(self, port: int) -> None:

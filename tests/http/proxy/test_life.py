@@ -77,8 +77,8 @@ async def test_assignments_survive_a_restart(tmp_path: Path) -> None:
         refused(await client.post(f"{path}/subscription", json={"topics": ["t"]}, headers=V2), 409, 40903)
 
 
-class Ahead(SystemClock):
-    """The machine's clock, moved on by what a test says."""
+class ShiftedClock(SystemClock):
+    """The machine's clock plus the time that a test adds."""
 
     def __init__(self) -> None:
         self._ahead_s = 0
@@ -91,17 +91,19 @@ class Ahead(SystemClock):
 
 
 @pytest.fixture
-def clock() -> Ahead:
-    return Ahead()
+def clock() -> ShiftedClock:
+    return ShiftedClock()
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, clock: Ahead) -> AsyncIterator[Engine]:
+async def engine(tmp_path: Path, clock: ShiftedClock) -> AsyncIterator[Engine]:
     async with Engine.open(tmp_path / "data", SMALL, clock=clock) as engine:
         yield engine
 
 
-async def test_idle_instances_expire(broker: Broker, client: httpx.AsyncClient, engine: Engine, clock: Ahead) -> None:
+async def test_idle_instances_expire(
+    broker: Broker, client: httpx.AsyncClient, engine: Engine, clock: ShiftedClock
+) -> None:
     await produce(client, "t", 1)
     path = await subscribed(client, "t")
     clock.advance(200)
@@ -116,14 +118,14 @@ async def test_idle_instances_expire(broker: Broker, client: httpx.AsyncClient, 
     assert engine.states.items("proxy_instance") == []
 
 
-async def test_the_name_of_an_expired_instance_is_free(client: httpx.AsyncClient, clock: Ahead) -> None:
+async def test_the_name_of_an_expired_instance_is_free(client: httpx.AsyncClient, clock: ShiftedClock) -> None:
     await instance(client)
     clock.advance(301)
     await instance(client)
 
 
 async def test_partitions_of_an_expired_member_go_to_another_member(
-    broker: Broker, client: httpx.AsyncClient, clock: Ahead
+    broker: Broker, client: httpx.AsyncClient, clock: ShiftedClock
 ) -> None:
     await produce(client, "t", 1)
     first = await subscribed(client, "t", name="a", **{"auto.commit.enable": "true"})
@@ -138,7 +140,7 @@ async def test_partitions_of_an_expired_member_go_to_another_member(
 
 
 async def test_an_instance_with_a_waiting_read_does_not_expire(
-    broker: Broker, client: httpx.AsyncClient, clock: Ahead
+    broker: Broker, client: httpx.AsyncClient, clock: ShiftedClock
 ) -> None:
     await client.put("/v0/topics/t", json={})
     path = await subscribed(client, "t")

@@ -58,7 +58,7 @@ class Client(Protocol):
     def member(self, topic: str, group: str | None) -> Member: ...
 
 
-class Driven:
+class DrivenClient:
     """A member in a thread of its own, which polls all the time and does what it is told in between."""
 
     def __init__(self, make: Callable[[], Member]) -> None:
@@ -165,7 +165,7 @@ def produce_idempotently(client: Client) -> None:
 
 def read_and_seek(client: Client) -> None:
     sent = [record for codec in CODECS for record in records(codec, IN_TURN)]
-    reader = Driven(lambda: client.member("walk", None))
+    reader = DrivenClient(lambda: client.member("walk", None))
     reader.do(lambda member: member.assign(0, 0))
     reader.until(lambda: len(reader.found) >= len(sent))
     assert [offset for _, offset, _ in reader.found] == [*range(len(sent))]
@@ -184,10 +184,10 @@ def share(client: Client) -> None:
     """One member has all, two have some each, and the one that stays has all again."""
     everything = set(range(PARTITIONS))
     there = len(CODECS) * IN_TURN + 1000
-    first = Driven(lambda: client.member("walk", "shared"))
+    first = DrivenClient(lambda: client.member("walk", "shared"))
     first.until(lambda: first.assigned == everything)
     first.until(lambda: len({each[:2] for each in first.found}) == there)
-    second = Driven(lambda: client.member("walk", "shared"))
+    second = DrivenClient(lambda: client.member("walk", "shared"))
     until(
         lambda: bool(first.assigned and second.assigned) and first.assigned | second.assigned == everything,
         lambda: f"{first.assigned} and {second.assigned}",
@@ -203,13 +203,13 @@ def share(client: Client) -> None:
 
 
 def commit_and_resume(client: Client) -> None:
-    first = Driven(lambda: client.member("walk", "resumed"))
+    first = DrivenClient(lambda: client.member("walk", "resumed"))
     first.until(lambda: len({each[:2] for each in first.found if each[0] == 1}) == 1000)
     assert first.do(lambda member: member.committed(1)) is None
     first.do(lambda member: member.commit(1, 700))
     assert first.do(lambda member: member.committed(1)) == 700
     first.close()
-    again = Driven(lambda: client.member("walk", "resumed"))
+    again = DrivenClient(lambda: client.member("walk", "resumed"))
     again.until(lambda: len({each[:2] for each in again.found if each[0] == 1}) >= 300)
     assert [offset for partition, offset, _ in again.found if partition == 1] == [*range(700, 1000)]
     again.close()

@@ -9,7 +9,7 @@ from broker.pressure.governor import RECOVERY_MS, SUSTAINED, Governor, Limits, S
 LIMITS = Limits(loop_lag_ms=500, queue=0.8, commit_ms=2000)
 
 
-class Fed:
+class GovernorRun:
     """A governor and a clock that moves 100 ms a sample."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
@@ -42,25 +42,25 @@ class Fed:
     ],
 )
 def test_the_largest_share_decides(signals: Signals, step: Step) -> None:
-    assert Fed().feed(signals) is step
+    assert GovernorRun().feed(signals) is step
 
 
 def test_a_short_pause_is_no_pressure() -> None:
-    fed = Fed()
+    fed = GovernorRun()
     for _ in range(10):
         assert fed.feed(Signals(loop_lag_ms=5000), SUSTAINED - 1) is Step.NORMAL
         assert fed.feed(Signals(), 1) is Step.NORMAL
 
 
 def test_alternating_signals_do_not_count_as_lasting_pressure() -> None:
-    fed = Fed()
+    fed = GovernorRun()
     for index in range(30):
         fed.feed(Signals(loop_lag_ms=5000) if index % 2 else Signals(commit_ms=9000), 1)
         assert fed.governor.step is Step.NORMAL
 
 
 def test_the_governor_steps_down_one_step_at_a_time() -> None:
-    fed = Fed()
+    fed = GovernorRun()
     fed.feed(Signals(queue=1.0))
     steps = [fed.feed(Signals(), 1) for _ in range(40)]
     assert list(dict.fromkeys(steps)) == [Step.REFUSE, Step.DEFER, Step.WIDEN, Step.COALESCE, Step.NORMAL]
@@ -70,7 +70,7 @@ def test_the_governor_steps_down_one_step_at_a_time() -> None:
 
 
 def test_pressure_near_the_limit_keeps_the_step() -> None:
-    fed = Fed()
+    fed = GovernorRun()
     fed.feed(Signals(loop_lag_ms=500))
     for index in range(60):
         fed.feed(Signals(loop_lag_ms=500 if index % 2 else 450), 1)
@@ -78,7 +78,7 @@ def test_pressure_near_the_limit_keeps_the_step() -> None:
 
 
 def test_returning_pressure_restarts_the_recovery_time() -> None:
-    fed = Fed()
+    fed = GovernorRun()
     fed.feed(Signals(queue=0.8))
     for _ in range(5):
         fed.feed(Signals(), RECOVERY_MS // 100)
@@ -87,7 +87,7 @@ def test_returning_pressure_restarts_the_recovery_time() -> None:
 
 
 def test_a_signal_with_limit_zero_is_ignored() -> None:
-    fed = Fed(Limits(loop_lag_ms=0, queue=0.8, commit_ms=0))
+    fed = GovernorRun(Limits(loop_lag_ms=0, queue=0.8, commit_ms=0))
     assert fed.feed(Signals(loop_lag_ms=1e6, commit_ms=1e6)) is Step.NORMAL
     assert fed.feed(Signals(queue=0.9)) is Step.REFUSE
 
@@ -95,8 +95,8 @@ def test_a_signal_with_limit_zero_is_ignored() -> None:
 def test_the_wait_grows_with_the_pressure_within_bounds() -> None:
     waits: list[int] = []
     for lag in (500, 1000, 100_000):
-        fed = Fed()
+        fed = GovernorRun()
         fed.feed(Signals(loop_lag_ms=lag))
         waits.append(fed.governor.retry_after_ms)
     assert waits == [1000, 2000, 5000]
-    assert Fed().governor.retry_after_ms == 200
+    assert GovernorRun().governor.retry_after_ms == 200

@@ -65,8 +65,8 @@ async def test_an_object_store_is_a_cold_tier(s3: Rig, tmp_path: Path) -> None:
         assert await asyncio.to_thread(store.list, engine.cluster_id) == []
 
 
-class Brake:
-    """Holds every request of a store while it is on."""
+class RequestGate:
+    """Blocks every request to a store while it is on."""
 
     def __init__(self) -> None:
         self._free = threading.Event()
@@ -82,39 +82,39 @@ class Brake:
         self._free.set()
 
     async def held(self, requests: int) -> None:
-        """So many have come since it is on."""
+        """Wait until `requests` requests are blocked."""
         for _ in range(requests):
-            assert await asyncio.to_thread(self._waiting.acquire, timeout=30), "no request has come"
+            assert await asyncio.to_thread(self._waiting.acquire, timeout=30), "no request arrived"
 
     def sleep(self, seconds: float) -> None:
         self._waiting.release()
-        assert self._free.wait(60), "nobody let go of the brake"
+        assert self._free.wait(60), "the gate was not opened"
 
 
 @pytest.fixture
-def brake() -> Brake:
-    return Brake()
+def gate() -> RequestGate:
+    return RequestGate()
 
 
 @pytest.fixture
-async def deep(tmp_path: Path, brake: Brake) -> AsyncIterator[Engine]:
+async def deep(tmp_path: Path, gate: RequestGate) -> AsyncIterator[Engine]:
     """An engine with three segments in a store that waits for the brake, and two here."""
-    store = SlowStore(DirectoryStore(PosixFileSystem(), str(tmp_path / "cold")), 200, brake.sleep)
+    store = SlowStore(DirectoryStore(PosixFileSystem(), str(tmp_path / "cold")), 200, gate.sleep)
     engine = Engine(tmp_path / "data", SMALL, cold=store)
     await engine.start()
     await fill(engine, 45)
     await settle(engine)
     assert tiers(engine) == [COLD] * 3 + [HOT] * 2
     yield engine
-    brake.off()
+    gate.off()
     await engine.close()
 
 
-async def test_deep_reads_delay_neither_appends_nor_the_tail_nor_hot_segments(deep: Engine, brake: Brake) -> None:
-    brake.on()
+async def test_deep_reads_delay_neither_appends_nor_the_tail_nor_hot_segments(deep: Engine, gate: RequestGate) -> None:
+    gate.on()
     # More of them than there are threads in either pool.
     reads = [asyncio.create_task(deep.read("t", ReadQuery(limit=30))) for _ in range(12)]
-    await brake.held(2)
+    await gate.held(2)
     for number in range(25):
         appended = await deep.append("t", [record({"n": number})], config=FSYNC)
         assert appended.first_seq == 46 + number
@@ -124,23 +124,23 @@ async def test_deep_reads_delay_neither_appends_nor_the_tail_nor_hot_segments(de
             await deep.segment_worker.flush_all()
             assert await seqs(deep, "t", from_seq=30) == list(range(31, 47 + number))
     assert not any(each.done() for each in reads)
-    brake.off()
+    gate.off()
     for result in await asyncio.gather(*reads):
         assert ([each.seq for each in result.records], result.cold_segments_read) == (list(range(1, 31)), 3)
 
 
-async def test_a_stalled_store_delays_neither_housekeeping_nor_caps(deep: Engine, brake: Brake) -> None:
+async def test_a_stalled_store_delays_neither_housekeeping_nor_caps(deep: Engine, gate: RequestGate) -> None:
     await fill(deep, 15)
     await deep.segment_worker.flush_all()
-    brake.on()
+    gate.on()
     moving = asyncio.create_task(deep.relocator.tick())
-    await brake.held(1)
+    await gate.held(1)
     await deep.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=44))
     await deep.append("t", [record(0)] * 5)
     await deep.segment_worker.flush_all()
     assert (deep.state("t").count, deep.state("t").earliest_seq) == (44, 22)
     assert not moving.done()
-    brake.off()
+    gate.off()
     await moving
     await settle(deep)
     assert tiers(deep)[0] == COLD
@@ -176,19 +176,21 @@ def void(_: object) -> None:
     """Drops a result."""
 
 
-async def test_a_stop_waits_for_the_current_round_and_the_next_start_continues(tmp_path: Path, brake: Brake) -> None:
-    store = SlowStore(DirectoryStore(PosixFileSystem(), str(tmp_path / "cold")), 200, brake.sleep)
+async def test_a_stop_waits_for_the_current_round_and_the_next_start_continues(
+    tmp_path: Path, gate: RequestGate
+) -> None:
+    store = SlowStore(DirectoryStore(PosixFileSystem(), str(tmp_path / "cold")), 200, gate.sleep)
     engine = Engine(tmp_path / "data", SMALL, cold=store)
     await engine.start()
     await fill(engine, 45)
     await engine.segment_worker.flush_all()
-    brake.on()
+    gate.on()
     moving = asyncio.create_task(engine.relocator.tick())
-    await brake.held(1)
+    await gate.held(1)
     closing = asyncio.create_task(engine.close())
     await asyncio.sleep(0.05)
     assert not closing.done()
-    brake.off()
+    gate.off()
     await closing
     await asyncio.gather(moving, return_exceptions=True)
     async with Engine.open(tmp_path / "data", SMALL, cold=store) as again:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.state.lookup import Found
+from storage.state.lookup import FoundRecords
 
 CASES: dict[str, tuple[list[int], tuple[int, int], list[int]]] = {
     "all of a run": ([4, 5, 6], (4, 6), [4, 5, 6]),
@@ -24,4 +24,7 @@ CASES: dict[str, tuple[list[int], tuple[int, int], list[int]]] = {
 @pytest.mark.parametrize("case", list(CASES))
 def test_found_seqs_are_cut_to_a_range_in_order_and_without_duplicates(case: str) -> None:
     seqs, reach, expected = CASES[case]
-    assert Found(0, seqs, [seq * 10 for seq in seqs]).between(*reach) == (expected, [seq * 10 for seq in expected])
+    assert FoundRecords(0, seqs, [seq * 10 for seq in seqs]).between(*reach) == (
+        expected,
+        [seq * 10 for seq in expected],
+    )

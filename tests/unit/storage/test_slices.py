@@ -8,7 +8,7 @@ from storage.platform.slices import SLICE_NS, in_slices
 from tests.support.fake_clock import FakeClock
 
 
-class Ticking(FakeClock):
+class TickingClock(FakeClock):
     """Each look at it takes so long."""
 
     step_ns = 0
@@ -20,7 +20,7 @@ class Ticking(FakeClock):
 
 async def _turns(step_ns: int, count: int) -> int:
     """How often another task was let in."""
-    clock, turns = Ticking(), 0
+    clock, turns = TickingClock(), 0
     clock.step_ns = step_ns
 
     async def other() -> None:

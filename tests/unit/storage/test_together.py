@@ -24,44 +24,44 @@ FSYNC = TopicConfig(durability=Durability.FSYNC)
 CLASSES = pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DISK, Durability.MEMORY])
 
 
-class Party:
-    """Hands in writes, and keeps what each is told, by number; LEFT where it was left.
+class CoalescedWriters:
+    """Submits writes to be coalesced, and records the outcome of each by number; LEFT: the engine declined the write.
 
-    Another write is under way when it begins: one that comes alone does not wait for company.
+    A first write is in flight from the beginning, because a write is coalesced only behind a pending write.
     """
 
     LEFT = "left"
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.told: dict[int, Any] = {}
-        self.handed_in = 0
+        self.outcomes: dict[int, Any] = {}
+        self.submitted = 0
         self.lead()
 
     def lead(self) -> None:
-        """Has a write under way."""
+        """Puts a write in flight."""
         assert self._engine.try_append("lead", PlainRecords([raw(0)]), lambda _: None)
 
     def add(self, name: str, value: Any, *, node: str | None = None) -> None:
-        number = self.handed_in
-        self.handed_in += 1
+        number = self.submitted
+        self.submitted += 1
 
-        def tell(outcome: Any) -> None:
-            assert number not in self.told, "told once"
-            self.told[number] = outcome
+        def report(outcome: Any) -> None:
+            assert number not in self.outcomes, "an outcome is reported once"
+            self.outcomes[number] = outcome
 
         try:
-            if not self._engine.try_append_coalesced(name, raw(value), tell, lambda: tell(self.LEFT), node=node):
-                tell(self.LEFT)
+            if not self._engine.try_append_coalesced(name, raw(value), report, lambda: report(self.LEFT), node=node):
+                report(self.LEFT)
         except StorageError:
-            tell(self.LEFT)  # as `left`, but said at once
+            report(self.LEFT)  # as declined, but at once
 
     async def all(self) -> list[Any]:
         for _ in range(2000):
-            if len(self.told) == self.handed_in:
+            if len(self.outcomes) == self.submitted:
                 break
             await asyncio.sleep(0)
-        return [self.told[number] for number in range(self.handed_in)]
+        return [self.outcomes[number] for number in range(self.submitted)]
 
 
 async def started(machine: Machine, **changes: Any) -> Engine:
@@ -101,17 +101,17 @@ async def test_coalesced_writes_share_a_submission_and_get_consecutive_seqs(
 ) -> None:
     engine = await started(machine)
     await engine.put_topic("t", TopicConfig(durability=durability))
-    party = Party(engine)
+    writers = CoalescedWriters(engine)
     counts = submissions(engine)
     for value in range(5):
-        party.add("t", value)
-    assert party.told == {}, "none before the loop has turned"
-    told = await party.all()
+        writers.add("t", value)
+    assert writers.outcomes == {}, "no outcome before the next round of the loop"
+    outcomes = await writers.all()
     assert counts == [5]
-    assert [(each.topic, each.first_seq, each.last_seq, each.count) for each in told] == [
+    assert [(each.topic, each.first_seq, each.last_seq, each.count) for each in outcomes] == [
         ("t", seq, seq, 1) for seq in range(1, 6)
     ]
-    assert {each.head_seq for each in told} == {5}
+    assert {each.head_seq for each in outcomes} == {5}
     assert await data(engine, "t") == list(range(5))
     again = await machine.restart()
     assert await data(again, "t") == list(range(5))
@@ -121,13 +121,13 @@ async def test_topics_and_nodes_are_coalesced_separately(machine: Machine) -> No
     engine = await started(machine)
     await engine.put_topic("a", FSYNC)
     await engine.put_topic("b", FSYNC)
-    party = Party(engine)
+    writers = CoalescedWriters(engine)
     counts = submissions(engine)
     for name, node in (("a", None), ("b", None), ("a", "n"), ("a", None), ("b", None), ("a", "n")):
-        party.add(name, party.handed_in, node=node)
-    told = await party.all()
+        writers.add(name, writers.submitted, node=node)
+    outcomes = await writers.all()
     assert counts == [2, 2, 2]
-    assert [each.topic for each in told] == ["a", "b", "a", "a", "b", "a"]
+    assert [each.topic for each in outcomes] == ["a", "b", "a", "a", "b", "a"]
     assert await data(engine, "a") == [0, 3, 2, 5]
     assert await data(engine, "b") == [1, 4]
 
@@ -136,10 +136,10 @@ async def test_coalesced_writes_have_the_frames_of_single_writes(machine: Machin
     sizes = (10, 10, 400, 10, 3)
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
-    party = Party(engine)
+    writers = CoalescedWriters(engine)
     for size in sizes:
-        party.add("t", "x" * size)
-    await party.all()
+        writers.add("t", "x" * size)
+    await writers.all()
     together = appends(machine, engine.wal_directory(0))
     async with Machine() as other:
         lone = await started(other)
@@ -155,11 +155,11 @@ async def test_coalesced_writes_are_read_from_log_and_segments(machine: Machine)
     engine = await started(machine, tail_cache_bytes=0, segment_max_events=4)
     await engine.put_topic("t", FSYNC)
     values = ["x" * size for size in (10, 10, 400, 10, 3, 700)]
-    party = Party(engine)
+    writers = CoalescedWriters(engine)
     counts = submissions(engine)
     for value in values:
-        party.add("t", value)
-    await party.all()
+        writers.add("t", value)
+    await writers.all()
     assert counts == [len(values)]
     for _ in ("the log", "segments"):
         assert await data(engine, "t") == values
@@ -173,10 +173,10 @@ async def test_coalesced_writes_are_read_from_log_and_segments(machine: Machine)
 async def test_a_damaged_coalesced_write_is_not_served_and_the_rest_is_served(machine: Machine) -> None:
     engine = await started(machine, tail_cache_bytes=0)
     await engine.put_topic("t", FSYNC)
-    party = Party(engine)
+    writers = CoalescedWriters(engine)
     for value in ("before", "damaged", "behind"):
-        party.add("t", value)
-    await party.all()
+        writers.add("t", value)
+    await writers.all()
     [path] = [
         path
         for name in machine.disk.listdir(engine.wal_directory(0))
@@ -191,11 +191,11 @@ async def test_a_damaged_coalesced_write_is_not_served_and_the_rest_is_served(ma
 async def test_a_coalesced_group_is_at_most_a_batch(machine: Machine) -> None:
     engine = await started(machine, max_batch_records=3)
     await engine.put_topic("t", FSYNC)
-    party = Party(engine)
+    writers = CoalescedWriters(engine)
     counts = submissions(engine)
     for value in range(7):
-        party.add("t", value)
-    assert [each.first_seq for each in await party.all()] == list(range(1, 8))
+        writers.add("t", value)
+    assert [each.first_seq for each in await writers.all()] == list(range(1, 8))
     assert counts == [3, 3, 1]
 
 
@@ -203,35 +203,41 @@ async def test_more_writes_than_a_batch_allows_form_several_groups(machine: Mach
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
     await engine.append("t", sized(10))
-    party = Party(engine)
+    writers = CoalescedWriters(engine)
     counts = submissions(engine)
     for value in range(MAX_COALESCED + 2):
-        party.add("t", value)
-    told = await party.all()
-    assert [each.first_seq for each in told] == list(range(2, MAX_COALESCED + 4))
+        writers.add("t", value)
+    outcomes = await writers.all()
+    assert [each.first_seq for each in outcomes] == list(range(2, MAX_COALESCED + 4))
     assert counts == [MAX_COALESCED, 2]
 
 
 async def test_coalesced_writes_within_the_cap_are_accepted_one_by_one(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=3, discard=Discard.REJECT))
-    party = Party(engine)
+    writers = CoalescedWriters(engine)
     for value in range(5):
-        party.add("t", value)
-    told = await party.all()
-    assert [each if each == Party.LEFT else each.first_seq for each in told] == [1, 2, 3, Party.LEFT, Party.LEFT]
+        writers.add("t", value)
+    outcomes = await writers.all()
+    assert [each if each == CoalescedWriters.LEFT else each.first_seq for each in outcomes] == [
+        1,
+        2,
+        3,
+        CoalescedWriters.LEFT,
+        CoalescedWriters.LEFT,
+    ]
     assert await data(engine, "t") == [0, 1, 2]
 
 
 async def test_an_eviction_for_a_coalesced_write_is_in_the_same_submission(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, cap_records=3))
-    party = Party(engine)
+    writers = CoalescedWriters(engine)
     counts = submissions(engine)
     for value in range(5):
-        party.add("t", value)
-    told = await party.all()
-    assert [each.first_seq for each in told] == [1, 2, 3, 4, 5]
+        writers.add("t", value)
+    outcomes = await writers.all()
+    assert [each.first_seq for each in outcomes] == [1, 2, 3, 4, 5]
     assert counts == [5]  # one unit: what goes and what comes, all or nothing
     assert await data(engine, "t") == [2, 3, 4]
     assert await data(await machine.kill(), "t") == [2, 3, 4]
@@ -240,12 +246,16 @@ async def test_an_eviction_for_a_coalesced_write_is_in_the_same_submission(machi
 async def test_a_refused_write_does_not_fail_the_coalesced_writes_around(machine: Machine) -> None:
     engine = await started(machine, max_record_bytes=1000)
     await engine.put_topic("t", FSYNC)
-    party = Party(engine)
-    party.add("t", 1)
-    party.add("t", "x" * 2000)
-    party.add("t", 2)
-    told = await party.all()
-    assert [each if each == Party.LEFT else each.first_seq for each in told] == [1, Party.LEFT, 2]
+    writers = CoalescedWriters(engine)
+    writers.add("t", 1)
+    writers.add("t", "x" * 2000)
+    writers.add("t", 2)
+    outcomes = await writers.all()
+    assert [each if each == CoalescedWriters.LEFT else each.first_seq for each in outcomes] == [
+        1,
+        CoalescedWriters.LEFT,
+        2,
+    ]
     assert await data(engine, "t") == [1, 2]
 
 
@@ -253,10 +263,10 @@ async def test_a_refused_write_does_not_fail_the_coalesced_writes_around(machine
 async def test_writes_that_cannot_be_coalesced_are_left_without_effect(machine: Machine, name: str) -> None:
     engine = await started(machine)
     await engine.put_topic("e", TopicConfig(durability=Durability.EPHEMERAL))
-    party = Party(engine)
-    party.add(name, 1)
-    party.add(name, 2)
-    assert await party.all() == [Party.LEFT] * 2
+    writers = CoalescedWriters(engine)
+    writers.add(name, 1)
+    writers.add(name, 2)
+    assert await writers.all() == [CoalescedWriters.LEFT] * 2
     assert engine.state("e").head_seq == 0
     assert [state.topic for state in engine.topics()] == ["e", "lead"]
 
@@ -264,16 +274,16 @@ async def test_writes_that_cannot_be_coalesced_are_left_without_effect(machine: 
 async def test_coalesced_writes_are_left_when_the_engine_closes(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
-    party = Party(engine)
-    party.add("t", 1)
+    writers = CoalescedWriters(engine)
+    writers.add("t", 1)
     closing = asyncio.ensure_future(engine.close())
-    told = await party.all()
+    outcomes = await writers.all()
     await closing
     again = await machine.restart()
-    if told == [Party.LEFT]:
+    if outcomes == [CoalescedWriters.LEFT]:
         assert await data(again, "t") == []
     else:
-        assert [each.first_seq for each in told] == [1]
+        assert [each.first_seq for each in outcomes] == [1]
         assert await data(again, "t") == [1]
     with pytest.raises(ShuttingDown):
         engine.try_append_coalesced("t", raw(1), lambda _: None, lambda: None)
@@ -283,11 +293,11 @@ async def test_a_failed_sync_fails_all_coalesced_writes_and_stops_the_shard(mach
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
     machine.disk.fail("datasync", "*/wal-*", nth=2, errno=errno.EIO)
-    party = Party(engine)
+    writers = CoalescedWriters(engine)
     for value in range(3):
-        party.add("t", value)
-    told = await party.all()
-    assert [type(each) for each in told] == [StorageFailed] * 3
+        writers.add("t", value)
+    outcomes = await writers.all()
+    assert [type(each) for each in outcomes] == [StorageFailed] * 3
     log = log_of(engine, "t")
     assert (log.assigned_head, log.head, log.assigned_bytes) == (0, 0, 0), "their seqs are taken back"
 
@@ -298,25 +308,25 @@ async def test_a_defect_fails_all_coalesced_writes(machine: Machine, monkeypatch
 
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
-    party = Party(engine)
+    writers = CoalescedWriters(engine)
     monkeypatch.setattr("storage.log.append.encoded", broken)
     for value in range(3):
-        party.add("t", value)
-    told = await party.all()
-    assert [str(each) for each in told] == ["a defect"] * 3
+        writers.add("t", value)
+    outcomes = await writers.all()
+    assert [str(each) for each in outcomes] == ["a defect"] * 3
 
 
 async def test_writes_of_the_next_loop_turn_form_another_submission(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
-    party = Party(engine)
+    writers = CoalescedWriters(engine)
     counts = submissions(engine)
     for _ in range(3):
-        party.add("t", 1)
-        party.add("t", 2)
-        await party.all()
-        party.lead()
-    assert [each.first_seq for each in await party.all()] == list(range(1, 7))
+        writers.add("t", 1)
+        writers.add("t", 2)
+        await writers.all()
+        writers.lead()
+    assert [each.first_seq for each in await writers.all()] == list(range(1, 7))
     assert counts == [2, 1, 2, 1, 2, 1]
 
 
@@ -324,22 +334,24 @@ async def test_a_single_write_is_submitted_at_once(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("t", FSYNC)
     counts = submissions(engine)
-    told: list[Any] = []
-    assert engine.try_append_coalesced("t", raw(1), told.append, lambda: told.append(Party.LEFT))
+    outcomes: list[Any] = []
+    assert engine.try_append_coalesced("t", raw(1), outcomes.append, lambda: outcomes.append(CoalescedWriters.LEFT))
     assert counts == [1], "on its way before the loop has turned"
-    assert not engine.try_append_coalesced("none", raw(1), told.append, lambda: told.append(Party.LEFT))
-    assert told == []
-    while not told:
+    assert not engine.try_append_coalesced(
+        "none", raw(1), outcomes.append, lambda: outcomes.append(CoalescedWriters.LEFT)
+    )
+    assert outcomes == []
+    while not outcomes:
         await asyncio.sleep(0)
-    assert [each.first_seq for each in told] == [1]
+    assert [each.first_seq for each in outcomes] == [1]
 
 
 async def test_jobs_of_coalesced_writes_are_claimable(machine: Machine) -> None:
     engine = await started(machine)
     await engine.put_topic("q", TopicConfig(type=TopicType.QUEUE, durability=Durability.FSYNC))
-    party = Party(engine)
+    writers = CoalescedWriters(engine)
     for value in range(3):
-        party.add("q", value)
-    await party.all()
+        writers.add("q", value)
+    await writers.all()
     claimed = await engine.queues.claim("q", "w", max=5)
     assert [each.record.seq for each in claimed.jobs] == [1, 2, 3]

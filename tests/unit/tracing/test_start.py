@@ -126,7 +126,7 @@ def test_a_broker_without_tracing_imports_no_tracing_library() -> None:
     assert not {"broker.tracing.spans", "broker.tracing.provider", "opentelemetry.sdk"}.intersection(loaded)
 
 
-class _Stuck:
+class _StuckProvider:
     def shutdown(self) -> None:
         threading.Event().wait()
 
@@ -135,5 +135,5 @@ def test_a_stuck_exporter_does_not_delay_close() -> None:
     found = provider({"OTEL_TRACES_EXPORTER": "none"})
     assert found is not None
     tracing = Tracing(found)
-    tracing._provider = _Stuck()  # pyright: ignore
+    tracing._provider = _StuckProvider()  # pyright: ignore
     tracing.close(patience_s=0.05)

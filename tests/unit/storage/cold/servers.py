@@ -65,13 +65,13 @@ def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
             thread.join()
 
 
-class Quiet(BaseHTTPRequestHandler):
-    """Answers every method by `answer`, and writes no log."""
+class QuietServer(BaseHTTPRequestHandler):
+    """Answers every method with `answer`, and writes no log."""
 
     protocol_version = "HTTP/1.1"
 
     def answer(self) -> None:
-        raise AssertionError("each test says what is answered")
+        raise AssertionError("each subclass defines the answer")
 
     def do_GET(self) -> None:
         self.answer()
@@ -91,23 +91,23 @@ class Quiet(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-class Indiscreet(Quiet):
-    """Refuses everything, and repeats what it was sent and more."""
+class EchoingServer(QuietServer):
+    """Refuses every request, and repeats its headers and a secret in the answer."""
 
     def answer(self) -> None:
         sent = "".join(f"<H>{name}: {value}</H>" for name, value in self.headers.items())
         self.send(403, f"<Error><Code>AccessDenied</Code><Message>{SECRET} {TOKEN}</Message>{sent}</Error>".encode())
 
 
-class Broken(Quiet):
-    """Fails everything, and says to come again."""
+class BrokenServer(QuietServer):
+    """Answers every request with 503 SlowDown."""
 
     def answer(self) -> None:
         self.send(503, b"<Error><Code>SlowDown</Code></Error>")
 
 
-class Trickling(Quiet):
-    """Promises an object and sends a byte of it; the connection stays open until the client leaves."""
+class StallingServer(QuietServer):
+    """Announces an object and sends one byte of it; the connection stays open until the client disconnects."""
 
     def answer(self) -> None:
         self.send_response(200)

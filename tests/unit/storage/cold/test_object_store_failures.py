@@ -75,7 +75,7 @@ def test_a_silent_store_is_unavailable_after_the_timeout(request_name: str, monk
 
 @every_request
 def test_a_store_that_keeps_failing_is_unavailable(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(servers.Broken) as endpoint:
+    with answering(servers.BrokenServer) as endpoint:
         credentials(monkeypatch, endpoint)
         refused(open_store(f"s3://{BUCKET}/p", disk(), timeout_s=TIMEOUT_S), request_name)
 
@@ -92,14 +92,14 @@ def test_an_absent_store_is_unavailable(request_name: str, monkeypatch: pytest.M
 def test_a_stalled_download_is_unavailable_after_the_timeout(
     request_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with answering(servers.Trickling) as endpoint:
+    with answering(servers.StallingServer) as endpoint:
         credentials(monkeypatch, endpoint)
         refused(open_store(f"s3://{BUCKET}/p", disk(), timeout_s=TIMEOUT_S), request_name)
 
 
 @every_request
 def test_a_refusal_says_why_and_repeats_no_credential(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(servers.Indiscreet) as endpoint:
+    with answering(servers.EchoingServer) as endpoint:
         credentials(monkeypatch, endpoint)
         error = refused(open_store(f"s3://{BUCKET}/p", disk(), timeout_s=20), request_name)
     assert "HTTP 403" in error.reason
@@ -108,21 +108,21 @@ def test_a_refusal_says_why_and_repeats_no_credential(request_name: str, monkeyp
 
 
 def test_a_server_error_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Unable(servers.Quiet):
+    class NotImplementedServer(servers.QuietServer):
         def answer(self) -> None:
             self.send(501, b"<Error><Code>NotImplemented</Code></Error>")
 
-    assert_reason(Unable, "HTTP 501, NotImplemented", monkeypatch)
+    assert_reason(NotImplementedServer, "HTTP 501, NotImplemented", monkeypatch)
 
 
 def test_a_request_is_repeated_until_the_store_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = iter((503, 500))
 
-    class Recovering(servers.Quiet):
+    class RecoveringServer(servers.QuietServer):
         def answer(self) -> None:
             self.send(next(refusals, 200), b"")
 
-    with answering(Recovering) as endpoint:
+    with answering(RecoveringServer) as endpoint:
         credentials(monkeypatch, endpoint)
         open_store(f"s3://{BUCKET}/p", disk(), timeout_s=40).put_bytes(KEY, b"")
     assert next(refusals, None) is None
@@ -210,7 +210,7 @@ def test_an_upload_over_its_timeout_is_aborted_and_leaves_no_parts(
         s3.store.get(KEY)
 
 
-class RefusingParts(servers.Quiet):
+class RefusingParts(servers.QuietServer):
     """Begins uploads and refuses their parts."""
 
     taken_back: ClassVar[list[str]] = []
