@@ -23,6 +23,9 @@ class WatchStart(RequestModel):
     """Where to start in a topic. The default is after the newest record."""
 
     partition: PartitionOf | None = Field(None, description="Counted from 0; the default is 0.")
+    partitions: Annotated[list[PartitionOf], Field(min_length=1)] | None = Field(
+        None, description="Several partitions instead of one. from_seq and tail apply to each."
+    )
     from_seq: U64 | None = Field(None, description="The last seq that the reader has; watching begins after it.")
     tail: Flag | U64 | None = Field(
         None, description="true: after the newest record; a number: that many seqs earlier."
@@ -60,10 +63,22 @@ class WatchRequest(RequestModel):
     model_config = _example({"topics": {"orders": {"from_seq": 0}, "payments": {}}, "node": "till-1"})
 
 
-class WatchedTopic(AnswerModel):
+class WatchedPartition(AnswerModel):
+    partition: int
     from_seq: int = Field(description="Watching begins after this seq.")
     head_seq: int
     earliest_seq: int
+
+
+class WatchedTopic(AnswerModel):
+    """The seqs are those of the first watched partition."""
+
+    from_seq: int = Field(description="Watching begins after this seq.")
+    head_seq: int
+    earliest_seq: int
+    partitions: list[WatchedPartition] = Field(
+        default_factory=list[WatchedPartition], description="Each watched partition, if there are several."
+    )
 
 
 class WatchAnswer(AnswerModel):
@@ -94,6 +109,9 @@ class Unsubscribe(RequestModel):
     topic: str | None = None
     topics: list[str] | dict[str, Any] | None = None
     partition: U64 | None = Field(None, description="The partition of each topic; the default is 0.")
+    partitions: Annotated[list[PartitionOf], Field(min_length=1)] | None = Field(
+        None, description="Several partitions of each topic instead of one."
+    )
 
     def names(self) -> list[str]:
         """The named topics, each once."""
@@ -119,7 +137,9 @@ class Subscribe(WatchStart):
         """The named topics, each with the position to start at."""
         found: dict[str, WatchStart | None] = {}
         if self.topic is not None:
-            found[self.topic] = WatchStart(partition=self.partition, from_seq=self.from_seq, tail=self.tail)
+            found[self.topic] = WatchStart(
+                partition=self.partition, partitions=self.partitions, from_seq=self.from_seq, tail=self.tail
+            )
         if isinstance(self.topics, list):
             return {**found, **dict.fromkeys(self.topics)}
         return {**found, **(self.topics or {})}

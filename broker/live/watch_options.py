@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -13,6 +13,7 @@ from broker.live.cursor import Position
 from broker.service import check_topic_name, partitions, reads
 from schemas import MAX_PARTITION
 from storage import Durability, InvalidRequest, TopicNotFound
+from storage.records import split
 
 if TYPE_CHECKING:
     from storage import Engine
@@ -39,11 +40,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to start in a topic: after `from_seq`, or at the last `tail` seqs, or (neither) after the head."""
+    """Where to start in each of these partitions of a topic: after `from_seq`, or at the last `tail` seqs, or (neither)
+    after the head. `field` is the one that named them."""
 
     from_seq: int | None = None
     tail: int | None = None
-    partition: int = 0
+    partitions: tuple[int, ...] = (0,)
+    field: str = "partition"
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,14 +85,18 @@ def heartbeat_ms(given: int) -> int:
 
 
 def check_topics(starts: dict[str, Start], field: str = "topics") -> None:
-    """Raises InvalidRequest unless these are 1 to 256 valid topic names, with valid partition numbers."""
+    """Raises InvalidRequest unless these are 1 to 256 valid topic names, with valid partition numbers, 256 in all at
+    most."""
     if not 1 <= len(starts) <= MAX_TOPICS:
         raise InvalidRequest(f"{field}: expected 1 to {MAX_TOPICS} topics, got {len(starts)}.", field=field)
     for name, start in starts.items():
         check_topic_name(name, field)
-        if start.partition > MAX_PARTITION:
-            where = f"{field}.{name}.partition"
-            raise InvalidRequest(f"{where}: must be 0 to {MAX_PARTITION}, not {start.partition}.", field=where)
+        if not start.partitions or max(start.partitions) > MAX_PARTITION:
+            where = f"{field}.{name}.{start.field}"
+            raise InvalidRequest(f"{where}: must be 0 to {MAX_PARTITION}.", field=where)
+    in_all = sum(len(start.partitions) for start in starts.values())
+    if in_all > MAX_TOPICS:
+        raise InvalidRequest(f"{field}: at most {MAX_TOPICS} partitions in all, got {in_all}.", field=field)
 
 
 def addressed(engine: Engine, starts: dict[str, Start], *, lenient: bool) -> dict[str, Start]:
@@ -97,7 +104,8 @@ def addressed(engine: Engine, starts: dict[str, Start], *, lenient: bool) -> dic
     found: dict[str, Start] = {}
     for name, start in starts.items():
         try:
-            found[partitions.at(engine, name, start.partition, f"topics.{name}.partition")] = start
+            for number in start.partitions:
+                found[partitions.at(engine, name, number, f"topics.{name}.{start.field}")] = start
         except TopicNotFound:
             if not lenient:
                 raise
@@ -137,6 +145,22 @@ def open_topics(
             earliest_seq=log.earliest_seq,
         )
     return found
+
+
+def by_topic(opened: Mapping[str, Opened]) -> dict[str, dict[str, Any]]:
+    """What a client is told of these partitions, by topic: of the first one, and of each if there are several."""
+    found: dict[str, list[dict[str, int]]] = {}
+    for name, each in opened.items():
+        topic, partition = split(name)
+        seqs = {"from_seq": each.from_seq, "head_seq": each.head_seq, "earliest_seq": each.earliest_seq}
+        found.setdefault(topic, []).append({"partition": partition, **seqs})
+    return {
+        topic: {
+            **{field: seq for field, seq in each[0].items() if field != "partition"},
+            **({"partitions": each} if len(each) > 1 else {}),
+        }
+        for topic, each in found.items()
+    }
 
 
 def _from_seq(start: Start, head_seq: int, earliest_seq: int) -> int:

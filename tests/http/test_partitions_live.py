@@ -81,6 +81,74 @@ async def test_an_absent_partition_cannot_be_watched(http: httpx.AsyncClient) ->
     assert (answer.status_code, answer.json()["error"]["detail"]) == (400, {"field": "topics.t.partition"})
 
 
+async def test_one_stream_has_several_partitions_of_a_topic(http: httpx.AsyncClient) -> None:
+    await post(http, 0)
+    await post(http, 2, 2)
+    answer = await http.post("/v0/watch", json={"topics": {"t": {"partitions": [2, 0, 2], "from_seq": 0}}})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["topics"]["t"] == {
+        "from_seq": 0,
+        "head_seq": 2,
+        "earliest_seq": 1,
+        "partitions": [
+            {"partition": 2, "from_seq": 0, "head_seq": 2, "earliest_seq": 1},
+            {"partition": 0, "from_seq": 0, "head_seq": 1, "earliest_seq": 1},
+        ],
+    }
+    async with stream(http, answer.json()["stream_url"]) as watch:
+        backlog = [*await watch.caught_up(), *await watch.caught_up()]
+        found = {each.data.get("partition", 0): each.seqs for each in backlog if each.name == "record"}
+        assert found == {0: [1], 2: [1, 2]}
+        assert {*backlog[-1].cursor} == {"t", "t#2"}
+        await post(http, 1)
+        await post(http, 0)
+        live = await watch.next()
+        assert (live.data.get("partition", 0), live.seqs) == (0, [2])
+    # Elsewhere, by the id of an event: each goes on where it was.
+    again = await session(http, topics={"t": {"partitions": [0, 1, 2], "from_seq": 0}})
+    async with stream(http, again, live.id) as watch:
+        first = await watch.records(1)
+        assert [record["$seq"] for record in first] == [1]
+        await http.delete("/v0/topics/t")
+        gone: set[int] = set()
+        while len(gone) < 3:
+            event = await watch.next()
+            if event.name == "topic-deleted":
+                gone.add(event.data.get("partition", 0))
+        assert gone == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("start", "field"),
+    [
+        ({"partitions": []}, "topics.t.partitions"),
+        ({"partitions": [-1]}, "topics.t.partitions[0]"),
+        ({"partitions": [0, 3]}, "topics.t.partitions"),
+        ({"partitions": [1 << 40]}, "topics.t.partitions"),
+        ({"partitions": [0], "partition": 0}, "topics.t.partitions"),
+        ({"partitions": [*range(257)]}, "topics"),
+    ],
+)
+async def test_partitions_that_make_no_sense(http: httpx.AsyncClient, start: dict[str, object], field: str) -> None:
+    answer = await http.post("/v0/watch", json={"topics": {"t": start}})
+    assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (400, field)
+
+
+async def test_a_socket_has_several_partitions_of_a_topic(server: HotServer, http: httpx.AsyncClient) -> None:
+    await post(http, 1)
+    await post(http, 2)
+    async with socket(server) as ws:
+        told = await ws.ask("subscribe", topic="t", partitions=[1, 2], from_seq=0)
+        assert [each["partition"] for each in told["topics"]["t"]["partitions"]] == [1, 2]
+        found = [await ws.next() for _ in range(4)]
+        assert {message["partition"] for message in found if message["type"] == "record"} == {1, 2}
+        ended = await ws.ask("unsubscribe", topic="t", partitions=[1, 2, 0])
+        assert ended["topics"] == ["t"]
+        await post(http, 1)
+        await post(http, 2)
+        assert (await ws.ask("ping"))["type"] == "pong"
+
+
 async def test_websocket_messages_name_the_partition(server: HotServer, http: httpx.AsyncClient) -> None:
     async with socket(server) as ws:
         told = await ws.ask("subscribe", topic="t", partition=1, from_seq=0)

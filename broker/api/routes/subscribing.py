@@ -76,7 +76,8 @@ class Subscribing:
         """Unsubscribe. Returns and raises like `subscribe`."""
         names = asked.names()
         self._caller.require(COMMANDS["unsubscribe"], names)
-        addresses = [address(name, asked.partition or 0) for name in names]
+        numbers = asked.partitions if asked.partitions is not None else [asked.partition or 0]
+        addresses = [address(name, number) for name in names for number in dict.fromkeys(numbers)]
         await self._in_order(addresses, False, lambda _: self._end(addresses, to), to)
 
     # -- one after the other -----------------------------------------------------------------------------------------
@@ -138,14 +139,10 @@ class Subscribing:
         )
         for name in opened:
             self._watcher.drop(name)  # after the answer, the client gets no event of an earlier subscription
-        topics_by_name = {
-            split(name)[0]: {"from_seq": each.from_seq, "head_seq": each.head_seq, "earliest_seq": each.earliest_seq}
-            for name, each in opened.items()
-        }
-        self._replies.say("subscribed", to, topics=topics_by_name)
+        self._replies.say("subscribed", to, topics=watch_options.by_topic(opened))
         for name, each in opened.items():
             self._watcher.watch(name, options, each.position)
 
     def _end(self, addresses: list[str], to: ReplyTo) -> None:
         ended = [split(address_)[0] for address_ in addresses if self._watcher.drop(address_)]
-        self._replies.say("unsubscribed", to, topics=ended)
+        self._replies.say("unsubscribed", to, topics=[*dict.fromkeys(ended)])

@@ -20,7 +20,7 @@ from broker.content import OK, Shape, Streamed, status_of
 from broker.live import TTL_MS, Event, Heartbeat, Session, Watcher, cursor, watch_options
 from broker.service import routers
 from schemas import QueryFlag, RoutedPerformance, WatchAnswer, WatchedTopic, WatchEvent, WatchRequest, WatchStart
-from storage.records import split
+from storage import InvalidRequest
 
 DEFAULT_LIMIT: Final = 256
 DEFAULT_BATCH_BYTES: Final = 262_144
@@ -70,10 +70,7 @@ async def create_watch(
         wid=session.wid,
         stream_url=f"/v0/watch/{session.wid}",
         session_ttl_ms=TTL_MS,
-        topics={
-            split(name)[0]: WatchedTopic(from_seq=each.from_seq, head_seq=each.head_seq, earliest_seq=each.earliest_seq)
-            for name, each in opened.items()
-        },
+        topics={name: WatchedTopic.model_validate(each) for name, each in watch_options.by_topic(opened).items()},
         performance=RoutedPerformance(server_total_ms=round(current.elapsed_ms(), 3)),
     )
     if waited_ms is not None:
@@ -88,7 +85,13 @@ def start_of(name: str, given: WatchStart | None) -> watch_options.Start:
     # tail wins over from_seq. true means the same as no tail: start after the head. It does not mean the number 1.
     tail = None if isinstance(given.tail, bool) else given.tail
     from_seq = given.from_seq if given.tail is None or given.tail is False else None
-    return watch_options.Start(from_seq=from_seq, tail=tail, partition=given.partition or 0)
+    if given.partitions is None:
+        return watch_options.Start(from_seq=from_seq, tail=tail, partitions=(given.partition or 0,))
+    if given.partition is not None:
+        field = f"topics.{name}.partitions"
+        raise InvalidRequest(f"{field}: give this or partition, not both.", field=field)
+    numbers = tuple(dict.fromkeys(given.partitions))
+    return watch_options.Start(from_seq=from_seq, tail=tail, partitions=numbers, field="partitions")
 
 
 async def stream(request: Request) -> Streamed:
