@@ -1,6 +1,6 @@
-"""Compares the folders below topics/ with the log: which segments exist, and which files belong to none.
+"""Compares the folders below topics/ with the log: which segments exist, and which files belong to no segment.
 
-Files that no manifest names are never read. The next start removes or sets aside such files left by a crash.
+Files outside of all manifests are never read. The next start removes such files or moves them to quarantine/.
 
 Source: docs/reference/format.md#segments, docs/reference/guarantees.md#recovery.
 """
@@ -20,7 +20,7 @@ from storage.segments import names
 
 
 def named_segments(directory: DataDirectory) -> NamedSegments:
-    """The segments that exist now, by the newest valid snapshot and the log behind it. Raises OSError."""
+    """The segments that exist now, from the newest valid snapshot and the log after it. Raises OSError."""
     newest: SnapshotView | None = None
     for path in directory.snapshots().values():
         with contextlib.suppress(FileNotFoundError, SnapshotDamaged, SnapshotUnsupported):
@@ -36,27 +36,27 @@ def named_segments(directory: DataDirectory) -> NamedSegments:
 def unnamed(
     directory: DataDirectory, logs: dict[int, LogSegments], deleted: set[int], say: Callable[[str, str], None]
 ) -> None:
-    """Report every file below topics/ that no log names, and what it is."""
+    """Report every file below topics/ that belongs to no log."""
     folders = {folder: topic_id for topic_id, folder in directory.segment_folders()}
     for name in directory.names(names.TOPICS):
         folder = layout.join(names.TOPICS, name)
         topic_id = folders.get(folder)
         log = logs.get(topic_id) if topic_id is not None else None
         if topic_id is None:
-            say(folder, "This does not belong to a data directory; it is not used.")
+            say(folder, "This does not belong to a data directory. It is not used.")
         elif log is not None:
             _unnamed_files(directory, topic_id, folder, log, say)
         elif topic_id in deleted:
-            say(folder, "The topic is deleted; its folder is removed by the broker, or by the next start.")
+            say(folder, "The topic is deleted. The broker or the next start removes its folder.")
         else:
-            say(folder, "No topic has this id; the next start sets the folder aside.")
+            say(folder, "No topic has this id. The next start moves the folder to quarantine/.")
 
 
 def _unnamed_files(
     directory: DataDirectory, topic_id: int, folder: str, log: LogSegments, say: Callable[[str, str], None]
 ) -> None:
     named = {(each.first_seq, each.gen) for each in log.segments.values()}
-    # Of the two files that records can be in, the one that the segment has not.
+    # A segment has either .data or .packed; the other file belongs to no segment.
     others = {
         names.file_name(each.first_seq, each.gen, names.DATA if each.packed_bytes else names.PACKED)
         for each in log.segments.values()
@@ -65,11 +65,11 @@ def _unnamed_files(
         parsed = names.parse_name(name)
         path = layout.join(folder, name)
         if name.endswith(layout.TMP_SUFFIX):
-            say(path, "A file whose writing was not finished, or goes on right now; it is not used.")
+            say(path, "The writing of this file was interrupted or is in progress. The file is not used.")
         elif parsed is None:
-            say(path, "This does not belong to a data directory; it is not used.")
+            say(path, "This file does not belong to a data directory. It is not used.")
         elif parsed[:2] not in named or name in others:
             say(
                 path,
-                f"The log of topic {topic_id} names no such segment; the file is not read, the next start removes it.",
+                f"The log of topic {topic_id} has no such segment. The file is not read; the next start removes it.",
             )

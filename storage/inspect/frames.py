@@ -22,7 +22,7 @@ Complain: TypeAlias = Callable[[int, str], None]
 
 
 class _Step(NamedTuple):
-    """A frame of a batch that waits for the batch to be whole. `value` is the decoded map of a control frame."""
+    """A frame of a batch that is not complete yet. `value` is the decoded map of a control frame."""
 
     file: int
     offset: int
@@ -46,7 +46,7 @@ class _Log:
 
 
 class Counts:
-    """How many frames and records were found in order."""
+    """Numbers of the valid frames, records and bytes."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -70,7 +70,7 @@ class FrameChecks:
         self._announced: control.Batch | None = None
         self._steps: list[_Step] = []
         self._bytes = 0
-        #: A filler frame is where salvage has found damage, which may have been records.
+        #: Whether salvage has replaced damage by a filler frame: records may be missing there.
         self._salvaged = False
 
     @property
@@ -156,7 +156,7 @@ class FrameChecks:
         if bool(entry.flags & FrameFlag.HAS_TAG) != bool(entry.tag) or bool(entry.flags & FrameFlag.HAS_NODE) != bool(
             entry.node
         ):
-            self._complain(entry.offset, "The flags has_tag and has_node do not fit the lengths of tag and node.")
+            self._complain(entry.offset, "The flags has_tag and has_node contradict the lengths of tag and node.")
         if entry.type == FrameType.APPEND:
             if not entry.flags & FrameFlag.BINARY and not entry.data.startswith(b'{"data":'):
                 self._complain(entry.offset, 'The record is not a JSON object that begins with "data".')
@@ -166,7 +166,7 @@ class FrameChecks:
         except control.UnknownFrameType:
             self._complain(
                 entry.offset,
-                f"A frame of {type_name(entry.type)}, which this version does not know: a newer one wrote it.",
+                f"This version does not know frames of {type_name(entry.type)}: a newer version wrote it.",
             )
             return None
         except msgspec.DecodeError as error:
@@ -180,11 +180,11 @@ class FrameChecks:
         if (value.file, value.at) != (file_number, entry.offset):
             self._complain(
                 entry.offset,
-                f"This SyncPoint was written for offset {value.at} of file {value.file}: it has been moved.",
+                f"This SyncPoint was written for offset {value.at} of file {value.file}. It is in the wrong place.",
             )
         elif value.offset > value.at:
             self._complain(
-                entry.offset, f"This SyncPoint says that {value.offset} bytes were synced, more than lie before it."
+                entry.offset, f"This SyncPoint says that {value.offset} bytes were synced, but fewer bytes precede it."
             )
 
     # -- logs --------------------------------------------------------------------------------------------------------
@@ -220,20 +220,21 @@ class FrameChecks:
             return
         if step.seq <= log.head:
             self._complain(
-                step.offset, f"Seq {step.seq} of {self._called(step)} comes again: the one before it is {log.head}."
+                step.offset,
+                f"Seq {step.seq} of {self._called(step)} is repeated: the last seq before it is {log.head}.",
             )
         elif step.seq > log.floor:
             self._complain(
                 step.offset,
                 f"Seq {step.seq} of {self._called(step)} follows seq {log.head}, "
-                "and no loss range or reservation says what became of those between.",
+                "but no loss range or reservation covers the seqs between them.",
             )
 
     def _check_consumer(self, log: _Log, step: _Step, value: control.Consumer) -> None:
         if log.head is not None and (value.seq or 0) > log.head and not self._salvaged:
             self._complain(
                 step.offset,
-                f"Consumer {value.name} of {self._called(step)} stands at {value.seq}, beyond the last seq {log.head}.",
+                f"Consumer {value.name} of {self._called(step)} is at seq {value.seq}, beyond the last seq {log.head}.",
             )
 
     def _called(self, step: _Step) -> str:

@@ -1,13 +1,13 @@
 """Detects an interrupted change of the shard count from the files.
 
-    newest snapshots          what the next start does           told by
-    both of the old count     it never was: as any start         segments that reach behind their marks, as ever
-    old, new (or new alone)   all of it again                    `Change`, again
-    new, new                  removes the rest, opens the log    `Change`, not again
+    the two newest snapshots        the next start                        result here
+    both have the old count         starts as if there was no change      None
+    old and new, or only new        repeats the whole change              `Change` with `again`
+    both have the new count         removes the old files, opens the log  `Change` without `again`
 
-The snapshots of a change are like no other: each shard's replay begins at byte 0 of one file, everywhere the same, and
-so does what is still to be said of each log. Only the log behind them counts, and it holds no frame yet: nobody writes
-before everything of the layout before is gone. (`storage/recovery/resharding.py`.)
+The snapshots of a change differ from all others: the replay of every shard, and the section of every log, begins at
+byte 0 of the same file number. Only log files from that number on count, and they have no frame yet: a change writes
+the first frame after all files of the old layout are gone. (See `storage/recovery/resharding.py`.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PEEK_BYTES = 1 << 16
 
 
 class Change(NamedTuple):
-    """A change to `shards`. The files in `before` are of the layout before; those of this one begin with `first`."""
+    """A change to `shards` shards. `before`: log files of the old layout. Files of the new layout begin at `first`."""
 
     shards: int
     first: int
@@ -32,27 +32,27 @@ class Change(NamedTuple):
 
     @property
     def folders(self) -> list[str]:
-        """The folders of the layout that counts."""
+        """The folders of the new layout."""
         return [layout.shard_dir("", shard, self.shards).lstrip("/") for shard in range(self.shards)]
 
     def describe(self) -> str:
-        """One line."""
-        does = "does all of it again" if self.again else "finishes it"
-        left = f" Of the layout before {len(self.before)} log files are left; they were not checked."
+        """The change in a sentence, for the report."""
+        does = "repeats it" if self.again else "finishes it"
+        left = f" {len(self.before)} log files of the old layout exist; they were not checked."
         return (
-            f"A change of the shard count to {self.shards} was under way, or is right now: the next start {does}."
+            f"A change of the shard count to {self.shards} was interrupted or is in progress. The next start {does}."
             f"{left if self.before else ''}"
         )
 
 
 def change_under_way(directory: DataDirectory, valid: Sequence[SnapshotView]) -> Change | None:
-    """By the valid snapshots, oldest first, and the log files. None: no change was, or it is complete."""
+    """The interrupted change, from the valid snapshots (oldest first) and the log files. None: there is none."""
     if not valid or (first := _begin_of_all(valid[-1])) is None:
         return None
     newest, shards = valid[-1].body, valid[-1].body.shards
     again = len(valid) == 1 or valid[-2].body.shards != shards
     if not again and valid[-2].body != newest:
-        return None  # the layout is older than that
+        return None  # the change was completed before the newest snapshot
     change = Change(shards, first, again, [])
     folders = change.folders
     begun: set[str] = set()
@@ -68,7 +68,7 @@ def change_under_way(directory: DataDirectory, valid: Sequence[SnapshotView]) ->
 
 
 def _begin_of_all(view: SnapshotView) -> int | None:
-    """The number of the file with whose byte 0 every replay begins and every section ends; None when there is none."""
+    """The number of the file at whose byte 0 all replays and sections begin. None: they differ."""
     first = max((number for number, _ in view.body.redo_from), default=0)
     lsns = {*view.body.redo_from, *(lsn for _, lsn in view.lsns)}
     return first if first > 1 and not view.body.clean and lsns == {(first, 0)} else None

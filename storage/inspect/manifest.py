@@ -22,7 +22,7 @@ Lsn: TypeAlias = tuple[int, int]
 
 
 class LogSegments:
-    """One log: its segments by first_seq, in order, and the deletions of records in them."""
+    """The segments of a log by first_seq, in order, and the deletions of records in them."""
 
     __slots__ = ("as_of", "deletes", "floor", "flushed", "segments")
 
@@ -31,7 +31,7 @@ class LogSegments:
         self.flushed = section.absorbed if section else 0
         self.segments = {each.first_seq: each for each in section.segments} if section else {}
         self.floor = max([1, *(section.floors.values() if section else ())])
-        #: Delete frames by tag or seq, whose records may not be flagged in the files yet.
+        #: Delete frames by tag or seq. Their records may not be flagged in the files yet.
         self.deletes: list[control.Delete] = []
 
     @property
@@ -40,7 +40,7 @@ class LogSegments:
         return None if last is None or last.sealed else last
 
     def gone(self, seq: int, tag: bytes) -> bool:
-        """Whether the log has deleted a record, whatever its segment says."""
+        """Whether the log has deleted a record."""
         return seq < self.floor or any(_removes(each, seq, tag) for each in self.deletes)
 
 
@@ -81,10 +81,10 @@ class NamedSegments:
     def _mark(self, topic_id: int, seq: int) -> Iterator[str]:
         log = self.logs.get(topic_id)
         if log is None or seq <= log.flushed:
-            return  # deleted since, or known to the snapshot
+            return  # the log was deleted later, or the snapshot knows the mark
         active = log.active
         if active is None:
-            yield f"It says that topic {topic_id} is in segments up to seq {seq}, but no segment is open for that."
+            yield f"Topic {topic_id} is in segments up to seq {seq} according to this mark, but no segment is open."
             return
         log.segments[active.first_seq] = replace(active, end_seq=seq + 1)
         log.flushed = seq
@@ -103,12 +103,12 @@ def _take(log: LogSegments, value: control.Segment) -> Iterator[str]:
     segment = log.segments.get(first_seq)
     if value.event == "opened":
         if log.active is not None or first_seq <= log.flushed:
-            yield f"A segment is opened at seq {first_seq}, where records are in segments up to seq {log.flushed}."
+            yield f"A segment is opened at seq {first_seq}, but records are in segments up to seq {log.flushed}."
             return
         log.segments[first_seq] = SegmentState(first_seq=first_seq, end_seq=first_seq, gen=value.gen)
         return
     if segment is None:
-        yield f"The segment that begins with seq {first_seq} is {value.event}, but there is none."
+        yield f"The segment that begins with seq {first_seq} is {value.event}, but there is no such segment."
         return
     gen = segment.gen + (value.event == "rewritten")
     if (value.end_seq, value.gen) != (segment.end_seq, gen):

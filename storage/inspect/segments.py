@@ -1,19 +1,19 @@
-"""Checks the files of segments against what the log says of them, and every frame against its index entry.
+"""Checks the files of segments against the log, and every frame against its index entry.
 
-    what is there                                          verdict
-    .data or .idx missing, or shorter than was marked      problem
-    a frame or an entry that fails its check               problem; checking goes on behind it
-    a frame that is not the record its entry says          problem
-    a delete byte ahead of the .idx, as the log says       note: a start, or the broker right now, finishes it
-    any other delete byte that is not what .idx says       problem
-    bytes behind what was marked                           note: the next start cuts them off
-    a .tag that is damaged or of something else            note: it is made anew at first use
-    a packed segment                                       as any other; its file is uncompressed on the way
-    a block of one that fails its check                    problem, and so is every record in it
-    a cold segment                                         its .idx is checked; its records are elsewhere
-    .data of a cold segment                                note: the next start removes it
+    finding                                                verdict
+    .data or .idx is missing or too short                  problem
+    a frame or an index entry fails its check              problem; the check continues after it
+    a frame is not the record of its index entry           problem
+    a delete byte is set, the index entry is not flagged   note if the log has deleted the record: the broker or the
+                                                           next start finishes the deletion; otherwise a problem
+    any other difference between delete byte and index     problem
+    bytes after the marked end                             note: the next start removes them
+    a .tag is damaged or belongs to other data             note: it is rebuilt at its first use
+    a block of a packed segment fails its check            problem, and so is every record in the block
+    .data of a cold segment exists                         note: the next start removes it
 
-Both files are streamed.
+A packed segment is decompressed and checked like any other. Of a cold segment, only the .idx is checked. All files are
+streamed.
 
 Source: docs/reference/format.md#segments, docs/reference/guarantees.md#recovery.
 """
@@ -46,18 +46,18 @@ from storage.state import COLD, HOT, SegmentState
 _IDX_CHUNK = 3200 * ENTRY_SIZE
 _DATA_CHUNK = 1 << 20
 _UNREADABLE = "Reading this record fails with segment_corrupt."
-_REBUILT = "The index can be made anew from .data."
+_REBUILT = "The index can be rebuilt from .data."
 _FETCHED = "The next start fetches the index from the cold tier."
 
 
 class Checked(NamedTuple):
-    """How much of a segment is in order, and what is not."""
+    """The result of checking a segment. `records` and `bytes` count the valid frames."""
 
     records: int
     bytes: int
     findings: list[Finding]
     cold: bool
-    """Its records are in the cold tier, and were not looked at."""
+    """The records are in the cold tier and were not checked."""
 
     @property
     def wrong(self) -> bool:
@@ -70,7 +70,7 @@ def check_segment(directory: DataDirectory, topic_id: int, log: LogSegments, seg
 
 
 class _Window:
-    """A file's bytes, read forward by chunks: at most a chunk or one frame is in memory."""
+    """A file, read forward in chunks. At most a chunk, or one frame if larger, is in memory."""
 
     def __init__(self, file: Readable, size: int) -> None:
         self._file = file
@@ -79,7 +79,7 @@ class _Window:
         self._bytes = b""
 
     def take(self, offset: int, count: int) -> bytes:
-        """Bytes at `offset`, fewer at the end of what counts."""
+        """`count` bytes at `offset`, fewer at the end."""
         count = min(count, self.size - offset)
         if count <= 0:
             return b""
@@ -98,12 +98,12 @@ class _Check:
         self._data_path, self._idx_path, self._tag_path = (
             names.path("", self._id, ext).lstrip("/") for ext in (self._id.records_ext, names.IDX, names.TAG)
         )
-        #: Of a packed segment: it has the delete bytes, and they are in no frame.
+        #: The file of a packed segment, which has the delete bytes outside of the frames.
         self._packed: PackedData | None = None
         self._count = segment.end_seq - segment.first_seq
         self._findings: list[Finding] = []
         self._records = self._bytes = 0
-        #: Where the next frame begins; None behind damage that leaves it open.
+        #: Where the next frame begins; None: unknown, because of damage.
         self._next: int | None = 0
         self._ts = 0
 
@@ -113,16 +113,18 @@ class _Check:
             self._cold()
             self._tags()
         elif tier != HOT:
-            self._say(self._data_path, f"Its tier is {tier}, which this version does not know.")
+            self._say(self._data_path, f"The segment is in the tier {tier}, which this version does not know.")
         elif self._count:
             self._files()
             self._tags()
         return Checked(self._records, self._bytes, self._findings, tier == COLD)
 
     def _cold(self) -> None:
-        """What is kept here of a cold segment."""
+        """Check the local files of a cold segment."""
         if self._directory.size(self._data_path):
-            self._say(self._data_path, "The segment is in the cold tier: the next start removes this.", problem=False)
+            self._say(
+                self._data_path, "The segment is in the cold tier; the next start removes this file.", problem=False
+            )
         try:
             idx_file = self._directory.open(self._idx_path)
         except FileNotFoundError:
@@ -141,7 +143,7 @@ class _Check:
                 self._next, self._ts = entry.end, entry.ts
         if last is not None and last.end != self._segment.data_bytes:
             at = (self._count - 1) * ENTRY_SIZE
-            text = f"Its records end at {last.end}, the log says at {self._segment.data_bytes}."
+            text = f"The records end at {last.end}, but according to the log at {self._segment.data_bytes}."
             self._say(self._idx_path, text, offset=at)
 
     def _say(self, path: str, text: str, *, offset: int | None = None, problem: bool = True) -> None:
@@ -152,11 +154,11 @@ class _Check:
             opened = self._directory.open_records(self._data_path)
         except FileNotFoundError:
             self._say(
-                self._data_path, "The file is missing, though the log says that it holds records: a start refuses."
+                self._data_path, "The file is missing, although the log says that it has records. A start refuses."
             )
             return
         except SegmentCorrupt as error:
-            self._say(self._data_path, f"Nothing of it can be read: {error.what}.", offset=error.offset)
+            self._say(self._data_path, f"The file cannot be read: {error.what}.", offset=error.offset)
             return
         with closing(opened) as data:
             if isinstance(data, PackedData) and not self._begin_packed(data):
@@ -168,12 +170,12 @@ class _Check:
                     self._say(self._data_path, f"Block {number} is damaged: {what}.", offset=at)
 
     def _begin_packed(self, data: PackedData) -> bool:
-        """Whether it is what the log says, and its delete bytes can be told."""
+        """Check the header against the log, and the delete bytes. Returns whether the records can be checked."""
         size, header = self._directory.size(self._data_path), data.header
         found = (size, header.seqs, header.data_bytes)
         expected = (self._segment.packed_bytes, self._count, self._segment.data_bytes)
         if found != expected:
-            text = f"It should have (bytes, seqs, bytes of .data) {expected}, and has {found}: a start refuses."
+            text = f"It must have (bytes, seqs, bytes of .data) {expected}, but has {found}. A start refuses."
             self._say(self._data_path, text)
             return False
         self._packed = data
@@ -200,13 +202,15 @@ class _Check:
         yield from [None] * self._count
 
     def _entries(self, idx: File) -> Iterator[Entry | None]:
-        """Each entry, None for one that fails its check."""
+        """The index entries in order; None for an entry that fails its check."""
         marked = self._count * ENTRY_SIZE
         size = idx.size()
         if size > marked:
             self._behind(self._idx_path, marked, size - marked)
         elif size < marked:
-            self._say(self._idx_path, f"The file ends here; {marked} bytes were synced. {self._remedy}", offset=size)
+            self._say(
+                self._idx_path, f"The file ends here, but {marked} bytes were synced. {self._remedy}", offset=size
+            )
         for begin in range(0, marked, _IDX_CHUNK):
             content = idx.pread(min(_IDX_CHUNK, marked - begin), begin)
             for index in range(min(_IDX_CHUNK, marked - begin) // ENTRY_SIZE):
@@ -229,8 +233,8 @@ class _Check:
     def _behind(self, path: str, offset: int, count: int) -> None:
         self._say(
             path,
-            f"{count} bytes lie behind what was marked. A crash leaves such an end, and so does a write under way "
-            "right now; the next start cuts them off.",
+            f"{count} bytes follow the marked end. A crash or a write in progress leaves such bytes; the next start "
+            "removes them.",
             offset=offset,
             problem=False,
         )
@@ -250,9 +254,13 @@ class _Check:
                 self._with_entry(window, seq, entry)
         end = last.end if last is not None else self._next
         if sealed_bytes is not None and end is not None and end != sealed_bytes:
-            self._say(self._data_path, f"Its records end at {end}, the log says at {sealed_bytes}.", offset=end)
+            self._say(
+                self._data_path, f"The records end at {end}, but according to the log at {sealed_bytes}.", offset=end
+            )
         elif end is not None and size < end:
-            self._say(self._data_path, f"The file ends here; {end} bytes were synced: a start refuses.", offset=size)
+            self._say(
+                self._data_path, f"The file ends here, but {end} bytes were synced. A start refuses.", offset=size
+            )
         elif end is not None and size > end and (last is not None or sealed_bytes is not None):
             self._behind(self._data_path, end, size - end)
 
@@ -274,11 +282,11 @@ class _Check:
 
     def _entry_problem(self, entry: Entry) -> str:
         if self._next is not None and entry.offset != self._next:
-            return f"The entry says that its frame begins at {entry.offset}, where it must be {self._next}."
+            return f"According to this entry, its frame begins at {entry.offset}, but it must begin at {self._next}."
         if entry.ts < self._ts:
             return f"Time goes back in the index: from {self._ts} to {entry.ts}."
         if not entry.len and (entry.flags or entry.ts != self._ts) and self._next is not None:
-            return "The entry has no record, yet flags or a time of its own."
+            return "This entry has no record, but has flags or another time than the entry before."
         return ""
 
     def _judge(self, seq: int, entry: Entry, frame: SegmentFrame) -> None:
@@ -290,7 +298,7 @@ class _Check:
         if found != expected:
             self._say(
                 self._data_path,
-                f"Here must be (bytes, topic, seq, time, flags) {expected}, and {found} is. {_UNREADABLE}",
+                f"The frame must have (bytes, topic, seq, time, flags) {expected}, but has {found}. {_UNREADABLE}",
                 offset=entry.offset,
             )
             return
@@ -302,8 +310,8 @@ class _Check:
         if frame.deleted and self._log.gone(seq, frame.tag):
             self._say(
                 self._data_path,
-                f"The frame of seq {seq} is flagged as deleted, and the index does not say so yet: a deletion under "
-                "way, which a start goes on with.",
+                f"The frame of seq {seq} is flagged as deleted, but its index entry is not yet: the deletion was "
+                "interrupted or is in progress. The next start finishes it.",
                 offset=entry.offset,
                 problem=False,
             )
@@ -311,12 +319,12 @@ class _Check:
         says = "deleted" if frame.deleted else "live"
         self._say(
             self._data_path,
-            f"The delete byte of seq {seq} says that it is {says}, and the index that it is not. {_UNREADABLE}",
+            f"The delete byte of seq {seq} says that it is {says}, but the index says that it is not. {_UNREADABLE}",
             offset=entry.end - 1,
         )
 
     def _without_entry(self, window: _Window, seq: int) -> None:
-        """The entry is damaged: the frame tells itself, if it is known where it begins."""
+        """Check a record whose index entry is damaged by its frame alone, if the start of the frame is known."""
         if self._next is None or self._next >= window.size:
             return
         try:
@@ -326,7 +334,7 @@ class _Check:
         except FrameError as error:
             self._say(
                 self._data_path,
-                f"A frame of seq {seq} or a later one is damaged, like the index entry: {error}. {_UNREADABLE}",
+                f"The frame of seq {seq} or of a later seq is damaged, like the index entry: {error}. {_UNREADABLE}",
                 offset=self._next,
             )
             self._next = None
@@ -336,7 +344,7 @@ class _Check:
         if (frame.topic_id, frame.seq) != (self._id.topic_id, seq) or frame.ts < self._ts:
             self._say(
                 self._data_path,
-                f"Here is record {frame.seq} of topic {frame.topic_id}, where seq {seq} must be. {_UNREADABLE}",
+                f"This is record {frame.seq} of topic {frame.topic_id}, but it must be seq {seq}. {_UNREADABLE}",
                 offset=self._next,
             )
         else:
@@ -352,7 +360,7 @@ class _Check:
 
     def _tags(self) -> None:
         if not self._segment.sealed:
-            return  # made of what was there then
+            return  # the file of an active segment is out of date after each append
         try:
             tag_file = self._directory.open(self._tag_path)
         except FileNotFoundError:
@@ -361,16 +369,18 @@ class _Check:
             try:
                 tags = TagFile.open(file.pread, file.size())
             except (TagFileDamaged, TagFileUnsupported) as error:
-                self._say(self._tag_path, f"It is made anew at first use: {error}.", problem=False)
+                self._say(self._tag_path, f"The file is rebuilt at its first use: {error}.", problem=False)
                 return
         if (tags.first_seq, tags.gen, tags.data_bytes) != (self._id.first_seq, self._id.gen, self._segment.data_bytes):
             self._say(
-                self._tag_path, "It was made of other bytes than the segment has, and is made anew.", problem=False
+                self._tag_path,
+                "The file belongs to other data than the segment has. It is rebuilt at its first use.",
+                problem=False,
             )
 
 
 def _size_of(header: bytes) -> int:
-    """Bytes of a frame as its lengths say; the least there can be when they do not fit each other."""
+    """The size of a frame according to its lengths; the minimum size if they contradict each other."""
     if len(header) < segment_frame.HEADER_SIZE:
         return segment_frame.OVERHEAD
     length, *_, node_len, tag_len, data_len = segment_frame.HEADER.unpack(header)

@@ -1,4 +1,4 @@
-"""Checks a whole data directory and reports, in plain sentences, what is wrong and where."""
+"""Checks a whole data directory and reports each problem in a sentence, with its file and offset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Verdict:
-    """The result of `verify`. `wrong` is true when there is any problem."""
+    """The result of `verify`. `wrong`: at least one problem was found."""
 
     def __init__(self) -> None:
         self.counts = Counts()
@@ -41,7 +41,7 @@ class Verdict:
         return self.problems > 0
 
     def summary(self) -> str:
-        """One line for the end."""
+        """The last line of the report."""
         counts = self.counts
         checked = (
             f"{_count(counts.frames, 'frame')} ({_count(counts.records, 'record')}, {counts.bytes} bytes) "
@@ -54,7 +54,7 @@ class Verdict:
                 f"({_count(self.segment_records, 'record')}, {self.segment_bytes} bytes)"
             )
         if self.cold_segments:
-            checked += f", of {self.cold_segments} in the cold tier only the index"
+            checked += f", {self.cold_segments} of them in the cold tier (only the index is checked)"
         verdict = _count(self.problems, "problem") if self.problems else "no problem"
         notes = f", {_count(self.notes, 'note')}" if self.notes else ""
         return f"{verdict}{notes}; checked {checked}"
@@ -67,9 +67,9 @@ def _count(number: int, what: str) -> str:
 def verify(
     directory: DataDirectory, report: Callable[[Finding], None], progress: Callable[[int, int], None] | None = None
 ) -> Verdict:
-    """Check every file of the directory. Each finding goes to `report` at once, (done, total) bytes to `progress`.
+    """Check every file of the directory. Calls `report` with each finding and `progress` with (done, total) bytes.
 
-    Raises OSError when a file cannot be read: an I/O error is no finding about the data.
+    Raises OSError if a file cannot be read: an I/O error says nothing about the data.
     """
     return _Verification(directory, report, progress).run()
 
@@ -116,11 +116,11 @@ class _Verification:
         try:
             made = self._directory.format()
         except ValueError:
-            self._say(layout.FORMAT, "It is not three lines of format version, cluster id and shard count.")
+            self._say(layout.FORMAT, "The file must have three lines: format version, cluster id and shard count.")
             return None
         if made.version not in layout.FORMAT_VERSIONS:
             known = " and ".join(map(str, layout.FORMAT_VERSIONS))
-            self._say(layout.FORMAT, f"The format version is {made.version}, and this program knows {known} only.")
+            self._say(layout.FORMAT, f"The format version is {made.version}, but this program knows only {known}.")
         return made
 
     def _snapshots(self) -> None:
@@ -129,9 +129,9 @@ class _Verification:
             try:
                 view = self._directory.snapshot(path)
             except FileNotFoundError:
-                continue  # replaced by a newer one meanwhile
+                continue  # a newer snapshot replaced it during the check
             except SnapshotUnsupported as error:
-                self._say(path, f"A newer version wrote it: {error}.")
+                self._say(path, f"A newer version wrote this snapshot: {error}.")
             except SnapshotDamaged as error:
                 self._say(path, f"The snapshot is damaged: {error}.")
             else:
@@ -172,25 +172,27 @@ class _Verification:
         return [file for file in files if change is None or file.number >= change.first]
 
     def _check_folders(self, made: FormatFile | None, found: list[str], bare: list[str]) -> None:
-        """Check that every shard exists (a snapshot's count wins over FORMAT's), and has a log if any shard has one."""
+        """Check that every shard has a folder, and a log if any shard has one. Snapshots win over FORMAT."""
         count = self._valid[-1][1].body.shards if self._valid else made.shards if made else 0
         due = [layout.shard_dir("", shard, count).lstrip("/") for shard in range(count)] or found
         in_use = bool(self._verdict.counts.frames or self._verdict.snapshots)
         for folder in found:
             if folder not in due:
                 self._say(
-                    folder, f"There are {count} shards, and this is the folder of none.", problem=folder not in bare
+                    folder,
+                    f"There are {count} shards, but this folder belongs to none of them.",
+                    problem=folder not in bare,
                 )
         for folder in due:
             if (folder not in found or folder in bare) and in_use:
                 self._say(folder, "The log of this shard is missing.")
 
     def _check_snapshots_of(self, shard: int, files: list[WalPath], end: FileEnd | None) -> None:
-        """Check that the log reaches from the start of each snapshot's replay to where the snapshot was taken."""
+        """Check that the log begins before the replay of each snapshot and ends after the snapshot's position."""
         lsn = (end.wal.number, end.scanned) if end else (0, 0)
-        for path, view in self._valid[-2:]:  # more may be there after a crash; the log does not wait for those
+        for path, view in self._valid[-2:]:  # after a crash there may be older ones; the log is not kept for them
             if not self._directory.fs.exists(layout.join(self._directory.root, path)):
-                continue  # replaced meanwhile, and the log trimmed behind it
+                continue  # replaced during the check, and the log was trimmed
             number = view.body.redo_from[shard][0] if shard < len(view.body.redo_from) else 0
             if files and 0 < number < files[0].number:
                 self._say(path, f"Its replay begins in file {number} of shard {shard}, which is gone.")
@@ -198,8 +200,8 @@ class _Verification:
             if latest > lsn and latest[1] > 0:
                 self._say(
                     path,
-                    f"It was taken when the log of shard {shard} reached offset {latest[1]} of file {latest[0]}, but "
-                    f"that log ends at offset {lsn[1]} of file {lsn[0]}: synced frames are missing. {DAMAGE}",
+                    f"When it was taken, the log of shard {shard} reached offset {latest[1]} of file {latest[0]}. But "
+                    f"the log ends at offset {lsn[1]} of file {lsn[0]}: synced frames are missing. {DAMAGE}",
                 )
 
     def _check_numbers(self, folder: str, numbers: list[int]) -> None:
@@ -222,25 +224,27 @@ class _Verification:
             self._progress(self._done, self._total)
 
     def _check_reserve(self, path: str) -> None:
-        """Check that the reserve, which keeps space free, has only zeros."""
+        """Check that the reserve, a file that keeps space for a full disk, has only zeros."""
         try:
             with self._directory.open(path) as file:
                 for offset in range(0, file.size(), _CHUNK_BYTES):
                     if file.pread(_CHUNK_BYTES, offset).strip(b"\0"):
                         self._say(
                             path,
-                            "The reserve is not empty; it becomes a log file when the disk is full.",
+                            "The reserve is not empty. It becomes a log file when the disk is full.",
                             problem=False,
                         )
                         return
         except FileNotFoundError:
-            self._say(path, "There is no reserve: it was used when the disk was full, or never made.", problem=False)
+            self._say(
+                path, "There is no reserve. It was used when the disk was full, or was never created.", problem=False
+            )
 
     # -- segments ------------------------------------------------------------------------------------------------------
 
     def _segment_files(self) -> None:
-        """Check the segments. Anything that looks wrong is checked again against the newer log, because a live broker
-        continues meanwhile."""
+        """Check the segments. A segment with a problem is checked again with a newer state of the log, because a live
+        broker may have changed it."""
         if self._segments.stale:
             self._segments = named_segments(self._directory)
         before = sum(map(self._directory.size, self._directory.segment_data_files()))
@@ -270,15 +274,15 @@ class _Verification:
         )
 
     def _packed_format(self) -> None:
-        """Check that FORMAT keeps out versions that do not know packed segments, if the directory has one."""
+        """If there are packed segments, check that FORMAT makes older versions refuse the directory."""
         packed = any(each.packed_bytes for log in self._segments.logs.values() for each in log.segments.values())
         if packed:
             with suppress(ValueError):
                 if self._directory.format().version < layout.PACKED_FORMAT_VERSION:
                     self._say(
                         layout.FORMAT,
-                        f"There are packed segments, and the format version is not {layout.PACKED_FORMAT_VERSION}: an "
-                        "older program would not refuse this directory. The next start sets it.",
+                        f"There are packed segments, but the format version is not {layout.PACKED_FORMAT_VERSION}: an "
+                        "older program would not refuse this directory. The next start sets the version.",
                     )
 
     def _take_segment(self, checked: Checked) -> None:
@@ -313,12 +317,12 @@ class _Verification:
     def _stranger(self, path: str) -> None:
         if path.endswith(layout.TMP_SUFFIX):
             self._say(
-                path, "A file whose writing was not finished, or goes on right now; it is not used.", problem=False
+                path, "The writing of this file was interrupted or is in progress. The file is not used.", problem=False
             )
         else:
-            self._say(path, "This does not belong to a data directory; it is not used.", problem=False)
+            self._say(path, "This file does not belong to a data directory. It is not used.", problem=False)
 
     def _quarantine(self) -> None:
         for name in self._directory.names("quarantine"):
             path = layout.join("quarantine", name)
-            self._say(path, f"Recovery set {self._directory.size(path)} bytes aside here.", problem=False)
+            self._say(path, f"Recovery moved {self._directory.size(path)} bytes here.", problem=False)

@@ -1,13 +1,13 @@
-"""Walks the log files of one shard and decides how each one ends: as it should, torn by a crash, or damaged.
+"""Reads the log files of one shard and decides how each file ends: correctly, torn by a crash, or damaged.
 
-    file before the last with frames    ends exactly with a frame            anything else is damage
-    last file with frames               whole frames, then zeros or a tear   damage if a SyncPoint behind it
-                                                                             calls the torn place synced
-    the next one that is not all zeros  torn at byte 0                       damage if the last one with frames goes on
-                                                                             behind its frames
-    further files                       zeros or empty                       anything else is damage
+    earlier files with frames         must end exactly at the end of a frame
+    the last file with frames         may end with zeros or a torn frame or batch; this is damage if a later SyncPoint
+                                      says that the torn bytes were synced
+    the next file that is not zeros   may be torn at byte 0; this is damage if the last file with frames has bytes
+                                      after its frames
+    all further files                 must be empty or zeros
 
-A live broker may append, rotate and trim meanwhile, so the bytes are read again before they are called damage.
+A live broker may append, rotate and trim during the check. So bytes are read again before they are reported as damage.
 
 Source: docs/reference/guarantees.md#recovery.
 """
@@ -29,9 +29,9 @@ DAMAGE = "This is damage: a start refuses, unless TOPICS_RECOVERY=salvage."
 _WRONG = {
     "": "the file ends",
     "zero": "zeros lie where a frame should begin",
-    "length": "a frame begins whose lengths do not fit each other",
-    "checksum": "a frame begins whose checksum does not match its bytes",
-    "overrun": "a frame begins that would pass the end of the file",
+    "length": "a frame begins with contradictory lengths",
+    "checksum": "a frame begins with a wrong checksum",
+    "overrun": "a frame begins that would exceed the file",
 }
 
 
@@ -49,9 +49,9 @@ class Finding:
 class FileEnd:
     """Where the frames of a file end.
 
-    `offset` is the start of the first frame or batch that is not whole, `scanned` the end of the last whole frame.
-    `what` says in words what is there; `stray` counts the bytes from `offset` to the last one that is not zero;
-    `synced_to` is the durable end according to a SyncPoint behind `offset` (0: none found).
+    `offset` is the start of the first incomplete frame or batch; `scanned` is the end of the last complete frame.
+    `what` describes the bytes at the end. `stray` is the number of bytes from `offset` to the last byte that is not
+    zero. `synced_to` is the durable end according to a SyncPoint behind `offset` (0: no SyncPoint was found).
     """
 
     wal: WalPath
@@ -72,7 +72,7 @@ class FileEnd:
 
 
 class ShardWalk:
-    """One walk over a shard's files. Findings go to `report`, progress (bytes read) to `advance`.
+    """Checks the files of a shard once. Calls `report` with each finding and `advance` with the number of bytes read.
 
     `segments` collects the segments of the shard's logs.
     """
@@ -91,12 +91,12 @@ class ShardWalk:
         self._advance = advance
         self._path = ""
         self._checks = FrameChecks(self._complain, counts, names, segments)
-        #: The last file with a frame, and the files behind it.
+        #: The last file with a frame so far, and the files after it.
         self._last: FileEnd | None = None
         self._behind: list[FileEnd] = []
 
     def run(self, files: list[WalPath]) -> FileEnd | None:
-        """Check the files in order; returns where the shard's log ends (None when there is no frame)."""
+        """Check the files in order. Returns where the shard's log ends; None if it has no frame."""
         for wal in files:
             try:
                 with self._directory.open(wal.path) as file:
@@ -107,7 +107,7 @@ class ShardWalk:
         return self._last
 
     def _vanished(self, wal: WalPath) -> None:
-        """A listed file is gone: trimmed by a live broker, oldest first, or something is wrong."""
+        """A listed file is gone. A live broker trims the oldest files; any other missing file is a problem."""
         left = self._directory.wal_files(wal.path.rpartition("/")[0], wal.shard)
         if left and left[0].number > wal.number:
             self._checks.forget()
@@ -116,7 +116,7 @@ class ShardWalk:
             self._say(
                 wal.path,
                 None,
-                "The file vanished while the directory was being checked, although older ones are there.",
+                "The file vanished during the check, although older files still exist.",
             )
 
     def _walk(self, wal: WalPath, file: File) -> None:
@@ -130,7 +130,7 @@ class ShardWalk:
             self._advance(stream.size)
 
     def _feed_from(self, wal: WalPath, file: File, start: int) -> FileEnd:
-        """Feed the frames from `start` to the checks; returns where they end, checked twice if bytes follow."""
+        """Feed the frames from `start` to the checks. Returns where they end; if bytes follow, they are read twice."""
         self._path = wal.path
         while True:
             stream = FrameStream(file, start)
@@ -146,7 +146,7 @@ class ShardWalk:
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _judge_not_last(self) -> None:
-        """A file with frames follows those seen so far."""
+        """Judge the ends of the files so far: a later file with frames follows."""
         last = self._last
         if last is not None and not last.exact:
             last = self._look_again(last)
@@ -167,7 +167,7 @@ class ShardWalk:
                 )
 
     def _look_again(self, end: FileEnd) -> FileEnd | None:
-        """Where the file ends, now that a later one is in use; None when it has been trimmed."""
+        """Where the file ends now that a later file is in use; None if the file was trimmed."""
         try:
             with self._directory.open(end.wal.path) as file:
                 return self._feed_from(end.wal, file, end.scanned)
@@ -176,7 +176,7 @@ class ShardWalk:
             return None
 
     def _judge_end(self) -> None:
-        """No file with frames follows."""
+        """Judge the ends of the last files: no file with frames follows."""
         last = self._last
         if last is not None:
             self._judge_tear(last)
@@ -189,8 +189,8 @@ class ShardWalk:
                 self._say(
                     end.wal.path,
                     0,
-                    f"The file holds {end.stray} bytes, but the log ends in an earlier file, "
-                    f"so that nothing can have been written here yet. {DAMAGE}",
+                    f"The file has {end.stray} bytes, but the log ends in an earlier file, "
+                    f"so no frame can have been written here yet. {DAMAGE}",
                 )
 
     def _judge_tear(self, end: FileEnd) -> None:
@@ -198,15 +198,15 @@ class ShardWalk:
             self._say(
                 end.wal.path,
                 end.offset,
-                f"Here {end.what}; yet a SyncPoint behind it says that everything below offset "
-                f"{end.synced_to} had been synced. The rest of the file was not checked. {DAMAGE}",
+                f"Here {end.what}, but a later SyncPoint says that everything below offset "
+                f"{end.synced_to} was synced. The rest of the file was not checked. {DAMAGE}",
             )
         elif end.stray:
             self._say(
                 end.wal.path,
                 end.offset,
-                f"The log ends here: {end.what}. A crash leaves such an end, and so does a write under way "
-                f"right now; the next start sets the last {end.stray} bytes aside and cuts them off.",
+                f"The log ends here: {end.what}. A crash or a write in progress leaves such an end; "
+                f"the next start copies the last {end.stray} bytes to quarantine/ and removes them here.",
                 problem=False,
             )
 
@@ -223,7 +223,7 @@ def _capital(text: str) -> str:
 
 def _broken_batch(stream: FrameStream) -> str:
     why = f" (at offset {stream.end} {_WRONG[stream.reason]})" if stream.reason else ""
-    return f"a batch begins that does not come to its end{why}"
+    return f"an incomplete batch begins{why}"
 
 
 def _end_of(wal: WalPath, file: File, stream: FrameStream, open_batch: int | None) -> FileEnd:
@@ -244,7 +244,7 @@ def _end_of(wal: WalPath, file: File, stream: FrameStream, open_batch: int | Non
 
 
 def _stray_bytes(file: File, start: int, size: int) -> int:
-    """Bytes from `start` up to and including the last one that is not zero."""
+    """The number of bytes from `start` to the last byte that is not zero, inclusive."""
     last = start
     offset = start
     while offset < size:

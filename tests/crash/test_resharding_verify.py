@@ -31,30 +31,30 @@ def said_of_changes(found: list[Finding]) -> list[str]:
 
 
 def problems(found: list[Finding]) -> list[Finding]:
-    """But for one: the four bytes that flag an entry lie in one sector, only the simulated disk writes half of it."""
-    torn_flags = "The index can be made anew from .data."
+    """The problems, except half-written flags of an entry: only the simulated disk splits a sector."""
+    torn_flags = "The index can be rebuilt from .data."
     return [each for each in found if each.problem and not (each.offset is not None and each.text.endswith(torn_flags))]
 
 
 def expected(disk: SimDisk, before: int, after: int) -> str | None:
-    """What is to be said, by the names of the files; None: nothing, "" anything but problems."""
+    """The expected note about the change, from the names of the files; None: no note."""
     paths = [path for path in disk.tree() if "/meta/snapshot-" in path and path.endswith(".bin")]
     bodies = [snapshot.decode(disk.read_file(path)) for path in sorted(paths)][-2:]
     if not bodies or bodies[-1].shards == before:
         return None
     if len(bodies) == 1 or bodies[0].shards == before:
-        return f"to {after} was under way, or is right now: the next start does all of it again."
+        return f"to {after} was interrupted or is in progress. The next start repeats it."
     first = bodies[-1].redo_from[0][0]
     there = log_folders(disk)
     due = {layout.shard_dir("", shard, after).lstrip("/") for shard in range(after)}
     numbers = [number for names in there.values() for number in layout.wal_numbers(names)]
     if due != set(there) or min(numbers) < first:
-        return f"to {after} was under way, or is right now: the next start finishes it."
+        return f"to {after} was interrupted or is in progress. The next start finishes it."
     return None
 
 
 def _check(before: int, after: int, crashed: Crashed, points: list[CrashPoint], rng: Random) -> set[str | None]:
-    """Stop at each of them; the different things that were to be said."""
+    """Stop at each point. Returns the different notes that were expected."""
     seen: set[str | None] = set()
     for point in points:
         disk = crashed.disk.process_kill()
@@ -78,7 +78,7 @@ def test_an_interrupted_change_is_no_problem(before: int, after: int) -> None:
     crashed = crashed_with(before)
     points = points_of(crashed, after)
     _check(before, after, crashed, rng.sample(points, SAMPLE_POINTS), rng)
-    # From the first snapshot of the new count on everything happens within the last calls.
+    # All steps after the first snapshot of the new count are among the last calls.
     assert len(_check(before, after, crashed, points[len(points) // 2 :: 5], rng)) == 3
 
 
@@ -91,7 +91,7 @@ def test_no_step_of_a_change_is_a_problem(before: int, after: int) -> None:
 
 
 def _amid(before: int, after: int, wanted: str) -> SimDisk:
-    """A directory of which this is said."""
+    """A directory with this note about an interrupted change."""
     crashed = crashed_with(before)
     for point in points_of(crashed, after)[::-3]:
         disk = crashed.disk.process_kill()
@@ -103,7 +103,7 @@ def _amid(before: int, after: int, wanted: str) -> SimDisk:
     raise AssertionError(wanted)
 
 
-@pytest.mark.parametrize("wanted", ["again", "finishes it"])
+@pytest.mark.parametrize("wanted", ["repeats it", "finishes it"])
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_verify_finds_damage_in_the_current_layout_of_an_interrupted_resharding(
     before: int, after: int, wanted: str
@@ -152,6 +152,6 @@ async def test_a_stray_log_of_no_change_is_a_problem() -> None:
     file.close()
     verdict, found = verified(disk)
     assert verdict.wrong
-    assert ("wal/shard-07", "There are 3 shards, and this is the folder of none.") in {
+    assert ("wal/shard-07", "There are 3 shards, but this folder belongs to none of them.") in {
         (each.path, each.text) for each in found if each.problem
     }

@@ -115,7 +115,7 @@ def test_a_damaged_entry_and_its_damaged_frame_are_both_named(root: Path) -> Non
     change(segment_path(root, SEALED), 40, 1)
     first, second = problems(root)
     assert first.startswith("seg-00000000000000000001.idx 0: The entry of seq 1 fails its check.")
-    assert second.startswith("seg-00000000000000000001.data 0: A frame of seq 1 or a later one is damaged")
+    assert second.startswith("seg-00000000000000000001.data 0: The frame of seq 1 or of a later seq is damaged")
     assert found(root)[0].segment_records == 4
 
 
@@ -124,8 +124,8 @@ def test_two_swapped_records_are_a_problem(root: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[len(FRAMES[5]) :] + content[: len(FRAMES[5])])
     assert [text.partition(",")[0] for text in problems(root)] == [
-        "seg-00000000000000000005.data 0: Here must be (bytes",
-        f"seg-00000000000000000005.data {len(FRAMES[5])}: Here must be (bytes",
+        "seg-00000000000000000005.data 0: The frame must have (bytes",
+        f"seg-00000000000000000005.data {len(FRAMES[5])}: The frame must have (bytes",
     ]
 
 
@@ -154,7 +154,7 @@ def test_bytes_behind_the_marked_length_are_noted(root: Path, id: SegmentId, end
     path = segment_path(root, id, ending)
     path.write_bytes(path.read_bytes() + bytes(7))
     [note] = notes(root)
-    assert note.startswith(f"{path.relative_to(root)}: 7 bytes lie behind what was marked.")
+    assert note.startswith(f"{path.relative_to(root)}: 7 bytes follow the marked end.")
 
 
 def test_a_deletion_not_yet_in_the_files_is_no_problem(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_deletion_not_yet_in_the_files_is_no_problem(tmp_path: Path) -> None:
     assert notes(root) == []
     change(segment_path(root, SEALED), len(FRAMES[1]) - 1, DELETE_BITS)
     [note] = notes(root)
-    assert "The frame of seq 1 is flagged as deleted, and the index does not say so yet" in note
+    assert "The frame of seq 1 is flagged as deleted, but its index entry is not yet" in note
 
 
 @pytest.mark.parametrize(
@@ -179,16 +179,16 @@ def test_a_delete_byte_without_a_deletion_is_a_problem(tmp_path: Path, delete: c
     root = tmp_path / "data"
     segmented(root, log(end=controlled(delete)))
     change(segment_path(root, SEALED), len(FRAMES[1]) - 1, DELETE_BITS)
-    assert "The delete byte of seq 1 says that it is deleted, and the index that it is not." in problems(root)[0]
+    assert "The delete byte of seq 1 says that it is deleted, but the index says that it is not." in problems(root)[0]
 
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("topics/0000000000000001/seg-00000000000000000001.1.data", "names no such segment"),
-        ("topics/0000000000000001/seg-00000000000000000009.idx", "names no such segment"),
-        ("topics/0000000000000001/seg-00000000000000000001.tag.tmp", "A file whose writing was not finished"),
-        ("topics/0000000000000001/notes.txt", "This does not belong"),
+        ("topics/0000000000000001/seg-00000000000000000001.1.data", "has no such segment"),
+        ("topics/0000000000000001/seg-00000000000000000009.idx", "has no such segment"),
+        ("topics/0000000000000001/seg-00000000000000000001.tag.tmp", "The writing of this file was interrupted"),
+        ("topics/0000000000000001/notes.txt", "This file does not belong"),
         ("topics/0000000000000009/seg-00000000000000000001.data", "No topic has this id"),
         ("topics/notes/a.txt", "This does not belong"),
     ],
@@ -205,7 +205,7 @@ def test_the_folder_of_a_deleted_topic_is_noted(tmp_path: Path) -> None:
     root = tmp_path / "data"
     segmented(root, log(end=controlled(control.TopicDelete(name="orders"))))
     assert notes(root) == [
-        "topics/0000000000000001: The topic is deleted; its folder is removed by the broker, or by the next start."
+        "topics/0000000000000001: The topic is deleted. The broker or the next start removes its folder."
     ]
 
 
@@ -221,14 +221,17 @@ def test_a_dropped_segment_is_not_missed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
-        ({"opened": b""}, "no segment is open for that"),
-        ({"opened_behind": b""}, "no segment is open for that"),
-        ({"sealed": b""}, "A segment is opened at seq 5, where records are in segments up to seq 4."),
+        ({"opened": b""}, "but no segment is open"),
+        ({"opened_behind": b""}, "but no segment is open"),
+        ({"sealed": b""}, "A segment is opened at seq 5, but records are in segments up to seq 4."),
         ({"opened_behind": opened(4)}, "A segment is opened at seq 4"),
         ({"end": segment_event("dropped", first_seq=2, data_bytes=1)}, "that begins with seq 2 is dropped, but"),
         ({"sealed": segment_event("sealed", end_seq=4, data_bytes=SEALED_BYTES)}, "up to seq 3, but it should be"),
         ({"sealed": segment_event("sealed", gen=1, data_bytes=SEALED_BYTES)}, "should be generation 0"),
-        ({"sealed": segment_event("sealed", data_bytes=SEALED_BYTES - 1)}, f"end at {SEALED_BYTES}, the log says at"),
+        (
+            {"sealed": segment_event("sealed", data_bytes=SEALED_BYTES - 1)},
+            f"end at {SEALED_BYTES}, but according to the log at",
+        ),
     ],
 )
 def test_contradictory_segment_frames_are_a_problem(tmp_path: Path, parts: dict[str, bytes], sentence: str) -> None:

@@ -83,7 +83,7 @@ def test_a_flipped_byte_below_a_sync_point_is_damage(verify: Verify, root: Path,
     code, output = verify(root)
     assert code == WRONG
     assert f"PROBLEM: wal/wal-0000000000000001.log at offset {CREATE}: Here a frame begins" in output
-    assert f"everything below offset {len(FIRST)} had been synced" in output
+    assert f"everything below offset {len(FIRST)} was synced" in output
 
 
 def test_a_zeroed_page_below_a_sync_point_is_damage(verify: Verify, root: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_zeroed_page_below_a_sync_point_is_damage(verify: Verify, root: Path) 
     wal_file(root).write_bytes(content)
     code, output = verify(root)
     assert code == WRONG
-    assert "had been synced" in output
+    assert "was synced" in output
 
 
 def test_zeros_between_frames_are_damage(verify: Verify, root: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_flipped_byte_above_the_last_sync_point_is_a_torn_end(verify: Verify, 
     code, output = verify(root)
     assert code == OK
     assert f"note: wal/wal-0000000000000001.log at offset {len(FIRST_SYNCED)}: The log ends here" in output
-    assert f"sets the last {RECORD} bytes aside" in output
+    assert f"copies the last {RECORD} bytes to quarantine/" in output
 
 
 @pytest.mark.parametrize("missing", [1, RECORD - 1])
@@ -121,7 +121,7 @@ def test_a_truncated_last_file_is_a_torn_end(verify: Verify, root: Path, missing
 def test_an_incomplete_batch_at_the_end_is_a_torn_end_at_its_first_byte(verify: Verify, root: Path) -> None:
     code, output = verify(data_dir(root, FIRST + batch(append(3), append(4), first_seq=3)[:-1]))
     assert code == OK
-    assert f"at offset {len(FIRST)}: The log ends here: a batch begins that does not come to its end" in output
+    assert f"at offset {len(FIRST)}: The log ends here: an incomplete batch begins" in output
     assert "(2 records" in output
 
 
@@ -146,7 +146,7 @@ def test_the_last_file_may_be_torn_at_its_first_byte(verify: Verify, root: Path)
 
 def test_two_torn_files_are_damage(verify: Verify, root: Path) -> None:
     code, output = verify(data_dir(root, FIRST + b"x", b"y"))
-    assert (code, "nothing can have been written here yet" in output) == (WRONG, True)
+    assert (code, "no frame can have been written here yet" in output) == (WRONG, True)
 
 
 def test_a_missing_file_number_is_damage(verify: Verify, root: Path) -> None:
@@ -170,16 +170,16 @@ def test_a_log_without_its_first_file_needs_a_snapshot(verify: Verify, root: Pat
     ("content", "sentence"),
     [
         (append(3, topic_id=LOG) + append(5), "Seq 5 of topic 1 (orders) follows seq 3"),
-        (append(2), "Seq 2 of topic 1 (orders) comes again"),
+        (append(2), "Seq 2 of topic 1 (orders) is repeated"),
         (append(3, ts=TS - 1), "Time goes back in topic 1 (orders)"),
-        (unknown_type(), "a newer one wrote it"),
+        (unknown_type(), "a newer version wrote it"),
         (with_flag(append(3), MORE) + bytes(50), "no Batch frame opened one"),
         (batch(append(3), append(4), first_seq=3, body_bytes=1), "announces 2 frames of 1 bytes"),
         (batch(append(3), append(4), first_seq=4), "The first_seq of this Batch frame"),
         (batch(append(3), sync_point(0), first_seq=3), "lies within the batch"),
-        (sync_point(7), "it has been moved"),
-        (sync_point(len(FIRST), file=2), "it has been moved"),
-        (sync_point(len(FIRST), offset=9999), "more than lie before it"),
+        (sync_point(7), "It is in the wrong place"),
+        (sync_point(len(FIRST), file=2), "It is in the wrong place"),
+        (sync_point(len(FIRST), offset=9999), "but fewer bytes precede it"),
         (append(3, "[]"), "not a JSON object that begins with"),
         (controlled(control.Batch(frames=1, body_bytes=1)), "says that nothing follows it"),
     ],
@@ -268,7 +268,7 @@ def test_the_log_of_no_shard_is_a_problem(verify: Verify, root: Path) -> None:
     stray.mkdir()
     (stray / layout.wal_name(1)).write_bytes(FIRST)
     code, output = verify(root)
-    assert (code, "this is the folder of none" in output) == (WRONG, True)
+    assert (code, "this folder belongs to none of them" in output) == (WRONG, True)
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "wal/wal-1.log", "wal/wal-0000000000000001.log.bak", "meta/old.bin"])
@@ -276,14 +276,14 @@ def test_a_foreign_file_is_noted(verify: Verify, root: Path, name: str) -> None:
     data_dir(root, FIRST)
     (root / name).write_text("hello")
     code, output = verify(root)
-    assert (code, f"note: {name}: This does not belong" in output) == (OK, True)
+    assert (code, f"note: {name}: This file does not belong" in output) == (OK, True)
 
 
 def test_a_file_half_written_is_noted(verify: Verify, root: Path) -> None:
     data_dir(root, FIRST)
     (root / "meta" / f"{layout.snapshot_name(3)}.tmp").write_bytes(b"half")
     code, output = verify(root)
-    assert (code, "snapshot-0000000000000003.bin.tmp: A file whose writing was not finished" in output) == (OK, True)
+    assert (code, "snapshot-0000000000000003.bin.tmp: The writing of this file was interrupted" in output) == (OK, True)
 
 
 def test_files_in_quarantine_are_noted(verify: Verify, root: Path) -> None:
@@ -291,7 +291,7 @@ def test_files_in_quarantine_are_noted(verify: Verify, root: Path) -> None:
     (root / "quarantine").mkdir()
     (root / "quarantine" / "tail.bin").write_bytes(b"12345")
     code, output = verify(root)
-    assert (code, "note: quarantine/tail.bin: Recovery set 5 bytes aside here." in output) == (OK, True)
+    assert (code, "note: quarantine/tail.bin: Recovery moved 5 bytes here." in output) == (OK, True)
 
 
 def test_a_reserve_with_content_is_noted(verify: Verify, root: Path) -> None:
@@ -386,6 +386,6 @@ def test_a_consumer_beyond_the_last_seq_is_named(tmp_path: Path, verify: Verify)
     value = control.Consumer(consumer_id=9, name="c", event="put", config={}, seq=3)
     code, out = verify(data_dir(tmp_path, FIRST + controlled(value)))
     assert code == WRONG
-    assert "Consumer c of topic 1 (orders) stands at 3, beyond the last seq 2." in out
+    assert "Consumer c of topic 1 (orders) is at seq 3, beyond the last seq 2." in out
     value = control.Consumer(consumer_id=9, name="c", event="cursor", seq=2)
     assert "Consumer" not in verify(data_dir(tmp_path / "fine", FIRST + controlled(value)))[1]

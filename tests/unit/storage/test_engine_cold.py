@@ -469,7 +469,7 @@ async def test_verify_checks_the_local_files_of_cold_segments(bench: Bench) -> N
     verdict, findings = found()
     assert findings == []
     assert verdict.cold_segments == bench.tiers.count(COLD)
-    assert verdict.summary().endswith(f"of {verdict.cold_segments} in the cold tier only the index")
+    assert verdict.summary().endswith(f"{verdict.cold_segments} of them in the cold tier (only the index is checked)")
     path = f"{DATA}/topics/{1:016x}/{seg(1, 'idx')}"
     for offset in range(bench.disk.file_size(path)):
         bench.disk.flip_byte(path, offset)
