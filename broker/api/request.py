@@ -202,7 +202,7 @@ class Request:
             return held.size
         if size <= SMALL:
             return size
-        self._room = await self.broker.memory.less(self.connection, size)
+        self._room = await self.broker.memory.try_answer(self.connection, size)
         return SMALL if self._room is None else size
 
     async def room_for(self, size: int, *, waits: bool = True) -> None:

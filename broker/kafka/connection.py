@@ -331,7 +331,7 @@ class Connection(PacedReceiver, asyncio.Protocol):
         later = False
         try:
             if header.api_key in _LARGE:
-                await self._port.broker.memory.room()
+                await self._port.broker.memory.wait_for_room()
             answer = await handler(call, memoryview(frame)[header.body_offset :])
             later = isinstance(answer, Later)
         except BaseException:

@@ -155,7 +155,7 @@ class Subscription:
             return result
         if large:
             least, result.records = result.bytes, ()
-            self.room = await memory.patiently(self.watcher, least * COPIES)
+            self.room = await memory.hold_for_push(self.watcher, least * COPIES)
         else:
             self.room = memory.answers.try_hold(self.watcher, most * COPIES)
         room = self.room

@@ -2,20 +2,22 @@
 
 budget     the bytes held, by owner, and the waiters for room; pure
 memory     the two budgets of a broker, waiting with a deadline, connections that do not read, logging
+refusal    the error Overloaded
+bodies     the memory of one request body
 giving     returns freed memory to the system
 """
 
 from typing import TYPE_CHECKING
 
 from broker.memory.bodies import BodyRoom
-from broker.memory.memory import LOOK_BYTES, PATIENCE_S, PIECE, SMALL, STRIDE, Memory
+from broker.memory.memory import MIN_READ_BYTES, PATIENCE_S, PIECE, SMALL, STRIDE, Memory
 from broker.memory.refusal import Overloaded
 
 if TYPE_CHECKING:
     from broker.memory.budget import Hold
 
 __all__ = [
-    "LOOK_BYTES",
+    "MIN_READ_BYTES",
     "PATIENCE_S",
     "PIECE",
     "SMALL",

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from broker.memory.memory import Memory
 
 
-#: A body may wait for room to grow while at most this much of it has arrived, and few others wait: together these hold
-#: a small part of the budget for bodies, and the other bodies end meanwhile.
+#: A body waits for room to grow only while at most this much of it has arrived and few others wait. So the waiting
+#: bodies hold a small part of the budget, and the bodies that they wait for can end.
 WAITS_BYTES: Final = 512 * 1024
 MAX_WAITING_TO_GROW: Final = 64
 
 
 class BodyRoom:
-    """The memory of one request's body; a small body is not counted."""
+    """The memory of one request's body. A small body is not counted."""
 
     __slots__ = ("_hold", "_memory", "_owner")
 
@@ -28,7 +28,7 @@ class BodyRoom:
         self._hold: Hold | None = None
 
     async def grow(self, size: int) -> bool:
-        """Count `size` bytes that have arrived. If bodies hold all they may, a body with few bytes waits in line.
+        """Count `size` bytes that have arrived. If there is no room, a body with few bytes waits for some.
 
         Returns whether it waited. Raises Overloaded: the body is not read further.
         """
@@ -49,11 +49,11 @@ class BodyRoom:
         return waited is not None
 
     async def unpack(self, most: int) -> Hold | None:
-        """Hold room for the decompressed body, of at most this size; waits for a while. Raises Overloaded."""
+        """Hold room for a decompressed body of at most `most` bytes; waits for a while. Raises Overloaded."""
         return await self._memory.body(self._owner, most) if most > SMALL else None
 
     def unpacked(self, hold: Hold | None, size: int | None) -> None:
-        """The body now has this size, and its compressed form is gone. `size` None: it was not decompressed."""
+        """Count the decompressed body instead of the compressed one. `size` None: it was not decompressed."""
         if size is None:
             if hold is not None:
                 hold.release()

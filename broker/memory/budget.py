@@ -1,13 +1,13 @@
-"""Counts the bytes held, in all and by each owner, and the waiters for room. Pure: no clock, no I/O.
+"""Counts the held bytes, in total and by owner, and queues waiters for room. Pure: no clock, no I/O.
 
     hold = budget.try_hold(owner, size)   before the bytes exist: None if there is no room
     hold.resize(actual)                   once their number is known
     hold.release()                        when the transport has written them, or the owner is gone
 
-One hold of any size is always allowed while nothing else is held (by anybody, or by its owner): so answers larger than
-a limit are possible, one at a time. Waiters are served in the order in which they came; a waiter for its own
-connection's limit does not delay the others. If waiters already hold bytes, they could wait for each other: `goes_over`
-lets the first of them exceed the limit, one at a time.
+A hold of any size is allowed while no other bytes are held (in total, or by its owner). So answers larger than a limit
+are possible, one at a time. Waiters are served in order; a waiter at the limit of its connection does not delay the
+others. If waiters already hold bytes, they could wait for each other for ever: `goes_over` lets the first of them
+exceed the limit, one at a time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Waiter:
 
 
 class Budget:
-    """At most `total` bytes in all and `per_owner` for each owner; 0: no limit."""
+    """At most `total` bytes, and `per_owner` bytes for each owner; 0: no limit."""
 
     __slots__ = ("_owners", "goes_over", "held", "peak", "per_owner", "refused_total", "total", "waiters")
 
@@ -57,10 +57,10 @@ class Budget:
         self.held = 0
         #: The most bytes held since this was last reset.
         self.peak = 0
-        #: The callers that refuse count here.
+        #: The number of refusals; the caller that refuses counts.
         self.refused_total = 0
         self._owners: dict[object, int] = {}
-        #: The waiters for room, in the order in which they came.
+        #: The waiters for room, the oldest first.
         self.waiters: dict[Waiter, None] = {}
 
     @property
@@ -96,7 +96,7 @@ class Budget:
         return self._fits_in_all(size) and self._fits_for(owner, size)
 
     def try_hold(self, owner: object, size: int) -> Hold | None:
-        """Hold `size` bytes. None if there is no room, or others wait for it."""
+        """Hold `size` bytes. None if there is no room, or if others wait for room."""
         if self.waiters or not self.has_room(owner, size):
             return None
         return self.hold(owner, size)

@@ -1,5 +1,5 @@
-"""Returns freed memory to the system. glibc retains free memory between used blocks until it is asked for it, and much
-at the end of each thread's heap.
+"""Returns freed memory to the system. glibc keeps free memory between used blocks and at the end of each thread's
+heap, until `malloc_trim` is called.
 """
 
 from __future__ import annotations

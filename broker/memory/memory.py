@@ -1,8 +1,8 @@
 """The memory of a broker's answers and bodies: the two budgets, waiting for room, and clients that do not read.
 
-The maker of an answer holds its bytes until the transport has written them (`Answering`). Bytes buffered by a transport
-beyond its high-water mark are counted here as well, by connection, from its pause until it resumes. Small answers to
-clients that read are not counted at all: they cost nothing here.
+A handler holds the bytes of its answer until the transport has written them (`Answering`). While a transport buffers
+more than its high-water mark, its buffer is counted as well, for its connection. Small answers to clients that read are
+not counted.
 """
 
 from __future__ import annotations
@@ -28,57 +28,60 @@ _log = structlog.get_logger("broker")
 SMALL: Final = 64 * 1024
 #: Larger answers go to the transport in pieces of this size.
 PIECE: Final = 64 * 1024
-#: What a read that may find little counts with in a turn.
-LOOK_BYTES: Final = 32 * 1024
-#: The most pieces of work on large answers that may wait for their turn; the next one is refused.
+#: What a read counts for in the scheduler, before its size is known.
+MIN_READ_BYTES: Final = 32 * 1024
+#: The most pieces of work on large answers that may wait in the scheduler; the next one is refused.
 MAX_SLICES_WAITING: Final = 5_000
-#: What a request counts with in a round of the loop that begins some: 32 of them, the others in the rounds behind it.
+#: The cost of beginning a request: 32 begin in each round of the event loop.
 BEGIN_COST: Final = 4
-#: So many requests may wait to be begun before streams of HTTP/2 are refused; HTTP/1.1 has one a connection.
+#: The most requests that may wait to begin; above that, new HTTP/2 streams are refused. (HTTP/1.1 has one request a
+#: connection.)
 MAX_BEGINNING: Final = 2_000
 #: The most streams of an HTTP/2 connection while answers lack memory.
 STREAMS_WHILE_SHORT: Final = 16
-#: So many pieces, then others have a turn.
+#: After this many pieces, the work yields to the event loop.
 STRIDE: Final = 4
-#: How long a request waits for room before it is refused, and a read before it is given less.
+#: How long a request waits for room before it is refused, and a read before it gets a smaller answer.
 PATIENCE_S: Final = 2.0
 READ_PATIENCE_S: Final = 0.2
-#: And a body that is to be unpacked: it was sent already, and who repeats it would stand behind those who came later.
+#: How long a body waits for room to be decompressed. It is longer, because the client has already sent the body, and a
+#: repetition would wait behind later requests.
 BODY_PATIENCE_S: Final = 10.0
 #: The most waiters; the next one is refused at once.
 MAX_WAITING: Final = 2_000
-#: What is rendered in the time of one of the writes that `Turns` counts: so many bytes. A slice fills a round of its.
+#: The scheduler counts in writes of records; rendering this many bytes takes the time of one write.
 BYTES_A_WRITE: Final = 2 * 1024
-#: Cut off connections and refusals are logged this often, with their number.
+#: The interval at which refusals and cut-off connections are logged, with their number.
 LOG_S: Final = 60.0
-#: Freed memory is returned once the peak was this high and little of it is still held, and at most this often.
+#: Freed memory is returned after a peak of at least GIVE_BACK_BYTES, when little of it is still held: GIVE_BACK_TIMES
+#: times, at least GIVE_BACK_S apart.
 GIVE_BACK_BYTES: Final = 16 << 20
 GIVE_BACK_S: Final = 3.0
 GIVE_BACK_TIMES: Final = 2
-#: How often all of this is looked at.
-LOOK_S: Final = 1.0
+#: The interval of the periodic checks.
+CHECK_S: Final = 1.0
 ANSWERS: Final = "max_answer_memory_bytes"
 ANSWERS_OF_ONE: Final = "max_answer_memory_bytes_per_connection"
 BODIES: Final = "max_body_memory_bytes"
 
 
 class Memory:
-    """The memory of one broker. All of it belongs to the event loop."""
+    """The memory of one broker. Only the event loop uses it."""
 
     def __init__(self, settings: Settings) -> None:
         self.answers = Budget(settings.max_answer_memory_bytes, settings.max_answer_memory_bytes_per_connection)
-        # A request that waits for room to decompress its body holds the compressed one.
+        # `goes_over`: a request that waits for room to decompress its body already holds the compressed body.
         self.bodies = Budget(settings.max_body_memory_bytes, goes_over=True)
         self.stall_timeout_s = settings.stall_timeout_s
-        #: Large answers are rendered in turns, so that many at once do not hold up others.
+        #: Schedules the rendering of large answers, so that many of them do not delay other work.
         self.scheduler = DeliveryScheduler()
-        #: One large answer is rendered at a time: it takes several times its size while it is.
+        #: Only one large answer is rendered at a time, because rendering takes several times its size.
         self.rendering = asyncio.Lock()
         self._beginnings = DeliveryScheduler()
         self.stalled_total = 0
-        #: When an answer was last refused or had to wait.
+        #: When an answer last was refused or had to wait.
         self._short_at = float("-inf")
-        #: By transport, the one that has been full for longest in front: what it holds, and since when.
+        #: The hold of each full transport, and since when it is full; the oldest first.
         self._paused: dict[Any, tuple[Hold, float]] = {}
         self._logged_at: dict[str, float] = {}
         self._unlogged: dict[str, int] = {}
@@ -94,7 +97,7 @@ class Memory:
         return await self._obtain(self.answers, owner, size, patience_s)
 
     def most_for_one(self, size: int) -> int:
-        """`size`, or as much of it as one answer may hold: more would only be granted while nobody holds anything."""
+        """`size`, but at most the limits for one answer. A larger hold is granted only while nothing else is held."""
         bounds = [bound for bound in (self.answers.total, self.answers.per_owner) if bound]
         return min([size, *bounds])
 
@@ -102,8 +105,8 @@ class Memory:
         """Hold room for a decompressed body. Raises Overloaded."""
         return await self._obtain(self.bodies, owner, size, BODY_PATIENCE_S)
 
-    async def less(self, owner: object, size: int, patience_s: float = READ_PATIENCE_S) -> Hold | None:
-        """Room for an answer that may as well be smaller, or later. None: it has to be."""
+    async def try_answer(self, owner: object, size: int, patience_s: float = READ_PATIENCE_S) -> Hold | None:
+        """Hold room for an answer. None: there is none, so the caller makes a smaller answer, or tries again later."""
         try:
             return await self._obtain(self.answers, owner, size, patience_s, counts=False)
         except Overloaded:
@@ -111,31 +114,31 @@ class Memory:
 
     @property
     def is_busy(self) -> bool:
-        """Whether large answers are being made: then reads wait for their turn, too."""
+        """Whether large answers are being rendered. Then reads are scheduled, too."""
         return self.rendering.locked() or self.answers.waiting > 0
 
     async def acquire(self, size: int) -> None:
-        """Wait for the turn of work on so many bytes of a large answer. Raises Overloaded when too many wait."""
+        """Wait until work on `size` bytes of a large answer may begin. Raises Overloaded if too many wait."""
         if self.scheduler.waiting > MAX_SLICES_WAITING:
             raise self.refusal(self.answers, None, size)
         await self.scheduler.take(size // BYTES_A_WRITE, _same)
 
     async def begin(self) -> None:
-        """Wait for a request's turn at being begun. However many come at once, probes are answered in between."""
+        """Wait until a request may begin. Requests that arrive together begin over several rounds of the event loop."""
         await self._beginnings.take(BEGIN_COST, _same)
 
     async def begin_alone(self) -> None:
-        """The same for a request that may keep the loop for long, a list of a thousand topics: one in a round."""
+        """Wait until a request that takes long, like a list of a thousand topics, may begin: one in each round."""
         await self._beginnings.take(ROUND, _same)
 
     def refuses_stream(self, streams: int) -> bool:
-        """Whether a connection of HTTP/2 that has so many streams may not open one more now."""
+        """Whether an HTTP/2 connection with this many streams may not open another one now."""
         if self._beginnings.waiting > MAX_BEGINNING:
             return True
         return streams >= STREAMS_WHILE_SHORT and self.is_short
 
     def refusal(self, budget: Budget, owner: object, size: int) -> Overloaded:
-        """Counted, and logged."""
+        """Count and log a refusal, and make its error."""
         budget.refused_total += 1
         if budget is self.bodies:
             limit, most = BODIES, budget.total
@@ -166,20 +169,20 @@ class Memory:
             raise self.refusal(budget, owner, size)
         raise Overloaded(limit=ANSWERS, max=budget.total)
 
-    async def patiently(self, owner: object, size: int) -> Hold:
-        """Room for what is pushed to one who holds a stream: it waits, since there is nobody to refuse."""
+    async def hold_for_push(self, owner: object, size: int) -> Hold:
+        """Hold room for data that is pushed to a stream. Waits without a limit: a push has no request to refuse."""
         return await self._obtain(self.answers, owner, size, None)
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until answers hold no more than they may."""
         if self.answers.is_over:
-            (await self.patiently(None, 1)).release()
+            (await self.hold_for_push(None, 1)).release()
 
-    # -- clients that take nothing -----------------------------------------------------------------------------------
+    # -- clients that do not read ------------------------------------------------------------------------------------
 
     @property
     def is_short(self) -> bool:
-        """Whether answers wait for memory, or were refused it lately: then whoever takes nothing is cut off sooner."""
+        """Whether answers wait for memory or were recently refused: clients that do not read are cut off sooner."""
         return self.answers.waiting > 0 or self.answers.is_over or monotonic() - self._short_at < self.stall_timeout_s
 
     def paused(self, transport: Any) -> None:
@@ -196,9 +199,9 @@ class Memory:
         if found is not None:
             found[0].release()
 
-    def look_again(self, now: float) -> None:
-        """What full transports hold by now. Where that is more than all may hold, those that have been full for longest
-        are cut off: nothing else is left to refuse.
+    def check_paused(self, now: float) -> None:
+        """Update the holds of full transports. If answers hold more than allowed, close the transports that have been
+        full for longest.
         """
         for transport, (hold, _) in list(self._paused.items()):
             size = transport.get_write_buffer_size()
@@ -208,7 +211,7 @@ class Memory:
                 self.resumed(transport)
         over = self.answers.held - self.answers.total if self.answers.total else 0
         for transport, (hold, since) in list(self._paused.items()):
-            if over <= 0 or now - since < LOOK_S:
+            if over <= 0 or now - since < CHECK_S:
                 return
             over -= hold.size
             self.stalled()
@@ -234,13 +237,13 @@ class Memory:
     async def run(self) -> None:
         """Check full transports and return memory, for ever."""
         while True:
-            await asyncio.sleep(LOOK_S)
-            self.look_again(monotonic())
+            await asyncio.sleep(CHECK_S)
+            self.check_paused(monotonic())
             self.give_back(monotonic())
 
     def give_back(self, now: float, give: Callable[[bool], None] = give_back) -> None:
-        """Freed memory goes back to the system, on a thread, when little is left of much that was held; and once more
-        later, for what was let go behind that.
+        """Return freed memory to the system, on a thread, after a peak of which little is still held. This is repeated
+        once, for memory that was freed during the first time.
         """
         budgets = (self.answers, self.bodies)
         peak, held = sum(each.peak for each in budgets), sum(each.held for each in budgets)
@@ -286,5 +289,5 @@ async def _waited(budget: Budget, owner: object, size: int, patience_s: float | 
         return None
     finally:
         budget.give_up(waiter)
-        for hold in granted:  # granted in the moment in which the wait ended
+        for hold in granted:  # granted at the moment when the wait ended
             hold.release()

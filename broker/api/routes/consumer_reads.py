@@ -14,7 +14,7 @@ from broker.api.operation import PARTITION, TOPIC, Operation, in_path
 from broker.api.request import ClientGone, Request
 from broker.auth import READ_WRITE, Rule
 from broker.content import OK, Answer, Shape, render, strict_json
-from broker.memory import LOOK_BYTES, SMALL
+from broker.memory import MIN_READ_BYTES, SMALL
 from broker.service import consumers, reads, routers
 from broker.tracing import notes
 from schemas import (
@@ -70,7 +70,7 @@ async def read(request: Request) -> Answer:
         raise ClientGone  # before the read takes records that others could get
     memory = broker.memory
     if memory.is_busy:
-        await memory.acquire(LOOK_BYTES)
+        await memory.acquire(MIN_READ_BYTES)
     asked.max_batch_bytes = await request.room(
         reads.clamped(asked.max_batch_bytes, reads.DEFAULT_BATCH_BYTES, reads.MAX_BATCH_BYTES)
     )
@@ -79,7 +79,7 @@ async def read(request: Request) -> Answer:
         request.release_room()
         asked.max_batch_bytes = min(asked.max_batch_bytes, SMALL)
         waiting = consumers.read_on(
-            broker.engine, request.parking, asked, done, began, partial(memory.acquire, LOOK_BYTES)
+            broker.engine, request.parking, asked, done, began, partial(memory.acquire, MIN_READ_BYTES)
         )
         done = await request.unless_gone(waiting, discard=lambda late: late.undo())
     if broker.tracing is not None:

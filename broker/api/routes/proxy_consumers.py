@@ -266,7 +266,7 @@ async def _events(request: Request, member: Member, format: Format) -> AsyncGene
     limits = _own_limits(member)._replace(timeout_ms=int(events.HEARTBEAT_S * 1000), max_bytes=SMALL)
     with request.hold_stream():
         while True:
-            await request.broker.memory.room()
+            await request.broker.memory.wait_for_room()
             try:
                 with _using(request):
                     found: ProxyRead = await proxy.read(member, limits, reading.Streaming())

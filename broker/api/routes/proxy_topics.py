@@ -16,7 +16,7 @@ from broker.api.record_count import check_count
 from broker.api.request import Request
 from broker.content import Answer, Headers, Streamed
 from broker.kafka import BROKER_ID
-from broker.memory import LOOK_BYTES, SMALL
+from broker.memory import MIN_READ_BYTES, SMALL
 from broker.proxy import (
     Format,
     Limits,
@@ -153,7 +153,7 @@ async def within_memory(request: Request, limits: Limits) -> Limits:
     memory = request.broker.memory
     if limits.max_bytes <= SMALL:
         if memory.is_busy:
-            await memory.acquire(LOOK_BYTES)
+            await memory.acquire(MIN_READ_BYTES)
         return limits
     room = await request.room(limits.max_bytes * COPIES)
     if room < limits.max_bytes * COPIES:

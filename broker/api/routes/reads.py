@@ -14,7 +14,7 @@ from broker.api.query import Query, parsed
 from broker.api.request import Request
 from broker.auth import READ, Rule
 from broker.content import OK, Answer, Outcome, Pending, Shape, render
-from broker.memory import LOOK_BYTES, SMALL
+from broker.memory import MIN_READ_BYTES, SMALL
 from broker.service import reads, routers, tag_match
 from broker.tracing import notes
 from schemas import MAX_U64, DiffAnswer, DiffRequest, RecordAnswer, parse_u64
@@ -146,7 +146,7 @@ async def _read_on(request: Request, asked: _Asked) -> Answer:
     engine, memory, topic = broker.engine, broker.memory, asked.topic
     waited = await routers.caught_up(engine, topic)
     if memory.is_busy:
-        await memory.acquire(LOOK_BYTES)
+        await memory.acquire(MIN_READ_BYTES)
     result = await engine.read(topic, asked.query)
     if asked.wait_ms and reads.has_nothing(result):
         result = await request.unless_gone(_wait(request, asked, result))

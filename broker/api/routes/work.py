@@ -125,7 +125,7 @@ class Outbox:
         if size * COPIES <= SMALL:
             return SMALL
         answers = self._memory.answers
-        while (held := await self._memory.less(self._connection, one * COPIES, PATIENCE_S)) is None:
+        while (held := await self._memory.try_answer(self._connection, one * COPIES, PATIENCE_S)) is None:
             if self._engine.queues.leaving:
                 return SMALL  # the claim raises the error
         self._claiming = held
@@ -151,7 +151,7 @@ class Outbox:
                 if self._bytes > SMALL:
                     self._count()
                 self._filled.set()
-                await self._memory.room()  # claim no further job while all answers hold too much memory
+                await self._memory.wait_for_room()  # claim no further job while all answers hold too much memory
                 if self._bytes > MAX_BUFFERED_BYTES:
                     self._free.clear()
                     await self._free.wait()

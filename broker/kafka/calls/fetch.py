@@ -23,7 +23,7 @@ from broker.kafka.codec.fetch import Fetched, FetchPartition, FetchRequest, read
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.fetching import OffsetOutOfRange, check_offset, read_from, stale_epoch
 from broker.kafka.packing import packed
-from broker.memory import LOOK_BYTES, PATIENCE_S, SMALL, Overloaded
+from broker.memory import MIN_READ_BYTES, PATIENCE_S, SMALL, Overloaded
 from storage import ShuttingDown, TopicNotFound
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ async def _read_in_room(call: Call, request: FetchRequest, deadline: float) -> t
     most = min(request.max_bytes, MAX_BYTES, sum(max(0, wanted.max_bytes) for wanted in request.partitions))
     most = min(most, memory.answers.per_owner or most)
     # A single record may be large: without this wait, many clients at once would block the loop.
-    await memory.acquire(LOOK_BYTES)
+    await memory.acquire(MIN_READ_BYTES)
     found, full = await _read_all(call, request._replace(max_bytes=min(most, SMALL)))
     size = sum(each.uncompressed_size for each in found)
     if size <= SMALL and (most <= SMALL or not full):

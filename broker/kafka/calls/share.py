@@ -272,7 +272,7 @@ async def _hold(call: Call, topics: Sequence[Topic], room: Room) -> Room | None:
     most = memory.most_for_one(min(room.bytes, MAX_BYTES, ready))
     call.room = memory.answers.try_hold(call.connection, most)
     if call.room is None:
-        call.room = await memory.less(call.connection, min(most, max(mean, SMALL)))
+        call.room = await memory.try_answer(call.connection, min(most, max(mean, SMALL)))
     if call.room is None:
         return None
     # Others may claim these jobs first. The answer is then empty at once: no request waits while it holds memory.
