@@ -22,10 +22,10 @@ def claim(
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Claim jobs, and print them: they are this node's until their leases end.
+    """Claim jobs and print them. No other node gets them until their leases end.
 
-    Settle each with `topics ack` or `topics nack`; what is not settled in time is handed out again. With --json: one
-    object a line, {"$seq", "lease_id", "deadline", "$ts", "$node"?, "$tag"?, "deliveries", "data", "meta"?}.
+    Settle each with `topics ack` or `topics nack`; a job that is not settled in time is delivered again. With --json:
+    one object a line, {"$seq", "lease_id", "deadline", "$ts", "$node"?, "$tag"?, "deliveries", "data", "meta"?}.
     """
     with broker(reach, as_json) as client:
         claimed = client.claim(queue, node, max=max_, lease_ms=lease_ms, wait_ms=wait_ms)

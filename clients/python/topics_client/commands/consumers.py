@@ -172,7 +172,7 @@ def commit(
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Say that everything up to SEQ is done: reads go on behind it."""
+    """Set the position to SEQ: everything up to SEQ is done, and reads continue after it."""
     with broker(reach, as_json) as client:
         _moved(client.run(calls.verbatim(consumer_calls.commit(topic, consumer, seq, partition))), as_json)
 
@@ -183,7 +183,7 @@ def seek(
     consumer: ConsumerArgument,
     where: Annotated[
         str | None,
-        Argument(metavar="WHERE", help="earliest, head, or a seq to go on behind."),
+        Argument(metavar="WHERE", help="earliest, head, or a seq to continue after."),
     ] = None,
     ts: Annotated[
         int | None,

@@ -36,10 +36,10 @@ def read(
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Print the records that come next, and move the position behind them.
+    """Print the next records, and move the position after them.
 
-    Several of these share the records. With --json: lines as `topics read --json` prints them, {"tombstone": {...}}
-    included.
+    Several of these commands share the records. With --json: the lines of `topics read --json`, including
+    {"tombstone": {...}}.
     """
     if follow and (peek or limit or wait_ms):
         raise click.BadParameter("Goes with none of --limit, --wait-ms and --peek.", param_hint="--follow")

@@ -63,7 +63,7 @@ def add(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a context, or replace the one of that name. Asks no broker."""
+    """Add a context, or replace the context with this name. Does not contact the broker."""
     with _endings(as_json):
         if not _NAME.fullmatch(name):
             raise ContextError(f"{name!r} cannot be a context's name: 1 to 64 letters, digits, and . _ - (not first).")
@@ -87,7 +87,7 @@ def use(
     none: Annotated[bool, Option("--none", help="Use no context.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a context that of every command that is not told another broker."""
+    """Choose the context of all commands that name no other broker."""
     with _endings(as_json):
         if bool(name) is none:
             raise ContextError("Give the name of a context, or --none.")
@@ -124,7 +124,7 @@ def list_contexts(as_json: JsonOption = False) -> None:
 
 @context.add("delete", EXIT_CODES_HELP)
 def delete(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Delete a context; the files that it names stay. One that does not exist is no error."""
+    """Delete a context; the files that it names stay. A context that does not exist is no error."""
     with _endings(as_json):
         stored = contexts.load()
         deleted = stored.contexts.pop(name, None) is not None

@@ -31,7 +31,11 @@ def delete(
     A topic that does not exist is no error: the exit status is 0 either way.
     """
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        fail("Nobody can be asked here: give --yes to delete without being asked.", ExitCode.USAGE, as_json=as_json)
+        fail(
+            "There is no terminal: give --yes to delete without a question.",
+            ExitCode.USAGE,
+            as_json=as_json,
+        )
     with broker(reach, as_json) as client:
         if not yes and not _confirmed(client, topic):
             note("Nothing was deleted.")

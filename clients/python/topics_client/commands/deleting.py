@@ -34,14 +34,18 @@ def delete(
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Delete records below a seq, with a tag, or with both only those that meet both, for good.
+    """Delete records for good: those below a seq, those with a tag, or with both options those that meet both.
 
     Records that are appended later stay. `topics delete` deletes a topic with all its records.
     """
     if before_seq is None and not tag:
         fail("Say which records: give --before-seq, --tag, or both.", ExitCode.USAGE, as_json=as_json)
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        fail("Nobody can be asked here: give --yes to delete without being asked.", ExitCode.USAGE, as_json=as_json)
+        fail(
+            "There is no terminal: give --yes to delete without a question.",
+            ExitCode.USAGE,
+            as_json=as_json,
+        )
     with broker(reach, as_json) as client:
         if not yes:
             state = client.state(topic, touch=False).of(partition)

@@ -72,7 +72,7 @@ def pause(
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Hand out no more jobs, until `topics resume`. Those that are out can be settled."""
+    """Deliver no more jobs until `topics resume`. Leased jobs can still be settled."""
     _pausing(queue, True, as_json, reach)
 
 
@@ -106,7 +106,11 @@ def purge(
 ) -> None:
     """Delete all jobs without a lease, for good."""
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        fail("Nobody can be asked here: give --yes to delete without being asked.", ExitCode.USAGE, as_json=as_json)
+        fail(
+            "There is no terminal: give --yes to delete without a question.",
+            ExitCode.USAGE,
+            as_json=as_json,
+        )
     wanted = [state.value for state in states or list(Idle)]
     with broker(reach, as_json) as client:
         if not yes:

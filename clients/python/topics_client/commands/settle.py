@@ -28,7 +28,7 @@ def ack(
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Say that jobs are done: they are deleted for good.
+    """Ack jobs that are done: they are deleted for good.
 
     Jobs that are not leased to the node are skipped; then the exit status is 1.
     """
@@ -72,7 +72,7 @@ def extend(
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Keep jobs for longer.
+    """Extend the leases of jobs.
 
     Jobs that are not leased to the node are skipped; then the exit status is 1.
     """
