@@ -41,7 +41,7 @@ LOGGED: Final = (
     ),
     Event(
         "unclean_stop", "error", "reason",
-        "The engine could not be closed cleanly; the next start recovers as after a crash.", "Look at the disk.",
+        "The engine could not be closed cleanly; the next start recovers as after a crash.", "Check the disk.",
     ),
     Event("stopped", "info", "exit_code", "The process ends.", _NONE),
     # -- cells -------------------------------------------------------------------------------------------------------
@@ -50,12 +50,12 @@ LOGGED: Final = (
     ),
     Event(
         "peer_frame_refused", "error", "reason",
-        "Another cell sent what is no frame of the protocol between cells; its connection was closed.", _REPORT,
+        "Another cell sent an invalid frame; its connection was closed.", _REPORT,
     ),
     Event(
         "peer_connection_lost", "warning", "cell reason",
-        "The connection to another cell broke. Calls in progress failed; the next one connects anew.",
-        "Look at the log of that cell.",
+        "The connection to another cell broke. Calls in progress failed; the next call reconnects.",
+        "Check the log of that cell.",
     ),
     # -- requests ----------------------------------------------------------------------------------------------------
     Event("request_failed", "error", "request_id", "A request was answered 500 `internal`.", _REPORT),
@@ -76,16 +76,16 @@ LOGGED: Final = (
     Event(
         "client_too_slow", "warning", "[request_id] route",
         "A stream or WebSocket was closed because its client did not read for 30 s.",
-        "Look at the client; it can go on from its last event.",
+        "Check the client; it can continue after its last event.",
     ),
     Event("delivery_failed", "error", "topic", "A delivery to watchers raised an exception.", _REPORT),
     # -- Kafka clients -----------------------------------------------------------------------------------------------
     Event("kafka_listening", "info", "host port", "The port for Kafka clients is open.", _NONE),
     Event(
         "kafka_connection_refused", "warning", "why reason peer",
-        "A connection of the Kafka port was closed without an answer: what came is not its protocol (`malformed`), not "
-        "served here (`unsupported`), or before a key was shown (`unauthenticated`). One line a second of each kind.",
-        "Look at the client; `topics_kafka_refused_total` counts all.",
+        "A connection of the Kafka port was closed without an answer: its request is malformed (`malformed`) or not "
+        "supported (`unsupported`), or came before a key (`unauthenticated`). One line a second for each kind.",
+        "Check the client; `topics_kafka_refused_total` counts all of them.",
     ),
     Event(
         "proxy_instance_unreadable", "error", "key", "The stored state of a consumer instance cannot be read.", _REPORT,
@@ -93,25 +93,25 @@ LOGGED: Final = (
     Event(
         "proxy_group_not_joined", "warning", "error group",
         "The REST Proxy could not join a consumer group; it tries again.",
-        "Look at the group; `kafka_call_failed` may say more.",
+        "Check the group; `kafka_call_failed` may say more.",
     ),
     Event("kafka_request_failed", "error", "", "A request ended in an error; its connection is closed.", _REPORT),
     Event(
         "kafka_codec_not_saved", "info", "topic codec reason",
-        "The codec of a partition's producers could not be saved; its consumers get batches as before.",
+        "The new codec of a partition's producers could not be saved; consumers get batches in the previous codec.",
         "`reason` says why: most often the disk is full.",
     ),
     Event("kafka_call_failed", "error", "", "A request was answered with UNKNOWN_SERVER_ERROR.", _REPORT),
     Event(
         "kafka_group_not_saved", "warning", "group error",
-        "A new generation of a consumer group could not be made durable; its members were told to ask again.",
+        "A new generation of a consumer group could not be saved; its members retry.",
         "`error` says why: most often the disk is full.",
     ),
     Event("kafka_group_failed", "error", "group", "A consumer group failed; its members have to join again.", _REPORT),
     Event(
         "kafka_group_expired", "info", "group error",
-        "A consumer group has been empty for `TOPICS_KAFKA_GROUP_RETENTION_S`, and was deleted with its offsets; with "
-        "another `error` than NONE it was not.", _NONE,
+        "A consumer group was empty for `TOPICS_KAFKA_GROUP_RETENTION_S`, and was deleted with its offsets. If "
+        "`error` is not NONE, the deletion failed.", _NONE,
     ),
     Event(
         "kafka_groups_not_swept", "warning", "error", "The search for expired consumer groups failed; it is repeated.",
@@ -120,18 +120,18 @@ LOGGED: Final = (
     # -- the whole ---------------------------------------------------------------------------------------------------
     Event(
         "memory_refused", "warning", "limit count answers_bytes bodies_bytes",
-        "Answers or bodies hold all the memory that they may, so requests were refused. At most once a minute, with "
-        "their number.",
-        "Look for clients that do not read; raise the limit where memory allows.",
+        "Requests were refused, because answers or bodies hold all the memory that they may. At most one line a "
+        "minute, with the number of refusals.",
+        "Look for clients that do not read; raise the limit if memory allows.",
     ),
     Event(
         "stalled_clients_cut_off", "warning", "count answers_bytes",
-        "Clients that read nothing of their answers were cut off. At most once a minute, with their number.",
-        "Look at the clients.",
+        "Clients that did not read their answers were disconnected. At most one line a minute, with their number.",
+        "Check the clients.",
     ),
     Event(
         "pressure", "info, warning", "step was pressure",
-        "The broker sheds load, or stops. A warning when it starts or stops refusing writes.",
+        "The broker begins or stops shedding load. It is a warning when the broker begins or stops refusing writes.",
         "[Pressure](#pressure).",
     ),
     Event("backup_begun", "info", "directory", "A backup has begun.", _NONE),
