@@ -53,7 +53,7 @@ def test_a_new_consumer_is_made_and_the_next_reader_goes_on(client: Client) -> N
         consumer.commit()
     with Consumer(client, "t", "c") as consumer:
         assert data_of(consumer, 2) == [4, 5]
-        assert consumer.committed_seq == 3
+        assert consumer.committed == {0: 3}
     with Consumer(client, "t", "head", start="head") as consumer:
         client.append("t", [6])
         assert data_of(consumer, 1) == [6]
@@ -172,9 +172,26 @@ def test_the_asyncio_consumer_reads_and_commits_the_same(broker: RealBroker, cli
                 found.append(item.data)
                 if len(found) == count:
                     await consumer.commit()
-                    assert consumer.committed_seq == item.seq
+                    assert consumer.committed == {0: item.seq}
                     break
         return found
 
     assert asyncio.run(read(3)) == [1, 2, 3]
     assert asyncio.run(read(1)) == [4]
+
+
+def test_a_commit_of_a_topic_of_before_moves_no_cursor(client: Client) -> None:
+    client.append("t", [1, 2, 3])
+    with Consumer(client, "t", "c", commit="manual") as consumer:
+        assert data_of(consumer, 3) == [1, 2, 3]
+        client.delete_topic("t")
+        client.append("t", ["new 1", "new 2", "new 3", "new 4"])
+        client.consumers.put("t", "c", start="earliest")
+        consumer.commit()
+        assert client.consumers.get("t", "c").cursor_seq == 0
+        gap = next(consumer)
+        assert isinstance(gap, Tombstone)
+        assert gap.reason == "recreated"
+        assert data_of(consumer, 2) == ["new 1", "new 2"]
+        consumer.commit()
+        assert client.consumers.get("t", "c").cursor_seq == 2

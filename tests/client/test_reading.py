@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics_client.errors import ConnectionFailed, ConsumerNotFound, TopicsError
-from topics_client.reading import CommitMode, Item, Reading
+from topics_client.errors import ConnectionFailed, ConsumerNotFound, EpochConflict, TopicsError
+from topics_client.reading import CommitMode, Item, Reading, Step
 from topics_client.values import Record, Tombstone
 from topics_client.wire import Call, Reply
 
@@ -29,11 +29,12 @@ class Model:
         self.puts: list[Any] = []
         self.fails: list[str] = []
 
-    def run(self, steps: Generator[Call[Any], Any, Any]) -> Any:
+    def run(self, steps: Generator[Step, Any, Any]) -> Any:
         try:
             call = next(steps)
             while True:
                 try:
+                    assert isinstance(call, Call)
                     value = self._call(call)
                 except TopicsError as error:
                     call = steps.throw(error)
@@ -74,6 +75,8 @@ class Model:
                 self.cursor = 0
                 return {"topic": "t", "consumer": "c", "cursor_seq": 0, "created": True}
             case "POST", "/consumers/c/commit":
+                if body["epoch"] != self.epoch:
+                    raise EpochConflict("created again")
                 if self.cursor is None:
                     raise ConsumerNotFound("no such consumer")
                 self.cursor = max(self.cursor, body["seq"])
@@ -104,7 +107,8 @@ class Model:
 
 
 def reading(mode: CommitMode = "batch", limit: int = 2) -> Reading:
-    return Reading("t", "c", mode, "earliest", {"limit": limit})
+    """Without a stream: `wait_ms` is for reads."""
+    return Reading("t", "c", mode, "earliest", {"limit": limit, "wait_ms": 1}, lambda: 0.0)
 
 
 def seq_of(item: Item) -> int:
@@ -149,7 +153,7 @@ def test_in_manual_mode_only_explicit_commits_are_sent() -> None:
     assert model.commits == [3]
     assert take(model, reader, 2) == [4, 5]
     model.run(reader.commit(Record(seq=4, ts=1)))
-    assert (model.commits, reader.committed_seq) == ([3, 4], 4)
+    assert (model.commits, reader.committed) == ([3, 4], {0: 4})
 
 
 def test_a_commit_covers_scanned_records_that_were_skipped() -> None:
@@ -229,4 +233,4 @@ def test_no_record_is_skipped_whichever_calls_fail(mode: CommitMode, limit: int,
                 assert seq_of(item) == given_seq + 1
                 given_seq += 1
         assert (model.cursor or 0) <= handled_seq
-        assert reader.committed_seq <= (model.cursor or 0)
+        assert reader.committed.get(0, 0) <= (model.cursor or 0)

@@ -61,13 +61,13 @@ def diff(reply: Reply) -> Diff:
     body = _DIFF.decode(reply.body)
     return Diff(
         topic=body.topic,
-        records=[_record(record) for record in body.records],
+        records=[_record(record, body.partition) for record in body.records],
         next_from_seq=body.next_from_seq,
         head_seq=body.head_seq,
         earliest_seq=body.earliest_seq,
         caught_up=body.caught_up,
         lag=body.lag,
-        tombstone=body.tombstone,
+        tombstone=_at(body.tombstone, body.partition),
         corrupt_seqs=body.corrupt_seqs,
     )
 
@@ -77,13 +77,13 @@ def consumer_read(reply: Reply) -> ConsumerRead:
     body = _CONSUMER_READ.decode(reply.body)
     return ConsumerRead(
         topic=body.topic,
-        records=[_record(record) for record in body.records],
+        records=[_record(record, body.partition) for record in body.records],
         next_from_seq=body.next_from_seq,
         head_seq=body.head_seq,
         earliest_seq=body.earliest_seq,
         caught_up=body.caught_up,
         lag=body.lag,
-        tombstone=body.tombstone,
+        tombstone=_at(body.tombstone, body.partition),
         corrupt_seqs=body.corrupt_seqs,
         consumer=body.consumer,
         cursor_seq=body.cursor_seq,
@@ -115,13 +115,16 @@ def watched(kind: str, id: str, text: str) -> Watched:
             missed_estimate=0 if body.reason == "recreated" else body.gap_to - body.gap_from + 1,
             earliest_seq=body.earliest_seq,
             head_seq=body.head_seq,
+            partition=body.partition,
         )
     return Watched(
         topic=body.topic,
         kind=kind,
-        records=[_record(record) for record in body.records],
+        partition=body.partition,
+        records=[_record(record, body.partition) for record in body.records],
         corrupt_seqs=body.corrupt_seqs,
         tombstone=gap,
+        from_seq=body.from_seq,
         to_seq=body.to_seq,
         head_seq=body.head_seq,
         id=id,
@@ -176,6 +179,7 @@ class _Diff(msgspec.Struct):
     lag: int = 0
     tombstone: Tombstone | None = None
     corrupt_seqs: list[int] | None = None
+    partition: int = 0
 
 
 class _ConsumerRead(_Diff, kw_only=True):
@@ -204,6 +208,8 @@ class _Watched(msgspec.Struct):
     head_seq: int
     records: list[_Record] = []
     corrupt_seqs: list[int] = []
+    partition: int = 0
+    from_seq: int = 0
     to_seq: int = 0
     reason: str = ""
     gap_from: int = 0
@@ -232,7 +238,7 @@ _WATCHED = msgspec.json.Decoder(_Watched)
 _SETTLED = msgspec.json.Decoder(_Settled)
 
 
-def _record(raw: _Record) -> Record:
+def _record(raw: _Record, partition: int = 0) -> Record:
     # A copy: a Raw would keep the whole answer, up to 8 MiB, alive as long as one of its records.
     return Record(
         seq=raw.seq,
@@ -241,7 +247,12 @@ def _record(raw: _Record) -> Record:
         tag=raw.tag,
         data_raw=bytes(raw.data),
         meta_raw=bytes(raw.meta) or None,
+        partition=partition,
     )
+
+
+def _at(gap: Tombstone | None, partition: int) -> Tombstone | None:
+    return msgspec.structs.replace(gap, partition=partition) if gap is not None and partition else gap
 
 
 def _job_of(raw: _Job) -> Job:

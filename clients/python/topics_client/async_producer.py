@@ -208,7 +208,7 @@ class AsyncProducer:
             raise
         finally:
             callbacks = self._producing.finish(batch, parts)
-            self._tasks.discard(task)  # type: ignore[arg-type]
+            self._tasks.discard(task)
             self._make_room()
             self._schedule_look()
             for callback in callbacks:

@@ -161,8 +161,9 @@ class AsyncClient:
         return transport.reply(response)
 
     @asynccontextmanager
-    async def _opened(self, request: Request) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """The pieces of an endless answer, as they arrive; every failure is an error of `topics_client.errors`."""
+    async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """The pieces of an endless answer, as they arrive; every failure is an error of `topics_client.errors`.
+        `instrument` is not shown it."""
         limits = transport.stream_limits(request, self._timeout, SILENCE_S)
         try:
             async with self._http.stream(
@@ -258,7 +259,7 @@ class AsyncClient:
                 if watching.request is None:
                     for event in watching.begin(await self.run(watching.session())):
                         yield event
-                async with self._opened(deadlines.limited(watching.stream())) as pieces:
+                async with self.stream(deadlines.limited(watching.stream())) as pieces:
                     async for piece in pieces:
                         deadlines.check()
                         for event in watching.feed(piece):

@@ -6,7 +6,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -139,6 +139,11 @@ class Client:
                 tries += 1
                 outcome = self._try(step, tries)
 
+    def stream(self, request: Request) -> AbstractContextManager[Iterator[bytes]]:
+        """The pieces of an endless answer, as they arrive; every failure is an error of `topics_client.errors`.
+        `instrument` is not shown it."""
+        return self._sender.stream(request)
+
     def _try(self, request: Request, number: int) -> Reply | NoReply:
         if self._instrument is None:
             return self._sender.send(request)
@@ -229,7 +234,7 @@ class Client:
                 if watching.request is None:
                     for event in watching.begin(self.run(watching.session())):
                         yield event
-                with self._sender.stream(deadlines.limited(watching.stream())) as pieces:
+                with self.stream(deadlines.limited(watching.stream())) as pieces:
                     for piece in pieces:
                         deadlines.check()
                         for event in watching.feed(piece):

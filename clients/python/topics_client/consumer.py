@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import math
+import time
+from collections.abc import AsyncGenerator, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from topics_client import deadlines
 from topics_client.errors import TopicsError
-from topics_client.reading import CommitMode, Item, Reading, Start
+from topics_client.listening import Listen, Stream
+from topics_client.reading import CommitMode, Item, Reading, Start, Step, Steps
+from topics_client.wire import Call
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -15,14 +20,14 @@ if TYPE_CHECKING:
     from topics_client.asynchronous import AsyncClient
     from topics_client.blocking import Client
     from topics_client.calls import ReadOptions
-    from topics_client.wire import Call
+    from topics_client.wire import Request
 
 T = TypeVar("T")
 
 
 class Consumer:
-    """Iterates over the records of one partition of a topic, and waits for new ones, forever. A loss comes as a
-    Tombstone before the records after it.
+    """Iterates over the records of a topic, and waits for new ones, forever. A loss comes as a Tombstone before the
+    records after it.
 
     The position is that of the durable consumer `name`, which is made if there is none, and then begins at `start`:
     "earliest", "head", or a seq to start after. `commit` says when the position is stored: "record" (after each
@@ -31,8 +36,15 @@ class Consumer:
     records may come again, and none is skipped. Broken connections and restarts are bridged as the client's retry
     policy says.
 
-    Options are those of `Client.read`, `partition` among them. For one reader at a time, in one thread. Leaving the
-    `with` block stores the position of what was handled, without the record that was returned last.
+    It reads all partitions of the topic, those that are added later too, and has a position in each; `partition` of a
+    record says where it is. Order holds within a partition. With the option `partition` it reads one. What is there
+    already is read page by page; then the broker pushes new records over one stream of events. Reads that the broker
+    holds take its place inside `within`, with options that a stream has not (`tag`, `from_ts`, `wait_ms`,
+    `include_stored`), and where streams do not come through: then several partitions are asked in turn, and a record
+    may wait up to a second.
+
+    Options are those of `Client.read`. For one reader at a time, in one thread. Leaving the `with` block stores the
+    position of what was handled, without the record that was returned last.
     """
 
     def __init__(
@@ -46,7 +58,8 @@ class Consumer:
         **options: Unpack[ReadOptions],
     ) -> None:
         self._client = client
-        self._reading = Reading(topic, name, commit, start, options)
+        self._reading = Reading(topic, name, commit, start, options, time.monotonic)
+        self._pieces: Generator[bytes] = (each for each in ())
 
     def __enter__(self) -> Self:
         self._run(self._reading.begin())
@@ -66,33 +79,50 @@ class Consumer:
         return self
 
     def __next__(self) -> Item:
-        return self._run(self._reading.next_item())
+        return self._run(self._reading.next_item(may_listen=deadlines.ends_s() == math.inf))
 
     @property
-    def committed_seq(self) -> int:
-        """The last seq whose commit was acknowledged."""
-        return self._reading.committed_seq
+    def committed(self) -> dict[int, int]:
+        """By partition: the last seq whose commit was acknowledged. Empty before the first read."""
+        return self._reading.committed
 
     def commit(self, item: Item | None = None) -> None:
-        """Everything up to and including this record, or the one returned last, is handled. Durable on return."""
+        """Everything up to and including this record is handled, in its partition; or everything that was returned so
+        far. Durable on return."""
         self._run(self._reading.commit(item))
 
     def close(self) -> None:
         """Stores the position of what was handled. The client stays open."""
         self._run(self._reading.leave())
 
-    def _run(self, steps: Generator[Call[Any], Any, T]) -> T:
+    def _run(self, steps: Steps[T]) -> T:
         try:
-            call = next(steps)
+            step = next(steps)
             while True:
                 try:
-                    value = self._client.run(call)
+                    value = self._take(step)
                 except TopicsError as error:
-                    call = steps.throw(error)
+                    step = steps.throw(error)
                 else:
-                    call = steps.send(value)
+                    step = steps.send(value)
         except StopIteration as done:
             return done.value
+
+    def _take(self, step: Step) -> Any:
+        if isinstance(step, Call):
+            return self._client.run(step)
+        if isinstance(step, Listen):
+            self._pieces.close()
+            self._pieces = self._stream(step.request)
+        elif step is Stream.PIECE:
+            return next(self._pieces, None)
+        else:
+            self._pieces.close()
+        return None
+
+    def _stream(self, request: Request) -> Generator[bytes]:
+        with self._client.stream(request) as pieces:
+            yield from pieces
 
 
 class AsyncConsumer:
@@ -109,7 +139,8 @@ class AsyncConsumer:
         **options: Unpack[ReadOptions],
     ) -> None:
         self._client = client
-        self._reading = Reading(topic, name, commit, start, options)
+        self._reading = Reading(topic, name, commit, start, options, time.monotonic)
+        self._pieces: AsyncGenerator[bytes] | None = None
 
     async def __aenter__(self) -> Self:
         await self._run(self._reading.begin())
@@ -128,30 +159,54 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> Item:
-        return await self._run(self._reading.next_item())
+        return await self._run(self._reading.next_item(may_listen=deadlines.ends_s() == math.inf))
 
     @property
-    def committed_seq(self) -> int:
-        """The last seq whose commit was acknowledged."""
-        return self._reading.committed_seq
+    def committed(self) -> dict[int, int]:
+        """By partition: the last seq whose commit was acknowledged. Empty before the first read."""
+        return self._reading.committed
 
     async def commit(self, item: Item | None = None) -> None:
-        """Everything up to and including this record, or the one returned last, is handled. Durable on return."""
+        """Everything up to and including this record is handled, in its partition; or everything that was returned so
+        far. Durable on return."""
         await self._run(self._reading.commit(item))
 
     async def close(self) -> None:
         """Stores the position of what was handled. The client stays open."""
         await self._run(self._reading.leave())
 
-    async def _run(self, steps: Generator[Call[Any], Any, T]) -> T:
+    async def _run(self, steps: Steps[T]) -> T:
         try:
-            call = next(steps)
+            step = next(steps)
             while True:
                 try:
-                    value = await self._client.run(call)
+                    value = await self._take(step)
                 except TopicsError as error:
-                    call = steps.throw(error)
+                    step = steps.throw(error)
                 else:
-                    call = steps.send(value)
+                    step = steps.send(value)
         except StopIteration as done:
             return done.value
+
+    async def _take(self, step: Step) -> Any:
+        if isinstance(step, Call):
+            return await self._client.run(step)
+        if isinstance(step, Listen):
+            await self._close_stream()
+            self._pieces = self._stream(step.request)
+        elif step is Stream.PIECE:
+            assert self._pieces is not None
+            return await anext(self._pieces, None)
+        else:
+            await self._close_stream()
+        return None
+
+    async def _close_stream(self) -> None:
+        if self._pieces is not None:
+            pieces, self._pieces = self._pieces, None
+            await pieces.aclose()
+
+    async def _stream(self, request: Request) -> AsyncGenerator[bytes]:
+        async with self._client.stream(request) as pieces:
+            async for piece in pieces:
+                yield piece

@@ -23,18 +23,26 @@ class Follower:
         self._from_seq = from_seq
         self._epoch = options.get("epoch")
         self._options: ReadOptions = {"wait_ms": LONG_POLL_MS, "include_tags": True, **options}
+        #: As of the last answer: nothing more is there to read.
+        self.is_caught_up = False
 
     @property
     def from_seq(self) -> int:
         """The last seq examined; continuing from here repeats nothing."""
         return self._from_seq
 
-    def call(self) -> Call[list[Record | Tombstone]]:
-        """The next call to make."""
+    def advance(self, seq: int) -> None:
+        """Everything up to this seq has come in another way."""
+        self._from_seq = seq
+
+    def call(self, wait_ms: int | None = None) -> Call[list[Record | Tombstone]]:
+        """The next call to make. The broker may hold it for so long, if it is not as the options say."""
         if self._epoch is None:
             known = calls.state(self._topic)
             return Call(request=known.request, parse=lambda reply: self._learn(known.parse(reply)))
         options: ReadOptions = {**self._options, "epoch": self._epoch}
+        if wait_ms is not None:
+            options["wait_ms"] = wait_ms
         following = calls.read(self._topic, self._from_seq, options)
         return Call(request=following.request, parse=lambda reply: self._advance(following, reply))
 
@@ -50,6 +58,8 @@ class Follower:
             # known, going on from next_from_seq would skip records of the third topic in silence.
             self._from_seq = 0
             self._epoch = None
+            self.is_caught_up = False
             return [gap]
         self._from_seq = diff.next_from_seq
+        self.is_caught_up = diff.caught_up
         return [gap, *diff.records] if gap is not None else list(diff.records)

@@ -6,17 +6,20 @@ Source: docs/reference/api.md#consumers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from topics_client import calls, consumer_calls
 from topics_client.calls import ReadOptions
 from topics_client.consumer_values import ConsumerState
-from topics_client.errors import ConsumerNotFound, EpochConflict
+from topics_client.errors import ConsumerNotFound, EpochConflict, InvalidRequest, NotFound, TopicsError
 from topics_client.following import Follower
-from topics_client.values import Record, Tombstone, TopicState
+from topics_client.listening import Listen, Listening, Position, Stream
+from topics_client.values import Record, Tombstone, TopicState, Watched
 from topics_client.wire import Call
+
+T = TypeVar("T")
 
 #: When the position is stored: after each record, after the records of one answer, or when `commit` is called.
 CommitMode: TypeAlias = Literal["record", "batch", "manual"]
@@ -24,118 +27,287 @@ CommitMode: TypeAlias = Literal["record", "batch", "manual"]
 Start: TypeAlias = "Literal['earliest', 'head'] | int"
 Item: TypeAlias = "Record | Tombstone"
 
-#: Calls to make; each is answered with its value, or with what it raised.
-Steps: TypeAlias = Generator[Call[Any], Any, Item]
+#: What is to be done; each is answered with its value, or with what it raised.
+Step: TypeAlias = "Call[Any] | Listen | Stream"
+Steps: TypeAlias = Generator[Step, Any, T]
+
+#: How often it is looked whether the topic has more partitions.
+PARTITIONS_S = 60.0
+#: Of several partitions without a stream, one after the other is waited for, so long together and at least.
+_ROUND_MS, _LEAST_MS = 1000, 100
+
+
+class PartitionCursor:
+    """The position in one partition."""
+
+    def __init__(self, partition: int, epoch: int, seq: int, follower: Follower) -> None:
+        self.partition = partition
+        #: Of the topic in which the position is.
+        self.epoch = epoch
+        self.follower = follower
+        self.handled_seq = seq
+        self.committed_seq = seq
+        #: There may be records that a read gives at once.
+        self.is_behind = True
+        #: The topic was made again, without the consumer.
+        self.is_gone = False
+
+    def handle_all(self) -> None:
+        """Every item was handled: with what was passed over, as deleted or not asked for. It would be examined again
+        after a restart."""
+        if not self.is_gone:
+            self.handled_seq = max(self.handled_seq, self.follower.from_seq)
 
 
 class Reading:
     """What there is between the caller and the broker.
 
     An item is handled when the next one is asked for, or when it is committed; only what was handled is ever committed.
-    After any failure the items that were not committed come again, and none is skipped.
+    After any failure the items that were not committed come again, and none is skipped. Partitions take turns until
+    nothing is left in any; then the broker pushes what is new.
 
-    `begin`, `next_item`, `commit` and `leave` return generators of calls to make, and throw in what a call raised.
+    `begin`, `next_item`, `commit` and `leave` return generators of steps to take, and throw in what a step raised.
     After an error they are made anew: everything that counts is in this object.
     """
 
-    def __init__(self, topic: str, consumer: str, mode: CommitMode, start: Start, options: ReadOptions) -> None:
+    def __init__(
+        self,
+        topic: str,
+        consumer: str,
+        mode: CommitMode,
+        start: Start,
+        options: ReadOptions,
+        now: Callable[[], float],
+    ) -> None:
         self._topic = topic
         self._consumer = consumer
         self._mode = mode
         self._start: Start = start
+        #: None: all there are.
         self._partition = options.get("partition")
         self._options: ReadOptions = options
-        self._follower: Follower | None = None
+        self._now = now
+        self._listening = Listening(topic, options, now)
+        self._asked_s = 0.0
+        #: By partition, that which is read next first.
+        self._cursors: dict[int, PartitionCursor] = {}
         self._items: deque[Item] = deque()
         #: Given to the caller, and not known to be handled.
         self._given: Item | None = None
-        self._handled_seq = 0
-        self._committed_seq = 0
-        #: Of the topic in which the position is.
-        self._epoch = 0
-        #: The topic was made again, without the consumer.
-        self._is_gone = False
 
     @property
-    def committed_seq(self) -> int:
-        """A new reader of this consumer goes on after it."""
-        return self._committed_seq
+    def committed(self) -> dict[int, int]:
+        """By partition: a new reader of this consumer goes on after this seq."""
+        return {number: self._cursors[number].committed_seq for number in sorted(self._cursors)}
 
-    def begin(self) -> Generator[Call[Any], Any, None]:
-        """Looks where the consumer stands; makes it if there is none."""
-        if self._follower is not None:
+    def begin(self) -> Steps[None]:
+        """Looks where the consumer stands; makes it where there is none."""
+        if self._cursors:
             return
-        # Before the position: should the topic be made again in between, the position is known to be of another epoch.
-        state: TopicState = yield calls.state(self._topic)
-        try:
-            found: ConsumerState = yield consumer_calls.get(self._topic, self._consumer, self._partition)
-        except ConsumerNotFound:
-            found = yield self._put(self._start)
-        self._handled_seq = self._committed_seq = found.cursor_seq
-        self._epoch = state.of(self._partition).epoch
-        options: ReadOptions = {**self._options, "epoch": self._epoch}
-        self._follower = Follower(self._topic, found.cursor_seq, options)
+        # Before the positions: should the topic be made again in between, they are known to be of another epoch.
+        state = yield from self._ask_state()
+        cursors: dict[int, PartitionCursor] = {}
+        for number in self._numbers(state):
+            cursors[number] = yield from self._find(state, number, self._start)
+        self._cursors = cursors
 
-    def next_item(self) -> Steps:
-        """The next record or loss; waits for it. What was given before is handled."""
+    def next_item(self, *, may_listen: bool = True) -> Steps[Item]:
+        """The next record or loss; waits for it. What was given before is handled. Without `may_listen` no stream is
+        waited for."""
         yield from self.begin()
-        assert self._follower is not None
         if self._given is not None:
             self._handle(self._given)
         while True:
-            if self._is_gone:
-                self._epoch = yield from self._ask_epoch()
-                yield self._put("earliest")
-                self._is_gone = False
+            yield from self._make_again()
             if self._mode == "record" or (self._mode == "batch" and not self._items):
-                yield from self._store(self._handled_seq)
+                yield from self._store_all()
             if self._items:
                 self._given = self._items.popleft()
                 return self._given
-            self._items.extend((yield self._follower.call()))
+            yield from self._fetch(may_listen=may_listen)
             if not self._items:
-                # Records were passed over, as deleted or not asked for. They would be examined again after a restart.
-                self._handled_seq = max(self._handled_seq, self._follower.from_seq)
+                self._handle_all()
 
-    def commit(self, item: Item | None) -> Generator[Call[Any], Any, None]:
-        """Stores the position after this one, or after the one given last."""
-        if item is not None:
-            yield from self._store(_last_seq(item))
+    def commit(self, item: Item | None) -> Steps[None]:
+        """Stores the position after this one, or after all that were given."""
+        if item is None:
+            if self._given is not None:
+                self._handle(self._given)
+            yield from self._store_all()
             return
-        if self._given is not None:
-            self._handle(self._given)
-        if not self._is_gone:
-            yield from self._store(self._handled_seq)
+        yield from self.begin()
+        cursor = self._cursors.get(item.partition)
+        if cursor is None:
+            raise InvalidRequest(f"Partition {item.partition} is not read here.", detail={"field": "partition"})
+        yield from self._store(cursor, _last_seq(item))
 
-    def leave(self) -> Generator[Call[Any], Any, None]:
+    def leave(self) -> Steps[None]:
         """Stores what was handled, unless the caller does this by hand. The one given last may not have been."""
-        if self._mode != "manual" and not self._is_gone:
-            yield from self._store(self._handled_seq)
+        if self._listening.is_open:
+            self._listening.closed()
+            yield Stream.CLOSE
+        if self._mode != "manual":
+            yield from self._store_all()
+
+    # -- what was handled ----------------------------------------------------------------------------------------------
 
     def _handle(self, item: Item) -> None:
         self._given = None
-        if isinstance(item, Tombstone) and item.reason == "recreated":
-            self._handled_seq = self._committed_seq = 0
-            self._is_gone = True
-            return
-        self._handled_seq = max(self._handled_seq, _last_seq(item))
-        if not self._items and self._follower is not None:
-            # With what was passed over behind the last record.
-            self._handled_seq = max(self._handled_seq, self._follower.from_seq)
+        cursor = self._cursors.get(item.partition)
+        if cursor is not None:
+            if isinstance(item, Tombstone) and item.reason == "recreated":
+                cursor.handled_seq = cursor.committed_seq = 0
+                cursor.is_gone = True
+            else:
+                cursor.handled_seq = max(cursor.handled_seq, _last_seq(item))
+        if not self._items:
+            self._handle_all()
 
-    def _store(self, seq: int) -> Generator[Call[Any], Any, None]:
-        if seq > self._committed_seq:
+    def _handle_all(self) -> None:
+        for cursor in self._cursors.values():
+            cursor.handle_all()
+
+    def _store_all(self) -> Steps[None]:
+        for cursor in [*self._cursors.values()]:
+            if not cursor.is_gone:
+                yield from self._store(cursor, cursor.handled_seq)
+
+    def _store(self, cursor: PartitionCursor, seq: int) -> Steps[None]:
+        if seq > cursor.committed_seq:
             # A conflict: it went with a topic that was deleted and made again, of which the next read tells.
             with suppress(EpochConflict):
-                yield consumer_calls.commit(self._topic, self._consumer, seq, self._partition, self._epoch)
-            self._committed_seq = seq
+                yield consumer_calls.commit(self._topic, self._consumer, seq, cursor.partition or None, cursor.epoch)
+            cursor.committed_seq = seq
 
-    def _ask_epoch(self) -> Generator[Call[Any], Any, int]:
+    # -- partitions ----------------------------------------------------------------------------------------------------
+
+    def _numbers(self, state: TopicState) -> list[int]:
+        return [*range(len(state.partitions) or 1)] if self._partition is None else [self._partition]
+
+    def _ask_state(self) -> Generator[Step, Any, TopicState]:
         state: TopicState = yield calls.state(self._topic)
-        return state.of(self._partition).epoch
+        self._asked_s = self._now()
+        return state
 
-    def _put(self, start: Start) -> Call[Any]:
-        return consumer_calls.put(self._topic, self._consumer, {"start": start, "partition": self._partition})
+    def _find(self, state: TopicState, number: int, start: Start) -> Generator[Step, Any, PartitionCursor]:
+        """The consumer in this partition; makes it if there is none."""
+        try:
+            found: ConsumerState = yield consumer_calls.get(self._topic, self._consumer, number or None)
+        except ConsumerNotFound:
+            found = yield self._put(number, start)
+        return self._cursor_at(state, number, found.cursor_seq)
+
+    def _cursor_at(self, state: TopicState, number: int, seq: int) -> PartitionCursor:
+        epoch = state.of(number).epoch
+        options: ReadOptions = {**self._options, "epoch": epoch, "partition": number or None}
+        return PartitionCursor(number, epoch, seq, Follower(self._topic, seq, options))
+
+    def _put(self, number: int, start: Start) -> Call[Any]:
+        return consumer_calls.put(self._topic, self._consumer, {"start": start, "partition": number or None})
+
+    def _make_again(self) -> Steps[None]:
+        """Where the topic was made again, it is read from its beginning, by a consumer that is made again too."""
+        gone = [cursor.partition for cursor in self._cursors.values() if cursor.is_gone]
+        if not gone:
+            return
+        state = yield from self._ask_state()
+        for number in gone:
+            if number in self._numbers(state):
+                yield self._put(number, "earliest")
+                self._cursors[number] = self._cursor_at(state, number, 0)
+            else:
+                del self._cursors[number]
+
+    def _look_for_partitions(self) -> Steps[bool]:
+        """Takes in partitions that are new, and leaves those that went with an earlier topic. True: there were such."""
+        state = yield from self._ask_state()
+        numbers = self._numbers(state)
+        gone = self._cursors.keys() - numbers
+        for number in gone:
+            del self._cursors[number]
+        added = [number for number in numbers if number not in self._cursors]
+        for number in added:
+            # Whatever is in it came after the consumer.
+            self._cursors[number] = yield from self._find(state, number, "earliest")
+        if gone or added:
+            self._listening.forget_session()
+            yield from self._hang_up()
+        return bool(gone)
+
+    # -- what comes next -----------------------------------------------------------------------------------------------
+
+    def _fetch(self, *, may_listen: bool) -> Steps[None]:
+        """One step on: some items, or none. No item is left of before."""
+        if self._partition is None and self._now() - self._asked_s >= PARTITIONS_S:
+            yield from self._look_for_partitions()
+        listens = may_listen and self._listening.is_possible
+        if self._listening.is_open and not listens:
+            yield from self._hang_up()
+        behind = next((cursor for cursor in self._cursors.values() if cursor.is_behind), None)
+        if behind is not None:
+            yield from self._read(behind, 0 if listens or len(self._cursors) > 1 else None)
+        elif listens:
+            yield from self._listen()
+        else:
+            several = len(self._cursors) > 1 and "wait_ms" not in self._options
+            wait_ms = max(_LEAST_MS, _ROUND_MS // len(self._cursors)) if several else None
+            yield from self._read(next(iter(self._cursors.values())), wait_ms)
+
+    def _read(self, cursor: PartitionCursor, wait_ms: int | None) -> Steps[None]:
+        # The others come first next time.
+        self._cursors[cursor.partition] = self._cursors.pop(cursor.partition)
+        try:
+            found: list[Item] = yield cursor.follower.call(wait_ms)
+        except InvalidRequest as error:
+            if error.detail.get("field") != "partition" or not (yield from self._look_for_partitions()):
+                raise
+            return
+        self._items.extend(found)
+        cursor.is_behind = not cursor.follower.is_caught_up
+
+    def _listen(self) -> Steps[None]:
+        """What the broker pushes next. Whatever is no record is left to reads, which say it in their way."""
+        listening = self._listening
+        try:
+            if not listening.is_open:
+                if not listening.has_session:
+                    yield listening.session(sorted(self._cursors))
+                yield listening.open(
+                    {each.partition: Position(each.epoch, each.follower.from_seq) for each in self._cursors.values()}
+                )
+            piece: bytes | None = yield Stream.PIECE
+            if piece is not None:
+                for event in listening.feed(piece):
+                    if not self._take(event):
+                        yield from self._hang_up()
+                        return
+                return
+            listening.broken()
+        except TopicsError as error:
+            listening.broken(session_is_gone=isinstance(error, NotFound) and listening.has_session)
+        self._read_again()
+
+    def _take(self, event: Watched) -> bool:
+        """False: a read has to say what this is."""
+        if event.kind == "caught-up":
+            return True
+        cursor = self._cursors.get(event.partition)
+        if event.kind != "record" or cursor is None or event.from_seq != cursor.follower.from_seq:
+            return False
+        cursor.follower.advance(event.to_seq)
+        self._items.extend(event.records)
+        return True
+
+    def _hang_up(self) -> Steps[None]:
+        """The next records come by reads."""
+        if self._listening.is_open:
+            self._listening.closed()
+            yield Stream.CLOSE
+        self._read_again()
+
+    def _read_again(self) -> None:
+        for cursor in self._cursors.values():
+            cursor.is_behind = True
 
 
 def _last_seq(item: Item) -> int:

@@ -27,7 +27,8 @@ class NewRecord:
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as stored. `ts` is ms since the epoch; `data_raw` and `meta_raw` are the JSON text as it was written."""
+    """A record as stored. `ts` is ms since the epoch; `data_raw` and `meta_raw` are the JSON text as it was written.
+    `partition`: of the topic, in reads, consumers and watches."""
 
     seq: int
     ts: int
@@ -35,6 +36,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     tag: str | None = None
     data_raw: bytes = b"null"
     meta_raw: bytes | None = None
+    partition: int = 0
 
     @property
     def data(self) -> Any:
@@ -148,8 +150,9 @@ def one_line(raw: bytes) -> bytes:
     return raw
 
 
-class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
-    """Says that seqs `gap_from` to `gap_to` (inclusive) are gone; `missed_estimate` is an upper bound of the loss.
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Says that seqs `gap_from` to `gap_to` (inclusive) of a partition are gone; `missed_estimate` is an upper bound of
+    the loss.
 
     `reason` "recreated" means the topic was deleted and made again: what follows starts at seq 1.
     """
@@ -160,23 +163,26 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     missed_estimate: int
     earliest_seq: int
     head_seq: int
+    partition: int = 0
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened in a watched topic.
 
-    `kind`: record (`records`, up to and with `to_seq`; `corrupt_seqs` of them are damaged and left out), tombstone
-    (`tombstone` says what is gone), caught-up (what follows is live), topic-deleted (nothing of the topic follows),
-    error (`error` says why nothing of this topic can be given; the other topics go on, and when it is transient the
-    topic is tried again). `id` is the place behind it in all topics.
+    `kind`: record (`records` behind `from_seq`, up to and with `to_seq`; `corrupt_seqs` of them are damaged and left
+    out), tombstone (`tombstone` says what is gone), caught-up (what follows is live), topic-deleted (nothing of the
+    topic follows), error (`error` says why nothing of this topic can be given; the other topics go on, and when it is
+    transient the topic is tried again). `id` is the place behind it in all topics.
     """
 
     topic: str
     kind: str
     head_seq: int
+    partition: int = 0
     records: list[Record] = []
     corrupt_seqs: list[int] = []
     tombstone: Tombstone | None = None
+    from_seq: int = 0
     to_seq: int = 0
     id: str = ""
     error: TopicsError | None = None
