@@ -10,18 +10,22 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 import uvloop
 
 import kernel
 from broker import VERSION, log_events
 from broker.api import build_app
+from broker.cell import door_of, end_with, listen_at, settings_of
+from broker.cells import Cells, Place
 from broker.kafka import BoundPort, bind_port
 from broker.lifecycle import ExitCode, Lifecycle
 from broker.net import CannotListen, listen
 from broker.notify import Notifier
 from broker.server import BrokerServer
 from broker.settings import Settings, SettingsError, described, load
+from broker.supervisor import Supervisor
 from broker.tracing import start as start_tracing
 from broker.wiring import Broker
 from storage import Engine
@@ -50,20 +54,31 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=VERSION)
-    parser.parse_args()
+    parser.add_argument("--place", help=argparse.SUPPRESS)  # given by the supervisor of a set of cells
+    given = parser.parse_args().place
+    environment = dict(os.environ)
     try:
+        place = None if given is None else msgspec.json.decode(given, type=Place)
         settings, warnings = load()
-        log_events.configure(settings.log_level, settings.log_format)
-        for warning in warnings:
+        if place is not None:
+            end_with(place.parent)
+            settings = settings_of(settings, place)
+        log_events.configure(settings.log_level, settings.log_format, None if place is None else place.process)
+        for warning in warnings if place is None else ():
             _log.warning("setting_ignored", reason=warning)
+        if place is None and settings.cells > 1:
+            return asyncio.run(Supervisor(settings, environment, Notifier.taken_from(os.environ)).run())
         if not kernel.COMPILED:
             _log.info("kernel_in_python", reason=kernel.REASON)
         tracing = start_tracing(settings)
         bound_heaps(free_bytes=_FREE_HEAP_BYTES, heaps=0)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        listener = listen(settings.host, settings.port)
-        kafka = bind_port(settings)
-        return uvloop.run(_serve(settings, listener, kafka, Notifier.taken_from(os.environ), tracing))
+        notifier = Notifier.taken_from(os.environ)
+        if place is None:
+            listener, kafka = listen(settings.host, settings.port), bind_port(settings)
+        else:
+            listener, kafka = _listeners(settings, place)
+        return uvloop.run(_serve(settings, listener, kafka, notifier, tracing, place))
     except SettingsError as error:
         print(f"topics: {error}", file=sys.stderr)
         return ExitCode.BAD_SETTINGS
@@ -72,19 +87,31 @@ def main() -> int:
         return ExitCode.CANNOT_START
 
 
+def _listeners(settings: Settings, place: Place) -> tuple[socket.socket, BoundPort | None]:
+    """The doors of a cell: for gateways, and for Kafka clients."""
+    assert place.cell is not None
+    inherited = None if place.kafka_fd is None else socket.socket(fileno=place.kafka_fd)
+    return listen_at(place.http_socket(place.cell)), bind_port(settings, inherited)
+
+
 async def _serve(
     settings: Settings,
     listener: socket.socket,
     kafka: BoundPort | None,
     notifier: Notifier,
     tracing: Tracing | None,
+    place: Place | None,
 ) -> ExitCode:
-    broker = Broker(Engine(str(settings.data_dir.absolute()), settings.storage_options()), settings, tracing)
-    server = BrokerServer(build_app(broker), settings, listener)
+    path = str(settings.data_dir.absolute())
+    engine = Engine(path, settings.storage_options(None if place is None else place.cell))
+    cells = None if place is None else Cells(place, engine)
+    broker = Broker(engine, settings, tracing, cells)
+    server = BrokerServer(build_app(broker), settings if place is None else door_of(settings), listener)
     lifecycle = Lifecycle(broker, server, notifier, None if kafka is None else kafka.port(broker))
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, lifecycle.stop)
+    loop.add_signal_handler(signal.SIGTERM, lifecycle.stop)
+    # A terminal sends Ctrl-C to all processes of a set; the supervisor stops them in order.
+    loop.add_signal_handler(signal.SIGINT, lifecycle.stop if place is None else lambda: None)
     code = await lifecycle.run()
     if tracing is not None:
         await asyncio.to_thread(tracing.close)

@@ -101,6 +101,8 @@ class Lifecycle:
             self._announce()
             await engine.start()
             self._broker.proxy.start()
+            if self._broker.cells is not None:
+                await self._broker.cells.start()
             if self._kafka is not None:
                 # Not before: a Kafka client retries a refused connection, but it takes an answer as final.
                 await self._kafka.open()
@@ -139,6 +141,8 @@ class Lifecycle:
             await self._kafka.close()
         await serving
         await self._broker.proxy.stop()
+        if self._broker.cells is not None:
+            await self._broker.cells.stop()
         try:
             await self._broker.engine.close()
         except (StorageError, OSError) as error:

@@ -14,9 +14,19 @@ from structlog.tracebacks import ExceptionDictTransformer
 from broker.settings import LogFormat, LogLevel
 
 
-def configure(level: LogLevel, form: LogFormat) -> None:
-    """Set up structlog, and send the logs of libraries through it."""
+def configure(level: LogLevel, form: LogFormat, process: str | None = None) -> None:
+    """Set up structlog, and send the logs of libraries through it.
+
+    `process`: the name of this process, for the logs of a set of cells, which come from several.
+    """
+
+    def named(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        if process is not None:
+            event["process"] = process
+        return event
+
     shared: list[structlog.typing.Processor] = [
+        named,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -45,6 +45,18 @@ LOGGED: Final = (
     ),
     Event("stopped", "info", "exit_code", "The process ends.", _NONE),
     # -- cells -------------------------------------------------------------------------------------------------------
+    Event("cells_ready", "info", "url cells set_id", "Every cell of the set has recovered; all is served.", _NONE),
+    Event(
+        "process_ended", "error", "process exit_code again_in_s",
+        "A process of the set has ended and is started again. A cell recovers as after a crash; what it had "
+        "acknowledged is there.",
+        "Look at what it logged before.",
+    ),
+    Event(
+        "process_cannot_run", "error", "process exit_code",
+        "A process of the set ended at its first start, and would end in the same way again. The set stops.",
+        "It has logged the reason.",
+    ),
     Event(
         "peer_call_failed", "error", "method", "A call of another cell was answered with the code `internal`.", _REPORT,
     ),

@@ -122,6 +122,9 @@ class Settings(StorageSettings):
     port: Port = Field(4000, description="Port to listen on; 0 = a free one.")
     port_file: Path | None = Field(None, description="File that the port is written to when the broker listens.")
     data_dir: Path = Field(Path("data"), description="Directory of all data.")
+    gateways: Annotated[int, Field(ge=0, le=64)] = Field(
+        1, description="Processes that take requests for several cells; without cells there is none."
+    )
     allowed_hosts: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(parse_hosts)] = Field(
         None,
         description="Names that are accepted in the Host header: a comma list; *.example.com = all below, * = all. "

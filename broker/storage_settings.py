@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings
 from storage import IoBackend, Options, Recovery
 from storage.log import CACHE_ENTRY_BYTES
 from storage.platform import MAX_SHARDS
+from storage.records import MAX_CELLS
 
 _OPTIONS = Options()
 
@@ -22,6 +23,11 @@ Positive = Annotated[int, Field(ge=1)]
 class StorageSettings(BaseSettings):
     """The settings of the engine. Sizes are in bytes, times in the unit of the name."""
 
+    cells: Annotated[int, Field(ge=1, le=MAX_CELLS)] = Field(
+        _OPTIONS.cells,
+        description="How many engines share the work, each in its own process; fixed when the directory is made. "
+        "1 = one process.",
+    )
     wal_shards: Annotated[int, Field(ge=0, le=MAX_SHARDS)] = Field(
         _OPTIONS.wal_shards,
         description="Shards of the log, each with a writer thread, at most 99; 0 = as many as the directory has, "
@@ -173,6 +179,7 @@ class StorageSettings(BaseSettings):
         description="Set to false on volumes that can be detached without a flush of the page cache.",
     )
 
-    def storage_options(self) -> Options:
-        """The options of the engine."""
-        return msgspec.convert({field.name: getattr(self, field.name) for field in fields(Options)}, Options)
+    def storage_options(self, cell: int | None = None) -> Options:
+        """The options of the engine, or of that cell of a set."""
+        given = {field.name: getattr(self, field.name) for field in fields(Options) if field.name != "cell"}
+        return msgspec.convert({**given, "cell": cell}, Options)

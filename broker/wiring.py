@@ -23,6 +23,7 @@ from broker.proxy import Instances
 from broker.service import BackupJobs
 
 if TYPE_CHECKING:
+    from broker.cells import Cells
     from broker.settings import Settings
     from broker.tracing import Tracing
     from storage import Engine
@@ -35,6 +36,7 @@ class Broker:
         "arrivals",
         "backups",
         "body_pace",
+        "cells",
         "engine",
         "gate",
         "http_metrics",
@@ -60,8 +62,12 @@ class Broker:
         "unpacking",
     )
 
-    def __init__(self, engine: Engine, settings: Settings, tracing: Tracing | None = None) -> None:
+    def __init__(
+        self, engine: Engine, settings: Settings, tracing: Tracing | None = None, cells: Cells | None = None
+    ) -> None:
+        """`cells`: the set that the engine is a cell of; None: it is alone."""
         self.engine = engine
+        self.cells = cells
         self.settings = settings
         self.parking = Parking(settings.max_parked)
         self.streams = Parking(

@@ -25,6 +25,7 @@ import msgspec
 import structlog
 
 from storage.backup import Backups, BackupSource, Summary, collect_backups
+from storage.cell_set import refuse_set
 from storage.config import TopicConfig
 from storage.consumers import Consumers, Reclaim, collect_consumers
 from storage.embedded import (
@@ -267,6 +268,7 @@ class Engine:
 
     def _recover(self) -> Recovered:
         begin = self.clock.monotonic_ns()
+        refuse_set(self.fs, self.path)
         self._lock = take_lock(self.fs, self.path, self.clock)
         if not self.fs.is_private(self.path):
             _log.warning("data_dir_open_to_others", data_dir=self.path)

@@ -6,6 +6,7 @@ StorageError                     code, sentence, detail; `outcome` says whether 
     BatchTooLarge                batch_too_large
     RecordTooLarge               record_too_large
     TopicNotFound                topic_not_found
+    NotMine                      not_mine                detail: topic, cell
     RecordNotFound               not_found               detail.reason says why
     RouterNotFound               router_not_found
     ConsumerNotFound             consumer_not_found
@@ -88,6 +89,15 @@ class TopicNotFound(RequestError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no topic named {name!r}.", topic=name)
+
+
+class NotMine(RequestError):
+    """Another cell of the set has this topic, or decides about its name."""
+
+    code = "not_mine"
+
+    def __init__(self, name: str, cell: int) -> None:
+        super().__init__(f"Cell {cell} decides about {name!r}.", topic=name, cell=cell)
 
 
 class RecordNotFound(RequestError):

@@ -29,6 +29,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     wal_shards: int = 0
     """Writers; 0 = as many as the directory has, min(cpus, 8) for a new one. Another number than that is moved to."""
+    cell: int | None = None
+    """The number of this cell, in a set of cells: its ids carry it. None: the directory is not part of a set."""
+    cells: int = 1
+    """How many cells the set has."""
     wal_file_bytes: int = 64 * MIB
     wal_reserve_bytes: int = 4 * MIB
     wal_queue_frames: int = 200_000

@@ -227,6 +227,8 @@ class Dispatcher:
             if not rule.settles:
                 request.flight = request.access.enter()
             request.access.require(rule.scopes, request.values[route.named])
+        if self.broker.cells is not None and route.has_topic:
+            self.broker.cells.check_mine(request.values[route.named][0])
         if operation.has_body and not operation.reads_body:
             request.body = await request.read_body()
         return await awaited(operation.handler(request))

@@ -20,10 +20,11 @@ _NAMED: Final = ("topic", "router")
 class Route:
     """One path template with its operations by method.
 
-    `named`: selects the parameter that names a topic or router. `always`, `refuse`: those of its operations.
+    `named`: selects the parameter that names a topic or router; `has_topic`: it is a topic. `always`, `refuse`: those
+    of its operations.
     """
 
-    __slots__ = ("allow", "always", "named", "operations", "parameters", "refuse", "template")
+    __slots__ = ("allow", "always", "has_topic", "named", "operations", "parameters", "refuse", "template")
 
     def __init__(self, first: Operation) -> None:
         self.template = first.path
@@ -31,6 +32,7 @@ class Route:
         self.operations: dict[str, Operation] = {}
         at = next((at for at, parameter in enumerate(self.parameters) if parameter in _NAMED), None)
         self.named = slice(0) if at is None else slice(at, at + 1)
+        self.has_topic = at is not None and self.parameters[at] == "topic"
         self.refuse = first.refuse
         self.always = False
         self.allow = ""

@@ -64,6 +64,12 @@ CODES: Final[dict[str, Code]] = {
     "record_too_large": Code(
         400, None, "a record exceeds the limit, or the topic's cap", _NO,
     ),
+    "not_mine": Code(
+        421, None,
+        "the request came to a [cell](../cells.md#names) that does not have this topic: `detail.cell` has it, or "
+        "decides about it",
+        "no; at that cell, or at the broker's own address, which finds it",
+    ),
     "unauthorized": Code(401, None, "the broker has [keys](#keys), and the request has none of them", "no; with a key"),
     "forbidden": Code(
         403, None,

@@ -19,7 +19,7 @@ from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
 from broker.kafka.node import Node
 from broker.kafka.packed import Packed
 from broker.kafka.settings import InvalidConfig, Setting
-from broker.kafka.start import BoundPort, bind_port
+from broker.kafka.start import BoundPort, bind_port, listen_for_kafka
 
 if TYPE_CHECKING:
     from broker.kafka.port import Port
@@ -47,6 +47,7 @@ __all__ = [
     "group_of",
     "is_compacted",
     "key_missing",
+    "listen_for_kafka",
     "may_use_group",
     "named_operations",
     "require_consumer",

@@ -34,8 +34,8 @@ class BoundPort:
         return Port(broker, self._listener, self._tls)
 
 
-def bind_port(settings: Settings) -> BoundPort | None:
-    """Bind the Kafka port; None if it is not configured.
+def bind_port(settings: Settings, listener: socket.socket | None = None) -> BoundPort | None:
+    """Bind the Kafka port; None if it is not configured. `listener`: it is bound already.
 
     Raises SettingsError if the extra `kafka` is not installed, CannotListen for the address or the certificate.
     """
@@ -48,6 +48,11 @@ def bind_port(settings: Settings) -> BoundPort | None:
             raise
         raise SettingsError(_MISSING) from None
     tls = None if settings.tls_cert is None else tls_context(settings.tls_cert, settings.tls_key)
+    return BoundPort(listen_for_kafka(settings, settings.kafka_port) if listener is None else listener, tls)
+
+
+def listen_for_kafka(settings: Settings, port: int) -> socket.socket:
+    """Bind a socket for Kafka clients. Raises CannotListen."""
     host = settings.host if settings.kafka_host is None else settings.kafka_host
     host_from = "TOPICS_HOST" if settings.kafka_host is None else "TOPICS_KAFKA_HOST"
-    return BoundPort(listen(host, settings.kafka_port, host_from=host_from, port_from="TOPICS_KAFKA_PORT"), tls)
+    return listen(host, port, host_from=host_from, port_from="TOPICS_KAFKA_PORT")

@@ -57,6 +57,8 @@ class BrokerServer(Server):
 
     @property
     def url(self) -> str:
+        if self._listener.family is socket.AF_UNIX:
+            return f"unix:{self._listener.getsockname()}"
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{self._scheme}://{host}:{self.port}"
 
@@ -85,7 +87,9 @@ class BrokerServer(Server):
 
         servers: list[Any] = []
         for given in sockets or ():
-            if config.ssl is None:
+            if given.family is socket.AF_UNIX:
+                servers.append(await loop.create_unix_server(connected, sock=given, backlog=config.backlog))
+            elif config.ssl is None:
                 listeners = (given, *(given.dup() for _ in range(ACCEPTS - 1)))
                 servers += [
                     await loop.create_server(connected, sock=each, backlog=config.backlog) for each in listeners

@@ -45,6 +45,7 @@ from storage.platform import (
     write_format,
     write_whole,
 )
+from storage.records import CELL_SHIFT, cell_of
 from storage.recovery import Recovered, lay_out_anew, load_snapshots, recover
 from storage.segments import SegmentId, id_of, names, remove_folder
 from storage.segments.tiering import ColdError, ColdStore, ColdTier, DirectoryStore
@@ -325,8 +326,10 @@ class _Restoration:
 
     def _renew(self, catalog: Catalog) -> None:
         """Continue the counter of ids and epochs at the present time in ms, so that none is used that the original, or
-        an earlier restore, has used since. That holds as long as fewer than a thousand a second are used."""
-        catalog.next_topic_id = max(catalog.next_topic_id, self._time.now_ms())
+        an earlier restore, has used since. That holds as long as fewer than a thousand a second are used. The ids of a
+        cell stay those of that cell."""
+        cell = cell_of(catalog.next_topic_id)
+        catalog.next_topic_id = max(catalog.next_topic_id, cell << CELL_SHIFT | self._time.now_ms())
         for topic in catalog.topics.values():
             for log in topic.logs:
                 log.epoch = catalog.next_topic_id

@@ -14,6 +14,7 @@ from storage.platform.directory import (
     make_folders,
     open_format,
     put_format,
+    replace_file,
     take_lock,
     write_format,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "make_folders",
     "open_format",
     "put_format",
+    "replace_file",
     "take_lock",
     "write_buffers",
     "write_format",

@@ -223,19 +223,24 @@ def write_format(fs: FileSystem, root: str, shards: int) -> Format:
 
 def put_format(fs: FileSystem, root: str, content: Format) -> None:
     """Replace FORMAT: after a crash, the old or the new one is there. Durable on return. Raises OSError."""
-    path = layout.join(root, layout.FORMAT)
+    replace_file(fs, root, layout.FORMAT, f"{content.version}\n{content.cluster_id}\n{content.shards}\n".encode())
+
+
+def replace_file(fs: FileSystem, folder: str, name: str, content: bytes) -> None:
+    """Write a small file: after a crash, the old or the new one is there. Durable on return. Raises OSError."""
+    path = layout.join(folder, name)
     temporary = path + layout.TMP_SUFFIX
     # Use a new inode: the pages of a file left by an earlier try may have failed to be written.
     with contextlib.suppress(FileNotFoundError):
         fs.unlink(temporary)
     file = fs.open(temporary, create=True, exclusive=True)
     try:
-        write_whole(file, f"{content.version}\n{content.cluster_id}\n{content.shards}\n".encode(), 0)
+        write_whole(file, content, 0)
         file.sync()
     finally:
         file.close()
     fs.rename(temporary, path)
-    fs.sync_dir(root)
+    fs.sync_dir(folder)
 
 
 def make_folders(fs: FileSystem, root: str, shards: int) -> list[str]:

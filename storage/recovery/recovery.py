@@ -108,7 +108,7 @@ def recover(
     Raises MetadataLost, WalCorrupt, UnsupportedFormat (all before anything but quarantine/ was changed), OSError.
     """
     loaded = loaded or load_snapshots(fs, root)
-    catalog = Catalog(shards)
+    catalog = Catalog(shards, options.cell)
     catalog.usage.access = store = SegmentStore(fs, root, options.max_open_segments, cold)
     catalog.usage.replaying = True
     created_ms = _restore(catalog, loaded)
@@ -122,7 +122,8 @@ def recover(
     _check_beginning(ends, loaded)
     reconcile_partitions(catalog, salvaging=salvage is not None)
     last_ts = max([created_ms, *(end.last_ts for end in ends)])
-    catalog.next_topic_id = max([catalog.next_topic_id, *(end.max_topic_id + 1 for end in ends)])
+    for end in ends:
+        catalog.see_id(end.max_topic_id)
     trust = trust.after([end.torn_file for end in ends], [end.next_file for end in ends])
     before_truncating(trust)
     for end in ends:

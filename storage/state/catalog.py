@@ -20,6 +20,7 @@ import xxhash
 from storage.config import Durability, TopicConfig, TopicType
 from storage.format import FrameType, control
 from storage.records import ProducerBatch, address
+from storage.records.ids import cell_of, first_id
 from storage.state.keys import KeyRing, Remembered, key_digest
 from storage.state.log import Log
 from storage.state.lookup import LookedUp
@@ -93,8 +94,10 @@ class Topic:
 class Catalog:
     """Topics by name, logs by topic_id."""
 
-    def __init__(self, shards: int) -> None:
+    def __init__(self, shards: int, cell: int | None = None) -> None:
+        """`cell`: the number of this cell; None: the engine is not part of a set of cells."""
         self.shards = shards
+        self.cell = cell
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
         #: Names of topics with more than one partition.
@@ -110,7 +113,7 @@ class Catalog:
         self.on_consumed: Callable[[Log], None] | None = None
         #: Changes that recovery made to routers and consumers, still to be written: (topic_id, frame).
         self.unannounced: list[tuple[int, control.Control]] = []
-        self.next_topic_id = 1
+        self.next_topic_id = first_id(cell or 0)
         #: Grows with each consumer created or deleted, and each topic deleted.
         self.consumer_changes = 0
         #: Topics whose name a later topic has and whose TopicDelete has not been found (yet): name by topic_id.
@@ -151,6 +154,15 @@ class Catalog:
         """The live log with this id."""
         topic = self.by_id.get(topic_id)
         return topic.log if topic else None
+
+    def is_foreign(self, any_id: int) -> bool:
+        """Whether another cell made this id: what it stands for is there, and only that cell knows if it is gone."""
+        return self.cell is not None and cell_of(any_id) != self.cell
+
+    def see_id(self, any_id: int) -> None:
+        """This id is in use: ids that are claimed are above it. Ids of other cells count for nothing."""
+        if any_id >= self.next_topic_id and not self.is_foreign(any_id):
+            self.next_topic_id = any_id + 1
 
     def apply(
         self, type_: int, topic_id: int, ts: int, value: Any, lsn: int = 0, node: str = "", *, may_defer: bool = False
@@ -201,7 +213,7 @@ class Catalog:
                 insort(self._names, topic.name)
             self.topics[topic.name] = topic
         self.by_id[topic_id] = topic
-        self.next_topic_id = max(self.next_topic_id, topic_id + 1)
+        self.see_id(topic_id)
         return topic
 
     def link(self, root: Topic) -> None:
@@ -348,7 +360,7 @@ class Catalog:
         return self.next_topic_id - 1
 
     def _router_create(self, topic_id: int, ts: int, value: control.RouterCreate) -> None:
-        self.next_topic_id = max(self.next_topic_id, value.router_id + 1)
+        self.see_id(value.router_id)
         if topic_id in self.by_id:
             self.routes.create(topic_id, value)
             self._section_changed(topic_id)
@@ -360,7 +372,7 @@ class Catalog:
             self._section_changed(topic_id)
 
     def _consumer(self, topic_id: int, ts: int, value: control.Consumer) -> None:
-        self.next_topic_id = max(self.next_topic_id, value.consumer_id + 1)
+        self.see_id(value.consumer_id)
         log = self.log(topic_id)
         if log is None:
             return

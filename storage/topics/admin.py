@@ -102,6 +102,8 @@ class TopicAdmin:
         self._reservations = reservations
         self._expiry = expiry
         self._details = details
+        #: Raises NotMine for the name of a topic that another cell of the set decides about.
+        self.check_home: Callable[[str], None] = lambda name: None
 
     # -- creating ----------------------------------------------------------------------------------------------------
 
@@ -113,6 +115,7 @@ class TopicAdmin:
 
     def provisional(self, name: str, config: TopicConfig) -> tuple[Topic, control.TopicCreate]:
         """A topic that exists for writers from now on and for readers once its TopicCreate is committed."""
+        self.check_home(name)
         catalog = self._logs.catalog
         topic_id = catalog.claim_topic_id(self._logs.shard_is_open)
         value = creation(name, topic_id, 0, config.partitions, topic_id, config.to_map())

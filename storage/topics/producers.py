@@ -1,7 +1,8 @@
 """Idempotent producers of an engine: their ids, and the checks of a write against each log's table of producers.
 
 Ids come from blocks that are reserved in the log first, so none is given twice. They also grow with the clock, so that
-a directory restored from a backup does not give ids again that were given after the backup. All methods belong to the
+a directory restored from a backup does not give ids again that were given after the backup. The cells of a set take
+turns: each takes blocks whose number leaves its own as the remainder. All methods belong to the
 loop that started the engine.
 
 Source: docs/guides/kafka.md#producing-and-consuming.
@@ -56,7 +57,9 @@ class Producers:
     async def _reserve(self) -> None:
         logs = self._logs
         stored = self._states.get(KIND, NEXT)
-        first = max(int(stored) if stored is not None else 0, logs.now_ms() * BLOCK)
+        number = max(int(stored) // BLOCK if stored is not None else 0, logs.now_ms())
+        cell, cells = logs.options.cell or 0, logs.options.cells
+        first = (number + (cell - number) % cells) * BLOCK
         await self._states.put(KIND, NEXT, b"%d" % (first + BLOCK))
         self._next, self._end = first, first + BLOCK
 

@@ -29,7 +29,7 @@ LAYERS: Final = {
         "consumers",
         "routers inspect",
         "backup embedded",
-        "engine blocking commands metrics stopped __init__ __main__",
+        "engine blocking cell_set commands metrics stopped __init__ __main__",
     ),
     "broker": (
         "environment heavy inflate limits logged metric_table notify scheduler __init__",
@@ -50,6 +50,7 @@ LAYERS: Final = {
         "api",
         "server",
         "lifecycle",
+        "cell supervisor",
         "__main__",
     ),
 }

@@ -1,0 +1,109 @@
+"""The set of cells, as one of its cells sees it: who it is, which names are its own, and how it calls the others.
+
+Source: docs/cells.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from broker.cells.peers import Method, Peers, PeerServer
+from broker.cells.placement import home_cell
+from storage import NotMine
+
+if TYPE_CHECKING:
+    from storage import Engine
+
+#: The kind of the values that say which cell has a topic: key is the topic's name, value the cell's number. Only the
+#: home cell of the name has one, and only if the topic is not there.
+ENTRY_KIND = "cell_of_topic"
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """What the supervisor tells a process of the set."""
+
+    set_id: str
+    #: How many cells the set has.
+    count: int
+    #: The folder of the sockets.
+    run: str
+    #: The supervisor's process number. The process ends with it.
+    parent: int
+    #: The number of this cell; None: a gateway.
+    cell: int | None = None
+    #: Inherited listening sockets: the public HTTP port of a gateway, the Kafka port of a cell.
+    http_fd: int | None = None
+    kafka_fd: int | None = None
+    #: Ports of the Kafka clients, by cell; empty: there is no port for them.
+    kafka_ports: tuple[int, ...] = ()
+
+    @property
+    def process(self) -> str:
+        """The name of the process in logs."""
+        return "gateway" if self.cell is None else f"cell-{self.cell:02d}"
+
+    def http_socket(self, cell: int) -> Path:
+        """Where a cell takes HTTP requests of gateways."""
+        return Path(self.run) / f"cell-{cell:02d}.http"
+
+    def peer_socket(self, cell: int) -> Path:
+        """Where a cell takes calls of other cells."""
+        return Path(self.run) / f"cell-{cell:02d}.peer"
+
+
+class Cells:
+    """See the module. Belongs to the event loop of its engine."""
+
+    def __init__(self, place: Place, engine: Engine) -> None:
+        assert place.cell is not None
+        self.place = place
+        self.me = place.cell
+        self.count = place.count
+        self._engine = engine
+        self.peers = Peers({cell: place.peer_socket(cell) for cell in range(place.count) if cell != self.me})
+        #: What other cells may call, by name; complete before `start`.
+        self.handlers: dict[str, Method] = {"ready": _ready}
+        self._server = PeerServer(place.peer_socket(self.me), self.handlers)
+        engine.admin.check_home = self.check_mine
+
+    async def start(self) -> None:
+        """Take calls of other cells from now on: the engine is ready."""
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Take no more calls, and make none."""
+        await self._server.stop()
+        await self.peers.close()
+
+    def home(self, name: str) -> int:
+        """The cell that decides about this name."""
+        return home_cell(name, self.count)
+
+    def owner(self, topic: str) -> int:
+        """The cell that has, or would have, this topic, as far as this cell knows: its answer is final for its own
+        topics and for those it decides about."""
+        if topic in self._engine.catalog.topics:
+            return self.me
+        home = self.home(topic)
+        if home != self.me:
+            return home
+        entry = self._engine.states.get(ENTRY_KIND, topic)
+        return home if entry is None else int(entry)
+
+    def is_mine(self, topic: str) -> bool:
+        """Whether this cell has, or would have, this topic."""
+        return self.owner(topic) == self.me
+
+    def check_mine(self, topic: str) -> None:
+        """Raises NotMine for a topic that another cell has, or would have."""
+        owner = self.owner(topic)
+        if owner != self.me:
+            raise NotMine(topic, owner)
+
+
+async def _ready(argument: object) -> bool:
+    """The cell serves: it takes calls of others only then."""
+    return True

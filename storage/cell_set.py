@@ -1,0 +1,100 @@
+"""A set of cells: one directory, whose folders cell-00, cell-01, ... are data directories of one engine each.
+
+    SET_DIR/
+      cells.json     what the set is; its number of cells never changes
+      cell-00/ ...   data directories
+      run/           sockets of the running processes
+
+Source: docs/cells.md#files.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+
+from storage.errors import MetadataLost, OpenError, UnsupportedFormat
+from storage.platform import FileSystem, ensure_dir, layout, replace_file
+
+CELLS_FILE = "cells.json"
+_VERSION = 1
+
+
+class CellSet(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of `cells.json`."""
+
+    version: int = _VERSION
+    #: Drawn when the set was made.
+    set_id: str
+    cells: int
+
+
+class CellsDiffer(OpenError):
+    """The directory does not have as many cells as the settings say."""
+
+
+def cell_folder(root: str, cell: int) -> str:
+    """The data directory of a cell."""
+    return layout.join(root, f"cell-{cell:02d}")
+
+
+def run_folder(root: str) -> str:
+    """The folder of the sockets."""
+    return layout.join(root, "run")
+
+
+def read_set(fs: FileSystem, root: str) -> CellSet | None:
+    """The set in this directory; None if the directory is none. Raises MetadataLost, UnsupportedFormat, OSError."""
+    path = layout.join(root, CELLS_FILE)
+    if not fs.exists(path):
+        return None
+    file = fs.open(path, write=False)
+    try:
+        content = file.pread(file.size(), 0)
+    finally:
+        file.close()
+    try:
+        found = msgspec.json.decode(content, type=CellSet)
+    except msgspec.DecodeError as error:
+        raise MetadataLost(f"{path} is damaged: {error}.") from None
+    if found.version != _VERSION:
+        raise UnsupportedFormat(f"{path} has version {found.version}; this program knows {_VERSION}.")
+    return found
+
+
+def open_set(fs: FileSystem, root: str, cells: int) -> CellSet:
+    """The set in this directory, which is made if the directory is empty or missing. Durable on return.
+
+    Raises CellsDiffer if the directory is a set of another number of cells, or the data directory of one engine, and as
+    `read_set`.
+    """
+    found = read_set(fs, root)
+    if found is None:
+        if fs.is_dir(root) and fs.exists(layout.join(root, layout.FORMAT)):
+            raise CellsDiffer(
+                f"{root} is the data directory of one engine; `python -m storage cells init {root} --cells {cells}` "
+                "makes it the first cell of a set, without copying it."
+            )
+        found = CellSet(set_id=uuid.uuid4().hex, cells=cells)
+        write_set(fs, root, found)
+    if found.cells != cells:
+        raise CellsDiffer(
+            f"{root} is a set of {found.cells} cells, not of {cells}: the number is fixed. To change it, back up the "
+            "set and restore the backup into a new one."
+        )
+    for cell in range(cells):
+        ensure_dir(fs, cell_folder(root, cell))
+    return found
+
+
+def refuse_set(fs: FileSystem, root: str) -> None:
+    """Raises CellsDiffer if the directory is a set, which one engine must not open."""
+    if (found := read_set(fs, root)) is not None:
+        raise CellsDiffer(f"{root} is a set of {found.cells} cells: start the broker with TOPICS_CELLS={found.cells}.")
+
+
+def write_set(fs: FileSystem, root: str, made: CellSet) -> None:
+    """Write `cells.json`. Durable on return."""
+    ensure_dir(fs, root)
+    replace_file(fs, root, CELLS_FILE, msgspec.json.encode(made))
