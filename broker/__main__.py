@@ -17,8 +17,8 @@ import uvloop
 import kernel
 from broker import VERSION, log_events
 from broker.api import build_app
-from broker.cell import door_of, end_with, listen_at, settings_of
-from broker.cells import Cells, Place
+from broker.cell import end_with, listen_at, plain_settings, settings_of
+from broker.cells import Cells, Role
 from broker.kafka import BoundPort, bind_port
 from broker.lifecycle import ExitCode, Lifecycle
 from broker.net import CannotListen, listen
@@ -54,19 +54,19 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=VERSION)
-    parser.add_argument("--place", help=argparse.SUPPRESS)  # given by the supervisor of a set of cells
-    given = parser.parse_args().place
+    parser.add_argument("--role", help=argparse.SUPPRESS)  # given by the supervisor of a set of cells
+    given = parser.parse_args().role
     environment = dict(os.environ)
     try:
-        place = None if given is None else msgspec.json.decode(given, type=Place)
+        role = None if given is None else msgspec.json.decode(given, type=Role)
         settings, warnings = load()
-        if place is not None:
-            end_with(place.parent)
-            settings = settings_of(settings, place)
-        log_events.configure(settings.log_level, settings.log_format, None if place is None else place.process)
-        for warning in warnings if place is None else ():
+        if role is not None:
+            end_with(role.parent)
+            settings = settings_of(settings, role)
+        log_events.configure(settings.log_level, settings.log_format, None if role is None else role.process)
+        for warning in warnings if role is None else ():
             _log.warning("setting_ignored", reason=warning)
-        if place is None and settings.cells > 1:
+        if role is None and settings.cells > 1:
             return asyncio.run(Supervisor(settings, environment, Notifier.taken_from(os.environ)).run())
         if not kernel.COMPILED:
             _log.info("kernel_in_python", reason=kernel.REASON)
@@ -74,11 +74,11 @@ def main() -> int:
         bound_heaps(free_bytes=_FREE_HEAP_BYTES, heaps=0)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         notifier = Notifier.taken_from(os.environ)
-        if place is None:
+        if role is None:
             listener, kafka = listen(settings.host, settings.port), bind_port(settings)
         else:
-            listener, kafka = _listeners(settings, place)
-        return uvloop.run(_serve(settings, listener, kafka, notifier, tracing, place))
+            listener, kafka = _listeners(settings, role)
+        return uvloop.run(_serve(settings, listener, kafka, notifier, tracing, role))
     except SettingsError as error:
         print(f"topics: {error}", file=sys.stderr)
         return ExitCode.BAD_SETTINGS
@@ -87,11 +87,11 @@ def main() -> int:
         return ExitCode.CANNOT_START
 
 
-def _listeners(settings: Settings, place: Place) -> tuple[socket.socket, BoundPort | None]:
-    """The doors of a cell: for gateways, and for Kafka clients."""
-    assert place.cell is not None
-    inherited = None if place.kafka_fd is None else socket.socket(fileno=place.kafka_fd)
-    return listen_at(place.http_socket(place.cell)), bind_port(settings, inherited)
+def _listeners(settings: Settings, role: Role) -> tuple[socket.socket, BoundPort | None]:
+    """The listening sockets of a cell: for gateways, and for Kafka clients."""
+    assert role.cell is not None
+    inherited = None if role.kafka_fd is None else socket.socket(fileno=role.kafka_fd)
+    return listen_at(role.http_socket(role.cell)), bind_port(settings, inherited)
 
 
 async def _serve(
@@ -100,18 +100,18 @@ async def _serve(
     kafka: BoundPort | None,
     notifier: Notifier,
     tracing: Tracing | None,
-    place: Place | None,
+    role: Role | None,
 ) -> ExitCode:
     path = str(settings.data_dir.absolute())
-    engine = Engine(path, settings.storage_options(None if place is None else place.cell))
-    cells = None if place is None else Cells(place, engine)
+    engine = Engine(path, settings.storage_options(None if role is None else role.cell))
+    cells = None if role is None else Cells(role, engine)
     broker = Broker(engine, settings, tracing, cells)
-    server = BrokerServer(build_app(broker), settings if place is None else door_of(settings), listener)
+    server = BrokerServer(build_app(broker), settings if role is None else plain_settings(settings), listener)
     lifecycle = Lifecycle(broker, server, notifier, None if kafka is None else kafka.port(broker))
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, lifecycle.stop)
     # A terminal sends Ctrl-C to all processes of a set; the supervisor stops them in order.
-    loop.add_signal_handler(signal.SIGINT, lifecycle.stop if place is None else lambda: None)
+    loop.add_signal_handler(signal.SIGINT, lifecycle.stop if role is None else lambda: None)
     code = await lifecycle.run()
     if tracing is not None:
         await asyncio.to_thread(tracing.close)

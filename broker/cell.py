@@ -1,4 +1,4 @@
-"""A cell of a set: the broker's process, with doors for the gateway and for other cells instead of the public port.
+"""A cell of a set: the broker's process, with unix sockets for gateways and for other cells instead of the public port.
 
 Source: docs/cells.md#processes.
 """
@@ -12,21 +12,21 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from broker.cells import Place
+from broker.cells import Role
 from broker.settings import Settings
-from storage.cell_set import cell_folder
+from storage import cell_folder
 
 _PR_SET_PDEATHSIG = 1
 
 
-def settings_of(settings: Settings, place: Place) -> Settings:
+def settings_of(settings: Settings, role: Role) -> Settings:
     """The settings of a cell, of those of the set: its own directory and Kafka port."""
-    assert place.cell is not None
+    assert role.cell is not None
     return settings.model_copy(
         update={
-            "data_dir": Path(cell_folder(str(settings.data_dir.absolute()), place.cell)),
+            "data_dir": Path(cell_folder(str(settings.data_dir.absolute()), role.cell)),
             "port_file": None,
-            "kafka_port": place.kafka_ports[place.cell] if place.kafka_ports else None,
+            "kafka_port": role.kafka_ports[role.cell] if role.kafka_ports else None,
             "kafka_port_file": None,
         }
     )
@@ -40,8 +40,8 @@ def end_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)  # it has ended already
 
 
-def door_of(settings: Settings) -> Settings:
-    """The settings of a cell's HTTP door: gateways come without TLS."""
+def plain_settings(settings: Settings) -> Settings:
+    """The settings of a cell's HTTP socket: gateways use no TLS."""
     return settings.model_copy(update={"tls_cert": None, "tls_key": None})
 
 

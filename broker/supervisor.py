@@ -26,14 +26,13 @@ import msgspec
 import structlog
 
 from broker import VERSION
-from broker.cells import Peers, PeerUnavailable, Place
+from broker.cells import Peers, PeerUnavailable, Role
 from broker.kafka import listen_for_kafka
 from broker.lifecycle import ExitCode
 from broker.net import listen, write_port_file
 from broker.notify import EXTEND, Notifier
 from broker.settings import Settings
-from storage import StorageError
-from storage.cell_set import CellSet, open_set, run_folder
+from storage import CellSet, StorageError, open_set, run_folder
 from storage.platform import PosixFileSystem, take_lock
 
 _log = structlog.get_logger("broker.supervisor")
@@ -54,11 +53,11 @@ _FINAL: Final = (ExitCode.CANNOT_START, ExitCode.BAD_SETTINGS)
 class Child:
     """One process of the set, over all its restarts."""
 
-    def __init__(self, name: str, module: str, place: Place, environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str, module: str, role: Role, environment: Mapping[str, str]) -> None:
         self.name = name
-        self._command = (sys.executable, "-m", module, "--place", msgspec.json.encode(place).decode())
+        self._command = (sys.executable, "-m", module, "--role", msgspec.json.encode(role).decode())
         self._environment = environment
-        self._sockets = tuple(each for each in (place.http_fd, place.kafka_fd) if each is not None)
+        self._sockets = tuple(each for each in (role.http_fd, role.kafka_fd) if each is not None)
         self.process: asyncio.subprocess.Process | None = None
         self.restarts = 0
         #: It ended by itself with a code that it would have again.
@@ -137,7 +136,7 @@ class Supervisor:
         settings = self._settings
         public = listen(settings.host, settings.port)
         kafka = self._listen_for_kafka(found.cells)
-        place = Place(
+        role = Role(
             set_id=found.set_id,
             count=found.cells,
             run=str(_sockets_folder(root, found.set_id)),
@@ -146,19 +145,19 @@ class Supervisor:
         )
         for cell in range(found.cells):
             fd = kafka[cell].fileno() if kafka else None
-            its_place = msgspec.structs.replace(place, cell=cell, kafka_fd=fd)
-            self._start(Child(f"cell-{cell:02d}", _module("broker"), its_place, self._environment), self._cells)
+            its_role = msgspec.structs.replace(role, cell=cell, kafka_fd=fd)
+            self._start(Child(f"cell-{cell:02d}", _module("broker"), its_role, self._environment), self._cells)
         scheme, (host, port, *_) = "https" if settings.tls_cert else "http", public.getsockname()
         url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         telling = asyncio.create_task(self._notifier.keep_telling(lambda: [] if not self._stop.is_set() else [EXTEND]))
-        its_place = msgspec.structs.replace(place, http_fd=public.fileno())
+        its_role = msgspec.structs.replace(role, http_fd=public.fileno())
         for number in range(settings.gateways):
-            child = Child(f"gateway-{number:02d}", _module("broker.gateway"), its_place, self._environment)
+            child = Child(f"gateway-{number:02d}", _module("broker.gateway"), its_role, self._environment)
             self._start(child, self._gateways)
         _log.info("listening", url=url, docs=f"{url}/docs", data_dir=root, version=VERSION)
         if settings.port_file is not None:
             write_port_file(settings.port_file, port)
-        await self._until_stopped(place, url)
+        await self._until_stopped(role, url)
         telling.cancel()
         return await self._wind_down()
 
@@ -183,21 +182,21 @@ class Supervisor:
 
         task.add_done_callback(ended)
 
-    async def _until_stopped(self, place: Place, url: str) -> None:
-        ready = asyncio.create_task(self._ready(place))
+    async def _until_stopped(self, role: Role, url: str) -> None:
+        ready = asyncio.create_task(self._ready(role))
         stop = asyncio.create_task(self._stop.wait())
         await asyncio.wait((ready, stop), return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             self._notifier.notify("READY=1", f"STATUS=Serving at {url}.")
-            _log.info("cells_ready", url=url, cells=place.count, set_id=place.set_id)
+            _log.info("cells_ready", url=url, cells=role.count, set_id=role.set_id)
             await stop
         ready.cancel()
         stop.cancel()
 
-    async def _ready(self, place: Place) -> None:
+    async def _ready(self, role: Role) -> None:
         """Wait until every cell has recovered."""
-        peers = Peers({cell: place.peer_socket(cell) for cell in range(place.count)})
-        for cell in range(place.count):
+        peers = Peers({cell: role.peer_socket(cell) for cell in range(role.count)})
+        for cell in range(role.count):
             while True:
                 with suppress(PeerUnavailable):
                     await peers.call(cell, "ready", None)

@@ -7,6 +7,7 @@ program uses it; `BlockingEngine` is for those without an event loop.
 
 from storage import errors
 from storage.blocking import BlockingEngine
+from storage.cell_set import CellSet, cell_folder, open_set, run_folder
 from storage.config import (
     MAX_LEASE_MS,
     MIN_LEASE_MS,
@@ -83,6 +84,7 @@ __all__ = [
     "BatchTooLarge",
     "BinaryRecord",
     "BlockingEngine",
+    "CellSet",
     "CleanupPolicy",
     "CompressionType",
     "Consistency",
@@ -135,6 +137,9 @@ __all__ = [
     "TopicType",
     "Unavailable",
     "Unreadable",
+    "cell_folder",
     "errors",
     "open_records",
+    "open_set",
+    "run_folder",
 ]

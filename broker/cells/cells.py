@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ENTRY_KIND = "cell_of_topic"
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class Role(msgspec.Struct, frozen=True, kw_only=True):
     """What the supervisor tells a process of the set."""
 
     set_id: str
@@ -57,16 +57,16 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class Cells:
     """See the module. Belongs to the event loop of its engine."""
 
-    def __init__(self, place: Place, engine: Engine) -> None:
-        assert place.cell is not None
-        self.place = place
-        self.me = place.cell
-        self.count = place.count
+    def __init__(self, role: Role, engine: Engine) -> None:
+        assert role.cell is not None
+        self.role = role
+        self.me = role.cell
+        self.count = role.count
         self._engine = engine
-        self.peers = Peers({cell: place.peer_socket(cell) for cell in range(place.count) if cell != self.me})
+        self.peers = Peers({cell: role.peer_socket(cell) for cell in range(role.count) if cell != self.me})
         #: What other cells may call, by name; complete before `start`.
         self.handlers: dict[str, Method] = {"ready": _ready}
-        self._server = PeerServer(place.peer_socket(self.me), self.handlers)
+        self._server = PeerServer(role.peer_socket(self.me), self.handlers)
         engine.admin.check_home = self.check_mine
 
     async def start(self) -> None:

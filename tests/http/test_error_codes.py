@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
+from broker.cells import Cells, Role, home_cell
 from broker.content.errors import CODES
 from storage import Durability, TopicConfig
 from tests.http.calls import append
@@ -107,6 +108,12 @@ async def stopping(rig: Rig) -> httpx.Response:
     return await rig.http.get("/v0/ready")
 
 
+async def of_another_cell(rig: Rig) -> httpx.Response:
+    role = Role(set_id="s", count=2, run="", parent=0, cell=1 - home_cell("t", 2))
+    rig.server.broker.cells = Cells(role, rig.server.engine)
+    return await rig.http.get(T)
+
+
 async def slow_log(rig: Rig) -> Reply:
     await rig.server.topic("t", TopicConfig(durability=Durability.FSYNC))
     with rig.server.disk.hold("pwritev", "*/wal-*", times=1) as gate:
@@ -142,6 +149,7 @@ WAYS: dict[str, Way] = {
     "unauthorized": asking("GET", "/v0/topics"),
     "forbidden": asking("DELETE", T, headers={"authorization": "Bearer one"}),
     "topic_not_found": asking("GET", T),
+    "not_mine": of_another_cell,
     "router_not_found": asking("GET", "/v0/routers/r"),
     "consumer_not_found": after(PUT_LOG, then=asking("GET", f"{T}/consumers/c")),
     "not_found": asking("GET", "/v0/nowhere"),

@@ -34,12 +34,11 @@ class _Socket(http.client.HTTPConnection):
 class CellSet(BrokerProcess):
     """A set without a gateway: requests go to the sockets of the cells."""
 
-    def __init__(self, directory: Path, **settings: object) -> None:
-        super().__init__(directory, **{"cells": CELLS, "gateways": 0, "wal_shards": 1, **settings})
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, cells=CELLS, gateways=0, wal_shards=1)
 
     def wait_ready(self) -> None:
-        for cell in range(CELLS):
-            self.until(lambda cell=cell: self.ask(cell, "GET", "/v0/ready")[0] == 200)
+        self.until(lambda: all(self.ask(cell, "GET", "/v0/ready")[0] == 200 for cell in range(CELLS)))
 
     def ask(self, cell: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Status and answer of a request to a cell; status 0: it is not there."""
@@ -124,7 +123,7 @@ def test_a_cell_neither_serves_nor_creates_a_topic_of_another(cells: CellSet) ->
 
 
 def test_ids_of_cells_differ(cells: CellSet) -> None:
-    epochs = []
+    epochs: list[int] = []
     for cell in range(CELLS):
         cells.ask(cell, "PUT", f"/v0/topics/{_topic_of(cell)}", {})
         epochs.append(cells.ask(cell, "GET", f"/v0/topics/{_topic_of(cell)}")[1]["epoch"])
