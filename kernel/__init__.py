@@ -11,7 +11,7 @@ the interpreter's lock, so calls from several threads run in parallel.
     encode_appends               records -> Append frames of the log
     encode_copies                frames -> the frames of their routed copies
     scan                         bytes -> verified frames, as `Columns`
-    groups, by_topic             columns -> groups of frames in the log
+    groups, by_topic             columns -> groups of frames in the log, and units by topic
     measure, cut, parts          columns -> payload sizes and delays; nodes, tags, bodies, data
     to_segment                   frames of the log -> .data and .idx
     build_index, parse_index     columns <-> .idx
@@ -39,6 +39,7 @@ from kernel.columns import Columns
 __all__ = [
     "COMPILED",
     "REASON",
+    "Batches",
     "Body",
     "Buffer",
     "Columns",
@@ -270,29 +271,50 @@ class GroupKind(enum.IntEnum):
 
     #: One frame that is no Append.
     CONTROL = 0
-    #: Appends within a batch: one topic, one ts, consecutive seqs, each but the last with the flag `more`.
+    #: Appends within a batch: one topic, one ts, consecutive seqs, each but the last with the flag `more`. Or one that
+    #: stands alone and has a tag.
     BATCHED = 1
-    #: Appends that stand alone, each a unit of its own: of any topics, see `by_topic`.
-    ALONE = 2
+    #: Whole units of data alone, of any topics, see `by_topic`: an Append that stands alone, or a Batch frame that says
+    #: no more than `frames`, `bytes` and `first_seq`, with the Appends that it says. None of them has a tag.
+    DATA = 2
 
 
-def groups(columns: Columns, inside: bool = False) -> list[tuple[int, int, int]]:
+def groups(buffer: Buffer, columns: Columns, inside: bool = False) -> list[tuple[int, int, int]]:
     """Consecutive frames of the log that belong together, as (first, end, kind): rows [first, end), a GroupKind.
 
     Groups are as long as they can be, and together are all rows in order. `inside`: the frame in front of the first
     one said that its batch goes on. Whether a batch goes on behind a group is said by the flag `more` of its last
-    frame. An Append that opens a batch without a Batch frame is in a group BATCHED.
+    frame. An Append that opens a batch without a Batch frame is in a group BATCHED. Raises ValueError if a row lies
+    outside the buffer.
     """
-    return _code.groups(columns.rows, inside)
+    return _code.groups(buffer, columns.rows, inside)
 
 
-def by_topic(columns: Columns) -> list[Columns]:
-    """Append frames sorted by topic, each list of consecutive seqs on its own.
+class Batches(NamedTuple):
+    """Whole units of a topic's records, with consecutive seqs. Of each unit: its first `seqs`, its time (`stamps`),
+    where its first Append lies (`lsns`; u64), and the bytes of it in front of that (`leads`, u32). Of each record:
+    `sizes` of the frames, and `payloads` (u32)."""
+
+    topic_id: int
+    seqs: array[int]
+    stamps: array[int]
+    lsns: array[int]
+    leads: array[int]
+    sizes: array[int]
+    payloads: array[int]
+
+
+def by_topic(columns: Columns, payloads: array[int], base: int) -> list[Batches]:
+    """The units of a group DATA by topic, each list of consecutive seqs on its own.
 
     Lists are in the order of their first frames, frames of a list in their own. A frame continues the list of its
-    topic that was last extended, or begins another.
+    topic that was last extended, or begins another. `payloads`: as measured, of every row; `base` is added to offsets.
+    Raises ValueError if there are more or fewer of them.
     """
-    return [Columns(rows) for rows in _code.by_topic(columns.rows)]
+    return [
+        Batches(topic_id, _u64(seqs), _u64(stamps), _u64(lsns), _u32(leads), _u32(sizes), _u32(of_records))
+        for topic_id, seqs, stamps, lsns, leads, sizes, of_records in _code.by_topic(columns.rows, payloads, base)
+    ]
 
 
 class Measured(NamedTuple):

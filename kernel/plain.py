@@ -30,7 +30,7 @@ _Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, i
 __all__ = ["checksum"]
 
 #: Of the functions' arguments and results; that of kernel/src/kernel.h must be the same. Raise both when one changes.
-INTERFACE: Final = 2
+INTERFACE: Final = 3
 
 _LOG_HEADER = struct.Struct("<IBBQQQHHI")
 _SEGMENT_HEADER = struct.Struct("<IBQQQHHI")
@@ -50,7 +50,7 @@ _ENTRY_SIZE: Final = 20
 _JSON, _AS_BINARY, _STORED_JSON = 0, 1, 2
 _PART_DATA = 3
 _TAGS, _META, _DATA, _STORED = 1, 2, 4, 8
-_CONTROL, _BATCHED, _ALONE = 0, 1, 2
+_CONTROL, _BATCHED, _OF_DATA = 0, 1, 2
 _END, _SHORT, _ZERO, _LENGTH, _CHECKSUM, _DELETE, _OTHER, _FULL = range(8)
 
 
@@ -305,41 +305,98 @@ def _parts_of(buffer: Buffer, row: _Row) -> tuple[bytes, bytes, bytes]:
     return bytes(buffer[node_at:tag_at]), bytes(buffer[tag_at:body_at]), bytes(buffer[body_at : body_at + row[5]])
 
 
-def groups(rows: bytes, inside: bool) -> list[tuple[int, int, int]]:
-    """See `kernel.groups`."""
-    found: list[tuple[int, int, int]] = []
-    first, kind_before, before = 0, -1, None
-    for number, row in enumerate(ROW.iter_unpack(rows)):
-        _, topic_id, seq, ts, *_ = row
+_BATCH: Final = 12
+#: What a Batch frame says that says no more than its sizes: numbers of any width.
+_NUMBER: Final = rb"([\0-\x7f]|\xcc.|\xcd..|\xce.{4}|\xcf.{8})"
+_SIZES_ALONE = re.compile(rb"\x83\xa6frames%b\xa5bytes%b\xa9first_seq%b" % (_NUMBER, _NUMBER, _NUMBER), re.DOTALL)
+
+
+def _packed_number(text: bytes) -> int:
+    return int.from_bytes(text[1:] or text, "big")
+
+
+def _is_plain(row: _Row) -> bool:
+    return row[8] == _APPEND and not row[9] & _HAS_TAG and not row[7]
+
+
+def _unit_of_data(buffer: Buffer, rows: list[_Row], number: int) -> int:
+    """How many rows from here on are a unit of data alone; 0: none."""
+    opening = rows[number]
+    if not opening[9] & _MORE:
+        return int(_is_plain(opening))
+    said = _SIZES_ALONE.fullmatch(_parts_of(buffer, opening)[2]) if opening[8] == _BATCH else None
+    if said is None:
+        return 0
+    frames, size, first_seq = map(_packed_number, said.groups())
+    if not 0 < frames < len(rows) - number or first_seq > _U64_MAX - frames:
+        return 0
+    inner = rows[number + 1 : number + 1 + frames]
+    end, ts = opening[0] + opening[4], inner[0][3]
+    for seq, row in enumerate(inner, first_seq):
         more = bool(row[9] & _MORE)
-        kind = _CONTROL if row[8] != _APPEND else _BATCHED if inside or more else _ALONE
+        if not _is_plain(row) or (row[0], row[1], row[2], row[3]) != (end, opening[1], seq, ts):
+            return 0
+        if more != (seq + 1 < first_seq + frames):
+            return 0
+        end += row[4]
+    return frames + 1 if end - opening[0] - opening[4] == size else 0
+
+
+def groups(buffer: Buffer, rows: bytes, inside: bool) -> list[tuple[int, int, int]]:
+    """See `kernel.groups`."""
+    table, found = [*_checked(buffer, rows)], list[tuple[int, int, int]]()
+    number, first, kind_before, before = 0, 0, -1, None
+    while number < len(table):
+        _, topic_id, seq, ts, *_ = row = table[number]
+        taken = 0 if inside else _unit_of_data(buffer, table, number)
+        kind = _OF_DATA if taken else _BATCHED if row[8] == _APPEND else _CONTROL
         goes_on = kind == kind_before and (
-            kind == _ALONE or (kind == _BATCHED and inside and before == (topic_id, seq - 1, ts))
+            kind == _OF_DATA or (kind == _BATCHED and inside and before == (topic_id, seq - 1, ts))
         )
         if not goes_on:
             if number:
                 found.append((first, number, kind_before))
             first = number
-        kind_before, before, inside = kind, (topic_id, seq, ts), more
-    if rows:
-        found.append((first, len(rows) // ROW_SIZE, kind_before))
+        kind_before, before, inside = kind, (topic_id, seq, ts), not taken and bool(row[9] & _MORE)
+        number += taken or 1
+    if table:
+        found.append((first, len(table), kind_before))
     return found
 
 
-def by_topic(rows: bytes) -> list[bytes]:
-    """See `kernel.by_topic`; rows of each."""
-    lists: list[list[bytes]] = []
-    open_: dict[int, tuple[int, list[bytes]]] = {}
-    for at in range(0, len(rows), ROW_SIZE):
-        row = rows[at : at + ROW_SIZE]
-        _, topic_id, seq, *_ = ROW.unpack(row)
+_Batches: TypeAlias = "tuple[int, array[int], array[int], array[int], array[int], array[int], array[int]]"
+
+
+def by_topic(
+    rows: bytes, payloads: array[int], base: int
+) -> list[tuple[int, bytes, bytes, bytes, bytes, bytes, bytes]]:
+    """See `kernel.by_topic`; columns as u64, u64, u64, u32, u32, u32."""
+    if len(rows) % ROW_SIZE or len(payloads) * ROW_SIZE != len(rows):
+        raise ValueError(f"{len(payloads)} payloads, {len(rows) // ROW_SIZE} rows")
+    lists: list[_Batches] = []
+    open_: dict[int, tuple[int, _Batches]] = {}
+    inside, lead = False, 0
+    for row, payload in zip(ROW.iter_unpack(rows), payloads, strict=True):
+        offset, topic_id, seq, ts, size, *_ = row
+        begins, inside = not inside, row[8] == _APPEND and bool(row[9] & _MORE)
+        if row[8] != _APPEND:
+            lead = size
+            continue
         if topic_id not in open_ or open_[topic_id][0] != seq - 1:
-            lists.append([])
+            begins = True
+            u64s, u32s = [array("Q") for _ in range(3)], [array("I") for _ in range(3)]
+            lists.append((topic_id, *u64s, *u32s))  # type: ignore[arg-type]
             open_[topic_id] = seq, lists[-1]
-        found = open_[topic_id][1]
-        found.append(row)
-        open_[topic_id] = seq, found
-    return [b"".join(found) for found in lists]
+        _, seqs, stamps, lsns, leads, sizes, of_records = found = open_[topic_id][1]
+        if begins:
+            seqs.append(seq)
+            stamps.append(ts)
+            lsns.append((base + offset) & _U64_MAX)
+            leads.append(lead)
+        sizes.append(size)
+        of_records.append(payload)
+        open_[topic_id], lead = (seq, found), 0
+    return [(topic_id, *[column.tobytes() for column in columns]) for topic_id, *columns in lists]  # type: ignore[misc]
 
 
 def measure(buffer: Buffer, rows: bytes) -> tuple[bytes, list[tuple[int, int]], int]:

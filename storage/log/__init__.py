@@ -10,7 +10,7 @@ from storage.log.position import MAX_OFFSET, position, split
 from storage.log.publisher import CACHE_ENTRY_BYTES, apply_unit
 from storage.log.reader import CHUNK_BYTES, READ_BYTES, Chunk, FrameStream, find_sync_point
 from storage.log.reservation import Reservations
-from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, PersistStep, Step, Submission, Unit
+from storage.log.submission import AppendStep, BatchesStep, ControlStep, PersistStep, Step, Submission, Unit
 from storage.log.units import BadUnit, ScannedUnit, UnitScan
 from storage.log.validation import MAX_DELAY_MS, MAX_U64, TOPIC_NAME, check_cleanup, check_text, check_topic_name
 from storage.log.writer import Histogram, Shard, ShardLog, WalStats
@@ -27,6 +27,7 @@ __all__ = [
     "AppendStep",
     "Appender",
     "BadUnit",
+    "BatchesStep",
     "Blocker",
     "Chunk",
     "Contents",
@@ -35,7 +36,6 @@ __all__ = [
     "FrameStream",
     "Histogram",
     "Logs",
-    "LoneAppendsStep",
     "PendingAppend",
     "PersistStep",
     "Reservations",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from storage.errors import ShuttingDown, StorageError, TopicNotFound
 from storage.format import ConfigUpdate, Consumer, FrameType, RouterCursor, Segment, TopicDelete
-from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, PersistStep, Unit
+from storage.log.submission import AppendStep, BatchesStep, ControlStep, PersistStep, Unit
 from storage.state import Catalog, Log, Topic
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def apply_unit(catalog: Catalog, unit: Unit, lsn: int, end_lsn: int, entry: int 
             catalog.apply_deferred()
             log.written_out(log.tail.set_batch_lsn(step.first_seq, lsn, step.offset))
             continue
-        if isinstance(step, LoneAppendsStep):
-            log.take_lone(step.lone, lsn)
+        if isinstance(step, BatchesStep):
+            log.take_batches(step.batches)
             continue
         appended = step.appended
         log.commit(appended, log.reserve(appended) if entry < 0 else entry, lsn, step.offset)

@@ -10,7 +10,7 @@ import msgspec
 
 from storage.errors import StorageError
 from storage.format import Batch
-from storage.records import AppendedRecords, LoneAppends
+from storage.records import AppendedBatches, AppendedRecords
 
 
 class ControlStep(NamedTuple):
@@ -39,14 +39,14 @@ class PersistStep(NamedTuple):
     offset: int
 
 
-class LoneAppendsStep(NamedTuple):
-    """In recovery: Append frames of a log, each a unit of its own, applied as one."""
+class BatchesStep(NamedTuple):
+    """In recovery: batches of a log that are data alone, applied as one."""
 
     topic_id: int
-    lone: LoneAppends
+    batches: AppendedBatches
 
 
-Step: TypeAlias = ControlStep | AppendStep | PersistStep | LoneAppendsStep
+Step: TypeAlias = ControlStep | AppendStep | PersistStep | BatchesStep
 
 
 class Unit(NamedTuple):

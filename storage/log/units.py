@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 import kernel
-from kernel import Columns, GroupKind, Part
+from kernel import GroupKind, Part
 from kernel.columns import FLAGS_AT, ROW, ROW_SIZE
 from storage.format import MORE, Batch, FrameFlag, FrameType, SyncPoint, control, wal_frame
-from storage.log.position import MAX_OFFSET
+from storage.log.position import MAX_OFFSET, position
 from storage.log.reader import Chunk, FrameStream
-from storage.log.submission import AppendStep, ControlStep, LoneAppendsStep, Step, Unit
-from storage.records import AppendedRecords, LoneAppends
+from storage.log.submission import AppendStep, BatchesStep, ControlStep, Step, Unit
+from storage.records import AppendedBatches, AppendedRecords
 
 Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
 _TAGGED = bytes(flags for flags in range(256) if flags & FrameFlag.HAS_TAG)
@@ -93,9 +94,8 @@ class _Builder:
 class UnitScan:
     """Units of one file.
 
-    Frames that stand alone are units of their own. From the offset `group_from` on those of a log that follow one
-    another may come as one unit; then their order is kept within each log only. `ahead`: the file is read and verified
-    in a thread, a piece ahead.
+    From the offset `group_from` on, units of a log that follow one another and are data alone may come as one; then
+    their order is kept within each log only. `ahead`: the file is read and verified in a thread, a piece ahead.
 
     After `units()`: `end` = end of the last whole unit, `loose_frames` = valid frames behind it, `reason` as
     FrameStream's, `sync_point` = the newest seen, `last_ts` and `max_topic_id` over all frames.
@@ -119,29 +119,15 @@ class UnitScan:
 
     def units(self) -> Iterator[ScannedUnit]:
         """Raises BadUnit, control.UnknownFrameType, OSError."""
-        builder, inside, unpack = self._builder, False, ROW.unpack_from
+        builder, inside = self._builder, False
         for chunk in self._stream.chunks_ahead() if self._ahead else self._stream.chunks():
-            base, table, measured = chunk.base, chunk.frames.rows, _Measured(chunk)
-            for first, end, kind in kernel.groups(chunk.frames, inside):
-                if kind == GroupKind.ALONE:
-                    yield from self._alone(chunk, chunk.frames.between(first, end))
-                    continue
-                row = unpack(table, first * ROW_SIZE)
-                last = row if end == first + 1 else unpack(table, (end - 1) * ROW_SIZE)
-                begins, ends = base + row[0], base + last[0] + last[4]
-                if builder.frames == 0:
-                    builder.begin(begins)
-                if row[1] > self.max_topic_id:
-                    self.max_topic_id = row[1]
-                if kind == GroupKind.BATCHED:
-                    builder.add(row[1], begins, ends, measured.appended(first, end, row))
-                else:
-                    self._control(chunk, row)
-                if not last[9] & MORE:
-                    yield self._finish(row[3], ends)
-                elif builder.batch is None:
-                    raise BadUnit("a batch does not begin with a Batch frame", builder.offset)
-            inside = bool(table[-ROW_SIZE + FLAGS_AT] & MORE)
+            measured = _Measured(chunk)
+            for first, end, kind in kernel.groups(chunk.bytes, chunk.frames, inside):
+                if kind == GroupKind.DATA:
+                    yield from self._data(chunk, measured, first, end)
+                elif (unit := self._take(chunk, measured, first, end, kind)) is not None:
+                    yield unit
+            inside = bool(chunk.frames.rows[-ROW_SIZE + FLAGS_AT] & MORE)
         self.loose_frames = builder.frames
         self.loose_steps = builder.steps if builder.frames else []
         if builder.frames and builder.batch is not None:
@@ -150,52 +136,57 @@ class UnitScan:
         self.frames += builder.frames
         self.reason = self._stream.reason or ("batch" if builder.frames else "")
 
-    def _alone(self, chunk: Chunk, frames: Columns) -> Iterator[ScannedUnit]:
-        """Append frames that stand alone: together as far as they may be, and are data alone."""
-        payloads, delayed, bad = kernel.measure(chunk.bytes, frames)
-        tag_lens = frames.tag_lens
-        apart = {number for number, _ in delayed}
-        if any(tag_lens):
-            apart.update(number for number, size in enumerate(tag_lens) if size)
-        apart.update(range(bisect_left(frames.offsets, self._group_from - chunk.base)))
-        if bad >= 0:
-            apart.add(bad)
-        due, begin = dict(delayed), 0
-        for number in sorted(apart):
-            yield from self._merged(chunk, frames, payloads, begin, number)
-            offset, topic_id, seq, ts, size, *_ = frames.row(number)
-            if number == bad:
-                raise BadUnit("an Append frame does not hold a record", chunk.base + offset)
-            self._builder.begin(chunk.base + offset)
-            tagged = [(_tag(chunk, frames, number), seq)] if tag_lens[number] else []
-            late = [(seq, due[number])] if number in due else ()
-            found = AppendedRecords(seq, ts, array("I", [size]), payloads[number : number + 1], tagged, late)
-            self._builder.add(topic_id, chunk.base + offset, chunk.base + offset + size, found)
-            self.max_topic_id = max(self.max_topic_id, topic_id)
-            yield self._finish(ts, chunk.base + offset + size)
-            begin = number + 1
-        yield from self._merged(chunk, frames, payloads, begin, len(frames))
+    def _take(self, chunk: Chunk, measured: _Measured, first: int, end: int, kind: int) -> ScannedUnit | None:
+        """The next frames of a unit: a control frame, or Appends with consecutive seqs. The unit, if it is whole."""
+        base, table, builder = chunk.base, chunk.frames.rows, self._builder
+        row = ROW.unpack_from(table, first * ROW_SIZE)
+        last = row if end == first + 1 else ROW.unpack_from(table, (end - 1) * ROW_SIZE)
+        begins, ends = base + row[0], base + last[0] + last[4]
+        if builder.frames == 0:
+            builder.begin(begins)
+        if row[1] > self.max_topic_id:
+            self.max_topic_id = row[1]
+        if kind == GroupKind.CONTROL:
+            self._control(chunk, row)
+        else:
+            builder.add(row[1], begins, ends, measured.appended(first, end, row))
+        if not last[9] & MORE:
+            return self._finish(row[3], ends)
+        if builder.batch is None:
+            raise BadUnit("a batch does not begin with a Batch frame", builder.offset)
+        return None
 
-    def _merged(
-        self, chunk: Chunk, frames: Columns, payloads: array[int], begin: int, end: int
-    ) -> Iterator[ScannedUnit]:
+    def _data(self, chunk: Chunk, measured: _Measured, first: int, end: int) -> Iterator[ScannedUnit]:
+        """Whole units that are data alone: together as far as they may be."""
+        begin = first
+        for number in measured.apart(first, end, self._group_from - chunk.base):
+            if number < begin:
+                continue  # of a unit that was taken already
+            start, stop = measured.unit_of(number)
+            yield from self._merged(chunk, measured, begin, start)
+            begin = stop
+            if stop > start + 1:
+                self._take(chunk, measured, start, start + 1, GroupKind.CONTROL)
+                start += 1
+            unit = self._take(chunk, measured, start, stop, GroupKind.BATCHED)
+            assert unit is not None
+            yield unit
+        yield from self._merged(chunk, measured, begin, end)
+
+    def _merged(self, chunk: Chunk, measured: _Measured, begin: int, end: int) -> Iterator[ScannedUnit]:
         """Those of these numbers, those of each log as one unit."""
         if begin == end:
             return
-        some = frames.between(begin, end)
-        logs: Iterable[tuple[Columns, array[int]]] = ((some, payloads[begin:end]),)
-        if len(found := kernel.by_topic(some)) > 1:
-            logs = ((each, kernel.measure(chunk.bytes, each).payloads) for each in found)
+        some = chunk.frames.between(begin, end)
         start, self.end = chunk.base + some.row(0)[0], chunk.base + some.end
-        for each, of_each in logs:
-            _, topic_id, first_seq, *_ = each.row(0)
-            stamps, begin_at = each.stamps, start - chunk.base
-            offsets = array("Q", [offset - begin_at for offset in each.offsets]) if begin_at else each.offsets
+        base = position(self._number, chunk.base)
+        for topic_id, *columns in kernel.by_topic(some, measured.payloads[begin:end], base):
+            batches = AppendedBatches(*columns)
             self.max_topic_id = max(self.max_topic_id, topic_id)
-            self.last_ts = max(self.last_ts, stamps[-1])
-            self.frames += len(stamps)
-            lone = LoneAppends(first_seq, stamps, offsets, each.sizes, of_each)
-            yield ScannedUnit(start, self.end, Unit(None, [LoneAppendsStep(topic_id, lone)]), len(stamps))
+            self.last_ts = max(self.last_ts, batches.stamps[-1])
+            frames = len(batches.sizes) + len(batches.leads) - batches.leads.count(0)
+            self.frames += frames
+            yield ScannedUnit(start, self.end, Unit(None, [BatchesStep(topic_id, batches)]), frames)
 
     def _control(self, chunk: Chunk, row: Row) -> None:
         at, topic_id, _, ts, size, data_len, node_len, tag_len, type_, *_ = row
@@ -233,34 +224,60 @@ class UnitScan:
 
 
 class _Measured:
-    """The Append frames of a chunk, measured all at once when the first batch is asked for."""
-
-    __slots__ = ("_bad", "_chunk", "_delayed", "_flags", "_payloads", "_sizes")
+    """The frames of a chunk, measured all at once when that is first asked for."""
 
     def __init__(self, chunk: Chunk) -> None:
         self._chunk = chunk
-        self._payloads: array[int] | None = None
+
+    @cached_property
+    def _all(self) -> kernel.Measured:
+        return kernel.measure(self._chunk.bytes, self._chunk.frames)
+
+    @cached_property
+    def _sizes(self) -> array[int]:
+        return self._chunk.frames.sizes
+
+    @cached_property
+    def _flags(self) -> bytes:
+        return self._chunk.frames.flags
+
+    @property
+    def payloads(self) -> array[int]:
+        return self._all.payloads
 
     def appended(self, first: int, end: int, row: Row) -> AppendedRecords:
         """Frames of these numbers, which are of one log and time, with consecutive seqs; `row`: the first. Raises
         BadUnit."""
-        chunk, payloads = self._chunk, self._payloads
-        if payloads is None:
-            payloads, self._delayed, self._bad = kernel.measure(chunk.bytes, chunk.frames)
-            self._payloads, self._sizes, self._flags = payloads, chunk.frames.sizes, chunk.frames.flags
-        if first <= self._bad < end:
-            raise BadUnit("an Append frame does not hold a record", chunk.base + chunk.frames.row(self._bad)[0])
+        chunk, (payloads, _, bad) = self._chunk, self._all
+        if first <= bad < end:
+            raise BadUnit("an Append frame does not hold a record", chunk.base + chunk.frames.row(bad)[0])
         _, _, first_seq, ts, *_ = row
         tagged: list[tuple[bytes, int]] = []
         if len(self._flags[first:end].translate(None, _TAGGED)) < end - first:
             tags = enumerate(kernel.cut(chunk.bytes, chunk.frames.between(first, end), Part.TAG), first_seq)
             tagged = [(tag, seq) for seq, tag in tags if tag]
-        late: Sequence[tuple[int, int]] = ()
-        if self._delayed:
-            some = self._delayed[bisect_left(self._delayed, (first,)) : bisect_left(self._delayed, (end,))]
-            late = [(first_seq + number - first, due) for number, due in some] or ()
+        late = [(first_seq + number - first, due) for number, due in self._delayed(first, end)] or ()
         return AppendedRecords(first_seq, ts, self._sizes[first:end], payloads[first:end], tagged, late)
 
+    def apart(self, first: int, end: int, group_from: int) -> list[int]:
+        """The frames of these numbers whose units are to be taken one by one, ascending. `group_from`: units that begin
+        before it are."""
+        apart = {number for number, _ in self._delayed(first, end)}
+        if first <= self._all.bad < end:
+            apart.add(self._all.bad)
+        if group_from > self._chunk.frames.row(first)[0]:
+            apart.update(range(first, bisect_left(self._chunk.frames.offsets, group_from, first, end)))
+        return sorted(apart)
 
-def _tag(chunk: Chunk, frames: Columns, number: int) -> bytes:
-    return kernel.cut(chunk.bytes, frames.between(number, number + 1), Part.TAG)[0]
+    def _delayed(self, first: int, end: int) -> list[tuple[int, int]]:
+        delayed = self._all.delayed
+        return delayed[bisect_left(delayed, (first,)) : bisect_left(delayed, (end,))] if delayed else []
+
+    def unit_of(self, number: int) -> tuple[int, int]:
+        """First and end of the unit with this frame, which is whole."""
+        first, end = number, number + 1
+        while first and self._flags[first - 1] & MORE:
+            first -= 1
+        while self._flags[end - 1] & MORE:
+            end += 1
+        return first, end

@@ -1,7 +1,7 @@
 """Arguments and results of the engine, and records as columns. Pure."""
 
 from storage.records.batch_slices import BatchSlice, SliceColumns, consecutive_ranges
-from storage.records.batches import AppendedRecords, LoneAppends
+from storage.records.batches import AppendedBatches, AppendedRecords
 from storage.records.frame_records import (
     SMALL_BUFFER,
     FrameRecords,
@@ -39,13 +39,13 @@ __all__ = [
     "MAX_PARTITIONS",
     "SMALL_BUFFER",
     "Appended",
+    "AppendedBatches",
     "AppendedRecords",
     "BatchSlice",
     "BinaryRecord",
     "ConsumerFigures",
     "DeletedRecords",
     "FrameRecords",
-    "LoneAppends",
     "LossCause",
     "NewRecord",
     "PlainBinary",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from typing import NamedTuple
 
 
@@ -23,20 +24,27 @@ class AppendedRecords(NamedTuple):
         return self.first_seq + len(self.sizes) - 1
 
 
-class LoneAppends(NamedTuple):
-    """Append frames with consecutive seqs, each a batch of its own. `offsets` count from the start of their unit."""
+class AppendedBatches(NamedTuple):
+    """Whole batches of a log that are data alone, with consecutive seqs, as `kernel.Batches` has them."""
 
-    first_seq: int
+    seqs: array[int]
     stamps: array[int]
-    offsets: array[int]
+    lsns: array[int]
+    leads: array[int]
     sizes: array[int]
     payloads: array[int]
 
     @property
-    def last_seq(self) -> int:
-        return self.first_seq + len(self.sizes) - 1
+    def first_seq(self) -> int:
+        return self.seqs[0]
 
-    def without(self, count: int) -> LoneAppends:
-        """All but the first `count`."""
-        columns = (self.stamps[count:], self.offsets[count:], self.sizes[count:], self.payloads[count:])
-        return LoneAppends(self.first_seq + count, *columns)
+    @property
+    def last_seq(self) -> int:
+        return self.seqs[0] + len(self.sizes) - 1
+
+    def behind(self, seq: int) -> AppendedBatches:
+        """From the batch with the record `seq` + 1 on, which must be here."""
+        entry = bisect_right(self.seqs, seq + 1) - 1
+        record = self.seqs[entry] - self.seqs[0]
+        entries = self.seqs[entry:], self.stamps[entry:], self.lsns[entry:], self.leads[entry:]
+        return AppendedBatches(*entries, self.sizes[record:], self.payloads[record:])

@@ -11,8 +11,8 @@ from storage.format import control
 from storage.log import (
     MAX_OFFSET,
     AppendStep,
+    BatchesStep,
     ControlStep,
-    LoneAppendsStep,
     PersistStep,
     ScannedUnit,
     Step,
@@ -22,7 +22,7 @@ from storage.log import (
     split,
 )
 from storage.platform import layout
-from storage.records import LoneAppends
+from storage.records import AppendedBatches
 from storage.recovery.salvage import Salvage
 from storage.state import Catalog, Log, tag_match
 
@@ -122,10 +122,10 @@ class Replay:
                 continue
             if isinstance(step, PersistStep):
                 continue
-            appended = step.appended if isinstance(step, AppendStep) else step.lone
-            if isinstance(appended, LoneAppends) and appended.first_seq <= head < appended.last_seq:
-                appended = appended.without(head - appended.first_seq + 1)
-                step = LoneAppendsStep(log.topic_id, appended)
+            appended = step.appended if isinstance(step, AppendStep) else step.batches
+            if isinstance(appended, AppendedBatches) and appended.first_seq <= head < appended.last_seq:
+                appended = appended.behind(head)
+                step = BatchesStep(log.topic_id, appended)
                 steps = list[Step]((step,))
             if appended.last_seq <= head:
                 steps = [each for each in steps if each is not step]
@@ -151,6 +151,6 @@ def _first_append(unit: Unit) -> int | None:
     for step in unit.steps:
         if isinstance(step, AppendStep):
             return step.appended.first_seq
-        if isinstance(step, LoneAppendsStep):
-            return step.lone.first_seq
+        if isinstance(step, BatchesStep):
+            return step.batches.first_seq
     return None

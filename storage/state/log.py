@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from storage.format import control, total
-from storage.records import AppendedRecords, LoneAppends, LossCause
+from storage.records import AppendedBatches, AppendedRecords, LossCause
 from storage.state.consumers import ConsumerTable
 from storage.state.keys import KeyRing
 from storage.state.lookup import FoundRecords, find, tag_match
@@ -193,7 +193,7 @@ class Log:
             self._use(0, size)
         return entry
 
-    def _above(self, floor: int, appended: AppendedRecords | LoneAppends) -> tuple[int, int]:
+    def _above(self, floor: int, appended: AppendedRecords | AppendedBatches) -> tuple[int, int]:
         """(records, bytes) of appended records above the floor. Records below it occur only where a log was written
         out."""
         if appended.first_seq < floor:
@@ -217,18 +217,18 @@ class Log:
             self.queue.delay([each for each in appended.delayed if each[1] > appended.ts])
         self.section = None
 
-    def take_lone(self, lone: LoneAppends, unit_lsn: int) -> None:
-        """`reserve` and `commit` for many batches of one record each (recovery)."""
-        self.tail.extend(lone, unit_lsn)
-        count, size = self._above(self.assigned_floor, lone)
-        self.assigned_head = self.head = lone.last_seq
+    def take_batches(self, batches: AppendedBatches) -> None:
+        """`reserve` and `commit` for many batches (recovery)."""
+        self.tail.extend(batches)
+        count, size = self._above(self.assigned_floor, batches)
+        self.assigned_head = self.head = batches.last_seq
         self.assigned_count += count
         self.assigned_bytes += size
         self._use(size, size if self.ephemeral else 0)
-        count, size = self._above(self.marks.live_floor, lone)
+        count, size = self._above(self.marks.live_floor, batches)
         self.count += count
         self.bytes += size
-        self.last_ts = self.last_write_ts = lone.stamps[-1]
+        self.last_ts = self.last_write_ts = batches.stamps[-1]
         self.section = None
 
     def index_only(self, appended: AppendedRecords, unit_lsn: int, lead: int) -> None:

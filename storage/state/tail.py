@@ -16,7 +16,7 @@ from itertools import chain, compress, repeat
 from operator import sub
 
 from storage.format import total
-from storage.records import AppendedRecords, BatchSlice, LoneAppends, SliceColumns, consecutive_ranges
+from storage.records import AppendedBatches, AppendedRecords, BatchSlice, SliceColumns, consecutive_ranges
 from storage.state.segment_sums import STRIDE, next_that_free, that_free
 
 _TRIM_ENTRIES = 4096
@@ -68,16 +68,18 @@ class TailIndex:
             self.dead.extend(bytes(len(appended.sizes)))
         return self._trimmed_entries + len(self._seqs) - 1
 
-    def extend(self, lone: LoneAppends, unit_lsn: int) -> None:
-        """Add an entry for each record, like `append` and `set_lsn` one by one."""
-        count, start = len(lone.sizes), self._trimmed_records + len(self._sizes)
-        self._seqs.extend(range(lone.first_seq, lone.first_seq + count))
-        self._stamps.extend(lone.stamps)
-        self._lsns.extend([unit_lsn + offset for offset in lone.offsets])
-        self._leads.frombytes(bytes(count * self._leads.itemsize))
-        self._starts.extend(range(start, start + count))
-        self._sizes.extend(lone.sizes)
-        self._payloads.extend(lone.payloads)
+    def extend(self, batches: AppendedBatches) -> None:
+        """Add an entry for each batch, like `append` and `set_lsn` one by one."""
+        count, start = len(batches.sizes), self._trimmed_records + len(self._sizes)
+        self._seqs.extend(batches.seqs)
+        self._stamps.extend(batches.stamps)
+        self._lsns.extend(batches.lsns)
+        self._leads.extend(batches.leads)
+        shift = start - batches.first_seq
+        of_one_record = len(batches.seqs) == count
+        self._starts.extend(range(start, start + count) if of_one_record else [seq + shift for seq in batches.seqs])
+        self._sizes.extend(batches.sizes)
+        self._payloads.extend(batches.payloads)
         if self.dead is not None:
             self.dead.extend(bytes(count))
 

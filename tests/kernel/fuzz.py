@@ -54,7 +54,7 @@ def _frames(kind: Kind) -> Callable[[Buffer, random.Random], Any]:
         size = len(buffer)
         start = choice.choice((0, 0, choice.randrange(size + 1)))
         stop = choice.choice((size, size, choice.randrange(start, size + 1)))
-        options = {
+        options: dict[str, Any] = {
             "max_frames": choice.choice((0, 0, 1, 3)),
             "max_bytes": choice.choice((0, 0, 10, 100)),
             "verify": choice.random() < 0.5,
@@ -62,7 +62,8 @@ def _frames(kind: Kind) -> Callable[[Buffer, random.Random], Any]:
         }
         found = kernel.scan(buffer, kind, start, stop, **options)
         columns = found.columns
-        results: list[Any] = [found, kernel.groups(columns), [each.rows for each in kernel.by_topic(columns)]]
+        results: list[Any] = [found, kernel.groups(buffer, columns, choice.random() < 0.2)]
+        results += [kernel.by_topic(columns, array("I", range(len(columns))), size)]
         results += [attempt(kernel.measure, buffer, columns)]
         results += [attempt(kernel.cut, buffer, columns, part) for part in range(4)]
         results += [attempt(kernel.render_rows, buffer, columns, shape) for shape in (6, 7, 15, 2)]
@@ -83,7 +84,8 @@ def _to_segment(buffer: Buffer, columns: Columns, dead: bytes | None) -> Any:
 def _rows(buffer: Buffer, choice: random.Random) -> Any:
     """Rows that no scan has made, over a buffer of a few bytes."""
     columns = Columns(bytes(buffer)[: len(buffer) // ROW_SIZE * ROW_SIZE])
-    results = [attempt(call, buffer, columns) for call in (kernel.measure, kernel.render_rows, _copies)]
+    results = [attempt(call, buffer, columns) for call in (kernel.measure, kernel.groups, kernel.render_rows, _copies)]
+    results += [attempt(kernel.by_topic, columns, array("I", range(len(columns))), 7)]
     return [*results, attempt(kernel.cut, buffer, columns, 2), attempt(_to_segment, buffer, columns, None)]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 import kernel
 from kernel import GroupKind, Header, Kind
-from storage.format import FrameType, segment_frame, wal_frame
+from storage.format import FrameType, control, segment_frame, wal_frame
 from storage.format.record import delivered_at, payload_size
 from storage.records import StoredRecord
 from tests.kernel.samples import Sample, batches, encoded, headers, log_of
@@ -183,34 +185,136 @@ def test_a_range_outside_the_buffer_is_refused(start: int, stop: int) -> None:
 @pytest.mark.parametrize("seqs", [[100, 101, 102], [100, 102, 103]])
 def test_groups_of_batches_end_where_the_order_does(seqs: list[int]) -> None:
     frames = [log_of([Sample(b"1")], HEADER._replace(first_seq=seq, flags=8)) for seq in seqs]
-    columns = kernel.scan(b"".join(frames)).columns
-    groups = kernel.groups(columns, inside=True)
+    log = b"".join(frames)
+    groups = kernel.groups(log, kernel.scan(log).columns, inside=True)
     assert {kind for _, _, kind in groups} == {GroupKind.BATCHED}
     assert len(groups) == (1 if seqs == [100, 101, 102] else 2)
     assert [groups[0][0], groups[-1][1]] == [0, 3]
 
 
-def test_groups_distinguish_batches_controls_and_separate_frames() -> None:
-    control = wal_frame.encode(wal_frame.FrameType.BATCH, 8, 7, 0, 1, data=b"x")
-    batch = log_of(BATCH, HEADER)
+PLAIN = [Sample(b"1"), Sample(b"22"), Sample(b"\x00", kind=1)]
+
+
+def batch_frame(body: bytes, flags: int = 8) -> bytes:
+    return wal_frame.encode(wal_frame.FrameType.BATCH, flags, 7, 0, 1, data=body)
+
+
+def plain_batch(**changes: Any) -> bytes:
+    """PLAIN, in a batch of its own."""
+    inner = log_of(PLAIN, HEADER)
+    fields: dict[str, Any] = {"frames": len(PLAIN), "body_bytes": len(inner), "first_seq": HEADER.first_seq, **changes}
+    return batch_frame(control.encode_control(control.Batch(**fields))) + inner
+
+
+def groups_of(log: bytes) -> list[tuple[int, int, int]]:
+    return kernel.groups(log, kernel.scan(log).columns)
+
+
+def test_groups_distinguish_batches_controls_and_units_of_data() -> None:
+    opening, batch = batch_frame(b"x"), log_of(BATCH, HEADER)
     alone, _ = encoded([Sample(b"1"), Sample(b"2")], HEADER._replace(topic_id=9), apart=True)
-    columns = kernel.scan(control + batch + alone + log_of([Sample(b"3")], HEADER) + control + batch).columns
-    assert kernel.groups(columns) == [
+    more = plain_batch() + log_of([Sample(b"3")], HEADER)
+    assert groups_of(opening + batch + alone + more + log_of(BATCH[:1], HEADER) + opening + batch) == [
         (0, 1, GroupKind.CONTROL),
         (1, 5, GroupKind.BATCHED),
-        (5, 8, GroupKind.ALONE),
-        (8, 9, GroupKind.CONTROL),
-        (9, 13, GroupKind.BATCHED),
+        (5, 12, GroupKind.DATA),
+        (12, 13, GroupKind.BATCHED),
+        (13, 14, GroupKind.CONTROL),
+        (14, 18, GroupKind.BATCHED),
     ]
-    assert kernel.groups(kernel.Columns()) == []
+    assert groups_of(b"") == []
 
 
-def test_topics_are_sorted_and_lists_end_where_seqs_do() -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"key": "k"},
+        {"move": (1, 2)},
+        {"producer": (1, 2, 3)},
+        {"frames": 2},
+        {"frames": 4},
+        {"frames": 0},
+        {"frames": (1 << 64) - 1},
+        {"body_bytes": 1},
+        {"first_seq": 99},
+        {"first_seq": (1 << 64) - 1},
+        {"first_seq": None},
+    ],
+    ids=str,
+)
+def test_a_batch_that_says_more_or_something_else_is_not_data_alone(changes: dict[str, Any]) -> None:
+    assert groups_of(plain_batch(**changes)) == [(0, 1, GroupKind.CONTROL), (1, 4, GroupKind.BATCHED)]
+
+
+def test_a_batch_that_is_not_whole_is_not_data_alone() -> None:
+    log = plain_batch()
+    columns = kernel.scan(log).columns
+    assert kernel.groups(log, columns.between(0, 3)) == [(0, 1, GroupKind.CONTROL), (1, 3, GroupKind.BATCHED)]
+    assert kernel.groups(log, columns, inside=True)[0] == (0, 1, GroupKind.CONTROL)
+    assert {kind for _, _, kind in groups_of(log.replace(log[:4], log[:4], 1)[:-1])} == {
+        GroupKind.CONTROL,
+        GroupKind.BATCHED,
+    }
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        log_of([*PLAIN[:2], BATCH[0]], HEADER),
+        log_of(PLAIN[:2], HEADER._replace(flags=8)) + log_of(PLAIN[2:], HEADER._replace(first_seq=103)),
+        log_of(PLAIN[:2], HEADER._replace(flags=8)) + log_of(PLAIN[2:], HEADER._replace(first_seq=102, ts=5)),
+        log_of(PLAIN[:2], HEADER._replace(flags=8)) + log_of(PLAIN[2:], HEADER._replace(first_seq=102, topic_id=8)),
+        log_of(PLAIN, HEADER._replace(flags=8)),
+        log_of(PLAIN, HEADER._replace(topic_id=8)),
+    ],
+)
+def test_a_batch_of_other_records_is_not_data_alone(inner: bytes) -> None:
+    body = control.encode_control(control.Batch(frames=3, body_bytes=len(inner), first_seq=HEADER.first_seq))
+    assert groups_of(batch_frame(body) + inner)[0] == (0, 1, GroupKind.CONTROL)
+
+
+@pytest.mark.parametrize(
+    "number", [b"\x03", b"\xcc\x03", b"\xcd\0\x03", b"\xce\0\0\0\x03", b"\xcf" + bytes(7) + b"\x03"]
+)
+def test_numbers_of_any_width_are_read(number: bytes) -> None:
+    body = control.encode_control(control.Batch(frames=3, body_bytes=len(log_of(PLAIN, HEADER)), first_seq=100))
+    wider = body.replace(b"frames\x03", b"frames" + number)
+    assert groups_of(batch_frame(wider) + log_of(PLAIN, HEADER)) == [(0, 4, GroupKind.DATA)]
+    if len(number) > 1:
+        cut = body.replace(b"frames\x03", b"frames" + number[:1])[: 8 + len(number) - 1]
+        assert groups_of(batch_frame(cut) + log_of(PLAIN, HEADER))[0] == (0, 1, GroupKind.CONTROL)
+
+
+def test_units_are_sorted_by_topic_and_lists_end_where_seqs_do() -> None:
     order = [(1, 10), (2, 5), (1, 11), (2, 6), (1, 20), (1, 21), (2, 7), (3, 0), (3, 0)]
-    log = b"".join(wal_frame.encode(1, 0, topic_id, seq, 1, data=b"x") for topic_id, seq in order)
-    lists = kernel.by_topic(kernel.scan(log).columns)
-    found = [[*zip(each.topic_ids, each.seqs, strict=True)] for each in lists]
-    assert found == [[(1, 10), (1, 11)], [(2, 5), (2, 6), (2, 7)], [(1, 20), (1, 21)], [(3, 0)], [(3, 0)]]
+    log = b"".join(wal_frame.encode(1, 0, topic_id, seq, seq, data=b"x") for topic_id, seq in order)
+    columns = kernel.scan(log).columns
+    found = kernel.by_topic(columns, array("I", range(9)), 1000)
+    assert [(each.topic_id, each.seqs.tolist(), each.payloads.tolist()) for each in found] == [
+        (1, [10, 11], [0, 2]),
+        (2, [5, 6, 7], [1, 3, 6]),
+        (1, [20, 21], [4, 5]),
+        (3, [0], [7]),
+        (3, [0], [8]),
+    ]
+    assert [each.lsns[-1] - 1000 for each in found] == [columns.offsets[row] for row in (2, 6, 5, 7, 8)]
+    assert {size for each in found for size in each.sizes} == {47}
+    with pytest.raises(ValueError, match="payloads"):
+        kernel.by_topic(columns, array("I", [1]), 0)
+
+
+def test_a_batch_is_one_unit_behind_its_batch_frame() -> None:
+    single, batch = log_of([Sample(b"0")], HEADER._replace(first_seq=99)), plain_batch()
+    log = single + batch + log_of([Sample(b"4")], HEADER._replace(first_seq=103, ts=9))
+    columns = kernel.scan(log).columns
+    (found,) = kernel.by_topic(columns, array("I", [5, 0, 6, 7, 8, 9]), 1 << 40)
+    sizes = columns.sizes.tolist()
+    assert found.seqs.tolist() == [99, 100, 103]
+    assert found.stamps.tolist() == [HEADER.ts, HEADER.ts, 9]
+    assert found.lsns.tolist() == [(1 << 40) + columns.offsets[row] for row in (0, 2, 5)]
+    assert found.leads.tolist() == [0, sizes[1], 0]
+    assert found.sizes.tolist() == [sizes[0], *sizes[2:]]
+    assert found.payloads.tolist() == [5, 6, 7, 8, 9]
 
 
 @given(batches, headers)

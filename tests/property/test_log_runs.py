@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage.format import Batch
 from storage.log.encode import EncodedUnit, WriteHeader, assemble
+from storage.log.position import split
 from storage.log.reader import FrameStream
-from storage.log.submission import AppendStep, LoneAppendsStep
+from storage.log.submission import AppendStep, BatchesStep
 from storage.log.units import UnitScan
-from storage.records.batches import AppendedRecords, LoneAppends
+from storage.records.batches import AppendedBatches, AppendedRecords
 from storage.records.values import NewRecord
 from storage.state.tail import TailIndex
 from tests.property.test_log_bytes import PLAIN, RECORD, comparable, encode_batch, file_of, writes
+
+
+def taken_apart(topic_id: int, batches: AppendedBatches, entry: int) -> tuple[object, ...]:
+    """(offset, end, unit) of one of these."""
+    seqs, lead = [*batches.seqs, batches.last_seq + 1], batches.leads[entry]
+    a, b = (seq - batches.first_seq for seq in seqs[entry : entry + 2])
+    run = AppendedRecords(seqs[entry], batches.stamps[entry], batches.sizes[a:b], batches.payloads[a:b], [])
+    file, at = split(batches.lsns[entry])
+    assert file == 1
+    size = sum(run.sizes)
+    batch = Batch(frames=b - a, body_bytes=size, first_seq=run.first_seq) if lead else None
+    return at - lead, at + size, (batch, [tuple(AppendStep(topic_id, run, lead))])
 
 
 def scanned(data: bytes, chunk_bytes: int, group_from: int | None) -> tuple[UnitScan, list[tuple[object, ...]]]:
@@ -25,14 +40,10 @@ def scanned(data: bytes, chunk_bytes: int, group_from: int | None) -> tuple[Unit
     found: list[tuple[object, ...]] = []
     for each in scan.units():
         step = each.unit.steps[0] if each.unit.steps else None
-        if not isinstance(step, LoneAppendsStep):
+        if not isinstance(step, BatchesStep):
             found.append((each.offset, each.end, comparable(each.unit)))
             continue
-        columns = zip(step.lone.offsets, step.lone.stamps, step.lone.sizes, step.lone.payloads, strict=True)
-        for seq, (offset, ts, size, payload) in enumerate(columns, step.lone.first_seq):
-            run = AppendedRecords(seq, ts, array("I", [size]), array("I", [payload]), [])
-            at = each.offset + offset
-            found.append((at, at + size, (None, [tuple(AppendStep(step.topic_id, run, 0))])))
+        found += map(partial(taken_apart, step.topic_id, step.batches), range(len(step.batches.seqs)))
     return scan, found
 
 
@@ -90,28 +101,42 @@ def test_grouped_scanning_gives_the_units_of_plain_scanning(
         assert getattr(grouped, name) == getattr(plain, name), name
 
 
-@given(st.lists(st.tuples(st.integers(50, 300), st.integers(0, 5)), min_size=1), st.booleans())
-def test_a_bulk_append_to_the_tail_index_equals_single_appends(records: list[tuple[int, int]], deleted: bool) -> None:
+@given(units=followed_writes(), chunk_bytes=st.sampled_from([300, 1 << 20]))
+def test_plain_batches_come_together(units: list[EncodedUnit], chunk_bytes: int) -> None:
+    scan = UnitScan(FrameStream(file_of(b"".join(each.payload for each in units)), 0, chunk_bytes), 1, 0)
+    for _, _, (batch, steps), _ in scan.units():
+        step = steps[0]
+        if chunk_bytes > 300 and len(steps) == 1 and isinstance(step, AppendStep):
+            labelled = step.appended.tagged or step.appended.delayed
+            assert labelled or (batch is not None and batch.key is not None)
+
+
+@given(st.lists(st.lists(st.integers(50, 300), min_size=1, max_size=3), min_size=1, max_size=6), st.booleans())
+def test_a_bulk_append_to_the_tail_index_equals_single_appends(batches: list[list[int]], deleted: bool) -> None:
     one_by_one, together = TailIndex(), TailIndex()
     for index in (one_by_one, together):
         index.set_lsn(index.append(AppendedRecords(1, 5, array("I", [60]), array("I", [3]), [])), 100, 0)
         if deleted:
             index.delete(1)
-    stamps, offsets, sizes = array("Q"), array("Q"), array("I")
-    at = ts = 0
-    for size, later in records:
-        ts += later
-        stamps.append(ts)
-        offsets.append(at)
-        sizes.append(size)
-        at += size
-    for row, size in enumerate(sizes):
-        run = AppendedRecords(7 + row, stamps[row], array("I", [size]), array("I", [size - 40]), [])
-        one_by_one.set_lsn(one_by_one.append(run), 1000 + offsets[row], 0)
-    together.extend(LoneAppends(7, stamps, offsets, sizes, array("I", [size - 40 for size in sizes])), 1000)
-    last = 7 + len(sizes)
-    assert list(together.slices(1, last)) == list(one_by_one.slices(1, last))
-    assert together.totals(1, last) == one_by_one.totals(1, last)
-    assert [together.oldest_lsn(seq) for seq in range(1, last)] == [
-        one_by_one.oldest_lsn(seq) for seq in range(1, last)
+    seq, at = 7, 1000
+    columns = AppendedBatches(array("Q"), array("Q"), array("Q"), array("I"), array("I"), array("I"))
+    for ts, sizes in enumerate(batches):
+        lead = 60 if len(sizes) > 1 else 0
+        payloads = array("I", [size - 40 for size in sizes])
+        run = AppendedRecords(seq, ts, array("I", sizes), payloads, [])
+        one_by_one.set_lsn(one_by_one.append(run), at, lead)
+        for column, value in zip(columns, (seq, ts, at + lead, lead), strict=False):
+            column.append(value)
+        columns.sizes.extend(sizes)
+        columns.payloads.extend(payloads)
+        seq, at = seq + len(sizes), at + lead + sum(sizes)
+    together.extend(columns)
+    assert list(together.slices(1, seq)) == list(one_by_one.slices(1, seq))
+    assert together.totals(1, seq) == one_by_one.totals(1, seq)
+    assert [together.oldest_lsn(each) for each in range(1, seq)] == [
+        one_by_one.oldest_lsn(each) for each in range(1, seq)
     ]
+    for known in range(7, seq - 1):  # a start that finds records of these applied already
+        rest, first = columns.behind(known), max(each for each in columns.seqs if each <= known + 1)
+        assert (rest.first_seq, rest.last_seq) == (first, seq - 1)
+        assert rest.sizes == columns.sizes[first - 7 :]

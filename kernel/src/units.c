@@ -1,0 +1,267 @@
+/* Frames of the log as units: groups of frames, and whole units of data by the log that they are of. */
+#include "kernel.h"
+
+#include <stdlib.h>
+
+enum { TYPE_BATCH = 12 };
+
+/* -- units of data ------------------------------------------------------------------------------------------------- */
+
+/* A MessagePack number of any width, from the front of `piece`. False: there is none. */
+static bool take_number(Piece *piece, uint64_t *number)
+{
+    if (piece->size == 0) return false;
+    uint8_t form = piece->at[0];
+    size_t width = form < 0x80 ? 0 : form >= 0xcc && form <= 0xcf ? (size_t)1 << (form - 0xcc) : SIZE_MAX;
+    if (width == SIZE_MAX || piece->size - 1 < width) return false;
+    *number = width ? 0 : form;
+    for (size_t at = 1; at <= width; at++) *number = *number << 8 | piece->at[at];
+    *piece = piece_of(piece->at + 1 + width, piece->size - 1 - width);
+    return true;
+}
+
+static bool take_field(Piece *piece, const char *key, size_t size, uint64_t *number)
+{
+    if (!begins_with(*piece, key, size)) return false;
+    *piece = piece_of(piece->at + size, piece->size - size);
+    return take_number(piece, number);
+}
+
+#define FIELD(piece, key, number) take_field((piece), (key), sizeof(key) - 1, (number))
+
+/* Whether the body of a Batch frame says no more than this. */
+static bool says_sizes_alone(Piece body, uint64_t *frames, uint64_t *bytes, uint64_t *first_seq)
+{
+    return FIELD(&body, "\x83\xa6" "frames", frames) && FIELD(&body, "\xa5" "bytes", bytes)
+           && FIELD(&body, "\xa9" "first_seq", first_seq) && body.size == 0;
+}
+
+static inline bool is_plain(const Row *row)
+{
+    return row->type == TYPE_APPEND && !(row->flags & FLAG_TAG) && row->tag_len == 0;
+}
+
+/* How many rows from here on are a unit of data alone; 0: none. */
+static size_t unit_of_data(Piece rows, size_t number, const uint8_t *buffer)
+{
+    Row opening = row_at(rows, number);
+    if (!(opening.flags & FLAG_MORE)) return is_plain(&opening);
+    uint64_t frames, bytes, first_seq, size = 0;
+    if (opening.type != TYPE_BATCH || !says_sizes_alone(row_body(&opening, buffer), &frames, &bytes, &first_seq)) return 0;
+    if (frames == 0 || frames >= row_count(rows) - number || first_seq > UINT64_MAX - frames) return 0;
+    uint64_t end = opening.offset + opening.size, ts = row_at(rows, number + 1).ts;
+    for (size_t at = 0; at < frames; at++) {
+        Row row = row_at(rows, number + 1 + at);
+        bool more = row.flags & FLAG_MORE;
+        if (!is_plain(&row) || row.topic_id != opening.topic_id || row.ts != ts || row.seq != first_seq + at || row.offset != end
+            || more != (at + 1 < frames))
+            return 0;
+        end += row.size;
+        size += row.size;
+    }
+    return size == bytes ? (size_t)frames + 1 : 0;
+}
+
+/* -- groups -------------------------------------------------------------------------------------------------------- */
+
+enum { CONTROL, BATCHED, DATA };
+
+static bool add_group(PyObject *list, size_t first, size_t end, int kind)
+{
+    PyObject *group = Py_BuildValue("(nni)", (Py_ssize_t)first, (Py_ssize_t)end, kind);
+    if (group == NULL) return false;
+    int failed = PyList_Append(list, group);
+    Py_DECREF(group);
+    return !failed;
+}
+
+static PyObject *find_groups(Piece rows, const uint8_t *buffer, bool inside)
+{
+    PyObject *found = PyList_New(0);
+    size_t first = 0, taken = 1, all = row_count(rows);
+    int kind_before = -1;
+    Row before = {0};
+    for (size_t number = 0; found && number < all; number += taken) {
+        Row row = row_at(rows, number);
+        int kind = DATA;
+        taken = inside ? 0 : unit_of_data(rows, number, buffer);
+        if (taken == 0) {
+            taken = 1;
+            kind = row.type == TYPE_APPEND ? BATCHED : CONTROL;
+        }
+        bool goes_on = kind == kind_before
+                       && (kind == DATA || (kind == BATCHED && inside && row.topic_id == before.topic_id && row.ts == before.ts
+                                            && row.seq - 1 == before.seq && row.seq != 0));
+        if (!goes_on) {
+            if (number && !add_group(found, first, number, kind_before)) Py_CLEAR(found);
+            first = number;
+        }
+        kind_before = kind;
+        before = row;
+        inside = kind != DATA && row.flags & FLAG_MORE;
+    }
+    if (found && all && !add_group(found, first, all, kind_before)) Py_CLEAR(found);
+    return found;
+}
+
+/* (buffer, rows, inside) -> [(first, end, kind)] */
+KERNEL_FUNCTION(kernel_groups)
+{
+    (void)module;
+    Held held, rows;
+    if (!takes("groups", count, 3)) return NULL;
+    int inside = PyObject_IsTrue(args[2]);
+    if (inside < 0 || !hold(args[0], &held)) return NULL;
+    if (!hold_rows(args[1], &rows)) {
+        let_go(&held);
+        return NULL;
+    }
+    PyObject *found = rows_fit(rows.piece, held.piece.size) ? find_groups(rows.piece, held.piece.at, inside) : NULL;
+    let_go(&held);
+    let_go(&rows);
+    return found;
+}
+
+/* -- topics -------------------------------------------------------------------------------------------------------- */
+
+enum { SEQS, STAMPS, LSNS, LEADS, SIZES, PAYLOADS, COLUMNS };
+
+static const size_t widths[COLUMNS] = {8, 8, 8, 4, 4, 4};
+
+/* Records with consecutive seqs of a log, and the units that they are in. */
+typedef struct {
+    uint64_t topic_id;
+    size_t records, units;
+    PyObject *columns[COLUMNS];
+    Out outs[COLUMNS];
+} List;
+
+/* The list of a log that may go on. */
+typedef struct {
+    uint64_t topic_id, last_seq;
+    size_t list;
+    bool used;
+} Slot;
+
+static inline size_t hash_topic(uint64_t topic_id, size_t mask)
+{
+    return (size_t)((topic_id * 0x9E3779B97F4A7C15ULL) >> 32) & mask;
+}
+
+/* Which list each row is in (SIZE_MAX: none, it is no Append), and whether a unit begins there; how many lists there are. */
+static size_t assign_lists(Piece rows, Slot *slots, size_t mask, size_t *list_of, uint8_t *begins, List *lists)
+{
+    size_t found = 0;
+    bool inside = false;
+    for (size_t number = 0, all = row_count(rows); number < all; number++) {
+        Row row = row_at(rows, number);
+        list_of[number] = SIZE_MAX;
+        begins[number] = !inside;
+        inside = row.type == TYPE_APPEND && row.flags & FLAG_MORE;
+        if (row.type != TYPE_APPEND) continue;
+        size_t at = hash_topic(row.topic_id, mask);
+        while (slots[at].used && slots[at].topic_id != row.topic_id) at = (at + 1) & mask;
+        Slot *slot = slots + at;
+        if (!slot->used || row.seq == 0 || slot->last_seq != row.seq - 1) {
+            slot->used = true;
+            slot->topic_id = row.topic_id;
+            slot->list = found++;
+            lists[slot->list].topic_id = row.topic_id;
+            begins[number] = true;
+        }
+        slot->last_seq = row.seq;
+        list_of[number] = slot->list;
+        lists[slot->list].records++;
+        lists[slot->list].units += begins[number];
+    }
+    return found;
+}
+
+static bool make_columns(List *list)
+{
+    for (size_t column = 0; column < COLUMNS; column++) {
+        size_t values = column < SIZES ? list->units : list->records;
+        list->columns[column] = new_bytes(values * widths[column], list->outs + column);
+        if (list->columns[column] == NULL) return false;
+    }
+    return true;
+}
+
+static void fill_columns(Piece rows, const size_t *list_of, const uint8_t *begins, List *lists, const uint8_t *payloads, uint64_t base)
+{
+    uint32_t lead = 0;
+    for (size_t number = 0, all = row_count(rows); number < all; number++) {
+        Row row = row_at(rows, number);
+        if (list_of[number] == SIZE_MAX) {
+            lead = row.size;
+            continue;
+        }
+        Out *outs = lists[list_of[number]].outs;
+        if (begins[number]) {
+            uint64_t lsn = base + row.offset;
+            out_bytes(outs + SEQS, &row.seq, 8);
+            out_bytes(outs + STAMPS, &row.ts, 8);
+            out_bytes(outs + LSNS, &lsn, 8);
+            out_bytes(outs + LEADS, &lead, 4);
+        }
+        out_bytes(outs + SIZES, &row.size, 4);
+        out_bytes(outs + PAYLOADS, payloads + 4 * number, 4);
+        lead = 0;
+    }
+}
+
+static PyObject *list_of_columns(List *list)
+{
+    PyObject **columns = list->columns;
+    return Py_BuildValue("(KOOOOOO)", (unsigned long long)list->topic_id, columns[SEQS], columns[STAMPS], columns[LSNS], columns[LEADS], columns[SIZES], columns[PAYLOADS]);
+}
+
+static PyObject *lists_of(Piece rows, const uint8_t *payloads, uint64_t base, size_t *list_of, uint8_t *begins, List *lists, size_t found)
+{
+    for (size_t number = 0; number < found; number++) {
+        if (!make_columns(lists + number)) return NULL;
+    }
+    fill_columns(rows, list_of, begins, lists, payloads, base);
+    PyObject *result = PyList_New((Py_ssize_t)found);
+    for (size_t number = 0; result && number < found; number++) {
+        PyObject *columns = list_of_columns(lists + number);
+        if (columns == NULL || PyList_SetItem(result, (Py_ssize_t)number, columns)) Py_CLEAR(result);
+    }
+    return result;
+}
+
+/* (rows, payloads, base) -> [(topic_id, seqs, stamps, lsns, leads, sizes, payloads) of each list] */
+KERNEL_FUNCTION(kernel_by_topic)
+{
+    (void)module;
+    Held rows, payloads;
+    uint64_t base;
+    if (!takes("by_topic", count, 3) || !number_of(args[2], UINT64_MAX, &base) || !hold_rows(args[0], &rows)) return NULL;
+    size_t all = row_count(rows.piece), mask = 15, found = 0;
+    if (!hold_column(args[1], 4, all, "payloads", &payloads)) {
+        let_go(&rows);
+        return NULL;
+    }
+    while (mask < 2 * all) mask = mask * 2 + 1;
+    Slot *slots = calloc(mask + 1, sizeof(Slot));
+    List *lists = calloc(all + 1, sizeof(List));
+    size_t *list_of = calloc(all + 1, sizeof(size_t));
+    uint8_t *begins = calloc(all + 1, 1);
+    PyObject *result = NULL;
+    if (slots && lists && list_of && begins) {
+        found = assign_lists(rows.piece, slots, mask, list_of, begins, lists);
+        result = lists_of(rows.piece, payloads.piece.at, base, list_of, begins, lists, found);
+    } else {
+        PyErr_NoMemory();
+    }
+    for (size_t number = 0; number < found; number++) {
+        for (size_t column = 0; column < COLUMNS; column++) Py_XDECREF(lists[number].columns[column]);
+    }
+    free(slots);
+    free(lists);
+    free(list_of);
+    free(begins);
+    let_go(&rows);
+    let_go(&payloads);
+    return result;
+}
