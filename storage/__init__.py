@@ -2,7 +2,7 @@
 
 A sharded write-ahead log with group commit, four durability classes, snapshots and recovery, in one directory. It knows
 nothing of HTTP. docs/reference/guarantees.md says what an acknowledged write survives, docs/guides/embedding.md how a
-program uses it; `BlockingEngine` is for those without an event loop.
+program uses it; `BlockingEngine` is for programs without an event loop.
 """
 
 from storage import errors

@@ -83,7 +83,7 @@ def _sentence(finding: Finding) -> str:
 
 
 class _Progress:
-    """A line on stderr that tells how far things are, when somebody sits there."""
+    """A progress line on stderr, if it is a terminal."""
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
@@ -107,6 +107,6 @@ class _Progress:
 
 
 if __name__ == "__main__":
-    # Whoever reads our output (head, less) may have seen enough: end quietly, as other filters do.
+    # The reader of the output (head, less) has ended: end without a message, like other filters.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

@@ -4,8 +4,8 @@
         engine.append("orders", {"id": 1})
         record = engine.read_next("orders", "billing")
 
-It has an event loop on a thread of its own, so that any number of threads may call at the same time. What a call does,
-returns and raises is what the method of that name of `storage.Engine` does.
+It runs an event loop on a separate thread, so any number of threads may call at the same time. Each method behaves
+like the method of `storage.Engine` with the same name: same results, same errors.
 
 Source: docs/guides/embedding.md.
 """
@@ -31,7 +31,7 @@ R = TypeVar("R")
 def _waited(
     method: Callable[Concatenate[Engine, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[BlockingEngine, P], R]:
-    """The method with its parameters and its docstring: the caller's thread waits for what it returns or raises."""
+    """The blocking form of a method: same parameters and docstring. The caller's thread waits for the outcome."""
 
     @wraps(method)
     def call(self: BlockingEngine, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -54,7 +54,7 @@ def add_to(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run `backup` or `restore`; returns the exit code."""
-    # What a start and a stop say of themselves is not what was asked for.
+    # The log events of the start and the stop are not part of the output of the command.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=_to_stderr)
     progress = _Progress()
     try:
@@ -108,7 +108,7 @@ def _restore(arguments: argparse.Namespace, progress: _Progress) -> Restored:
 
 
 def sentences(done: Summary | Restored) -> str:
-    """For people: what was done."""
+    """The outcome in sentences, for people."""
     if isinstance(done, Summary):
         lines = [
             f"Backup {done.number} is in {done.directory}.",
@@ -145,7 +145,7 @@ def _complain(progress: _Progress, arguments: argparse.Namespace, message: str, 
 
 
 class _Progress:
-    """A line on stderr that tells how far things are, when somebody sits there."""
+    """A progress line on stderr, if it is a terminal."""
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()

@@ -42,8 +42,8 @@ class Retention(enum.StrEnum):
 
 
 class CleanupPolicy(enum.StrEnum):
-    """What Kafka clients know retention as. COMPACT: nothing is dropped, since compaction is not there yet; NONE: as
-    Kafka's empty list, nothing is dropped either."""
+    """The `cleanup.policy` of Kafka clients. COMPACT: no records are dropped, because compaction is not implemented.
+    NONE: Kafka's empty list; no records are dropped either."""
 
     DELETE = "delete"
     COMPACT = "compact"

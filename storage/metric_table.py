@@ -1,7 +1,7 @@
-"""Every metric of storage: name, type, unit, meaning, labels. What counts makes its families of these.
+"""Every metric of storage: name, type, unit, meaning, labels. The collectors make their families from these.
 
-`METRICS` is the one place where a metric is declared. A test holds it to what a broker shows that has had everything
-used, and the table of docs/reference/metrics.md to it.
+Metrics are declared only here. A test compares `METRICS` with the metrics of a broker that has used every feature, and
+with the table of docs/reference/metrics.md.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-#: Of so many topics, queues, routers and consumers each there are metrics.
+#: The most topics, queues, routers and consumers each that have metrics.
 MAX_TOPIC_SERIES: Final = 1000
 
 

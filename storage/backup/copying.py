@@ -32,9 +32,9 @@ class Going:
 
 
 def copy(source: Source, what: str, begin: int, size: int, into: File, at: int, going: Going) -> str:
-    """Copy [begin, begin + size) of the source to `at`; its checksum. Nothing is synced.
+    """Copy [begin, begin + size) of the source to `at`, without a sync. Returns the checksum.
 
-    `what` names the source. Raises BackupFailed when it is shorter, OSError.
+    `what` names the source. Raises BackupFailed if the source is shorter, OSError.
     """
     digest = xxhash.xxh3_64()
     done = 0

@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """Runs `life` until `stop`, and whatever callers bring in between.
+    """Runs `life` first, then the work that callers bring, and `farewell` at `stop`.
 
     The thread is a daemon: an interpreter that exits without `stop` does not wait for it.
     """
 
     def __init__(self, life: Callable[[], Awaitable[Any]], farewell: Callable[[], Awaitable[Any]]) -> None:
-        """Returns when `life` has; raises what it raises, and then there is no thread."""
+        """Returns when `life` has returned. If `life` raises, the thread ends and the error is raised here."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._open = True
@@ -37,7 +37,7 @@ class BackgroundLoop:
         self._thread.start()
         try:
             begun.result()
-        except BaseException:  # an interrupt, too: what has begun by then is taken back
+        except BaseException:  # also an interrupt: end the thread that was started
             self.stop()
             raise
 
@@ -75,10 +75,10 @@ class BackgroundLoop:
             await self._shut()
 
     async def _shut(self) -> None:
-        """Whoever comes from here on is told; what waits still is cancelled when the loop ends."""
+        """Refuse further calls. Calls that still wait are cancelled when the loop ends."""
         with self._lock:
             self._open = False
-        await asyncio.sleep(0)  # what was brought before has begun then, and can be cancelled
+        await asyncio.sleep(0)  # work submitted before has started by then and can be cancelled
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run the coroutine and return or raise its result. ShuttingDown after the end; OtherProcess after a fork.
@@ -89,7 +89,7 @@ class BackgroundLoop:
             raise OtherProcess()
         if threading.current_thread() is self._thread:
             raise RuntimeError("The engine's own thread cannot wait for itself: use the Engine there.")
-        # There before the loop hears of the work: an interrupt may come before this thread knows that it has.
+        # Made before the loop gets the work: an interrupt may come before this thread knows that the loop has it.
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
         try:
             with self._lock:
@@ -104,7 +104,7 @@ class BackgroundLoop:
             raise
 
     def _begin(self, work: Callable[[], Coroutine[Any, Any, T]], done: concurrent.futures.Future[T]) -> None:
-        """On the loop: unless it was given up, begin what `done` will tell of."""
+        """On the loop: start the work whose outcome goes to `done`, unless the caller has given up."""
         if done.cancelled():
             return
 
@@ -129,9 +129,9 @@ class BackgroundLoop:
         return self.run(on_loop)
 
     def stop(self) -> None:
-        """End it, once; everybody who calls waits until it has ended, and is told how."""
+        """Stop the loop, once. Every caller waits until it has ended, and gets its outcome."""
         if os.getpid() != self._pid:
-            return  # the parent's
+            return  # after a fork: the loop belongs to the parent process
         with self._lock:
             if self._open:
                 self._loop.call_soon_threadsafe(self._ending.set)

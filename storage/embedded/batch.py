@@ -21,7 +21,7 @@ _log = structlog.get_logger("storage")
 class Record(StoredRecord):
     """A single delivered record, with the losses before it."""
 
-    #: Records before it that are gone and were not deleted on purpose; None: none.
+    #: The records lost before this one, except deletions on request; None: none.
     lost: Tombstone | None = None
     #: Seqs before it that failed their check and were skipped, because the reader asked for that.
     corrupt_seqs: tuple[int, ...] = ()
@@ -31,11 +31,11 @@ _record: Callable[[Iterable[Any]], Record] = partial(tuple.__new__, Record)  # p
 
 
 class RecordBatch(Sequence[StoredRecord]):
-    """Records in seq order, all of them checked. Each access creates a new record object.
+    """Verified records in seq order. Each access creates a new record object.
 
-    `tombstone`: records before the first that are gone, and were not deleted on purpose. `corrupt_seqs`: of those that
-    failed their check and were passed over. `cursor_seq`, `unread`, `head_seq`: the consumer's and the topic's behind
-    this read. `repeated`: the answer of an earlier read, again.
+    `tombstone`: the loss before the first record; deletions on request are no loss. `corrupt_seqs`: records skipped
+    because they failed their check. `cursor_seq`, `unread`, `head_seq`: the state of consumer and topic after this
+    read. `repeated`: this is the answer of an earlier read.
     """
 
     __slots__ = (

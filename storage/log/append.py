@@ -50,12 +50,12 @@ from storage.state.consumers.consumed_floor import consumed_floor
 if TYPE_CHECKING:
     from storage.log.writer import Shard
 
-#: What a write has to wait for; the wait begins when it is called.
+#: A wait that a write needs; it begins with the call.
 Blocker: TypeAlias = Callable[[], Awaitable[Any]]
 
 #: Single records of one topic and node that become one write, at most.
 MAX_COALESCED: Final = 256
-#: Up to so many records that are data alone a write checks itself: `measured` takes several calls for it.
+#: A write checks up to this many plain records itself, because `measured` takes several calls.
 _FEW: Final = 16
 
 
@@ -100,8 +100,8 @@ class SegmentDetails(Protocol):
 
 
 class PendingAppend(NamedTuple):
-    """A write of one record. Either `on_result` is called with its outcome, or `fallback`: then nothing was done.
-    Neither may raise: others of the same turn are called behind them."""
+    """A write of one record. Either `on_result` is called with its outcome, or `fallback` is called and nothing was
+    done. Neither may raise, because the callbacks of other writes follow."""
 
     data: msgspec.Raw
     on_result: Callable[[Appended | Exception], None]
@@ -109,13 +109,13 @@ class PendingAppend(NamedTuple):
 
 
 class Appender:
-    """What every write of an engine needs, and the coalescing of single records.
+    """The parts of an engine that writes need, and the coalescing of single records.
 
-    Most of the cost of a write of one record is not the record. Single records that arrive in the same turn of the
-    event loop, for one topic and from one node, become one `Write`: checked, given seqs, encoded and published
-    together. On disk each is a unit of its own, as if they had come one after the other: after a crash any prefix of
-    them may be there, and those that were answered are in it. If anything stands in the way of all of them together
-    (a cap, a limit, something to wait for), each is tried by itself.
+    A write of one record has costs that do not depend on the record. Therefore single records that arrive in the same
+    round of the event loop, for one topic and from one node, become one `Write`, which checks, encodes and publishes
+    them together. On disk each record is a separate unit, as if they had been written one after the other: after a
+    crash any prefix of them may exist, and every acknowledged record is in it. If the common write is refused or has
+    to wait (a cap, a limit), each record is tried separately.
     """
 
     def __init__(
@@ -135,14 +135,14 @@ class Appender:
         self.expiry = expiry
         self.segments = segments
         self._pending: dict[tuple[str, str | None], list[PendingAppend]] = {}
-        #: No more than a batch may have, and far fewer than the queue holds: a write larger than the queue is let in
-        #: only while nothing else is in flight.
+        #: At most the records of a batch, and much less than the queue holds: a write larger than the queue is accepted
+        #: only while no other write is in flight.
         self._most = max(1, min(MAX_COALESCED, options.max_batch_records, options.wal_queue_frames // 8))
 
     def add(self, name: str, node: str | None, one: PendingAppend) -> bool:
-        """Write it with the others of this turn of the loop. False: nothing was done, and nobody will be called.
+        """Write a record with the others of this round of the loop. False: nothing was done, no callback follows.
 
-        If its shard has nothing in flight it is written at once: a lone writer does not wait for others.
+        If no write of its shard is in flight, the record is written at once: a lone writer does not wait for others.
         """
         if not self._pending:
             logs = self.logs
@@ -165,8 +165,8 @@ class Appender:
                 if self._attempt(name, node, appends):
                     return
             except StorageError:
-                pass  # perhaps because of one of them: each is tried by itself
-            except Exception as error:  # nobody knows how far they came: a second try could write them twice
+                pass  # perhaps because of one record: each is tried separately
+            except Exception as error:  # it is unknown how far the write came: a second try could write records twice
                 for each in appends:
                     each.on_result(error)
                 return
@@ -219,7 +219,7 @@ class _ToEach:
 
 
 class Write:
-    """One write, used once. It gets the outcome of its own submission, and passes the answer on to `on_result`."""
+    """A write, used once. It receives the outcome of its submission and calls `on_result` with the answer."""
 
     __slots__ = (
         "apart",
@@ -273,13 +273,13 @@ class Write:
         dest_id: int = 0,
         writers: int = 1,
     ) -> None:
-        """`move`: (source topic_id, seqs) of the records of which these are copies, for the topic `dest_id` and no
-        other of that name. They are stored bodies, are synced whatever the topic's durability class, and are exempt
-        from the limits that their originals kept.
+        """`move`: the records are copies of the records (source topic_id, seqs), and the destination must be the topic
+        with the id `dest_id`. Copies are stored bodies, are synced in every durability class, and are exempt from the
+        limits that their originals met.
 
-        `hasten`: the sync does not wait for the timer of the durability class; the ack still does not wait for it.
-        `writers` above 1: each of the plain records is a write, and becomes a unit, of its own (see `Appender`),
-        unless they evict older records to stay under a cap: what goes and what comes is one unit.
+        `hasten`: sync without waiting for the timer of the durability class; the ack still does not wait for the sync.
+        `writers` above 1: each plain record is a separate write and becomes a separate unit (see `Appender`). If the
+        write evicts older records because of a cap, all of it is one unit.
         """
         self.appender = appender
         self.move = move
@@ -301,16 +301,16 @@ class Write:
         self.total = 0
         self.digest = b""
         self.hash: bytes | None = None
-        #: The field that delays a record; empty when none is delayed.
+        #: The field that delays a record; empty: no record is delayed.
         self.delayed = ""
-        #: Frames of the batch behind the records.
+        #: Frames of the batch after the records.
         self.trailing: Sequence[control.Control] = ()
         if move is not None and len(move[1]) > 1:
             self.trailing = (control.Moved(source_id=move[0], seqs=[*move[1]]),)
         self.created = False
         self.held_ns = 0
         self.durable = False
-        #: (records, bytes) by which this write takes its log over its caps, and what to evict, as far as it is there.
+        #: (records, bytes) by which this write exceeds the caps of its log, and the eviction that makes room.
         self.over: tuple[int, int] | None = None
         self.eviction: Eviction | None = None
         self.log: Log
@@ -330,19 +330,19 @@ class Write:
             blocker = self._blocker(topic)
             if blocker is None:
                 break
-            await asyncio.ensure_future(blocker())  # as a task: every round lets the loop run others
+            await asyncio.ensure_future(blocker())  # as a task, so that the event loop runs other work in each round
         submission = self._prepare(topic)
         if submission is not None:
             done = logs.runtime.loop.create_future()
             logs.shards[self.log.shard].enqueue(submission, self._shared(partial(resolve, done)))
-            # A caller that is cancelled cancels neither the write nor those that wait for it.
+            # A cancelled caller cancels neither the write nor other callers that wait for the same outcome.
             await asyncio.shield(done)
         return self.finish()
 
     def attempt(self, on_result: Callable[[Appended | Exception], None]) -> bool:
-        """Enqueue if nothing blocks the write: True, and `on_result` will be called on the loop; it must not raise.
+        """Enqueue the write if nothing blocks it. True: `on_result` is called on the event loop and must not raise.
 
-        False: nothing was done, and the write needs `run`. Raises what stands against the write, as `run` would.
+        False: nothing was done, and the write needs `run`. Raises the same errors as `run`.
         """
         self._check()
         logs = self.appender.logs
@@ -363,7 +363,7 @@ class Write:
     # -- the outcome -------------------------------------------------------------------------------------------------
 
     def finish(self) -> Appended:
-        """The answer to this write, which is committed."""
+        """The answer to this write, after its commit."""
         submission, log = self.submission, self.log
         written_ms = synced_ms = 0.0
         if submission is not None:
@@ -386,14 +386,16 @@ class Write:
         )
 
     def end(self, outcome: Any, /) -> None:
-        """Its submission has this outcome: call `on_result` with the answer or the error."""
+        """Call `on_result` with the answer or the error, according to the outcome of the submission."""
         answer: Appended | Exception
         if isinstance(outcome, Exception):
             answer = outcome
         else:
             try:
                 answer = self.finish()
-            except Exception as error:  # `run` would raise it; the outcomes behind this one have to be told
+            except (
+                Exception
+            ) as error:  # `run` would raise it; here the callbacks of later outcomes must still be called
                 answer = error
         # The submission refers to this write. If the circle stayed, the request's bytes would stay until the garbage
         # collector runs, and every request would need fresh memory instead of its predecessor's.
@@ -401,7 +403,7 @@ class Write:
         self.on_result(answer)
 
     def _shared(self, outcome: Outcome) -> Outcome:
-        """The same outcome, for those too who wait for this write's key or its producer's batch."""
+        """Also pass the outcome to callers that wait for the same idempotency key or producer batch."""
         appender, topic_id = self.appender, self.log.topic_id
         if self.key is not None:
             keys, key_id = appender.logs.pending_keys, (topic_id, self.digest)
@@ -416,7 +418,7 @@ class Write:
     # -- checks ------------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Everything that does not depend on the topic: names, sizes, counts."""
+        """Check everything that does not depend on the topic: names, sizes, counts."""
         appender, options, records = self.appender, self.appender.options, self.records
         if self.move is not None:
             assert isinstance(records, StoredBodies)  # a copy of what is in the log
@@ -655,7 +657,7 @@ class Write:
 
 
 def _both(first: Outcome, second: asyncio.Future[Any], before: Callable[[], object], outcome: Any, /) -> None:
-    """Call `before`, then pass an outcome on to `first` and to `second`, for which perhaps nobody waits."""
+    """Call `before`, then pass an outcome on to `first` and to `second`; perhaps no caller waits for `second`."""
     before()
     resolve(second, outcome)
     if isinstance(outcome, Exception) and not second.cancelled():
@@ -672,7 +674,7 @@ async def _wait_done(future: asyncio.Future[Any]) -> None:
 
 
 def check_caps(config: TopicConfig, log: Log | None, payloads: array[int], total_bytes: int) -> None:
-    """Raises RecordTooLarge for what can never fit, TopicFull (discard "reject") for what does not fit now."""
+    """Raises RecordTooLarge if the write can never fit, and TopicFull (discard "reject") if it does not fit now."""
     count, cap_records, cap_bytes = len(payloads), config.cap_records, config.cap_bytes
     if not cap_records and not cap_bytes and not config.consumed_max_bytes:
         return

@@ -1,4 +1,4 @@
-"""What a write carries, in whichever shape its caller has it: checked and measured, hashed, made into frames. Pure.
+"""Checks, measures, hashes and encodes the contents of a write, in each of the forms that callers use. Pure.
 
 Source: docs/reference/format.md#frames, docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
@@ -29,13 +29,13 @@ from storage.records import (
 )
 
 Contents: TypeAlias = Sequence[NewRecord] | PlainRecords | RecordColumns | StoredBodies
-#: What `StoredBodies.binary` says, as a kernel.Body.
+#: Maps `StoredBodies.binary` to kernel.Body.
 _STORED = bytes([Body.STORED_JSON] + [Body.STORED_BINARY] * 255)
 _length = Struct("<I").pack
 
 
 def measured(contents: Contents, options: Options, now_ms: Callable[[], int]) -> tuple[Contents, array[int], str]:
-    """The records as they are encoded, what each counts for, the delay field used ('' = none).
+    """Returns the records in the form for encoding, their payload sizes, and the delay field used ('' = none).
 
     Raises InvalidRequest, BatchTooLarge, RecordTooLarge.
     """
@@ -50,16 +50,17 @@ def measured(contents: Contents, options: Options, now_ms: Callable[[], int]) ->
         return contents, check_plain(contents, options), ""
     columns = columns_of(contents)
     if columns is None or not fit(columns, options):
-        check_records(contents, options)  # it says which record, and why
+        check_records(contents, options)  # its error names the record and the reason
     assert columns is not None
     delayed = columns.delays is not None or columns.deliver_ats is not None
     return columns, columns.payloads, check_delays(contents, now_ms()) if delayed else ""
 
 
 def hash_of(contents: Contents, payloads: array[int], node: str | None) -> bytes:
-    """What tells two payloads under one idempotency key apart: over node, tag, data and meta of each, as sent.
+    """The hash that distinguishes payloads with the same idempotency key: over node, tag, data and meta of each record,
+    as sent.
 
-    Of bodies made already: of JSON the data alone, of raw bytes the whole map.
+    Of stored bodies, it covers only the data of JSON, and the whole map of raw bytes.
     """
     default = node.encode() if node else b""
     nodes: Sequence[Buffer] | None = None
@@ -83,7 +84,7 @@ def hash_of(contents: Contents, payloads: array[int], node: str | None) -> bytes
 
 
 def _fields(column: Sequence[Buffer] | None, default: bytes = b"") -> tuple[Iterable[Buffer], Iterable[Buffer]]:
-    """The lengths, as they are hashed, and the fields: of each record `default` where there is no column."""
+    """The lengths, as they are hashed, and the fields of a column. Without a column, every field is `default`."""
     if column is None:
         return repeat(_length(len(default))), repeat(default)
     return map(_length, map(len, column)), column
@@ -92,9 +93,9 @@ def _fields(column: Sequence[Buffer] | None, default: bytes = b"") -> tuple[Iter
 def encoded(
     contents: Contents, head: WriteHeader, payloads: array[int], *, more: bool, apart: bool = False
 ) -> tuple[bytes, AppendedRecords]:
-    """The Append frames, and what the index needs. `more`: a frame of the same batch follows the last one.
+    """The Append frames, and their entry for the index. `more`: a frame of the same batch follows the last one.
 
-    `apart`: each is a unit of its own; of plain records only.
+    `apart`: each frame is a separate unit; only for plain records.
     """
     if isinstance(contents, StoredBodies):
         return encode_stored(contents, head, more=more)
@@ -132,8 +133,8 @@ def encode_stored(
     nodes: Sequence[bytes] | None = None,
     delayed: Sequence[tuple[int, int]] = (),
 ) -> tuple[bytes, AppendedRecords]:
-    """The same of bodies made already. `hops`: how often routers have copied each of them. `nodes`: of each; None: all
-    are from that of `head`. `delayed`: what the index needs of delays in the bodies."""
+    """The Append frames of stored bodies, like `encoded`. `hops`: how often routers have copied the records. `nodes`:
+    the node of each record; None: all have the node of `head`. `delayed`: (seq, time) of delayed records."""
     frames, sizes = kernel.encode_appends(
         stored.bodies,
         None,

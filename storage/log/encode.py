@@ -48,8 +48,11 @@ def assemble(
     producer: tuple[int, int, int] | None = None,
     apart: bool = False,
 ) -> EncodedUnit:
-    """One write as one batch: Batch, `before`, the Append frames, `after`. A single Append that a Batch would say
-    nothing of stands alone, and so do those of several writes (`apart`), which have nothing else with them."""
+    """Encode a write as a batch: a Batch frame, `before`, the Append frames, `after`.
+
+    A single Append frame without key, move and producer needs no Batch frame; neither do the Append frames of several
+    writes (`apart`).
+    """
     frames = len(before) + len(appended.sizes) + len(after)
     if apart or (frames == 1 and key is None and move is None and producer is None):
         return EncodedUnit(Unit(None, [AppendStep(head.topic_id, appended, 0)]), appends, frames)
@@ -70,7 +73,7 @@ def assemble(
 def encode_controls(
     values: Sequence[Control | LookedUp], topic_id: int, ts: int, *, durable: bool = True, nodes: Sequence[str] = ()
 ) -> EncodedUnit:
-    """Control frames alone: one stands by itself, several are an atomic batch. `nodes`: of each, for Leases."""
+    """Encode control frames without records; several of them are an atomic batch. `nodes`: those of Lease frames."""
     if len(values) == 1:
         head = WriteHeader(topic_id, 0, ts, durable, nodes[0].encode() if nodes else b"")
         payload, step = _control(values[0], head, more=False)
@@ -84,8 +87,8 @@ def encode_controls(
     return EncodedUnit(Unit(batch, [step for _, step in frames]), opening + following, len(frames) + 1)
 
 
-# Written with the durable flag whatever the log's class: topics, their settings, cursors of consumers and states are
-# always synced before the ack.
+# These frames have the durable flag in every durability class: topics, their settings, cursors of consumers and states
+# are always synced before the ack.
 _ALWAYS_DURABLE = frozenset(
     {
         FrameType.TOPIC_CREATE,
@@ -100,7 +103,7 @@ _ALWAYS_DURABLE = frozenset(
 
 
 def _control(value: Control | LookedUp, head: WriteHeader, *, more: bool) -> tuple[bytes, ControlStep]:
-    """The frame of a value, and what applies it: of a Delete with all that was looked up for it."""
+    """The frame of a value, and the step that applies it. The step of a Delete has the records that were looked up."""
     written = value.delete if isinstance(value, LookedUp) else value
     type_ = TYPE_OF[type(written)]
     durable = head.durable or type_ in _ALWAYS_DURABLE

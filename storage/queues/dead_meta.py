@@ -1,7 +1,7 @@
-"""What a job becomes on its way to the dead letter topic and back: another meta, and else what it was. Pure.
+"""Changes the meta of a job on its way to the dead letter topic and back. Pure.
 
-Meta is verbatim where it can be. All else that is stored of the job goes with it as it is, raw bytes and what a Kafka
-client sent with its record too; only the time that it was delayed to is over.
+The meta stays verbatim where possible. Everything else in the stored body stays unchanged, including raw bytes and the
+keys of Kafka clients; only a delay is removed.
 
 Source: docs/reference/api.md#queues.
 """
@@ -37,7 +37,7 @@ OTHER = "$meta"
 
 #: How a body ends that was made here of a job without a meta; and the queue. Only a key of the body itself stands
 #: there: a quote that a text has in it comes with a backslash, and behind another object are more braces. All of it is
-#: ASCII, and nothing in it is escaped; of others the long way tells.
+#: ASCII text without escapes; other text takes the general path.
 _ADDED = re.compile(
     rb',"meta":\{"\$dead_letter_from":"([ !#-\[\]-~]*)","\$dead_letter_deliveries":"\d+",'
     rb'"\$dead_letter_src_seq":"\d+"(?:,"\$dead_letter_reason":"[ !#-\[\]-~]*")?\}\}'
@@ -91,7 +91,7 @@ def _made_each(records: Sequence[StoredRecord], queue: str, moves: Sequence[Move
 
 @lru_cache(maxsize=256)
 def _around_the_seq(queue: str, deliveries: int, reason: str | None) -> tuple[bytes, bytes]:
-    """What stands in front of the seq in the meta of a dead letter that had none, and behind it."""
+    """The text before and after the seq in the meta of a dead letter whose job had no meta."""
     seq = b'"$dead_letter_src_seq":"'
     before, _, behind = msgspec.json.encode(_added(queue, deliveries, 0, reason)).partition(seq + b"0")
     return before + seq, behind
@@ -132,7 +132,7 @@ def came_from(body: bytes) -> str | None:
 
 
 def _added_to(body: bytes) -> re.Match[bytes] | None:
-    """The meta of a dead letter that has no other, and the brace behind it. None: the long way has to tell."""
+    """The meta of a dead letter whose job had no meta, and the closing brace. None: use the general path."""
     return None if is_binary(body) else _ADDED.fullmatch(body, max(0, body.rfind(META)))
 
 
@@ -156,7 +156,7 @@ def _with(meta: bytes, added: dict[str, str]) -> bytes:
     if fields is None:
         return new if not meta else b'{"$meta":%b,%b' % (meta, new[1:])
     if not any(name.startswith(PREFIX) for name in fields):
-        # In front of what there is, which stays as it was sent.
+        # Before the existing meta, which stays as it was sent.
         rest = meta.lstrip(b" \t\r\n")[1:]
         return new if not fields else b"%b,%b" % (new[:-1], rest)
     remaining = {name: value for name, value in fields.items() if not name.startswith(PREFIX)}

@@ -73,7 +73,7 @@ class Report:
 
 
 class Loaded(NamedTuple):
-    """A snapshot and its contents, or nothing."""
+    """A snapshot and its contents, or no snapshot."""
 
     body: snapshot.Body | None
     snapshots: list[tuple[int, list[int]]]

@@ -1,7 +1,7 @@
-"""Copies records from the log into the active segment of theirs: what a flush does to files. Blocking.
+"""Copies records from the log into the active segment of their topic: the file part of a flush. Blocking.
 
-Done again from the same end it leaves the same files, whatever an earlier time had come to: nothing behind the end
-counts.
+A copy that is repeated from the same end leaves the same files, however far an earlier attempt came: bytes behind the
+end do not count.
 
 Source: docs/reference/format.md#segments.
 """
@@ -25,7 +25,7 @@ from storage.segments import names
 from storage.segments.names import SegmentId
 from storage.segments.writer import ActiveSegment, Frames
 
-#: Frames of the log that are read, changed and written before the next ones are: what is in the processor's caches
+#: Frames of the log that are read, changed and written in one go: data that is in the processor's caches
 #: then is cheap, and copies of many MiB would only run through main memory four times.
 PART_BYTES = 256 << 10
 _BEGIN = LENGTH.pack
@@ -117,7 +117,7 @@ def _parts(wal: WalReader, shard: int, job: Copy) -> Iterator[Frames]:
 
 
 def _living(buffer: bytes, table: bytearray, number: int, dead: int) -> Frames:
-    """`number` is that of the first row, counted in seqs as the bits of `dead` are."""
+    """The rows that are not dead. `number`: the index of the first row in `dead`, in seqs."""
     frames = Columns(bytes(table))
     bits = dead >> number
     if not bits:
@@ -165,7 +165,7 @@ def _table_of(data: bytes, start: int, topic_id: int, group: list[BatchSlice]) -
 
 
 def _portions(slices: list[BatchSlice]) -> Iterator[list[BatchSlice]]:
-    """All of them, so many at a time as make a part."""
+    """The rows in portions of the size of a part."""
     some: list[BatchSlice] = []
     size = 0
     for slice_ in chain.from_iterable(map(_pieces, slices)):

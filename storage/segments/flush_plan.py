@@ -28,9 +28,9 @@ _RUN_BYTES = 128 << 20
 
 
 class Plan(NamedTuple):
-    """What goes into a segment: the seqs from `first_seq` to `last_seq`, and their entries of the tail.
+    """The records for a segment: the seqs from `first_seq` to `last_seq`, and their entries of the tail.
 
-    The segment is the log's active one, or in a run one that is to be opened for these records: no manifest has it.
+    The segment is the active one of the log, or in a run a new one that is not in a manifest yet.
     """
 
     segment: Segment
@@ -87,8 +87,8 @@ def plan_run(log: Log, options: Options, segments: int) -> list[Plan]:
 
 
 def frames_of_run(log: Log, run: list[Plan], lengths: list[int], options: Options) -> list[control.Control]:
-    """The frames that say what was copied, one batch: for each segment its mark and, if it takes no more, `sealed`;
-    and `opened` for the next. Empty when it is one segment that takes more. `lengths`: of each .data now.
+    """The frames that record the copy, as one batch: for each segment its mark; if it is full, also `sealed`, and
+    `opened` for the next segment. Empty for a single segment with room left. `lengths`: of each .data now.
     """
     frames: list[control.Control] = []
     for plan, following, data_bytes in zip(run, run[1:], lengths, strict=False):

@@ -81,7 +81,7 @@ class Flusher:
     async def work(self) -> None:
         """Flush what is due. Raises StorageError, OSError, SegmentError; the next round tries again."""
         before = -1
-        while before != self.records and not self._segments.pausing:  # when nothing was moved, nothing can be
+        while before != self.records and not self._segments.pausing:  # if no records moved, no log file can be deleted
             before = self.records
             due = await self._found(self._due)
             due.sort(key=lambda log: log.tail.oldest_ts(log.held.flushed + 1) or 0)
@@ -258,7 +258,7 @@ class Flusher:
         if len(copied) > 1 and not await self._runtime.run_io(self._named, log.topic_id):
             del copied[1:]
         if len(copied) < len(run):
-            # Their files stand for nothing, and what a later plan begins with may be another record.
+            # Their files do not count, and a later plan may begin with another record.
             await self._runtime.run_io(self._remove_all, [job.id for job in jobs[max(1, len(copied)) :]])
         if isinstance(outcome, SegmentBroken):
             self.broken += 1
@@ -368,7 +368,7 @@ def _begun_before(log: Log, ts: int) -> bool:
 
 
 def _in_order(lanes: Sequence[list[Copied] | BaseException], count: int) -> list[Copied]:
-    """What lanes have copied, in the order of the jobs, up to the first that was not. Raises what no lane expects."""
+    """The copied segments in the order of the jobs, up to the first failed one. Raises unexpected exceptions."""
     copied: list[Copied] = []
     done: list[list[Copied]] = []
     for lane in lanes:

@@ -10,7 +10,7 @@ from operator import mul
 from storage.format import all_equal
 
 STRIDE = 256
-#: Sizes that differ are added so many at a time.
+#: Different sizes are added in groups of this many.
 _SOME = 64
 _DEAD_DIGITS = bytes(1 if code == ord("0") else 0 for code in range(256))
 
@@ -24,8 +24,8 @@ def alive_flags(dead: int, begin: int, end: int) -> bytes:
 
 
 def next_that_free(sizes: array[int], index: int, end: int, records: int, size_bytes: int) -> tuple[int, int] | None:
-    """How many of the records from `index` on, all of them alive, free this much, and how many bytes they have. None:
-    there are not enough before `end`. Of what is not to be freed any more there may be less than nothing."""
+    """How many live records from `index` on free at least this much, and their bytes. None: there are not enough before
+    `end`. A requirement that is already met may be negative."""
     records = count = records if records > 0 else 0
     if size_bytes > 0 and index < end and sizes[index]:
         count = max(records, -(-size_bytes // sizes[index]))
