@@ -6,11 +6,13 @@ import asyncio
 import json
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from storage import BlockingEngine
 from tests.client.real_broker import RealBroker
 from topics_client import AsyncClient, Client, ConsumerNotFound, InvalidRequest, Record, Tombstone, TopicNotFound
 from topics_client.cli import app
@@ -120,6 +122,21 @@ def test_following_skips_records_of_the_same_node(client: Client) -> None:
     client.append("t", ["yours"], node="you")
     following = client.consumers.follow("t", "c", limit=1, wait_ms=200, node="me")
     assert seqs([next(following)]) == [9]
+
+
+def test_following_ends_as_in_the_embedded_engine(client: Client, tmp_path: Path) -> None:
+    """With `wait_ms` it ends when nothing comes; what it gave is committed."""
+    client.append("ends", [1, 2, 3])
+    client.consumers.put("ends", "c")
+    assert seqs(client.consumers.follow("ends", "c", wait_ms=0, limit=2)) == [1, 2, 3]
+    assert client.consumers.get("ends", "c").cursor_seq == 3
+    assert seqs(client.consumers.follow("ends", "c", wait_ms=50)) == []
+    with BlockingEngine.open(tmp_path) as engine:
+        for number in (1, 2, 3):
+            engine.append("ends", number)
+        assert [record.seq for record in engine.follow("ends", "c", wait_ms=0)] == [1, 2, 3]
+        assert engine.consumer_state("ends", "c").cursor_seq == 3
+        assert list(engine.follow("ends", "c", wait_ms=50)) == []
 
 
 def test_following_together_shares_the_records(client: Client) -> None:

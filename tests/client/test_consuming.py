@@ -20,14 +20,14 @@ def body_of(call: Call[Any]) -> dict[str, Any]:
     return json.loads(call.request.body)
 
 
-def answer(*seqs: int, next_seq: int, cursor: int, tombstone: Any = None) -> Reply:
+def answer(*seqs: int, next_seq: int, cursor: int, tombstone: Any = None, caught_up: bool = False) -> Reply:
     body = {
         "topic": "t",
         "records": [{"$seq": seq, "$ts": 1, "data": seq} for seq in seqs],
         "next_from_seq": next_seq,
         "head_seq": 9,
         "earliest_seq": 1,
-        "caught_up": False,
+        "caught_up": caught_up,
         "lag": 0,
         "tombstone": tombstone,
         "consumer": "c",
@@ -42,7 +42,7 @@ def state() -> Reply:
 
 
 def test_a_commit_follows_the_returned_records() -> None:
-    consuming = Consuming("t", "c", {"limit": 2}, shared=False)
+    consuming = Consuming("t", "c", {"limit": 2}, shared=False, now=lambda: 0.0)
     reading = consuming.call()
     fields = body_of(reading)
     assert (fields["checkpoint"], fields["limit"]) == (False, 2)
@@ -58,19 +58,64 @@ def test_a_commit_follows_the_returned_records() -> None:
 
 
 def test_no_commit_is_sent_without_scanned_records() -> None:
-    consuming = Consuming("t", "c", {}, shared=False)
+    consuming = Consuming("t", "c", {}, shared=False, now=lambda: 0.0)
     assert consuming.call().parse(answer(next_seq=4, cursor=4)) == []
     assert consuming.call().request.target.endswith("/read")
 
 
 def test_skipped_records_are_committed() -> None:
-    consuming = Consuming("t", "c", {}, shared=False)
+    consuming = Consuming("t", "c", {}, shared=False, now=lambda: 0.0)
     assert consuming.call().parse(answer(next_seq=6, cursor=4)) == []
     assert body_of(consuming.call()) == {"seq": 6}
 
 
+def test_it_is_over_when_nothing_has_come_for_so_long() -> None:
+    now_s = 0.0
+    consuming = Consuming("t", "c", {"wait_ms": 40_000}, shared=True, now=lambda: now_s)
+    waits: list[int] = []
+
+    def take(seconds: float, *seqs: int, caught_up: bool = True) -> None:
+        nonlocal now_s
+        call = consuming.call()
+        waits.append(body_of(call)["wait_ms"])
+        now_s += seconds
+        call.parse(answer(*seqs, next_seq=9, cursor=9, caught_up=caught_up))
+
+    take(30, 1)  # no more than a call may be held, and anew after a record
+    take(25)
+    take(10)
+    assert not consuming.is_over
+    take(5, caught_up=False)  # others were passed over, and there are more
+    assert not consuming.is_over
+    take(1)
+    assert consuming.is_over
+    assert waits == [25_000, 25_000, 15_000, 5_000, 0]
+
+
+def test_what_was_skipped_is_committed_before_it_is_over() -> None:
+    consuming = Consuming("t", "c", {"wait_ms": 0}, shared=False, now=lambda: 0.0)
+    consuming.call().parse(answer(next_seq=6, cursor=4, caught_up=True))
+    assert not consuming.is_over
+    committing = consuming.call()
+    assert body_of(committing) == {"seq": 6}
+    committing.parse(state())
+    consuming.call().parse(answer(next_seq=6, cursor=6, caught_up=True))
+    assert consuming.is_over
+
+
+def test_without_a_time_it_is_never_over() -> None:
+    now_s = 0.0
+    consuming = Consuming("t", "c", {"wait_ms": None}, shared=False, now=lambda: now_s)
+    for _ in range(3):
+        call = consuming.call()
+        assert body_of(call)["wait_ms"] == 25_000
+        now_s += 1e6
+        call.parse(answer(next_seq=9, cursor=9, caught_up=True))
+    assert not consuming.is_over
+
+
 def test_shared_consumers_read_on_without_a_commit() -> None:
-    consuming = Consuming("t", "c", {}, shared=True)
+    consuming = Consuming("t", "c", {}, shared=True, now=lambda: 0.0)
     first = consuming.call()
     assert body_of(first)["checkpoint"] is True
     first.parse(answer(1, next_seq=1, cursor=1))

@@ -65,7 +65,7 @@ def read(topic: str, consumer: str, options: ConsumerReadOptions) -> Call[Consum
     fields = _given(options)
     if fields.get("checkpoint", True):
         fields.setdefault("attempt_key", uuid.uuid4().hex)
-    wait_s = min(options.get("wait_ms", 0), MAX_WAIT_MS) / 1000
+    wait_s = min(options.get("wait_ms") or 0, MAX_WAIT_MS) / 1000
     target = _path(topic, consumer, options.get("partition"), "/read")
     return Call(request=sending("POST", target, fields, wait_s=wait_s), parse=answers.consumer_read)
 

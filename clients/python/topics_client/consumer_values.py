@@ -38,7 +38,7 @@ class ConsumerReadOptions(TypedDict, total=False):
     limit: int
     max_batch_bytes: int
     checkpoint: bool
-    wait_ms: int
+    wait_ms: int | None
     node: str | Sequence[str] | None
     attempt_key: str | None
     include_tags: bool

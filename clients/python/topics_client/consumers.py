@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from typing import TYPE_CHECKING, Literal
 
@@ -73,14 +74,15 @@ class Consumers:
     def follow(
         self, topic: str, consumer: str, *, shared: bool = False, **options: Unpack[ConsumerReadOptions]
     ) -> Generator[Record | Tombstone]:
-        """Every next record, forever; a loss comes as a Tombstone.
+        """Every next record; a loss comes as a Tombstone. Ends when nothing has come for `wait_ms` (None, the default:
+        never), as `follow` of the embedded engine does: with 0, at the end of what is there.
 
         The records of an answer (at most `limit`) are committed when you ask for the one after them: after any
         failure before that, they come again. This is for one reader at a time. Several readers need `shared`: then a
         record is handed out once, whether its reader finishes it or not.
         """
-        consuming = Consuming(topic, consumer, options, shared=shared)
-        while True:
+        consuming = Consuming(topic, consumer, options, shared=shared, now=time.monotonic)
+        while not consuming.is_over:
             yield from self._client.run(consuming.call())
 
     def commit(
@@ -152,14 +154,15 @@ class AsyncConsumers:
     async def follow(
         self, topic: str, consumer: str, *, shared: bool = False, **options: Unpack[ConsumerReadOptions]
     ) -> AsyncGenerator[Record | Tombstone]:
-        """Every next record, forever; a loss comes as a Tombstone.
+        """Every next record; a loss comes as a Tombstone. Ends when nothing has come for `wait_ms` (None, the default:
+        never), as `follow` of the embedded engine does: with 0, at the end of what is there.
 
         The records of an answer (at most `limit`) are committed when you ask for the one after them: after any
         failure before that, they come again. This is for one reader at a time. Several readers need `shared`: then a
         record is handed out once, whether its reader finishes it or not.
         """
-        consuming = Consuming(topic, consumer, options, shared=shared)
-        while True:
+        consuming = Consuming(topic, consumer, options, shared=shared, now=time.monotonic)
+        while not consuming.is_over:
             for item in await self._client.run(consuming.call()):
                 yield item
 
