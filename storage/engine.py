@@ -53,6 +53,7 @@ from storage.errors import (
 from storage.log import Appender, Contents, Logs, PendingAppend, Reservations, Shard, ShardLog, WalFetcher, Write
 from storage.metric_table import Family
 from storage.metrics import collect
+from storage.neighbours import Method, Neighbours
 from storage.options import Options
 from storage.platform import (
     PACKED_FORMAT_VERSION,
@@ -351,6 +352,16 @@ class Engine:
         self.snapshotter: Snapshotter = await self.run_io(
             Snapshotter, *seams, *found
         )  # on a thread, because it visits all topics
+
+    def join(self, neighbours: Neighbours) -> None:
+        """Be one of the cells of a set from the start on: before `start`, with `Options.cell` set."""
+        assert self.options.cell == neighbours.me
+        self.logs.neighbours = neighbours
+
+    @property
+    def methods_for_neighbours(self) -> dict[str, Method]:
+        """What other cells of the set may call, by name. They raise NotReady before the engine is ready."""
+        return {**self.queues.arrivals.methods}
 
     def begin_shutdown(self) -> None:
         """End the waits for records and jobs with an error. Everything else continues until `close`."""

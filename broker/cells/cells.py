@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from broker.cells.neighbours import PeerNeighbours
 from broker.cells.peers import Method, Peers, PeerServer
 from broker.cells.placement import home_cell
 from storage import NotMine
@@ -65,9 +66,10 @@ class Cells:
         self._engine = engine
         self.peers = Peers({cell: role.peer_socket(cell) for cell in range(role.count) if cell != self.me})
         #: What other cells may call, by name; complete before `start`.
-        self.handlers: dict[str, Method] = {"ready": _ready}
+        self.handlers: dict[str, Method] = {"ready": _ready, **engine.methods_for_neighbours}
         self._server = PeerServer(role.peer_socket(self.me), self.handlers)
         engine.admin.check_home = self.check_mine
+        engine.join(PeerNeighbours(self.me, self.owner, self.peers))
 
     async def start(self) -> None:
         """Take calls of other cells from now on: the engine is ready."""

@@ -13,6 +13,7 @@ from storage.log.publisher import Publisher, TailCache
 from storage.log.submission import Submission
 from storage.log.validation import check_address
 from storage.log.writer import Shard
+from storage.neighbours import Neighbours
 from storage.platform import Runtime
 from storage.state import Catalog, Log, LossRange, Topic
 
@@ -41,6 +42,8 @@ class Logs:
         self.changing: dict[int, asyncio.Future[Any]] = {}
         #: By topic_id and digest of the idempotency key: writes in flight.
         self.pending_keys: dict[tuple[int, bytes], asyncio.Future[int | None]] = {}
+        #: The set of cells that this engine is one of; None: it is alone.
+        self.neighbours: Neighbours | None = None
         self.adopt(Catalog(1))
 
     def adopt(self, catalog: Catalog) -> None:

@@ -21,13 +21,14 @@ from typing import NamedTuple
 import structlog
 
 from storage.config import TopicConfig
-from storage.errors import StorageError, StorageFailed
+from storage.errors import StorageError, TopicNotFound
 from storage.format import Lease, control
-from storage.log import Appender, Write
+from storage.log import Appender
 from storage.queues import reading
 from storage.queues.dead_meta import copies_of
 from storage.queues.lease_queue import SharedQueues
-from storage.records import StoredBodies, StoredRecord
+from storage.queues.targets import Target, Targets
+from storage.records import StoredRecord
 from storage.state import Topic
 from storage.state.queues import DEAD, LeaseEntry, Move, limits_of
 from storage.tracing import Tracer, moving
@@ -57,7 +58,7 @@ class Mover:
         """`tracer` returns the tracer, or None."""
         self._shared = shared
         self._logs = shared.logs
-        self._appender = appender
+        self.targets = Targets(appender, shared.topics)
         self._tracer = tracer
         self._tasks: dict[int, asyncio.Task[None]] = {}
         #: (source topic_id, seq) of moves in progress, redrives included.
@@ -169,6 +170,8 @@ class Mover:
                     moved += copied
                 if error is not None:
                     raise error
+                if not copied:
+                    break  # dest was deleted just now
         except StorageError:
             pass  # possibly an error of one of them; the single try reports it
         except Exception:
@@ -196,18 +199,22 @@ class Mover:
 
     async def _copy_many(
         self, topic: Topic, seqs: Sequence[int]
-    ) -> tuple[Topic, list[int], BaseException | None] | None:
+    ) -> tuple[Target, list[int], BaseException | None] | None:
         """Step 2 for moves to one topic, as many bytes as one read returns: the target, which copies are
         there, and the error of the others. None: there is nothing to do for several at once."""
-        log, logs = topic.log, self._logs
-        live = log.live_of(seqs)
-        dest = logs.catalog.by_id.get(log.moves.out[live[0]].dest_id) if live else None
-        if dest is None or self._may_have_come(dest):
+        self._check_there(topic)
+        open_moves = topic.log.moves.out
+        live = topic.log.live_of(seqs)
+        dest = await self.targets.find(open_moves[live[0]].dest_id) if live else None
+        if dest is None:
             return None
-        open_moves, came = log.moves.out, dest.log.moves.came
-        wanted = [seq for seq in live if open_moves[seq].dest_id == dest.topic_id]
-        if not came.isdisjoint(zip(repeat(log.topic_id), wanted)):
-            return dest, [seq for seq in wanted if (log.topic_id, seq) in came], None
+        wanted = [seq for seq in live if seq in open_moves and open_moves[seq].dest_id == dest.topic_id]
+        came = await dest.came(topic, wanted)
+        if came is None:
+            return None
+        if came:
+            return dest, sorted(came), None
+        wanted = [*filter(open_moves.__contains__, wanted)]
         if topic.config.dead_letter != dest.name:
             wanted = [seq for seq in wanted if self._wanted(topic, dest, open_moves[seq])]
         found = (await reading.read(self._shared.reader, topic, wanted, sized=False)).records if wanted else {}
@@ -219,33 +226,20 @@ class Mover:
         outcomes = await asyncio.gather(
             *(self._copy_group(topic, each, dest) for each in groups), return_exceptions=True
         )
+        if not dest.exists:
+            return None
         errors = [each for each in outcomes if isinstance(each, BaseException)]
         copied = [seq for each in outcomes if not isinstance(each, BaseException) for seq in each]
         return dest, copied, errors[0] if errors else None
 
-    async def _copy_group(self, topic: Topic, records: list[StoredRecord], dest: Topic) -> list[int]:
-        """Their seqs, once the copies are durable."""
+    async def _copy_group(self, topic: Topic, records: list[StoredRecord], dest: Target) -> list[int]:
+        """Their seqs, once the copies are durable; none when dest is gone."""
         moves = [topic.log.moves.out[record.seq] for record in records]
         seqs = [record.seq for record in records]
         what = "dead_letter" if moves[0].deliveries else "redrive"
         with moving(self._tracer(), what, topic.name, dest.name, records):
-            await self._write(topic, seqs, copies_of(records, topic.name, moves), dest, records[0].node)
-        return seqs
-
-    async def _write(self, topic: Topic, seqs: Sequence[int], copies: StoredBodies, dest: Topic, node: bytes) -> None:
-        await Write(
-            self._appender,
-            dest.name,
-            copies,
-            node=node.decode() or None,
-            key=None,
-            strict=False,
-            create=False,
-            config=None,
-            expected_seq=None,
-            move=(topic.topic_id, seqs),
-            dest_id=dest.topic_id,
-        ).run()
+            there = await dest.write(topic, seqs, copies_of(records, topic.name, moves), records[0].node)
+        return seqs if there else []
 
     async def move(self, topic: Topic, seq: int) -> bool:
         """Take one step after the other until the record is gone from here. Raises StorageError when one is refused.
@@ -265,6 +259,7 @@ class Mover:
             done.set_result(None)
 
     async def _move(self, topic: Topic, seq: int) -> bool:
+        self._check_there(topic)
         log = topic.log
         if seq not in log.moves.out and not await self._open(topic, seq):
             return not log.is_live(seq)  # another caller may have been first
@@ -275,13 +270,11 @@ class Mover:
             log.moves.out.pop(seq, None)
             log.section = None
             return False
-        dest = self._logs.catalog.by_id.get(move.dest_id)
-        came = dest is not None and (log.topic_id, seq) in dest.log.moves.came
-        if dest is None:  # deleted, and the copy with it if there was one
+        dest = await self.targets.find(move.dest_id)
+        came = None if dest is None else await dest.came(topic, [seq])
+        if dest is None or came is None:  # deleted, and the copy with it if there was one
             await self._call_off(topic, seq, move)
             return False
-        if not came and self._may_have_come(dest):
-            raise StorageFailed()
         if not came and not self._wanted(topic, dest, move):
             await self._call_off(topic, seq, move)
             return False
@@ -290,13 +283,13 @@ class Mover:
         await self._finish(topic, [seq], dest)
         return True
 
-    def _may_have_come(self, dest: Topic) -> bool:
-        """Whether only the next start can know: a frame in flight when the shard stopped may be in the log after
-        all."""
-        return self._logs.shards[dest.log.shard].log.failed is not None
+    def _check_there(self, topic: Topic) -> None:
+        """Raises TopicNotFound for a topic that was deleted: its moves ended with it, although they stand there."""
+        if self._logs.catalog.by_id.get(topic.topic_id) is not topic:
+            raise TopicNotFound(topic.name)
 
     @staticmethod
-    def _wanted(topic: Topic, dest: Topic, move: Move) -> bool:
+    def _wanted(topic: Topic, dest: Target, move: Move) -> bool:
         """Whether it still goes there: a dead job goes where the settings say now."""
         return not move.deliveries or topic.config.dead_letter == dest.name
 
@@ -316,17 +309,10 @@ class Mover:
         await self._shared.commit(topic, [value], sync=True)
         return True
 
-    async def dead_letter_topic(self, topic: Topic) -> Topic | None:
+    async def dead_letter_topic(self, topic: Topic) -> Target | None:
         """The dead letter topic of this queue, created if missing; None: it has none."""
         name = topic.config.dead_letter
-        if name is None:
-            return None
-        there = self._logs.catalog.topics.get(name)
-        if there is None or there.provisional:
-            # Another move may be creating it now: after that, it exists.
-            config = TopicConfig(durability=topic.config.durability) if there is None else there.config
-            await self._shared.topics.put(name, config)
-        return self._logs.topic(name)
+        return None if name is None else await self.targets.named(name, TopicConfig(durability=topic.config.durability))
 
     async def _call_off(self, topic: Topic, seq: int, move: Move) -> None:
         table = topic.log.queue
@@ -339,13 +325,18 @@ class Mover:
         """Cancel those of these open moves whose copies do not exist."""
         for seq in seqs:
             move = topic.log.moves.out.get(seq)
-            dest = self._logs.catalog.by_id.get(move.dest_id) if move is not None else None
-            came = dest is not None and (topic.topic_id, seq) in dest.log.moves.came
-            if move is not None and not came and (dest is None or not self._may_have_come(dest)):
+            if move is None:
+                continue
+            try:
+                dest = await self.targets.find(move.dest_id)
+                came = None if dest is None else await dest.came(topic, [seq])
+            except StorageError:
+                continue  # it cannot be known now: the move goes on later
+            if not came and topic.log.moves.out.get(seq) is move:
                 await self._call_off(topic, seq, move)
 
-    async def _copy(self, topic: Topic, seq: int, move: Move, dest: Topic) -> bool:
-        """Step 2. False: there is nothing to copy, because the record was lost or deleted just now."""
+    async def _copy(self, topic: Topic, seq: int, move: Move, dest: Target) -> bool:
+        """Step 2. False: there is nothing to copy, because the record was lost or deleted just now, or dest was."""
         found = await reading.read(self._shared.reader, topic, [seq])
         record = found.records.get(seq)
         if record is None:
@@ -357,14 +348,15 @@ class Mover:
             if topic.log.is_live(seq):
                 raise StorageError(f"Record {seq} of {topic.name} cannot be read now.")
             return False
-        await self._copy_group(topic, [record], dest)
-        return True
+        if topic.log.moves.out.get(seq) is not move:
+            return False
+        return bool(await self._copy_group(topic, [record], dest))
 
-    async def _finish(self, topic: Topic, seqs: list[int], dest: Topic) -> None:
+    async def _finish(self, topic: Topic, seqs: list[int], dest: Target) -> None:
         """Step 3; then dest may forget the move."""
         log = topic.log
         request = control.Delete(bound_head=log.head, seqs=seqs, ack=True)
         await self._shared.topics.delete_jobs(topic, request, None, sync=True)
-        dest.log.moves.came.difference_update(zip(repeat(log.topic_id), seqs))
-        dest.log.section = None
+        await dest.finished(topic, seqs)
+        self._check_there(topic)
         self._shared.stats.moved += len(seqs)

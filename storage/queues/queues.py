@@ -19,11 +19,14 @@ from storage.config import MAX_LEASE_MS, MIN_LEASE_MS
 from storage.errors import BatchTooLarge, InvalidRequest, NotAQueue, ShuttingDown, TopicNotFound
 from storage.format import Control, Delete, Lease
 from storage.log import MAX_DELAY_MS, MAX_U64, Appender, Logs, check_text, check_topic_name
+from storage.neighbours import CALL_S
 from storage.options import Options
 from storage.queues import views
+from storage.queues.arrivals import ASK_EVERY_S, Arrivals
 from storage.queues.dead_letter import Mover
 from storage.queues.lease_queue import Claim, Claimed, LeaseQueue, SharedQueues
 from storage.queues.redrive import ScannedRecords, redrive
+from storage.queues.targets import Target
 from storage.queues.work import Worker
 from storage.reads import Reader
 from storage.records import QueueFigures
@@ -60,6 +63,8 @@ class Queues:
         self._shared = shared = SharedQueues(logs, reader, topics, self._ring)
         self.stats, self.alarms, self.ahead = shared.stats, shared.alarms, shared.ahead
         self.mover = Mover(shared, appender, tracer)
+        #: What other cells call about moves.
+        self.arrivals = Arrivals(shared, self.mover.targets, self)
         #: The records examined by the last redrive.
         self.seen: ScannedRecords | None = None
         self._queues: dict[int, LeaseQueue] = {}
@@ -76,6 +81,8 @@ class Queues:
                 self.queue_of(topic).serve()
             if topic.log.moves.out:
                 self.mover.kick(topic)
+        if self._logs.neighbours is not None:
+            self._logs.runtime.supervisor.start("arrivals", ASK_EVERY_S, self.arrivals.ask)
 
     def begin_shutdown(self) -> None:
         """Answer waiting claims with nothing, and end workers."""
@@ -414,13 +421,13 @@ class Queues:
             await self._reject(queue, jobs, dest, reason or None)
         return queue.outcome([job.seq for job in jobs], skipped)
 
-    def _goes_to(self, topic: Topic, dest: Topic | None) -> bool:
+    def _goes_to(self, topic: Topic, dest: Target | None) -> bool:
         """Whether dead jobs of this queue go there now: it may have changed during a wait."""
         if dest is None:
             return topic.config.dead_letter is None
-        return topic.config.dead_letter == dest.name and self._logs.catalog.by_id.get(dest.topic_id) is dest
+        return topic.config.dead_letter == dest.name and dest.exists
 
-    async def _reject(self, queue: LeaseQueue, jobs: list[Job], dest: Topic | None, reason: str | None) -> None:
+    async def _reject(self, queue: LeaseQueue, jobs: list[Job], dest: Target | None, reason: str | None) -> None:
         """With a dead letter topic this is the first step of a move (see `storage.state.queues.moves`), for jobs that
         are still leased; the mover takes the other steps, also after crashes."""
         moved = [job for job in jobs if not job.gone] if dest is not None else []
@@ -540,7 +547,30 @@ class Queues:
         """
         self._logs.check_open()
         queue = await self.open(name)
-        return await redrive(self._shared, self, queue.topic, source, max, rate_per_s, dry_run=dry_run, seqs=seqs)
+        if source is None and (source := queue.topic.config.dead_letter) is None:
+            raise InvalidRequest(f"{name} has no dead letter topic: say from where.", field="from")
+        check_topic_name(source)
+        cell = self._cell_of(source)
+        if cell is not None:  # moves begin where the records are
+            wanted = [*seqs] if seqs is not None else None
+            argument = [queue.topic.topic_id, name, source, max, rate_per_s, dry_run, wanted]
+            timeout_s = CALL_S + (max / rate_per_s if rate_per_s else 0.0)
+            neighbours = self._logs.neighbours
+            assert neighbours is not None
+            moved, remaining = await neighbours.call(cell, "moves_redrive", argument, timeout_s=timeout_s)
+            return Redriven(moved=moved, remaining=remaining)
+        dest = await self.mover.targets.find(queue.topic.topic_id)
+        if dest is None:
+            raise TopicNotFound(name)
+        return await redrive(self._shared, self, dest, source, max, rate_per_s, dry_run=dry_run, seqs=seqs)
+
+    def _cell_of(self, name: str) -> int | None:
+        """The other cell that has the topic of that name; None: it is here, or would be."""
+        neighbours = self._logs.neighbours
+        if neighbours is None or name in self._logs.catalog.topics:
+            return None
+        cell = neighbours.owner(name)
+        return None if cell == neighbours.me else cell
 
     def figures(self, name: str) -> QueueFigures:
         """A queue's figures now."""

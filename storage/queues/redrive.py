@@ -11,10 +11,10 @@ from typing import Protocol
 
 from storage.errors import InvalidRequest, StorageError
 from storage.format import Lease
-from storage.log import check_topic_name
 from storage.queues.dead_letter import AT_ONCE, MAX_MOVES, SIDE_BY_SIDE, Mover
 from storage.queues.dead_meta import came_from
 from storage.queues.lease_queue import SharedQueues
+from storage.queues.targets import Target
 from storage.records import ReadQuery
 from storage.state import Topic
 from storage.state.queues import READY, Redriven
@@ -49,8 +49,8 @@ class Redriving(Protocol):
 async def redrive(
     shared: SharedQueues,
     queues: Redriving,
-    queue: Topic,
-    source_name: str | None,
+    queue: Target,
+    source_name: str,
     count: int,
     rate_per_s: float | None,
     *,
@@ -62,12 +62,8 @@ async def redrive(
         raise InvalidRequest(f"max must be 1 to {MAX_JOBS}.", field="max")
     if rate_per_s is not None and rate_per_s <= 0:
         raise InvalidRequest("rate_per_s must be more than 0.", field="rate_per_s")
-    name = source_name if source_name is not None else queue.config.dead_letter
-    if name is None:
-        raise InvalidRequest(f"{queue.name} has no dead letter topic: say from where.", field="from")
-    check_topic_name(name)
-    source = shared.logs.topic(name)
-    if source is queue:
+    source = shared.logs.topic(source_name)
+    if source.topic_id == queue.topic_id:
         raise InvalidRequest("from: a queue is not redriven from itself.", field="from")
     if seqs is None:
         wanted, more = await _found(shared, queues, source, queue.name, count, whole=dry_run)
@@ -157,7 +153,7 @@ def _free(mover: Mover, source: Topic, seqs: list[int]) -> list[int]:
     return [seq for seq, job in jobs if job is None or job.state == READY]
 
 
-async def _move(shared: SharedQueues, mover: Mover, source: Topic, queue: Topic, seqs: list[int]) -> int:
+async def _move(shared: SharedQueues, mover: Mover, source: Topic, queue: Target, seqs: list[int]) -> int:
     """Open the moves of these records and carry them out; returns how many completed. Raises the error that refused
     all."""
     seqs = source.log.live_of(_free(mover, source, seqs))

@@ -38,5 +38,7 @@ def reconcile_jobs(catalog: Catalog, *, clean: bool) -> list[int]:
 
 
 def _is_open(catalog: Catalog, source_id: int, seq: int) -> bool:
+    if catalog.is_foreign(source_id):
+        return True  # its cell is asked (storage.queues.arrivals)
     source = catalog.log(source_id)
     return source is not None and seq in source.moves.out

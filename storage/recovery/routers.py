@@ -20,19 +20,22 @@ if TYPE_CHECKING:
 
 def reconcile_routers(catalog: Catalog, *, clean: bool) -> None:
     """Drop routers whose source or dest is gone; restart a router at the source's head if its copies were in memory
-    only.
+    only. Whether a source in another cell is gone, and where its head is, the router asks there later.
 
     `clean`: the last stop was clean, and no frame follows its snapshot. The frames to write are added to
     `catalog.unannounced`.
     """
     for router in list(catalog.routes.by_id.values()):
         source, dest = catalog.by_id.get(router.source_id), catalog.by_id.get(router.dest_id)
-        if source is None or dest is None or catalog.routes.by_name.get(router.name) is not router:
+        foreign = catalog.is_foreign(router.source_id)
+        if (source is None and not foreign) or dest is None or catalog.routes.by_name.get(router.name) is not router:
             catalog.routes.drop(router)
             if dest is not None:
                 _announce(catalog, router, control.RouterDelete(router_id=router.router_id))
             continue
-        if dest.log.ephemeral and not clean:
+        if source is None:
+            router.from_head = dest.log.ephemeral and not clean
+        elif dest.log.ephemeral and not clean:
             _set(catalog, router, source.log.head)
         elif router.cursor > source.log.head:
             # Salvage has lost records of the source, whose seqs are assigned again.

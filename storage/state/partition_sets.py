@@ -36,8 +36,8 @@ def reconcile_partitions(catalog: Catalog, *, salvaging: bool) -> None:
     """
     newest: dict[tuple[int, int], Topic] = {}
     for topic in sorted(catalog.by_id.values(), key=attrgetter("topic_id")):
-        if not topic.partition:
-            continue
+        if not topic.partition or catalog.is_foreign(topic.root_id):
+            continue  # partition 0 of another cell decides about it there
         root = catalog.by_id.get(topic.root_id)
         if root is None or root.partition or topic.partition >= root.config.partitions:
             _supersede(catalog, topic)

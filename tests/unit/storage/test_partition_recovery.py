@@ -7,6 +7,7 @@ import pytest
 from storage import TopicConfig
 from storage.errors import MetadataLost
 from storage.format import control
+from storage.records.ids import first_id
 from storage.state.catalog import Catalog
 from storage.state.partition_sets import creation, reconcile_partitions
 
@@ -75,3 +76,21 @@ def test_salvage_recreates_a_missing_partition_and_announces_it() -> None:
     [(topic_id, value)] = catalog.unannounced
     assert isinstance(value, control.TopicCreate)
     assert (topic_id, value.topic, value.partition, value.partitions, value.epoch) == (3, 1, 2, 3, 3)
+
+
+def test_a_partition_whose_topic_is_in_another_cell_is_left_alone() -> None:
+    catalog = Catalog(1, cell=0)
+    catalog.usage.replaying = True
+    root_id = first_id(3)
+    catalog.apply(2, 1, 0, creation("t", root_id, 1, 2, 1, TopicConfig(partitions=2).to_map()))
+    catalog.apply(2, 2, 0, creation("u", 99, 1, 2, 2, TopicConfig(partitions=2).to_map()))
+    reconcile_partitions(catalog, salvaging=False)
+    assert (set(catalog.by_id), catalog.superseded) == ({1}, {2: "u"})
+
+
+def test_ids_of_a_cell_go_on_above_its_own_and_whatever_others_made() -> None:
+    catalog = Catalog(1, cell=2)
+    assert catalog.claim_id() == first_id(2)
+    catalog.see_id(first_id(3) + 7)
+    catalog.see_id(first_id(2) + 7)
+    assert catalog.claim_id() == first_id(2) + 8

@@ -1,0 +1,88 @@
+"""Stops one of two cells at calls to its disk, in every way, while the other goes on, and tells what was wrong.
+
+A failure names what repeats it: `run_pair(body, seed, cell, point)`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Protocol, TypeVar
+
+from tests.support.cell_pair import CellPair
+from tests.support.crash_run import CrashPoint, run
+from tests.support.crash_sweep import MAX_FAILURES, Size
+from tests.support.sim_disk import When
+
+#: So many stops of each cell are tried at size SOME, and so many at FEW.
+POINTS = {Size.SOME: 30, Size.FEW: 3}
+
+
+class Life(Protocol):
+    """What is done with two cells, and what must hold."""
+
+    @property
+    def pair(self) -> CellPair: ...
+
+    async def check(self) -> list[str]: ...
+
+
+L = TypeVar("L", bound=Life)
+
+
+def run_pair(
+    make: Callable[[Random], L],
+    body: Callable[[L], Awaitable[None]],
+    seed: int,
+    cell: int = 0,
+    point: CrashPoint | None = None,
+) -> tuple[list[str], L]:
+    """What is wrong when that cell stops there (None: neither stops), and what was done."""
+    return run(_run(make, body, seed, cell, point))
+
+
+async def _run(
+    make: Callable[[Random], L],
+    body: Callable[[L], Awaitable[None]],
+    seed: int,
+    cell: int,
+    point: CrashPoint | None,
+) -> tuple[list[str], L]:
+    rng = Random(seed)
+    life = make(rng)
+    pair = life.pair
+    if point is not None:
+        pair.stop_at(cell, point)
+    await pair.start()
+    await body(life)
+    if point is not None and rng.randrange(3) == 0:
+        pair.cut_power(1 - cell)  # the other one, too
+    await pair.pass_time(100_000)
+    problems = await life.check()
+    pair.cut_power(rng.randrange(2))
+    await pair.pass_time(100_000)
+    problems += [f"stopped once more: {each}" for each in await life.check()]
+    return problems, life
+
+
+def sweep(make: Callable[[Random], L], body: Callable[[L], Awaitable[None]], size: Size) -> list[str]:
+    """What was wrong, with the seed, the cell and the point that repeat it."""
+    rng = Random(random.getrandbits(32))
+    seed = rng.randrange(1 << 30)
+    problems, life = run_pair(make, body, seed)
+    if problems:
+        return [f"no crash, seed {seed}: {problems}"]
+    found: list[str] = []
+    for cell in range(2):
+        points = [CrashPoint(index, when) for index in life.pair.disks[cell].crash_points() for when in When]
+        if size is not Size.ALL:
+            points = rng.sample(points, min(POINTS[size], len(points)))
+        for point in points:
+            seed = rng.randrange(1 << 30)
+            problems, _ = run_pair(make, body, seed, cell, point)
+            if problems:
+                found.append(f"seed {seed}, cell {cell}, {point}: {problems}")
+                if len(found) >= MAX_FAILURES:
+                    return found
+    return found
