@@ -7,7 +7,7 @@ program uses it; `BlockingEngine` is for programs without an event loop.
 
 from storage import errors
 from storage.blocking import BlockingEngine
-from storage.cell_set import CellSet, cell_folder, open_set, run_folder
+from storage.cell_set import ENTRY_KIND, CellSet, cell_folder, home_cell, open_set, run_folder
 from storage.config import (
     MAX_LEASE_MS,
     MIN_LEASE_MS,
@@ -73,6 +73,7 @@ from storage.tracing import HasBody, Move
 
 __all__ = [
     "COUNTER",
+    "ENTRY_KIND",
     "GAUGE",
     "HISTOGRAM",
     "LOGGED",
@@ -139,6 +140,7 @@ __all__ = [
     "Unreadable",
     "cell_folder",
     "errors",
+    "home_cell",
     "open_records",
     "open_set",
     "run_folder",

@@ -1,6 +1,6 @@
 """`python -m storage dump|verify DIR`: read any data directory, live or not, without changing it.
 
-`backup` and `restore`: see `storage.commands`.
+`backup`, `restore` and `cells`: see `storage.commands`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Look into a data directory, or back one up. dump and verify write nothing and take no lock: "
         "a broker may be running on it.",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="dump|verify|backup|restore")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="dump|verify|backup|restore|cells")
     show = commands.add_parser(
         "dump",
         help="show what is in the log, the snapshots and the segments",
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     options = _parser().parse_args(arguments)
-    if options.command in ("backup", "restore"):
+    if options.command in ("backup", "restore", "cells"):
         return backups.run(options)
     try:
         directory = DataDirectory(PosixFileSystem(), options.directory)

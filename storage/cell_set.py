@@ -11,13 +11,21 @@ Source: docs/cells.md#files.
 from __future__ import annotations
 
 import uuid
+from typing import Final
 
 import msgspec
+import xxhash
 
 from storage.errors import MetadataLost, OpenError, UnsupportedFormat
 from storage.platform import FileSystem, ensure_dir, layout, replace_file
 
-CELLS_FILE = "cells.json"
+CELLS_FILE: Final = "cells.json"
+#: The content of CELLS_FILE to be, while an existing directory is made a set (`storage.cell_init`).
+INTENT_FILE: Final = "cells.json.init"
+#: The kind of the values that say which cell has a topic, if its home cell has it not: key is the topic's name, value
+#: the cell's number in decimal. The home cell has one, and so has the cell that has the topic: both still say the same
+#: when the topic is deleted, so that a new topic of that name is made where the one before was.
+ENTRY_KIND: Final = "cell_of_topic"
 _VERSION = 1
 
 
@@ -34,6 +42,11 @@ class CellsDiffer(OpenError):
     """The directory does not have as many cells as the settings say."""
 
 
+def home_cell(name: str, cells: int) -> int:
+    """The cell that decides about a topic, a router, a Kafka group or another name, of a set of so many cells."""
+    return xxhash.xxh3_64_intdigest(name.encode()) % cells
+
+
 def cell_folder(root: str, cell: int) -> str:
     """The data directory of a cell."""
     return layout.join(root, f"cell-{cell:02d}")
@@ -44,9 +57,9 @@ def run_folder(root: str) -> str:
     return layout.join(root, "run")
 
 
-def read_set(fs: FileSystem, root: str) -> CellSet | None:
+def read_set(fs: FileSystem, root: str, name: str = CELLS_FILE) -> CellSet | None:
     """The set in this directory; None if the directory is none. Raises MetadataLost, UnsupportedFormat, OSError."""
-    path = layout.join(root, CELLS_FILE)
+    path = layout.join(root, name)
     if not fs.exists(path):
         return None
     file = fs.open(path, write=False)
@@ -71,6 +84,7 @@ def open_set(fs: FileSystem, root: str, cells: int) -> CellSet:
     """
     found = read_set(fs, root)
     if found is None:
+        _refuse_half_a_set(fs, root)
         if fs.is_dir(root) and fs.exists(layout.join(root, layout.FORMAT)):
             raise CellsDiffer(
                 f"{root} is the data directory of one engine; `python -m storage cells init {root} --cells {cells}` "
@@ -89,9 +103,18 @@ def open_set(fs: FileSystem, root: str, cells: int) -> CellSet:
 
 
 def refuse_set(fs: FileSystem, root: str) -> None:
-    """Raises CellsDiffer if the directory is a set, which one engine must not open."""
+    """Raises CellsDiffer if the directory is a set, or is being made one: one engine must not open it."""
     if (found := read_set(fs, root)) is not None:
         raise CellsDiffer(f"{root} is a set of {found.cells} cells: start the broker with TOPICS_CELLS={found.cells}.")
+    _refuse_half_a_set(fs, root)
+
+
+def _refuse_half_a_set(fs: FileSystem, root: str) -> None:
+    if (intent := read_set(fs, root, INTENT_FILE)) is not None:
+        raise CellsDiffer(
+            f"{root} is being made a set of cells, and that has not come to its end: run "
+            f"`python -m storage cells init {root} --cells {intent.cells}` again."
+        )
 
 
 def write_set(fs: FileSystem, root: str, made: CellSet) -> None:

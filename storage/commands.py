@@ -1,10 +1,11 @@
-"""`python -m storage backup|restore`: for data directories that no broker runs on."""
+"""`python -m storage backup|restore|cells init`: for data directories that no broker runs on."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
+import os
 import sys
 from typing import Any, TypeAlias
 
@@ -13,6 +14,7 @@ import structlog
 
 from storage.backup import Summary
 from storage.backup.restoring import Restored, restore
+from storage.cell_init import MadeSet, make_set
 from storage.engine import Engine
 from storage.errors import AlreadyLocked, InvalidRequest, OpenError, StorageError
 from storage.options import Options
@@ -27,7 +29,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # p
 
 
 def add_to(commands: Commands) -> None:
-    """Add both commands to the command line."""
+    """Add the commands to the command line."""
     take = commands.add_parser(
         "backup",
         help="copy a data directory that no broker runs on",
@@ -47,25 +49,36 @@ def add_to(commands: Commands) -> None:
     make.add_argument("backup", metavar="BACKUP", help="the backup directory")
     make.add_argument("directory", metavar="DIR", help="the data directory to make: missing or empty")
     make.add_argument("--number", type=int, default=0, metavar="N", help="this backup (default: the newest)")
-    for command in (take, make):
+    cells = commands.add_parser("cells", help="work on sets of cells", description="Work on sets of cells.")
+    init = cells.add_subparsers(required=True, metavar="init").add_parser(
+        "init",
+        help="make a data directory the first cell of a set",
+        description="Make a data directory that no broker runs on the first cell of a set, without copying its data. "
+        "The number of cells is fixed from then on. An interrupted run is completed by the same command.",
+    )
+    init.add_argument("directory", metavar="DIR", help="the data directory")
+    init.add_argument("--cells", type=int, required=True, metavar="N", help="the number of cells: 2 or more")
+    for command in (take, make, init):
         command.add_argument("--cold-dir", default="", metavar="PLACE", help="the cold store: a path or a URL")
         command.add_argument("--json", action="store_true", help="one JSON object instead of sentences")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run `backup` or `restore`; returns the exit code."""
+    """Run one of the commands; returns the exit code."""
     # The log events of the start and the stop are not part of the output of the command.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=_to_stderr)
     progress = _Progress()
     try:
         if arguments.command == "backup":
-            done: Summary | Restored = asyncio.run(_backup(arguments, progress))
+            done: Summary | Restored | MadeSet = asyncio.run(_backup(arguments, progress))
+        elif arguments.command == "cells":
+            done = asyncio.run(_make_set(arguments, os.path.abspath(arguments.directory)))
         else:
             done = _restore(arguments, progress)
     except InvalidRequest as error:
         return _complain(progress, arguments, error.message, error.code, WRONG)
     except AlreadyLocked as error:
-        hint = "" if arguments.command == "restore" else " A running broker is asked by `topics backup BACKUP`."
+        hint = "" if arguments.command != "backup" else " A running broker is asked by `topics backup BACKUP`."
         return _complain(progress, arguments, error.message + hint, "in_use", WRONG)
     except StorageError as error:
         return _complain(progress, arguments, error.message, error.code, WRONG)
@@ -107,8 +120,17 @@ def _restore(arguments: argparse.Namespace, progress: _Progress) -> Restored:
     )
 
 
-def sentences(done: Summary | Restored) -> str:
+async def _make_set(arguments: argparse.Namespace, root: str) -> MadeSet:
+    return await make_set(PosixFileSystem(), root, arguments.cells, Options(cold_dir=arguments.cold_dir))
+
+
+def sentences(done: Summary | Restored | MadeSet) -> str:
     """The outcome in sentences, for people."""
+    if isinstance(done, MadeSet):
+        return (
+            f"{done.directory} is a set of {done.cells} cells. Its {done.topics} topics are in cell 0.\n"
+            f"Start the broker with TOPICS_CELLS={done.cells}."
+        )
     if isinstance(done, Summary):
         lines = [
             f"Backup {done.number} is in {done.directory}.",

@@ -269,11 +269,13 @@ class Engine:
 
     def _recover(self) -> Recovered:
         begin = self.clock.monotonic_ns()
-        refuse_set(self.fs, self.path)
         self._lock = take_lock(self.fs, self.path, self.clock)
+        refuse_set(self.fs, self.path)
         if not self.fs.is_private(self.path):
             _log.warning("data_dir_open_to_others", data_dir=self.path)
-        found = open_format(self.fs, self.path, self.options.wal_shards)
+        # The cores are for the cells: a new one has one log.
+        in_a_set = self.options.cell is not None
+        found = open_format(self.fs, self.path, self.options.wal_shards or int(in_a_set))
         self.cluster_id = found.cluster_id
         self._format = found
         previous, boot = LockText.parse(self._lock.previous()), self.fs.boot_id()

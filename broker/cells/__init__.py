@@ -5,6 +5,6 @@ Source: docs/cells.md.
 
 from broker.cells.cells import Cells, Role
 from broker.cells.peers import Method, PeerError, Peers, PeerServer, PeerUnavailable
-from broker.cells.placement import home_cell
+from storage import home_cell
 
 __all__ = ["Cells", "Method", "PeerError", "PeerServer", "PeerUnavailable", "Peers", "Role", "home_cell"]

@@ -12,15 +12,10 @@ import msgspec
 
 from broker.cells.neighbours import PeerNeighbours
 from broker.cells.peers import Method, Peers, PeerServer
-from broker.cells.placement import home_cell
-from storage import NotMine
+from storage import ENTRY_KIND, NotMine, home_cell
 
 if TYPE_CHECKING:
     from storage import Engine
-
-#: The kind of the values that say which cell has a topic: key is the topic's name, value the cell's number. Only the
-#: home cell of the name has one, and only if the topic is not there.
-ENTRY_KIND = "cell_of_topic"
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,15 +80,12 @@ class Cells:
         return home_cell(name, self.count)
 
     def owner(self, topic: str) -> int:
-        """The cell that has, or would have, this topic, as far as this cell knows: its answer is final for its own
-        topics and for those it decides about."""
+        """The cell that has, or would have, this topic, as far as this cell knows: it knows of its own topics and of
+        those whose names it decides about; of others it names their home."""
         if topic in self._engine.catalog.topics:
             return self.me
-        home = self.home(topic)
-        if home != self.me:
-            return home
         entry = self._engine.states.get(ENTRY_KIND, topic)
-        return home if entry is None else int(entry)
+        return self.home(topic) if entry is None else int(entry)
 
     def is_mine(self, topic: str) -> bool:
         """Whether this cell has, or would have, this topic."""

@@ -8,14 +8,17 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.cells import home_cell
-from tests.support.broker_process import BrokerProcess
+from storage.platform import PosixFileSystem
+from tests.support.broker_process import PATIENCE_S, BrokerProcess
 
 CELLS = 3
 
@@ -57,15 +60,12 @@ class CellSet(BrokerProcess):
         return int((self.data_dir / f"cell-{cell:02d}" / ".lock").read_text().partition("\n")[0])
 
 
-def _gone(pid: int) -> Callable[[], bool]:
-    def look() -> bool:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-
-    return look
+def _wait_gone(pid: int) -> None:
+    """Until that process has ended, waited for or not."""
+    deadline = time.monotonic() + PATIENCE_S
+    while PosixFileSystem().is_running(pid):
+        assert time.monotonic() < deadline, f"process {pid} goes on"
+        time.sleep(0.02)
 
 
 def _topic_of(cell: int) -> str:
@@ -87,7 +87,7 @@ def test_a_killed_cell_comes_back_with_what_it_acknowledged_and_the_others_serve
         assert cells.ask(cell, "POST", f"/v0/topics/{name}", {"records": [{"data": cell}]})[0] == 200
     first = cells.pid(1)
     os.kill(first, signal.SIGKILL)
-    cells.until(_gone(first))
+    _wait_gone(first)
     assert cells.ask(0, "POST", f"/v0/topics/{names[0]}", {"records": [{"data": 7}]})[0] == 200
     cells.wait_ready()
     assert cells.pid(1) != first
@@ -103,7 +103,7 @@ def test_cells_end_with_a_killed_supervisor_and_the_next_start_finds_all(cells: 
     pids = [cells.pid(cell) for cell in range(CELLS)]
     cells.kill()
     for pid in pids:
-        cells.until(_gone(pid))
+        _wait_gone(pid)
     cells.start()
     status, found = cells.ask(2, "POST", f"/v0/topics/{name}/diff", {"from_seq": 0})
     assert (status, [record["data"] for record in found["records"]]) == (200, ["x"])
@@ -147,3 +147,30 @@ def test_the_directory_of_one_engine_is_not_taken_for_a_set(tmp_path: Path) -> N
         alone.launch(cells=3)
         assert alone.wait() == 1
         assert "cells init" in alone.log()
+
+
+def test_the_directory_of_one_engine_becomes_the_first_cell_with_all_it_has(tmp_path: Path) -> None:
+    names = [_topic_of(cell) for cell in range(CELLS)]
+    with BrokerProcess(tmp_path) as alone:
+        alone.start()
+        for name in names:
+            assert alone.call("POST", f"/v0/topics/{name}", {"records": [{"data": name}]})[0] == 201
+        alone.kill()
+    command = [sys.executable, "-m", "storage", "cells", "init", str(alone.data_dir), "--cells", str(CELLS)]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert f"TOPICS_CELLS={CELLS}" in made.stdout
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert "already" in again.stderr
+    with CellSet(tmp_path) as cells:
+        cells.start()
+        for cell, name in enumerate(names):
+            status, found = cells.ask(0, "POST", f"/v0/topics/{name}/diff", {"from_seq": 0})
+            assert (status, [record["data"] for record in found["records"]]) == (200, [name])
+            status, found = cells.ask(cell, "GET", f"/v0/topics/{name}")
+            assert status == 200 if cell == 0 else found["error"]["detail"]["cell"] == 0
+        # A name keeps its cell when its topic is made again.
+        assert cells.ask(0, "DELETE", f"/v0/topics/{names[1]}")[0] in (200, 204)
+        assert cells.ask(1, "PUT", f"/v0/topics/{names[1]}", {})[0] == 421
+        assert cells.ask(0, "PUT", f"/v0/topics/{names[1]}", {})[0] == 201

@@ -1,0 +1,146 @@
+"""Makes the directory of one engine the first cell of a new set, without copying its data.
+
+    the directory starts and stops as one engine → intent file → its files are moved into cell-00 →
+    cells that decide about names of its topics are told that cell 0 has them → the intent becomes cells.json
+
+The intent file is there first and is renamed last. A directory that has one is neither opened as one engine nor as a
+set; whatever step a crash interrupts, the same call again goes on from there.
+
+Source: docs/cells.md#an-existing-directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from typing import Any, Final
+
+import msgspec
+
+from storage.cell_set import (
+    CELLS_FILE,
+    ENTRY_KIND,
+    INTENT_FILE,
+    CellsDiffer,
+    CellSet,
+    cell_folder,
+    home_cell,
+    read_set,
+)
+from storage.engine import Engine
+from storage.errors import InvalidRequest, OpenError
+from storage.options import Options
+from storage.platform import FileSystem, ensure_dir, layout, replace_file, take_lock
+from storage.records import MAX_CELLS
+from storage.segments import names
+
+#: What a data directory consists of. FORMAT is first: without it a program that knows nothing of sets refuses what is
+#: left.
+_MOVED: Final = (layout.FORMAT, "meta", "wal", names.TOPICS, "quarantine")
+#: So many entries are written together.
+_ROUND: Final = 1000
+
+
+class MadeSet(msgspec.Struct, frozen=True, kw_only=True):
+    """What `make_set` has made."""
+
+    directory: str
+    set_id: str
+    cells: int
+    #: Topics of cell 0.
+    topics: int
+    #: Those of them whose names other cells decide about.
+    entries: int
+
+
+async def make_set(fs: FileSystem, root: str, cells: int, options: Options | None = None, **seams: Any) -> MadeSet:
+    """Make the data directory `root`, which no engine has open, cell 0 of a set of so many cells. Durable on return.
+
+    `options` as for its engine, for the cold store; `seams` are for tests. After an error or a crash the same call goes
+    on where this one ended; an error before the intent is written leaves a data directory as it was.
+
+    Raises InvalidRequest, CellsDiffer, AlreadyLocked, the errors of a start, OSError.
+    """
+    if not 2 <= cells <= MAX_CELLS:
+        raise InvalidRequest(f"A set has 2 to {MAX_CELLS} cells, not {cells}.", field="cells")
+    seams["fs"] = fs
+    # Entries are not refused for being many.
+    options = msgspec.structs.replace(options or Options(), max_states=1 << 31)
+    if _check(fs, root, cells) is None:
+        # Whatever a start would refuse is refused before anything has changed.
+        async with Engine.open(root, options, **seams):
+            pass
+    lock = take_lock(fs, root)
+    try:
+        intent = _check(fs, root, cells)
+        if intent is None:
+            intent = CellSet(set_id=uuid.uuid4().hex, cells=cells)
+            replace_file(fs, root, INTENT_FILE, msgspec.json.encode(intent))
+        _move(fs, root, lock.previous())
+        topics, entries = await _write_entries(root, cells, options, seams)
+        fs.rename(layout.join(root, INTENT_FILE), layout.join(root, CELLS_FILE))
+        fs.sync_dir(root)
+    finally:
+        lock.release()
+    return MadeSet(directory=root, set_id=intent.set_id, cells=cells, topics=topics, entries=entries)
+
+
+def _check(fs: FileSystem, root: str, cells: int) -> CellSet | None:
+    """The intent of an earlier call; None: the directory is still that of one engine. Raises CellsDiffer, OpenError."""
+    if (found := read_set(fs, root) if fs.is_dir(root) else None) is not None:
+        raise CellsDiffer(
+            f"{root} is a set of {found.cells} cells already, and their number is fixed. To change it, back up the set "
+            "and restore the backup into a new one."
+        )
+    intent = read_set(fs, root, INTENT_FILE)
+    if intent is not None and intent.cells != cells:
+        raise CellsDiffer(
+            f"{root} is being made a set of {intent.cells} cells: run the command with `--cells {intent.cells}` again."
+        )
+    if intent is None and not fs.exists(layout.join(root, layout.FORMAT)):
+        raise OpenError(
+            f"{root} is not a data directory: it has no file {layout.FORMAT}. An empty directory becomes a set at the "
+            f"first start of the broker with TOPICS_CELLS={cells}."
+        )
+    return intent
+
+
+def _move(fs: FileSystem, root: str, lock_text: str) -> None:
+    """Move everything of the engine into the folder of cell 0. What others put into the directory stays."""
+    target = cell_folder(root, 0)
+    ensure_dir(fs, target)
+    if not fs.exists(layout.join(target, layout.LOCK)):
+        # It says whether the page cache has all that was written. The file itself is locked by this process.
+        replace_file(fs, target, layout.LOCK, lock_text.encode())
+    for name in _MOVED:
+        if fs.exists(layout.join(root, name)):
+            fs.rename(layout.join(root, name), layout.join(target, name))
+    fs.sync_dir(target)
+    fs.sync_dir(root)
+
+
+async def _write_entries(root: str, cells: int, options: Options, seams: dict[str, Any]) -> tuple[int, int]:
+    """Tell cell 0, and each cell that decides about names of its topics, that cell 0 has them."""
+    homes: dict[int, list[str]] = {cell: [] for cell in range(cells)}
+    async with _cell(root, 0, cells, options, seams) as engine:
+        for name in engine.catalog.topics:
+            homes[home_cell(name, cells)].append(name)
+        foreign = [name for cell in range(1, cells) for name in homes[cell]]
+        await _put(engine, foreign)
+    for cell in range(1, cells):
+        async with _cell(root, cell, cells, options, seams) as engine:
+            await _put(engine, homes[cell])
+    return len(foreign) + len(homes[0]), len(foreign)
+
+
+def _cell(
+    root: str, cell: int, cells: int, options: Options, seams: dict[str, Any]
+) -> contextlib.AbstractAsyncContextManager[Engine]:
+    its_options = msgspec.structs.replace(options, cell=cell, cells=cells)
+    return Engine.open(cell_folder(root, cell), its_options, **seams)
+
+
+async def _put(engine: Engine, topics: list[str]) -> None:
+    for at in range(0, len(topics), _ROUND):
+        await asyncio.gather(*(engine.states.put(ENTRY_KIND, name, b"0") for name in topics[at : at + _ROUND]))
