@@ -156,6 +156,12 @@ LOGGED: Final = (
         "The backup failed. Earlier backups are unchanged. With a traceback: a defect.",
         "See `error`, then repeat it.",
     ),
+    # -- cells -------------------------------------------------------------------------------------------------------
+    Event(
+        "bad_answer_of_cell", "error", "cell reason",
+        "A cell sent the gateway something that is no answer. The client got 503.",
+        "A defect of the broker: report it.",
+    ),
 )  # fmt: skip
 
 #: The events of a whole broker.

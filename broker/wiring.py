@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from time import monotonic
 from typing import TYPE_CHECKING
 
-from broker.auth import Gate
-from broker.content import sites_of
+from broker.endpoint import Endpoint
 from broker.heavy import Heavy
 from broker.kafka import Codecs, KafkaMetrics, Packed
 from broker.kafka.groups import Coordinator, Limits, Offsets
 from broker.kafka.share.shares import Shares
-from broker.limits import Parking
 from broker.live import Live
-from broker.memory import Memory
-from broker.metrics import HttpMetrics
-from broker.net import Arrivals, Quota
 from broker.pressure import Pressure
 from broker.proxy import Instances
 from broker.service import BackupJobs
+from storage import NotReady, ShuttingDown
 
 if TYPE_CHECKING:
     from broker.cells import Cells
@@ -29,17 +23,12 @@ if TYPE_CHECKING:
     from storage import Engine
 
 
-class Broker:
+class Broker(Endpoint):
     """The engine, the settings, and the objects of the process. Made once, before the engine starts."""
 
     __slots__ = (
-        "arrivals",
         "backups",
-        "body_pace",
-        "cells",
         "engine",
-        "gate",
-        "http_metrics",
         "kafka_codecs",
         "kafka_groups",
         "kafka_lists",
@@ -48,17 +37,9 @@ class Broker:
         "kafka_packed",
         "kafka_shares",
         "live",
-        "memory",
-        "parking",
         "pressure",
         "proxy",
         "scraping",
-        "settings",
-        "sites",
-        "started",
-        "stopping",
-        "streams",
-        "tracing",
         "unpacking",
     )
 
@@ -66,15 +47,9 @@ class Broker:
         self, engine: Engine, settings: Settings, tracing: Tracing | None = None, cells: Cells | None = None
     ) -> None:
         """`cells`: the set that the engine is a cell of; None: it is alone."""
+        super().__init__(settings, tracing, cells)
         self.engine = engine
-        self.cells = cells
-        self.settings = settings
-        self.parking = Parking(settings.max_parked)
-        self.streams = Parking(
-            settings.max_sse_connections, limit="max_sse_connections", are_there="event streams are open"
-        )
-        self.memory = Memory(settings)
-        self.arrivals = Arrivals()
+        engine.tracer = tracing
         self.pressure = Pressure(
             engine,
             loop_lag_ms=settings.pressure_loop_lag_ms,
@@ -83,7 +58,6 @@ class Broker:
         )
         self.live = Live(engine, self.pressure, self.memory, max_sessions=settings.max_watch_sessions)
         self.backups = BackupJobs(engine, settings.backup_dir)
-        self.http_metrics = HttpMetrics()
         #: One scrape is made at a time.
         self.scraping = asyncio.Lock()
         self.kafka_offsets = Offsets(engine)
@@ -103,29 +77,13 @@ class Broker:
         )
         #: Threads that read large record batches.
         self.unpacking = Heavy()
-        #: The minimum rate at which the body of a request has to arrive.
-        self.body_pace = Quota(settings.body_timeout_s, settings.min_bytes_per_s)
-        keys = settings.all_keys()
-        #: None: there are no keys, and everything is allowed.
-        self.gate = (
-            Gate(
-                keys,
-                probe_auth=settings.probe_auth,
-                max_inflight=settings.max_inflight_per_key,
-                max_streams=settings.max_sse_connections_per_key,
-            )
-            if keys
-            else None
-        )
-        self.sites = sites_of(settings, socket.gethostname())
-        #: Records spans; None, the default: nobody does.
-        self.tracing = engine.tracer = tracing
-        self.started = monotonic()
-        #: True from the first signal on: the broker is no longer ready, but serves until the sockets close.
-        self.stopping = False
 
-    def uptime_ms(self) -> int:
-        return int((monotonic() - self.started) * 1000)
+    def check_serving(self) -> None:
+        """Raises NotReady, ShuttingDown."""
+        if not self.engine.ready:
+            if self.stopping:
+                raise ShuttingDown
+            raise NotReady(replay_progress=self.engine.recovery_progress)
 
 
 def _groups(engine: Engine, offsets: Offsets, settings: Settings) -> Coordinator:

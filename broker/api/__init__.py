@@ -2,23 +2,41 @@
 
 from typing import TYPE_CHECKING
 
-from broker.api.app import build_app
+from broker.api.app import all_operations, build_app
 from broker.api.dispatch import Dispatcher
-from broker.api.hot import Application, HotRequests, Sent
-from broker.api.request import Request, by_name, has_hung_up, request_id
+from broker.api.events import EVENT_STREAM, PATIENCE_S, RETRY, error_event
+from broker.api.events import HEADERS as EVENT_STREAM_HEADERS
+from broker.api.hot import MAX_HOT_BODY_BYTES, Application, Hot, HotRequests, Sent
+from broker.api.operation import Operation, Owner
+from broker.api.request import ClientGone, Request, by_name, has_hung_up, request_id
+from broker.api.routing import RouteTable
 
 if TYPE_CHECKING:
     from broker.api.hot import Target
+    from broker.api.routing import Route
 
 __all__ = [
+    "EVENT_STREAM",
+    "EVENT_STREAM_HEADERS",
+    "MAX_HOT_BODY_BYTES",
+    "PATIENCE_S",
+    "RETRY",
     "Application",
+    "ClientGone",
     "Dispatcher",
+    "Hot",
     "HotRequests",
+    "Operation",
+    "Owner",
     "Request",
+    "Route",
+    "RouteTable",
     "Sent",
     "Target",
+    "all_operations",
     "build_app",
     "by_name",
+    "error_event",
     "has_hung_up",
     "request_id",
 ]

@@ -50,8 +50,12 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 
 
+def all_operations(prefix: str) -> tuple[Operation, ...]:
+    """Every operation, with those of the REST Proxy below `prefix`, and the pages of the documentation."""
+    docs = DocsPages(partial(document, OPERATIONS))
+    return *OPERATIONS, *proxy.operations(prefix), *docs.operations()
+
+
 def build_app(broker: Broker) -> Dispatcher:
     """The ASGI application over an engine that may still be starting."""
-    docs = DocsPages(partial(document, OPERATIONS))
-    prefix = broker.settings.kafka_rest_prefix or ""
-    return Dispatcher(broker, RouteTable((*OPERATIONS, *proxy.operations(prefix), *docs.operations())))
+    return Dispatcher(broker, RouteTable(all_operations(broker.settings.kafka_rest_prefix or "")))

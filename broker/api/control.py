@@ -16,7 +16,7 @@ from fastapi import Depends, Path, Query
 from fastapi import Request as FrameworkRequest
 from fastapi.routing import APIRoute
 
-from broker.api.operation import WITH_BODY, Operation
+from broker.api.operation import WITH_BODY, Operation, Owner
 from broker.api.request import Request
 from broker.auth import Rule
 from broker.content import Answer, strict_json
@@ -57,10 +57,11 @@ class ControlOperations(list[Operation]):
     async def put_order(current: Current, order: str, body: OrderRequest) -> OrderAnswer: ...
     """
 
-    def __init__(self, prefix: str = "", *, tag: str) -> None:
+    def __init__(self, prefix: str = "", *, tag: str, owner: Owner = Owner.TOPIC) -> None:
         super().__init__()
         self._prefix = prefix
         self._tag = tag
+        self._owner = owner
 
     def get(self, path: str, rule: Rule, **described: Any) -> Callable[[F], F]:
         return self._declare("GET", path, rule, **described)
@@ -78,10 +79,18 @@ class ControlOperations(list[Operation]):
         return self._declare("DELETE", path, rule, **described)
 
     def _declare(
-        self, method: str, path: str, rule: Rule, *, always: bool = False, documented: bool = True, **described: Any
+        self,
+        method: str,
+        path: str,
+        rule: Rule,
+        *,
+        always: bool = False,
+        owner: Owner | None = None,
+        documented: bool = True,
+        **described: Any,
     ) -> Callable[[F], F]:
-        """`always`: see `Operation`. `documented`: whether the OpenAPI document has it. `described`: as `APIRoute`
-        takes it.
+        """`always`, `owner`: see `Operation`; `owner` None: that of all. `documented`: whether the OpenAPI document has
+        it. `described`: as `APIRoute` takes it.
         """
 
         def declare(function: F) -> F:
@@ -103,6 +112,7 @@ class ControlOperations(list[Operation]):
                     rule=rule,
                     reads_body=True,
                     always=always,
+                    owner=owner or self._owner,
                     name=function.__name__ if documented else "",
                     tag=self._tag,
                     route=route,

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Coroutine
 from functools import partial
 from time import perf_counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
@@ -35,8 +35,10 @@ from broker.content import (
     send_streamed,
 )
 from broker.memory import SMALL, Overloaded
-from broker.wiring import Broker
-from storage import InvalidRequest, NotReady, ShuttingDown, StorageError
+from storage import InvalidRequest, ShuttingDown, StorageError
+
+if TYPE_CHECKING:
+    from broker.endpoint import Endpoint
 
 _log = structlog.get_logger("broker.http")
 
@@ -46,18 +48,25 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 FULL_BYTES: Final = 16 * 1024
 
 
+class ServeSocket(Protocol):
+    """Serves one WebSocket, from its opening handshake to its end."""
+
+    async def __call__(self, broker: Any, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
 class Dispatcher:
     """The ASGI application."""
 
-    def __init__(self, broker: Broker, table: RouteTable) -> None:
+    def __init__(self, broker: Endpoint, table: RouteTable, serve_socket: ServeSocket = sockets.serve) -> None:
         self.broker = broker
         self.table = table
+        self._serve_socket = serve_socket
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
-            await sockets.serve(self.broker, scope, receive, send)
+            await self._serve_socket(self.broker, scope, receive, send)
         else:
             await _lifespan(receive, send)
 
@@ -211,7 +220,7 @@ class Dispatcher:
             changes = changes_something(method, READ if rule is None else rule.scopes)
             sites.check_page(headers, request.scope["scheme"], changes=changes)
         if route is None or not route.always:
-            self.check_serving()
+            self.broker.check_serving()
         gate = self.broker.gate
         if gate is not None:
             request.access = gate.admit(headers, request.query_string, rule)
@@ -232,13 +241,6 @@ class Dispatcher:
         if operation.has_body and not operation.reads_body:
             request.body = await request.read_body()
         return await awaited(operation.handler(request))
-
-    def check_serving(self) -> None:
-        """Raises NotReady, ShuttingDown."""
-        if not self.broker.engine.ready:
-            if self.broker.stopping:
-                raise ShuttingDown
-            raise NotReady(replay_progress=self.broker.engine.recovery_progress)
 
 
 async def _with_body_counted(request: Request, work: Coroutine[Any, Any, Answer]) -> Answer:

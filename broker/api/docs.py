@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.api.operation import Operation
+from broker.api.operation import Operation, Owner
 from broker.api.request import Request
 from broker.auth import PROBE
 from broker.content import TEMPORARY_REDIRECT, Answer, PathNotFound
@@ -67,7 +67,7 @@ class DocsPages:
     def operations(self) -> list[Operation]:
         """The operations that serve the pages. The OpenAPI document leaves them out."""
         return [
-            Operation(method="GET", path=path, handler=handler, rule=PROBE)
+            Operation(method="GET", path=path, handler=handler, rule=PROBE, owner=Owner.ANY)
             for path, handler in (
                 ("/", self.home),
                 ("/docs", self.page),

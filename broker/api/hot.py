@@ -16,12 +16,13 @@ import enum
 from collections.abc import Mapping
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from broker.api.operation import Operation
 from broker.api.request import Request
 from broker.api.routing import Route
 from broker.content import MIN_GZIP_BYTES, Answer, BodyTooSlow, Pending, Result, Scope, Send, compress, drop, headers_of
+from broker.wiring import Broker
 from storage import ShuttingDown
 
 if TYPE_CHECKING:
@@ -70,10 +71,29 @@ class Target(NamedTuple):
     query: bytes
 
 
+class Hot(Protocol):
+    """Takes the frequent requests of a server, or leaves them to the dispatcher. See `HotRequests`."""
+
+    max_body_bytes: int
+
+    def target(self, method: bytes, path: bytes, query: bytes, headers: Mapping[bytes, bytes]) -> Any: ...
+
+    def begin(self, target: Any, headers: dict[bytes, bytes]) -> Any: ...
+
+    def take(self, request: Any, body: bytes, caller: Any) -> None: ...
+
+    def give_up(self, request: Any, caller: Any) -> None: ...
+
+    def too_slow(self, request: Any, caller: Any) -> None: ...
+
+    def client_gone(self, request: Any) -> None: ...
+
+
 class HotRequests:
     """Takes requests, or leaves them to the dispatcher."""
 
     def __init__(self, app: Dispatcher) -> None:
+        assert isinstance(app.broker, Broker)
         self._app = app
         self._broker = app.broker
         #: Requests with longer bodies are left to the dispatcher.
@@ -141,7 +161,7 @@ class HotRequests:
         assert operation is not None
         try:
             if not self._broker.engine.ready and not operation.always:
-                self._app.check_serving()
+                self._broker.check_serving()
             outcome = operation.handler(request)
         except Exception as error:
             self._answer(request, caller, error)

@@ -6,6 +6,7 @@ next to its handler in `broker.api.routes`; `broker.api.app` collects them in on
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeAlias
@@ -29,6 +30,21 @@ WITH_BODY: Final = frozenset({"PUT", "POST", "PATCH"})
 Parameter: TypeAlias = dict[str, Any]
 
 
+class Owner(enum.Enum):
+    """Which cell of a set carries out an operation (docs/cells.md#the-gateway)."""
+
+    #: The cell that has the topic in the path.
+    TOPIC = enum.auto()
+    #: The home cell of the consumer group in the path.
+    GROUP = enum.auto()
+    #: Cell 0, which has the graph of all routers.
+    GRAPH = enum.auto()
+    #: Any cell: all of them give the same answer.
+    ANY = enum.auto()
+    #: All cells, or those that the request's body names. The gateway merges their answers.
+    ALL = enum.auto()
+
+
 class Refuse(Protocol):
     """Makes the answer to a request that ended in an error. Never raises."""
 
@@ -40,6 +56,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     `reads_body`: the handler reads the body itself. Otherwise the JSON body is read first, whole, into `request.body`.
     `is_direct`: it is so frequent that the HTTP/1.1 protocol calls the handler without a task (`broker.api.hot`).
+    `owner`: which cell of a set carries it out.
 
     The other fields are for the OpenAPI document, which leaves out an operation without a `name`: a verb and a noun,
     `append_records`. An operation without a model for its answer returns bytes of `media_type`, as in `example`;
@@ -55,6 +72,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     reads_body: bool = False
     is_direct: bool = False
     always: bool = False
+    owner: Owner = Owner.TOPIC
     refuse: Refuse = errors.answer
     name: str = ""
     tag: str = "records"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from broker.api.operation import Handler, Operation, Refuse
+from broker.api.operation import Handler, Operation, Owner, Refuse
 from broker.api.routes import proxy_consumers as consumers
 from broker.api.routes import proxy_topics as topics
 from broker.api.routes import proxy_v3 as v3
@@ -95,6 +95,12 @@ _V3: Final[tuple[tuple[str, str, Rule, Handler], ...]] = (
 )
 
 
+#: Lists of what each cell has a part of; and the creation of a topic whose name is in the body.
+_OF_ALL: Final = frozenset(
+    [topics.list_topics, v3.list_topics, v3.create_topic, v3.list_broker_replicas, v3.list_groups]
+)
+
+
 def operations(prefix: str) -> list[Operation]:
     """All operations of the proxy, below its prefix."""
     return [*_declared(prefix, _V2, answer_v2), *_declared(prefix, _V3, answer_v3)]
@@ -102,4 +108,20 @@ def operations(prefix: str) -> list[Operation]:
 
 def _declared(prefix: str, table: tuple[tuple[str, str, Rule, Handler], ...], refuse: Refuse) -> Iterator[Operation]:
     for method, path, rule, handler in table:
-        yield Operation(method=method, path=prefix + path, rule=rule, handler=handler, reads_body=True, refuse=refuse)
+        yield Operation(
+            method=method,
+            path=prefix + path,
+            rule=rule,
+            handler=handler,
+            reads_body=True,
+            owner=_owner(path, handler),
+            refuse=refuse,
+        )
+
+
+def _owner(path: str, handler: Handler) -> Owner:
+    if handler in _OF_ALL:
+        return Owner.ALL
+    if "{group}" in path:
+        return Owner.GROUP
+    return Owner.TOPIC if "{topic}" in path else Owner.ANY

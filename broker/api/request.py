@@ -26,6 +26,7 @@ from broker.service import partitions
 if TYPE_CHECKING:
     from broker.api.operation import Operation, Refuse
     from broker.api.routing import Route
+    from broker.endpoint import Endpoint
     from broker.memory import Hold
     from broker.tracing import Note
     from broker.wiring import Broker
@@ -77,8 +78,11 @@ class Request:
     _spooled: BodyRoom | None = None
     _room: Hold | None = None
 
-    def __init__(self, broker: Broker, headers: dict[bytes, bytes], query_string: bytes) -> None:
-        self.broker = broker
+    #: A handler of the gateway, whose process has no engine, uses only what a `Endpoint` has.
+    broker: Broker
+
+    def __init__(self, broker: Endpoint, headers: dict[bytes, bytes], query_string: bytes) -> None:
+        self.broker = broker  # pyright: ignore[reportAttributeAccessIssue]
         self.headers = headers
         self.query_string = query_string
         self.started = perf_counter()
@@ -103,6 +107,10 @@ class Request:
             identity = b"%b-%x" % (_process, next(_numbers)) if given is None else request_id(given)
             self._identity = identity
         return identity
+
+    def answered_as(self, identity: bytes) -> None:
+        """Take the id that the answer has already got elsewhere."""
+        self._identity = identity
 
     @property
     def refuse(self) -> Refuse:

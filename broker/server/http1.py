@@ -26,7 +26,7 @@ from broker.net import NEXT_COST, ConnectionState, PacedReceiver, Phase, look_at
 from storage import InvalidRequest
 
 if TYPE_CHECKING:
-    from broker.api import HotRequests, Request, Target
+    from broker.api import Hot, Request, Target
     from broker.server.server_context import ServerContext
 
 _log = structlog.get_logger("broker.http")
@@ -121,6 +121,13 @@ class KnownHeads:
         if len(self._by_line) >= MAX_HEADS and line not in self._by_line:
             self._by_line.clear()
         self._by_line[line] = KnownHead(head[: length.start(1)], head[length.end(1) :], target, headers)
+
+
+def parsed_head(head: bytes) -> tuple[int, list[tuple[bytes, bytes]]]:
+    """Status and headers of an answer that this server has written; `head` ends with its empty line."""
+    status, *lines = head[: -len(END)].split(b"\r\n")
+    fields = [line.partition(b":") for line in lines]
+    return int(status[9:12]), [(name.lower(), value.strip(b" ")) for name, _, value in fields]
 
 
 def message_bytes(data: bytes) -> int | None:
@@ -220,6 +227,30 @@ class Cycle(ABC):
     @abstractmethod
     def _send(self, answer: Answer, identity: bytes, headers: list[tuple[bytes, bytes]] | None) -> None: ...
 
+    def relay(self, data: bytes, head: int) -> Sent:
+        """Send an answer that another process of this server has made, and go on like `respond`. Never raises.
+
+        `data` is the whole message, `head` the length of its head.
+        """
+        if self.response_complete:
+            return Sent.LATE
+        protocol = self._protocol
+        self.response_complete = True
+        protocol.tasks.discard(self)  # pyright: ignore[reportArgumentType]
+        self.request.end()
+        if self.disconnected or protocol.transport.is_closing():
+            return Sent.GONE
+        try:
+            self._relay(data, head)
+        except Exception:
+            _log.exception("connection_failed")
+            protocol.transport.close()
+            return Sent.GONE
+        return Sent.OUT
+
+    @abstractmethod
+    def _relay(self, data: bytes, head: int) -> None: ...
+
     def carry_out(self, application: Application) -> bool:
         """Have uvicorn run `application` in a task, because this request has to wait for something.
 
@@ -273,6 +304,19 @@ class HotCycle(Cycle):
             protocol.transport.close()
         protocol.on_response_complete()
 
+    def _relay(self, data: bytes, head: int) -> None:
+        protocol = self._protocol
+        connection = protocol.conn
+        self.body = bytearray()
+        status, headers = parsed_head(data[:head])
+        connection.send_response(status, headers)
+        connection.send_data(data[head:])
+        connection.end_message()
+        protocol.transport.write(connection.data_to_send())
+        if not self.keep_alive or connection.should_close():
+            protocol.transport.close()
+        protocol.on_response_complete()
+
     def _carry_out(self, application: Application) -> bool:
         return self._protocol.carry_out(self, application)
 
@@ -319,6 +363,14 @@ class AgainCycle(Cycle):
             protocol.transport.close()
         protocol.on_again_complete()
 
+    def _relay(self, data: bytes, head: int) -> None:
+        protocol = self._protocol
+        self.data = b""
+        protocol.transport.write(data)
+        if not self.keep_alive:
+            protocol.transport.close()
+        protocol.on_again_complete()
+
     def _carry_out(self, application: Application) -> bool:
         return self._protocol.carry_out_again(self, application)
 
@@ -329,7 +381,7 @@ class Http1Protocol(PacedReceiver, ZttpProtocol):
     `broker.server.protocols` sets `hot` and `server_context`.
     """
 
-    hot: ClassVar[HotRequests | None] = None
+    hot: ClassVar[Hot | None] = None
     server_context: ClassVar[ServerContext]
     #: The headers that all answers have, and the same headers as bytes.
     shared_lines: ClassVar[tuple[list[tuple[bytes, bytes]], bytes] | None] = None

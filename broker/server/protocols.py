@@ -23,7 +23,7 @@ from broker.server.http1 import Http1Protocol, can_answer, end_client_side, head
 from broker.server.plain1 import PlainProtocol
 
 if TYPE_CHECKING:
-    from broker.api import HotRequests
+    from broker.api import Hot
     from broker.memory import Hold
     from broker.server.server_context import ServerContext
 
@@ -333,22 +333,22 @@ class OnePortProtocol(PacedReceiver, AutoZttpProtocol):
             (protocol.data_received if http2 else protocol.begin)(initial_data)
 
 
-def one_port(hot: HotRequests, server_context: ServerContext) -> type[OnePortProtocol]:
+def one_port(hot: Hot, server_context: ServerContext) -> type[OnePortProtocol]:
     """The protocol class of a server whose hot requests go to `hot`."""
 
-    class Hot(Http1Protocol):
+    class One(Http1Protocol):
         pass
 
     class Two(Http2Protocol):
         pass
 
     class OnePort(OnePortProtocol):
-        http1 = Hot
+        http1 = One
         http2 = Two
 
-    Hot.hot = hot
-    Hot.server_context = Two.server_context = OnePort.server_context = server_context
-    Hot.arrivals = OnePort.arrivals = server_context.arrivals
+    One.hot = hot
+    One.server_context = Two.server_context = OnePort.server_context = server_context
+    One.arrivals = OnePort.arrivals = server_context.arrivals
     return OnePort
 
 

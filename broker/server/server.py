@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from uvicorn import Config, Server
 
-from broker.api import Dispatcher, HotRequests
+from broker.api import Dispatcher, Hot, HotRequests
 from broker.content import Receive, Scope, Send
 from broker.net import ACCEPTS, CannotListen, Sweeper, TlsListener, tls_context
 from broker.server.protocols import one_port, plain
@@ -30,10 +30,19 @@ class BrokerServer(Server):
     """A uvicorn server that listens on a given socket and stops when told, leaving signals alone."""
 
     def __init__(
-        self, app: Dispatcher, settings: Settings, listener: socket.socket, *, grace_s: float = GRACE_S
+        self,
+        app: Dispatcher,
+        settings: Settings,
+        listener: socket.socket,
+        *,
+        hot: Hot | None = None,
+        grace_s: float = GRACE_S,
     ) -> None:
-        """Raises CannotListen if the certificate cannot be used."""
-        super().__init__(_config(app, settings))
+        """`hot` answers the frequent requests; None: the handlers of `app`.
+
+        Raises CannotListen if the certificate cannot be used.
+        """
+        super().__init__(_config(app, settings, hot))
         self.config.timeout_graceful_shutdown = grace_s  # pyright: ignore[reportAttributeAccessIssue]
         try:
             self.config.load()
@@ -112,16 +121,20 @@ class BrokerServer(Server):
         yield
 
 
-def _config(app: Dispatcher, settings: Settings) -> Config:
+def _config(app: Dispatcher, settings: Settings, hot: Hot | None) -> Config:
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         await app(scope, receive, send)
 
     broker = app.broker
     server_context = ServerContext(settings, broker.http_metrics, broker.memory, broker.arrivals)
+    if settings.http is HttpServer.ZTTP:
+        http = one_port(HotRequests(app) if hot is None else hot, server_context)
+    else:
+        http = plain(server_context)
     return Config(
         run,  # pyright: ignore[reportArgumentType]
         loop="uvloop",
-        http=one_port(HotRequests(app), server_context) if settings.http is HttpServer.ZTTP else plain(server_context),
+        http=http,
         ws=websockets(server_context),
         ws_max_size=settings.max_body_bytes,
         # Many connections get the same bytes of records; to compress them for each would cost more than it saves.
@@ -133,6 +146,7 @@ def _config(app: Dispatcher, settings: Settings) -> Config:
         proxy_headers=False,
         server_header=False,
         date_header=True,
+        headers=[] if broker.cells is None else [("topics-cell", str(broker.cells.me))],
         backlog=BACKLOG,
         timeout_keep_alive=settings.keep_alive_s,
         ssl_context_factory=None if settings.tls_cert is None else partial(_tls, settings.tls_cert, settings.tls_key),

@@ -21,9 +21,10 @@ from broker.api.routes import (
     watch,
     work,
 )
-from broker.api.routes.sockets import WEBSOCKET_PATH
+from broker.api.routes.sockets import WEBSOCKET, WEBSOCKET_PATH, refuse_socket, without_upgrade
 
 __all__ = [
+    "WEBSOCKET",
     "WEBSOCKET_PATH",
     "append",
     "backups",
@@ -38,10 +39,12 @@ __all__ = [
     "proxy_v3_records",
     "queues",
     "reads",
+    "refuse_socket",
     "routers",
     "segments",
     "sockets",
     "topics",
     "watch",
+    "without_upgrade",
     "work",
 ]

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 
 from broker.api.control import ControlOperations, Current, performance
+from broker.api.operation import Owner
 from broker.api.refusals import refusals
 from broker.auth import ADMIN, Forbidden, Rule
 from broker.service import BackupJob
 from schemas import BackupAnswer, BackupRequest
 
-operations = ControlOperations("/v0/admin", tag="operations")
+operations = ControlOperations("/v0/admin", tag="operations", owner=Owner.ALL)
 
 
 @operations.post(

@@ -10,7 +10,7 @@ import msgspec
 import kernel
 from broker import VERSION
 from broker.api.control import ControlOperations, Current
-from broker.api.operation import Operation
+from broker.api.operation import Operation, Owner
 from broker.api.refusals import refusals
 from broker.api.request import Request
 from broker.auth import PROBE
@@ -45,13 +45,14 @@ def _health(path: str, name: str = "") -> Operation:
         rule=PROBE,
         is_direct=True,
         always=True,
+        owner=Owner.ALL,
         tag="operations",
         summary="Check health",
         answer=HealthAnswer,
     )
 
 
-operations = ControlOperations(tag="operations")
+operations = ControlOperations(tag="operations", owner=Owner.ALL)
 operations.extend((_health("/v0/health", "get_health"), _health("/healthz")))
 
 

@@ -7,12 +7,13 @@ from typing import Any
 from fastapi import Response
 
 from broker.api.control import ControlOperations, Current
+from broker.api.operation import Owner
 from broker.auth import READ, Rule
 from broker.content import OK, prefers_json, yield_to_loop
 from broker.exposition import families, reaching
 from broker.metrics import as_json, as_text
 
-operations = ControlOperations(tag="operations")
+operations = ControlOperations(tag="operations", owner=Owner.ALL)
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _RESPONSES: dict[int | str, dict[str, Any]] = {

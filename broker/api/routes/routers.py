@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Path, Query, Response
 
 from broker.api.control import ControlOperations, Current, performance
+from broker.api.operation import Owner
 from broker.api.refusals import refusals
 from broker.auth import ADMIN, DELETE, READ, Rule
 from broker.content import CREATED
@@ -24,7 +25,7 @@ from schemas import (
 )
 from storage.routers import RouterState
 
-operations = ControlOperations("/v0/routers", tag="routers")
+operations = ControlOperations("/v0/routers", tag="routers", owner=Owner.GRAPH)
 
 RouterName = Annotated[
     str, Path(description="The router's name.", examples=["audit"], json_schema_extra={"pattern": ROUTER_NAME_PATTERN})
@@ -83,6 +84,7 @@ async def get_router(current: Current, router: RouterName) -> RouterAnswer:
 @operations.get(
     "",
     Rule(READ),
+    owner=Owner.ALL,
     summary="List routers",
     description="Ordered by the bytes of the name.",
     response_model_exclude_unset=True,

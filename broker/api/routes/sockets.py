@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from broker.api import events
-from broker.api.operation import Operation
+from broker.api.operation import Operation, Owner
 from broker.api.push import LINGER_S, connection_of, try_send
 from broker.api.request import Request, by_name, request_id
 from broker.api.routes.commands import Commands
@@ -84,7 +84,7 @@ async def serve(broker: Broker, scope: Scope, receive: Receive, send: Send) -> N
     except Exception as error:
         broker.http_metrics.refused(error)
         identity = request_id(dict(scope["headers"]).get(b"x-request-id"))
-        await _refuse(errors.answer(error, request_id=identity.decode()), send)
+        await refuse_socket(errors.answer(error, request_id=identity.decode()), send)
         return
     broker.http_metrics.observe(WEBSOCKET_PATH, "GET", _SWITCHED, perf_counter() - started)
 
@@ -104,7 +104,7 @@ def _gate(broker: Broker, scope: Scope) -> Access:
     return caller
 
 
-async def _refuse(answer: Answer, send: Send) -> None:
+async def refuse_socket(answer: Answer, send: Send) -> None:
     """Send a refusal instead of switching protocols. If it is too late for that, the connection ends."""
     headers = [*with_protection(answer.headers), (b"content-type", answer.content_type)]
     with suppress(RuntimeError, OSError):
@@ -200,6 +200,7 @@ WEBSOCKET: Final = Operation(
     name="open_websocket",
     handler=without_upgrade,
     rule=Rule(NOTHING),
+    owner=Owner.ALL,
     tag="watch",
     summary="Watch and write over a WebSocket",
     description="JSON text messages. From the client: `subscribe`, `unsubscribe`, `publish`, `ping`; a "

@@ -8,6 +8,7 @@ import msgspec
 from fastapi import Query, Response
 
 from broker.api.control import ControlOperations, Current, PartitionNumber, TopicName, performance
+from broker.api.operation import Owner
 from broker.api.refusals import refusals
 from broker.api.request import Request
 from broker.auth import ADMIN, DELETE, READ, Rule
@@ -115,6 +116,7 @@ async def get_topic(
 @operations.get(
     "",
     Rule(READ),
+    owner=Owner.ALL,
     summary="List topics",
     description="Ordered by the bytes of the name.",
     response_model_exclude_none=True,

@@ -12,7 +12,7 @@ from fastapi import Query
 
 from broker.api import events
 from broker.api.control import ControlOperations, Current
-from broker.api.operation import Operation, in_header, in_path
+from broker.api.operation import Operation, Owner, in_header, in_path
 from broker.api.refusals import refusals
 from broker.api.request import Request
 from broker.auth import READ, Rule
@@ -27,7 +27,7 @@ DEFAULT_BATCH_BYTES: Final = 262_144
 SLOW_READER: Final = "slow_reader"
 TOO_SLOW: Final = "The client has not read for longer than it is waited for; come back, and go on where you were."
 
-operations = ControlOperations(tag="watch")
+operations = ControlOperations(tag="watch", owner=Owner.ALL)
 
 
 @operations.post(
@@ -175,6 +175,7 @@ OPERATIONS: Final = [
         name="stream_watch",
         handler=stream,
         rule=Rule(READ, token=True),
+        owner=Owner.ALL,
         tag="watch",
         summary="Stream the events of a session",
         description="Server-sent events: `record`, `tombstone`, `caught-up`, `topic-deleted`, and `error` before "

@@ -1,0 +1,97 @@
+"""Asks several cells the same, and collects their whole answers, for operations that the gateway merges."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from broker.api import Request
+from broker.content import Answer
+from broker.gateway.forward import Forwarder, changes
+from broker.gateway.heads import Head, front, with_body
+
+if TYPE_CHECKING:
+    from broker.gateway.gateway import Gateway
+
+OK: Final = 200
+#: The longest answer of a cell to something that is merged.
+MOST_BYTES: Final = 256 << 20
+
+
+class Part(NamedTuple):
+    """The answer of one cell."""
+
+    cell: int
+    head: Head
+    body: bytes
+
+    def to_client(self, request: Request) -> Answer:
+        """The answer as the client gets it, if it is not merged."""
+        identity = self.head.header(b"x-request-id")
+        if identity:
+            request.answered_as(identity)
+        return Answer(
+            self.body,
+            status=self.head.status,
+            headers=self.head.shared(),
+            content_type=self.head.header(b"content-type", b"application/json"),
+        )
+
+
+class Asking:
+    """Asks the cells of one gateway."""
+
+    def __init__(self, gateway: Gateway, forwarder: Forwarder) -> None:
+        self._gateway = gateway
+        self._forwarder = forwarder
+
+    @property
+    def cells(self) -> int:
+        """The number of cells."""
+        return len(self._gateway.upstreams)
+
+    async def ask(
+        self,
+        request: Request,
+        cell: int,
+        *,
+        method: str | None = None,
+        target: bytes | None = None,
+        body: Any = None,
+        headers: Mapping[bytes, bytes] | None = None,
+    ) -> Part:
+        """The answer of one cell to the client's request, changed by what is given. Raises PeerUnavailable."""
+        given = {**request.headers, **(headers or {})}
+        given.pop(b"accept-encoding", None)  # what is merged is not compressed
+        given.pop(b"content-encoding", None)
+        given[b"x-request-id"] = request.request_id
+        query = request.query_string
+        path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+        target = target or (b"%b?%b" % (path, query) if query else path)
+        encoded = b"" if body is None else body if isinstance(body, bytes) else msgspec.json.encode(body)
+        if encoded:
+            given[b"content-type"] = b"application/json"
+        used = (method or request.scope["method"]).replace("HEAD", "GET").encode()
+        data = with_body(front(used, target, list(given.items())), encoded)
+        exchange = await self._forwarder.begin(cell, data, changes=changes(request))
+        try:
+            head = await exchange.head()
+            return Part(cell, head, await exchange.body(MOST_BYTES))
+        except BaseException:
+            exchange.close()
+            raise
+
+    async def ask_all(self, request: Request, cells: Iterable[int] | None = None, **given: Any) -> list[Part]:
+        """The answers of all cells, or those named, in order. Raises PeerUnavailable if one of them cannot answer."""
+        numbers = range(len(self._gateway.upstreams)) if cells is None else cells
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.ask(request, number, **given)) for number in numbers]
+        return [task.result() for task in tasks]
+
+
+def refused(parts: Iterable[Part]) -> Part | None:
+    """The first answer that is none of success."""
+    return next((part for part in parts if part.head.status != OK), None)

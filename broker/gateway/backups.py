@@ -1,0 +1,76 @@
+"""Backups of all cells. Each writes to its own directory below that of the request, at an instant of its own."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import msgspec
+
+from broker.api import Request
+from broker.content import Answer
+from broker.gateway.asking import Asking, Part, refused
+
+#: The longest body of a request without records.
+_MOST_BYTES: Final = 1 << 20
+_SUMMED: Final = ("done_bytes", "total_bytes", "copied_bytes", "reused_bytes", "files")
+_HIGHEST: Final = ("number", "seconds")
+#: A state is that of all cells if one of them has it; the first that one has.
+_STATES: Final = ("failed", "running", "none", "done")
+
+
+class Backups:
+    """The backups of a set."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+
+    async def begin(self, request: Request) -> Answer:
+        """Start a backup in each cell."""
+        body = await request.read_body(max_bytes=_MOST_BYTES) or b"{}"
+        wanted = _decoded(body)
+        if wanted is None or not isinstance(wanted.get("directory", ""), str | None):
+            return (await self._asking.ask(request, 0, body=body)).to_client(request)  # it says what is wrong
+        below = wanted.get("directory") or ""
+        parts = [
+            await self._asking.ask(
+                request, number, body={**wanted, "directory": os.path.join(below, directory_of(number))}
+            )
+            for number in range(self._asking.cells)
+        ]
+        return _merged(request, parts)
+
+    async def get(self, request: Request) -> Answer:
+        """How the backups of the cells are."""
+        return _merged(request, await request.unless_gone(self._asking.ask_all(request)))
+
+
+def directory_of(cell: int) -> str:
+    """The directory of one cell, in the directory of a set or of its backup."""
+    return f"cell-{cell:02d}"
+
+
+def _merged(request: Request, parts: list[Part]) -> Answer:
+    if (refusal := refused(parts)) is not None:
+        return refusal.to_client(request)
+    decoded: list[dict[str, Any]] = [msgspec.json.decode(part.body) for part in parts]
+    states = {each["state"] for each in decoded}
+    answer: dict[str, Any] = {"state": next(state for state in _STATES if state in states)}
+    if directory := next((each["directory"] for each in decoded if "directory" in each), None):
+        answer["directory"] = os.path.dirname(directory)
+    for name in (*_SUMMED, *_HIGHEST):
+        values = [each[name] for each in decoded if name in each]
+        if values:
+            answer[name] = sum(values) if name in _SUMMED else max(values)
+    if error := next((each["error"] for each in decoded if "error" in each), None):
+        answer["error"] = error
+    answer["performance"] = {"server_total_ms": round(request.elapsed_ms(), 3)}
+    return Answer(msgspec.json.encode(answer))
+
+
+def _decoded(body: bytes) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if isinstance(found, dict) else None  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,53 @@
+"""The state that the parts of a gateway share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from broker.endpoint import Endpoint
+from broker.gateway.links import Cell
+from broker.gateway.owners import Owners
+from broker.gateway.state import State
+
+if TYPE_CHECKING:
+    from broker.settings import Settings
+
+#: How often connections are closed that were idle for long.
+LOOK_S: Final = 1.0
+
+
+class Gateway(Endpoint):
+    """The public side of a set of cells: it has no engine, and passes requests on to those who have.
+
+    Keys are judged by the cells, which get them with each request; here they only refuse early.
+    """
+
+    __slots__ = ("owners", "set_id", "states", "upstreams")
+
+    def __init__(self, settings: Settings, sockets: Sequence[Path], set_id: str) -> None:
+        """`sockets`: where each cell takes HTTP."""
+        # The cells count the requests of each key.
+        super().__init__(settings.model_copy(update={"max_inflight_per_key": 0}))
+        self.set_id = set_id
+        self.upstreams = [Cell(number, path, settings.keep_alive_s / 2) for number, path in enumerate(sockets)]
+        self.owners = Owners(len(self.upstreams))
+        #: How each cell was found last.
+        self.states = [State.DOWN] * len(self.upstreams)
+
+    def check_serving(self) -> None:
+        """A gateway serves from its start until its sockets close."""
+
+    async def run(self) -> None:
+        """Look after the connections, for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for cell in self.upstreams:
+                cell.close_idle(loop.time())
+
+    def close(self) -> None:
+        for cell in self.upstreams:
+            cell.close()

@@ -1,0 +1,143 @@
+"""Connections to the cells: one request at a time on each, and used again for the next.
+
+A connection that a cell has closed while it was idle is never used. So a request whose connection breaks before its
+answer may have been carried out, and nothing here repeats it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from broker.cells import PeerUnavailable
+
+#: Connections to one cell that are being opened: more would only wait in the cell's backlog.
+MAX_CONNECTING: Final = 64
+CONNECT_S: Final = 5.0
+
+
+class User(Protocol):
+    """The request that has a connection."""
+
+    def received(self, data: bytes) -> None:
+        """Bytes of the answer have come."""
+        ...
+
+    def lost(self) -> None:
+        """The connection has ended."""
+        ...
+
+
+class Link(asyncio.Protocol):
+    """One connection to a cell."""
+
+    __slots__ = ("_cell", "_room", "has_ended", "idle_since", "transport", "user")
+
+    transport: Any
+
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+        self._room: asyncio.Event | None = None
+        self.user: User | None = None
+        self.idle_since = 0.0
+        #: This side is closed.
+        self.has_ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self._cell.links.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.user is None:
+            self.transport.abort()  # nobody has asked
+        else:
+            self.user.received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cell.links.discard(self)
+        if self._room is not None:
+            self._room.set()
+        user, self.user = self.user, None
+        if user is not None:
+            user.lost()
+
+    def pause_writing(self) -> None:
+        self._room = asyncio.Event()
+
+    def resume_writing(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+
+    async def drain(self) -> None:
+        """Wait until the cell has read most of what was sent."""
+        if self._room is not None:
+            await self._room.wait()
+
+    def end_side(self) -> None:
+        """Close this side: the client has closed its own, and may have gone. The connection is not used again."""
+        self.has_ended = True
+        self.transport.write_eof()
+
+    def release(self) -> None:
+        """The answer is complete: the connection can be used for another request."""
+        self.user = None
+        self._cell.release(self)
+
+    def close(self) -> None:
+        """End the connection at once; its user hears nothing more. The cell sees that its client has gone."""
+        self.user = None
+        self.transport.abort()
+
+
+class Cell:
+    """One cell, as the gateway sees it."""
+
+    def __init__(self, number: int, path: Path, idle_s: float) -> None:
+        """`idle_s`: connections that were idle for longer are closed; the cell does so later."""
+        self.number = number
+        self.links: set[Link] = set()
+        self.path = path
+        self._idle_s = idle_s
+        self._idle: deque[Link] = deque()
+        self._connecting = asyncio.Semaphore(MAX_CONNECTING)
+
+    def idle(self) -> Link | None:
+        """A connection that waits for a request; the one that was used last."""
+        while self._idle:
+            link = self._idle.pop()
+            if not link.transport.is_closing():
+                return link
+        return None
+
+    async def link(self) -> Link:
+        """A connection for a request. Raises PeerUnavailable: the cell does not accept any."""
+        found = self.idle()
+        if found is not None:
+            return found
+        loop = asyncio.get_running_loop()
+        try:
+            async with self._connecting, asyncio.timeout(CONNECT_S):
+                _, link = await loop.create_unix_connection(lambda: Link(self), str(self.path))
+        except (OSError, TimeoutError):
+            raise PeerUnavailable(self.number, "none") from None
+        return link
+
+    def release(self, link: Link) -> None:
+        if not link.transport.is_closing():
+            link.idle_since = asyncio.get_running_loop().time()
+            self._idle.append(link)
+
+    def close_idle(self, now: float) -> None:
+        """Close the connections that nobody has used for long."""
+        while self._idle and self._idle[0].idle_since + self._idle_s < now:
+            with suppress(OSError):
+                self._idle.popleft().close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for link in [*self.links]:
+            link.transport.abort()

@@ -1,0 +1,47 @@
+"""Finds the cells of topics in advance, for what cannot follow `not_mine` itself: streams and their commands."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from broker.gateway.forward import Forwarder, cell_in
+from broker.gateway.heads import NOT_MINE, front, with_body
+
+if TYPE_CHECKING:
+    from broker.gateway.gateway import Gateway
+
+#: Topics that were asked for. Of more, the one that was asked for first is asked for again.
+MAX_KNOWN: Final = 10_000
+_MOST_BYTES: Final = 16 << 20
+
+
+class Locating:
+    """Which cells have been asked for which topics."""
+
+    def __init__(self, gateway: Gateway, forwarder: Forwarder) -> None:
+        self._gateway = gateway
+        self._forwarder = forwarder
+        self._known: OrderedDict[str, None] = OrderedDict()
+
+    async def cell(self, topic: str, headers: dict[bytes, bytes]) -> int:
+        """The cell that has a topic; its home cell is asked the first time. Raises PeerUnavailable."""
+        owners = self._gateway.owners
+        cell = owners.cell(topic)
+        if topic in self._known:
+            return cell
+        given = [(name, headers[name]) for name in (b"host", b"authorization") if name in headers]
+        target = b"/v0/topics/%b" % quote(topic, safe="").encode()
+        exchange = await self._forwarder.begin(cell, with_body(front(b"GET", target, given), b""), changes=False)
+        try:
+            head = await exchange.head()
+            body = await exchange.body(_MOST_BYTES)
+        finally:
+            exchange.close()
+        if head.status == NOT_MINE:
+            owners.learn(topic, cell_in(body), cell)
+        self._known[topic] = None
+        if len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+        return owners.cell(topic)

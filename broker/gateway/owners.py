@@ -1,0 +1,32 @@
+"""Which cell has a topic: its home cell, or the one that `not_mine` named. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from broker.cells import home_cell
+
+#: Topics remembered that are elsewhere than at home. Of more, the one that was learned first is forgotten.
+MAX_MOVED: Final = 10_000
+
+
+class Owners:
+    """The cells of topics, as far as they are known. A wrong answer costs one more call, nothing else."""
+
+    def __init__(self, cells: int) -> None:
+        self.cells = cells
+        self._moved: OrderedDict[str, int] = OrderedDict()
+
+    def cell(self, topic: str) -> int:
+        found = self._moved.get(topic) if self._moved else None
+        return home_cell(topic, self.cells) if found is None else found
+
+    def learn(self, topic: str, cell: int | None, asked: int) -> bool:
+        """The cell `asked` has answered `not_mine` and named `cell`. Returns whether another one can be asked."""
+        self._moved.pop(topic, None)
+        if cell is not None and 0 <= cell < self.cells and cell != home_cell(topic, self.cells):
+            self._moved[topic] = cell
+            if len(self._moved) > MAX_MOVED:
+                self._moved.popitem(last=False)
+        return self.cell(topic) != asked

@@ -1,0 +1,330 @@
+"""WebSockets through the gateway: one connection of the client, and one to each cell that has a topic of its commands.
+
+A command goes to the cell of its topic as it is. One that names topics of several cells goes to each of them with its
+own topics, and the client gets one answer, before any event of those topics.
+
+Source: docs/cells.md#the-gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import AsyncExitStack
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, unix_connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from broker.api import PATIENCE_S, by_name, request_id
+from broker.api.routes import WEBSOCKET, WEBSOCKET_PATH, refuse_socket
+from broker.cells import PeerUnavailable
+from broker.content import Answer, Receive, Scope, Send, errors
+from broker.live import frames
+
+if TYPE_CHECKING:
+    from broker.gateway.gateway import Gateway
+    from broker.gateway.locating import Locating
+
+_SWITCHED: Final = 101
+_GOING_AWAY, _POLICY = 1001, 1008
+#: Messages of a cell that wait for the client; more are not read from the cell.
+_MOST_WAITING: Final = 4
+#: The fields of a client's connection that go on to a cell.
+_FORWARDED: Final = (b"authorization", b"traceparent", b"tracestate")
+_OPS: Final = ("subscribe", "unsubscribe")
+_ANSWERS: Final = ("subscribed", "unsubscribed")
+
+
+class _Command(msgspec.Struct):
+    """What the gateway reads of a command."""
+
+    op: Any = None
+    type: Any = None
+    topic: Any = None
+    topics: Any = None
+
+
+class _Reply(msgspec.Struct):
+    request_id: Any = None
+
+
+_command = msgspec.json.Decoder(_Command)
+_reply = msgspec.json.Decoder(_Reply)
+_object: Final[msgspec.json.Decoder[dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any])
+
+
+class Sockets:
+    """The WebSockets of one gateway."""
+
+    def __init__(self, gateway: Gateway, locating: Locating) -> None:
+        self._gateway = gateway
+        self._locating = locating
+
+    async def serve(self, broker: Any, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection, from its opening handshake to its end."""
+        await receive()
+        started = perf_counter()
+        gateway = self._gateway
+        headers = by_name(scope["headers"])
+        try:
+            self._check(scope, headers)
+            with gateway.streams.hold():
+                async with Conversation(gateway, self._locating, headers, send) as conversation:
+                    # A cell refuses what the gateway does not know of: too many streams of a key.
+                    await conversation.connect(0)
+                    await send({"type": "websocket.accept"})
+                    await conversation.converse(receive)
+        except OSError:
+            gateway.http_metrics.client_gone(WEBSOCKET_PATH)
+            return
+        except asyncio.CancelledError:
+            if not gateway.stopping:
+                raise
+            return
+        except _Refused as error:
+            await refuse_socket(error.answer, send)
+            return
+        except Exception as error:
+            gateway.http_metrics.refused(error)
+            identity = request_id(headers.get(b"x-request-id"))
+            await refuse_socket(errors.answer(error, request_id=identity.decode()), send)
+            return
+        gateway.http_metrics.observe(WEBSOCKET_PATH, "GET", _SWITCHED, perf_counter() - started)
+
+    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Raises what refuses the connection."""
+        gateway = self._gateway
+        gateway.sites.check_host(headers)
+        gateway.sites.check_page(headers, scope["scheme"], changes=True)
+        if gateway.gate is not None:
+            gateway.gate.admit(headers, b"", WEBSOCKET.rule)
+        if scope["path"] != WEBSOCKET_PATH:
+            raise errors.PathNotFound
+
+
+class _Refused(Exception):
+    """A cell has refused the handshake."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class _Divided:
+    """A command that went to several cells, until all have answered."""
+
+    def __init__(self, waiting: set[int], request_id: Any) -> None:
+        self.waiting = waiting
+        self.request_id = request_id
+        self.answers: list[dict[str, Any]] = []
+        self.done = asyncio.Event()
+
+
+class Conversation:
+    """One client's connection, and those to cells that belong to it. Ends with the first of them that ends."""
+
+    def __init__(self, gateway: Gateway, locating: Locating, headers: dict[bytes, bytes], send: Send) -> None:
+        self._gateway = gateway
+        self._locating = locating
+        self._headers = headers
+        self._send = send
+        self._stack = AsyncExitStack()
+        self._cells: dict[int, ClientConnection] = {}
+        self._readers: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()
+        self._code = _GOING_AWAY
+        self._numbers = itertools.count(1)
+        #: Divided commands by the request_id that the cells got.
+        self._divided: dict[str, _Divided] = {}
+        self._word = frames.EITHER
+
+    async def __aenter__(self) -> Conversation:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for reader in self._readers:
+            reader.cancel()
+        await asyncio.gather(*self._readers, return_exceptions=True)
+        for connection in self._cells.values():
+            # The cell sees at once that nobody is there; a closing handshake would wait for its answer.
+            connection.transport.abort()
+
+    async def connect(self, cell: int) -> ClientConnection:
+        """The connection to a cell. Raises PeerUnavailable, _Refused."""
+        found = self._cells.get(cell)
+        if found is not None:
+            return found
+        host = self._headers.get(b"host", b"localhost").decode("latin-1")
+        given = {name.decode(): self._headers[name].decode("latin-1") for name in _FORWARDED if name in self._headers}
+        try:
+            connection = await unix_connect(
+                str(self._gateway.upstreams[cell].path),
+                uri=f"ws://{host}{WEBSOCKET_PATH}",
+                additional_headers=given,
+                compression=None,
+                ping_interval=None,
+                max_size=None,
+                max_queue=_MOST_WAITING,
+                user_agent_header=None,
+            )
+        except InvalidStatus as error:
+            response = error.response
+            content_type = response.headers.get("content-type", "application/json").encode()
+            raise _Refused(
+                Answer(bytes(response.body), status=response.status_code, content_type=content_type)
+            ) from None
+        except (OSError, TimeoutError, WebSocketException):
+            raise PeerUnavailable(cell, "none") from None
+        self._cells[cell] = connection
+        reader = asyncio.create_task(self._read(cell, connection))
+        self._readers.add(reader)
+        return connection
+
+    # -- from the client ---------------------------------------------------------------------------------------------
+
+    async def converse(self, receive: Receive) -> None:
+        """Receive commands until either side ends the connection."""
+        listening = asyncio.create_task(self._listen(receive))
+        ending = asyncio.create_task(self._ended.wait())
+        try:
+            await asyncio.wait((listening, ending), return_when=asyncio.FIRST_COMPLETED)
+            if listening.done():
+                listening.result()
+            else:
+                await self._send({"type": "websocket.close", "code": self._code})
+        finally:
+            listening.cancel()
+            ending.cancel()
+            await asyncio.gather(listening, ending, return_exceptions=True)
+
+    async def _listen(self, receive: Receive) -> None:
+        while (message := await receive())["type"] != "websocket.disconnect":
+            await self._gateway.memory.begin()
+            text: str | None = message.get("text")
+            cell = 0
+            try:
+                if text is None:
+                    await (await self.connect(0)).send(message.get("bytes") or b"")
+                    continue
+                command = _decoded(text)
+                by_cell = await self._owners(command)
+                if len(by_cell) > 1:
+                    await self._divide(text, by_cell)
+                    continue
+                cell = next(iter(by_cell), 0)
+                await (await self.connect(cell)).send(text)
+            except (ConnectionClosed, PeerUnavailable, _Refused) as error:
+                await self._lost(cell if isinstance(error, ConnectionClosed) else getattr(error, "cell", cell))
+                return
+
+    async def _owners(self, command: _Command) -> dict[int, list[str]]:
+        """The topics of a command, by their cells. Empty: any cell says what is wrong with it."""
+        kind = command.op if command.op is not None else command.type
+        self._word = frames.OP if command.op is not None else frames.TYPE if command.type is not None else self._word
+        names: list[str] = [command.topic] if isinstance(command.topic, str) else []
+        if kind in _OPS and command.topics is not None:
+            given: Any = command.topics
+            names += [name for name in _names(given) if isinstance(name, str)]
+        found: dict[int, list[str]] = {}
+        for name in dict.fromkeys(names):
+            found.setdefault(await self._locating.cell(name, self._headers), []).append(name)
+        return found
+
+    async def _divide(self, text: str, by_cell: dict[int, list[str]]) -> None:
+        """Give each cell the part of a command that is its own."""
+        whole = _object.decode(text)
+        topics = whole.get("topics")
+        starts: dict[str, Any] = {**topics} if isinstance(topics, dict) else {}
+        number = f"gateway-{next(self._numbers)}"
+        self._divided[number] = _Divided({*by_cell}, whole.get("request_id", msgspec.UNSET))
+        for cell, names in by_cell.items():
+            its: dict[str, Any] = {name: starts.get(name) for name in names}
+            part = {**whole, "request_id": number}
+            if whole.get("topic") not in its:
+                part.pop("topic", None)
+            else:
+                del its[whole["topic"]]
+            part["topics"] = its if isinstance(topics, dict) else [*its]
+            await (await self.connect(cell)).send(msgspec.json.encode(part).decode(), text=True)
+
+    # -- from the cells ----------------------------------------------------------------------------------------------
+
+    async def _read(self, cell: int, connection: ClientConnection) -> None:
+        """Pass the messages of a cell on, in their order and as fast as the client reads them."""
+        try:
+            while True:
+                message = await connection.recv(decode=True)
+                if self._divided and await self._is_part(cell, message):
+                    continue
+                async with asyncio.timeout(PATIENCE_S):
+                    await self._send({"type": "websocket.send", "text": message})
+        except ConnectionClosed as error:
+            if error.rcvd is None:
+                await self._lost(cell)
+            else:
+                self._code = error.rcvd.code
+                self._ended.set()
+        except TimeoutError:
+            self._code = _POLICY
+            self._ended.set()
+        except OSError:
+            self._ended.set()
+
+    async def _is_part(self, cell: int, message: str) -> bool:
+        """Whether it answers a part of a divided command. If so, the events behind it wait for the other parts."""
+        if '"gateway-' not in message[:200]:
+            return False
+        number = _reply.decode(message).request_id
+        divided = self._divided.get(number)
+        if divided is None:
+            return False
+        divided.answers.append(_object.decode(message))
+        divided.waiting.discard(cell)
+        if divided.waiting:
+            await divided.done.wait()
+            return True
+        del self._divided[number]
+        try:
+            await self._send({"type": "websocket.send", "text": _as_one(divided)})
+        finally:
+            divided.done.set()
+        return True
+
+    async def _lost(self, cell: int) -> None:
+        """A cell has gone away: what was under way there may have been done. The client comes back, and goes on."""
+        error = PeerUnavailable(cell, "unknown")
+        text = frames.message(self._word, "error", None, code=error.code, message=error.message, detail=error.detail)
+        await self._send({"type": "websocket.send", "text": text})
+        self._ended.set()
+
+
+def _decoded(text: str) -> _Command:
+    try:
+        return _command.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return _Command()  # a cell says what is wrong with it
+
+
+def _names(topics: Any) -> list[Any]:
+    return [*topics] if isinstance(topics, dict | list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _as_one(divided: _Divided) -> str:
+    """The answer to a divided command: an error, if one cell has refused its part."""
+    kinds = [each.get("op", each.get("type")) for each in divided.answers]
+    answer = dict(divided.answers[0])
+    failed = next((each for each, kind in zip(divided.answers, kinds, strict=True) if kind not in _ANSWERS), None)
+    if failed is not None:
+        answer = dict(failed)
+    elif isinstance(answer["topics"], dict):
+        answer["topics"] = {name: value for each in divided.answers for name, value in each["topics"].items()}
+    else:
+        answer["topics"] = [name for each in divided.answers for name in each["topics"]]
+    if divided.request_id is msgspec.UNSET:
+        answer.pop("request_id", None)
+    else:
+        answer["request_id"] = divided.request_id
+    return msgspec.json.encode(answer).decode()

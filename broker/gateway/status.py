@@ -1,0 +1,161 @@
+"""How the set is: health and readiness, the list of its cells, and their metrics.
+
+Health is answered from what was found last, so that nothing holds it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+import kernel
+from broker import VERSION, process
+from broker.api import Request
+from broker.cells import PeerUnavailable
+from broker.content import Answer, prefers_json
+from broker.gateway.asking import Asking, Part, refused
+from broker.gateway.heads import front, with_body
+from broker.gateway.state import State
+from broker.metric_table import METRICS
+from broker.metrics import as_text
+from storage import ShuttingDown
+
+if TYPE_CHECKING:
+    from broker.gateway.forward import Forwarder
+    from broker.gateway.gateway import Gateway
+
+_TEXT: Final = b"text/plain; version=0.0.4; charset=utf-8"
+#: How often the cells are asked how they are, and how long one may take to say so.
+LOOK_S: Final = 1.0
+PATIENCE_S: Final = 2.0
+_NAME: Final = re.compile(rb"^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{?)", re.MULTILINE)
+_FAMILY: Final = b"# HELP "
+_ASK_READY: Final = with_body(front(b"GET", b"/v0/ready", [(b"host", b"localhost")]), b"")
+#: Label of the gateway's own metrics.
+OWN: Final = b"gateway"
+
+
+class Status:
+    """The status of one gateway and its cells."""
+
+    def __init__(self, gateway: Gateway, forwarder: Forwarder, asking: Asking) -> None:
+        self._gateway = gateway
+        self._forwarder = forwarder
+        self._asking = asking
+        self._scraping = asyncio.Lock()
+
+    async def watch(self) -> None:
+        """Ask the cells again and again how they are, for ever."""
+        while True:
+            await asyncio.gather(*(self._look(cell.number) for cell in self._gateway.upstreams))
+            await asyncio.sleep(LOOK_S)
+
+    async def _look(self, number: int) -> None:
+        self._gateway.states[number] = State.DOWN
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                exchange = await self._forwarder.begin(number, _ASK_READY, changes=False)
+                try:
+                    head = await exchange.head()
+                    await exchange.body(1 << 20)
+                finally:
+                    exchange.close()
+        except (PeerUnavailable, TimeoutError):
+            return
+        self._gateway.states[number] = State.READY if head.status < 500 else State.STARTING
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def health(self, _request: Any) -> Answer:
+        """Whether the gateway lives, and what was found last about its cells."""
+        gateway = self._gateway
+        return Answer(
+            msgspec.json.encode(
+                {
+                    "status": "ok",
+                    "version": VERSION,
+                    "uptime_ms": gateway.uptime_ms(),
+                    "cluster_id": gateway.set_id,
+                    "kernel": "compiled" if kernel.COMPILED else "python",
+                    "cells": [{"cell": number, "state": state} for number, state in enumerate(gateway.states)],
+                }
+            )
+        )
+
+    async def ready(self, request: Request) -> Answer:
+        """Ready when all cells are. Raises PeerUnavailable, ShuttingDown."""
+        if self._gateway.stopping:
+            raise ShuttingDown
+        parts = await request.unless_gone(self._asking.ask_all(request, target=b"/v0/ready"))
+        if (refusal := refused(parts)) is not None:
+            return refusal.to_client(request)
+        topics = sum(msgspec.json.decode(part.body)["topics"] for part in parts)
+        return Answer(msgspec.json.encode({"status": "ready", "wal_replay_complete": True, "topics": topics}))
+
+    async def cluster(self, _request: Request) -> Answer:
+        """The cells of the set."""
+        gateway = self._gateway
+        cells = [{"cell": number, "state": state} for number, state in enumerate(gateway.states)]
+        return Answer(msgspec.json.encode({"set_id": gateway.set_id, "cells": cells}))
+
+    async def metrics(self, request: Request) -> Answer:
+        """The metrics of all cells that answer, with the label `cell`, and those of the gateway."""
+        async with self._scraping:
+            asked = (self._try_ask(request, cell.number) for cell in self._gateway.upstreams)
+            parts = [part for part in await asyncio.gather(*asked) if part is not None]
+            if (refusal := refused(parts)) is not None:
+                return refusal.to_client(request)
+            if prefers_json(request.headers.get(b"accept", b"")):
+                return Answer(await _as_json(parts))
+            texts = [(b"%d" % part.cell, part.body) for part in parts]
+            texts.append((OWN, await as_text(self._families())))
+            return Answer(await _as_text(texts), content_type=_TEXT)
+
+    async def _try_ask(self, request: Request, number: int) -> Part | None:
+        try:
+            return await self._asking.ask(request, number)
+        except PeerUnavailable:
+            return None
+
+    def _families(self) -> Iterator[Any]:
+        gateway = self._gateway
+        yield METRICS.whole("topics_uptime_seconds", gateway.uptime_ms() / 1000)
+        yield METRICS.whole("topics_ready", int(all(state is State.READY for state in gateway.states)))
+        yield from process.families()
+        yield from gateway.http_metrics.families()
+
+
+async def _as_text(texts: list[tuple[bytes, bytes]]) -> bytes:
+    """The families of all cells, each once, with the samples of all. Others have their turn between two families."""
+    heads: dict[bytes, bytes] = {}
+    samples: dict[bytes, list[bytes]] = {}
+    for label, text in texts:
+        replacement = b'\\1{cell="%b"' % label
+        for block in text.split(_FAMILY)[1:]:
+            await asyncio.sleep(0)
+            name = block[: block.find(b" ")]
+            help_line, type_line, lines = block.split(b"\n", 2)
+            heads.setdefault(name, b"%b%b\n%b\n" % (_FAMILY, help_line, type_line))
+            labelled = _NAME.sub(lambda found, to=replacement: _labelled(found, to), lines)
+            samples.setdefault(name, []).append(labelled)
+    return b"".join(heads[name] + b"".join(found) for name, found in samples.items())
+
+
+def _labelled(found: re.Match[bytes], replacement: bytes) -> bytes:
+    return found.expand(replacement) + (b"," if found[2] else b"}")
+
+
+async def _as_json(parts: list[Part]) -> bytes:
+    families: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for family in msgspec.json.decode(part.body)["metrics"]:
+            await asyncio.sleep(0)
+            for sample in family["samples"]:
+                sample["labels"] = {"cell": str(part.cell), **sample["labels"]}
+            known = families.setdefault(family["name"], {**family, "samples": []})
+            known["samples"] += family["samples"]
+    return msgspec.json.encode({"metrics": [*families.values()]})

@@ -1,0 +1,101 @@
+"""A set of cells in the test's own loop: engines with their own HTTP sockets, and a gateway in front of them.
+
+A cell here is the broker without what makes it a cell: it answers for every topic, wherever that lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from broker.api import build_app
+from broker.cells import home_cell
+from broker.gateway import Gateway, GatewayApp, HotForwards
+from broker.net import listen
+from broker.server import BrokerServer
+from broker.settings import Settings
+from broker.wiring import Broker
+from storage import Engine, Options
+
+SMALL = Options(wal_shards=1, wal_file_bytes=1 << 20, wal_reserve_bytes=1 << 16)
+
+
+class CellsInProcess:
+    """`brokers` are the cells; `url` is the gateway's. `topic(cell)` is the name of a topic of that cell."""
+
+    def __init__(self, directory: Path, cells: int, **settings: Any) -> None:
+        self.directory = directory
+        self.settings = Settings.model_validate({"data_dir": directory / "data", **settings})
+        self.sockets = [directory / f"{number}.http" for number in range(cells)]
+        self.brokers: list[Broker] = []
+        self.servers: list[BrokerServer] = []
+        self.gateway = Gateway(self.settings, self.sockets, "set-1")
+        self.app = GatewayApp(self.gateway)
+        self._tasks: list[asyncio.Task[Any]] = []
+        self.url = ""
+        self.port = 0
+
+    def topic(self, cell: int, number: int = 0) -> str:
+        """The name of a topic whose home is that cell."""
+        names = (f"t{each}" for each in range(2000))
+        found = [name for name in names if home_cell(name, len(self.sockets)) == cell]
+        return found[number]
+
+    async def start_cell(self, number: int) -> None:
+        engine = Engine(str(self.directory / f"cell-{number}"), SMALL)
+        broker = Broker(engine, self.settings)
+        listener = socket.socket(socket.AF_UNIX)
+        self.sockets[number].unlink(missing_ok=True)
+        listener.bind(str(self.sockets[number]))
+        server = BrokerServer(build_app(broker), self.settings, listener, grace_s=1)
+        self.brokers.append(broker)
+        self.servers.append(server)
+        self._tasks.append(asyncio.create_task(server.serve_until_stopped()))
+        await server.listening()
+        await engine.start()
+        broker.proxy.start()
+
+    async def start(self) -> None:
+        for number in range(len(self.sockets)):
+            await self.start_cell(number)
+        listener = listen("127.0.0.1", 0)
+        hot = HotForwards(self.app.dispatcher, self.gateway)
+        server = BrokerServer(self.app.dispatcher, self.settings, listener, hot=hot, grace_s=1)
+        self.servers.append(server)
+        self._tasks.append(asyncio.create_task(server.serve_until_stopped()))
+        await server.listening()
+        self.url, self.port = server.url, server.port
+
+    async def stop(self) -> None:
+        for broker in self.brokers:
+            broker.live.shut_down()
+            broker.engine.begin_shutdown()
+        for server in self.servers:
+            server.request_stop()
+        await asyncio.gather(*self._tasks)
+        self.gateway.close()
+        for broker in self.brokers:
+            await broker.proxy.stop()
+            await broker.engine.close()
+
+
+@contextlib.asynccontextmanager
+async def cells(directory: Path, count: int = 3, **settings: Any) -> AsyncGenerator[CellsInProcess]:
+    """A set that is running."""
+    made = CellsInProcess(directory, count, **settings)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+def client_of(made: CellsInProcess, **given: Any) -> httpx.AsyncClient:
+    """A client of the gateway."""
+    return httpx.AsyncClient(base_url=made.url, timeout=30, **given)
