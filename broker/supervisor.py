@@ -37,6 +37,8 @@ from storage.platform import PosixFileSystem, take_lock
 
 _log = structlog.get_logger("broker.supervisor")
 
+#: Connections that may wait for a gateway.
+BACKLOG: Final = 2048
 #: A process that ended is started again after this time, which doubles with each end until it has run for STEADY_S.
 MIN_BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 10.0
@@ -135,6 +137,8 @@ class Supervisor:
     async def _run(self, root: str, found: CellSet) -> int:
         settings = self._settings
         public = listen(settings.host, settings.port)
+        # Connections that come before a gateway accepts them wait instead of being refused.
+        public.listen(BACKLOG)
         kafka = self._listen_for_kafka(found.cells)
         role = Role(
             set_id=found.set_id,
