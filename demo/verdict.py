@@ -1,4 +1,4 @@
-"""What was sent against what was read back. No I/O."""
+"""Compares the records sent with the records read back. No I/O."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-#: Short of a collision among 336,776 records by many orders of magnitude.
+#: Makes a collision among 336,776 records practically impossible.
 _DIGEST_BYTES = 16
 
 
 class Digests:
-    """The digest of each record of a topic in order, and one over all of them."""
+    """The digest of each record of a topic, in order, and one digest over all of them."""
 
     def __init__(self, records: Iterable[bytes] = ()) -> None:
         self.each: list[bytes] = []
@@ -20,7 +20,7 @@ class Digests:
         self.add(records)
 
     def add(self, records: Iterable[bytes]) -> None:
-        """The next records."""
+        """Add the next records."""
         for record in records:
             digest = hashlib.blake2b(record, digest_size=_DIGEST_BYTES).digest()
             self.each.append(digest)
@@ -34,7 +34,7 @@ class Digests:
 
 @dataclass(slots=True)
 class Verdict:
-    """What is wrong, over all topics; `foreign` are records nobody sent, damaged ones included."""
+    """What is wrong in all topics. `foreign`: records nobody sent, damaged records included."""
 
     lost: int = 0
     doubled: int = 0
@@ -47,7 +47,7 @@ class Verdict:
         return not (self.lost or self.doubled or self.foreign or self.out_of_order)
 
     def add(self, topic: str, sent: Digests, found: Digests) -> None:
-        """Compares one topic."""
+        """Compare one topic."""
         if sent.content_hash == found.content_hash:
             return
         expected, got = Counter(sent.each), Counter(found.each)

@@ -13,20 +13,20 @@ from storage import BinaryRecord, BlockingEngine, Consistency, Durability, Topic
 
 
 def take_orders(engine: BlockingEngine, run: int) -> None:
-    """Orders of one customer belong together: all of them are there after a crash, or none is."""
-    # The key makes a repeat of the same write harmless, should it be unknown whether the first one came through.
+    """The orders of one customer are one batch: after a crash either all of them are there or none."""
+    # The key makes it safe to repeat the write when its outcome is unknown.
     done = engine.append_batch(
         "orders",
         [{"run": run, "item": item, "price": price} for item, price in (("tea", 4), ("cup", 9))],
         idempotency_key=f"run-{run}",
     )
     print(f"orders {done.first_seq} to {done.last_seq} are on the disk")
-    # Anything goes: raw bytes come back as the bytes they were. They may have a tag, as any record.
+    # A record may also be raw bytes. It may have a tag, like any record.
     engine.append("labels", BinaryRecord(b"\x89PNG...", tag=f"run-{run}"))
 
 
 def bill(engine: BlockingEngine) -> None:
-    """Reads on from where the consumer was. Its cursor is synced before a record is handed out: none comes twice."""
+    """Reads on from the consumer's cursor, which is synced before a record is handed out: no record comes twice."""
     engine.put_consumer("orders", "billing", consistency=Consistency.STRICTLY_AT_ONCE)
     while (record := engine.read_next("orders", "billing")) is not None:
         print(f"billed order {record.seq}: {record.value['item']} for {record.value['price']}")
@@ -35,7 +35,7 @@ def bill(engine: BlockingEngine) -> None:
 
 
 def ship(engine: BlockingEngine) -> None:
-    """A record is done with when the next one is asked for; what was in hand at a crash comes again."""
+    """Asking for the next record marks this one as done. After a crash the record in work comes again."""
     print(f"{engine.unread('orders', 'shipping')} orders to ship")
     for record in engine.follow("orders", "shipping", wait_ms=0):
         print(f"shipped order {record.seq}")

@@ -36,21 +36,21 @@ packed: list[str] = []
 
 
 async def pack(order: Order, context: JobContext) -> None:
-    """May take longer than the lease. Is cancelled if the lease is lost all the same: another process has the job."""
+    """May take longer than the lease, which the worker renews. Cancelled if the lease is lost to another process."""
     await asyncio.sleep(0.1)
     packed.append(f"{order.pieces} x {order.item}")
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncGenerator[State]:
-    # One client for all requests: it keeps connections. The worker has one of its own, which it uses from threads, so
-    # that leases are renewed even while this event loop is busy.
+    # One client for all requests: it keeps connections. The worker has a second client, which it uses from threads:
+    # leases are renewed even while this event loop is busy.
     async with AsyncClient(URL) as broker:
         await broker.put_topic("packing", type="queue", durability="fsync")
         with Client(URL) as client:
             worker = Worker(client, grace="5s")
             worker.queue("packing", concurrency=8, lease="30s")(pack)
-            # Leaving the block lets orders in hand be packed, and gives back the others before the client is closed.
+            # Leaving the block finishes the orders in work and gives the others back before the client is closed.
             async with worker:
                 yield {"broker": broker}
 
@@ -69,8 +69,8 @@ Broker = Annotated[AsyncClient, Depends(the_broker)]
 async def take_order(
     order: Order, broker: Broker, idempotency_key: Annotated[str | None, Header()] = None
 ) -> dict[str, int]:
-    """Answers when the order is on the disk; packing comes later. The customer's key goes on to the broker, so that a
-    request that is repeated stores one order."""
+    """Answers when the order is on the disk; packing comes later. The customer's key is passed to the broker, so that a
+    repeated request stores one order."""
     done = await broker.append("packing", [order.model_dump()], idempotency_key=idempotency_key)
     return {"order": done.first_seq}
 

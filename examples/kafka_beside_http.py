@@ -1,10 +1,10 @@
-"""One topic, two protocols: what a Kafka client writes is read over HTTP, and the other way round.
+"""One topic, two protocols: a record written by a Kafka client is read over HTTP, and the other way round.
 
     TOPICS_KAFKA_PORT=9092 make run                  # the broker, in another terminal
     .venv/bin/pip install confluent-kafka
     .venv/bin/python examples/kafka_beside_http.py
 
-Run it again: each side reads on from where it was.
+Run it again: each side reads on from its last position.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ KAFKA = os.environ.get("TOPICS_KAFKA", "127.0.0.1:9092")
 def stored(error: KafkaError | None, message: Message) -> None:
     if error is not None:
         raise SystemExit(f"not stored: {error}")
-    # The same record in both worlds: seqs begin with 1, offsets with 0.
+    # The same record in both protocols: seqs begin with 1, offsets with 0.
     print(f"Kafka stored {message.key()} at offset {message.offset()}")
 
 
 def kafka_to_http(broker: Client) -> None:
-    # Idempotent: a batch that is sent again because its answer was lost is stored once.
+    # Idempotent: a batch sent again because its answer was lost is stored once.
     producer = Producer({"bootstrap.servers": KAFKA, "enable.idempotence": True})
     for item, grams in (("tea", 100), ("jam", 450)):
-        # JSON text as value is `data` on the HTTP side, the key is the tag. Other bytes come as {"$base64": ...}.
+        # A JSON text as value is `data` over HTTP, and the key is the tag. Other bytes become {"$base64": ...}.
         producer.produce("goods", key=item, value=f'{{"grams":{grams}}}', on_delivery=stored)
     producer.flush()
 
-    # The cursor lives in the broker. One that is there already stays where it is.
+    # The broker keeps the cursor. An existing cursor stays where it is.
     broker.consumers.put("goods", "http-reader", start="earliest")
     found = broker.consumers.read("goods", "http-reader", checkpoint=False, include_tags=True)
     if found.tombstone is not None:
         print(f"HTTP was told of a loss: seqs {found.tombstone.gap_from} to {found.tombstone.gap_to}")
     for record in found.records:
         print(f"HTTP read seq {record.seq}: {record.tag} {record.data}")
-    # Only when they are done: after a crash before this they come again.
+    # Commit when the records are processed: after a crash before this they come again.
     broker.consumers.commit("goods", "http-reader", found.next_from_seq)
 
 

@@ -1,10 +1,11 @@
-"""Measures the three ways to write a log side by side: fd, mmap and io_uring in turn, again and again, as ratios.
+"""Measures the three log backends (fd, mmap, io_uring) side by side and shows their ratios.
 
     python -m loadtest.backends
     python -m loadtest.backends --scenario "64 writers, batch 100" --rounds 5 --seconds 3
 
-The engine alone, class fsync, writers that wait for each acknowledgement. Every round opens a fresh directory with each
-backend, in an order that changes; a ratio is that of two runs of one round, and the median of the rounds is shown.
+The engine runs without a server, in class fsync; each writer waits for its acknowledgement. Every round opens a fresh
+directory with each backend, in an order that changes from round to round. A ratio compares two runs of one round; the
+median of the rounds is shown.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from storage.platform.io import backend_of
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """Who writes how much to how many topics, and shards."""
+    """The load: writers, batch size, topics and shards."""
 
     writers: int
     batch: int
@@ -47,7 +48,7 @@ SCENARIOS = (
 
 
 async def measure(scenario: Scenario, backend: IoBackend, options: argparse.Namespace) -> Figures:
-    """One run on a directory of its own. Raises SystemExit where this machine refuses the backend."""
+    """One run in a fresh directory. Raises SystemExit where this machine refuses the backend."""
     with tempfile.TemporaryDirectory(prefix="topics-backends-", dir=options.dir or None) as folder:
         opened = Options(wal_shards=scenario.shards, wal_file_bytes=options.file_mib * MIB, io_backend=backend)
         async with Engine.open(folder, opened) as engine:

@@ -4,12 +4,12 @@
     python -m loadtest.bench --batch 100 --rate 1000                 open loop: latency from when a request was due
     python -m loadtest.bench --kill                                  are all acknowledged records there after kill -9?
     python -m loadtest.bench --read --batch 1000                     reading back
-    python -m loadtest.bench --read --batch 256 --from cold          the same, from a place that is made sure of
-    python -m loadtest.bench --steady --batch 100                    60 s with absorber and snapshots at work
+    python -m loadtest.bench --read --batch 256 --from cold          reading from the cold tier, with proof
+    python -m loadtest.bench --steady --batch 100                    60 s with flusher and snapshots at work
     python -m loadtest.bench --all --save table                      the table of docs/performance.md
     python -m loadtest.bench --against ../other --rounds 7           this checkout against another one, alternating
 
-Starts a broker of its own in a directory that is thrown away, unless --url names one.
+Starts a broker in a temporary directory, unless --url names a running one.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def scenarios(options: argparse.Namespace) -> list[Scenario]:
-    """What the command line asks for."""
+    """The scenarios that the command line asks for."""
     one = Scenario(
         kind="read" if options.read else "append",
         connections=options.connections,
@@ -152,7 +152,7 @@ def _measure(options: argparse.Namespace, command: str) -> int:
 
 
 def _announce(scenario: Scenario, runs: int) -> None:
-    """What is measured now, before a silence of seconds."""
+    """Print which measurement starts, because nothing is printed while it runs."""
     times = f"{runs} times " if runs > 1 else ""
     load = f"{times}{scenario.seconds:g} s of load after {scenario.warmup_s:g} s of warm-up"
     print(f"{scenario.name}: {load} ...", file=sys.stderr)

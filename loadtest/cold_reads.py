@@ -1,15 +1,16 @@
-"""Measures what reading the oldest data costs those who write: phases of one run, in turn, as ratios.
+"""Measures how reads of the oldest data slow down writes: phases of one run, in turn, compared as ratios.
 
     python -m loadtest.cold_reads
 
 The oldest data is in the cold tier, in a store that answers each request after 200 ms (`slow_s3`). One load writes as
-fast as the answers come, alone in the phases A, beside readers of the oldest data in the phases B: A B A B … A. Each B
-is compared with the mean of the two A around it. Two neighbouring A say how much of a difference is chance: without
-them the ratio means nothing on a shared machine. Goal: p99 of the writes moves by at most 10 %.
+fast as the answers come: alone in the phases A, beside readers of the oldest data in the phases B, in the order A B A B
+… A. Each B is compared with the mean of the A before and the A after it. The difference between two neighbouring A
+shows how much is chance: on a shared machine the ratio means nothing without it. Goal: p99 of the writes moves by at
+most 10 %.
 
-Segments move only before the phases, so that all of them see the same; with --moving those of the writer do in all.
-Reading takes processor time wherever the data is: `--hot --read-rate R` has the same read from the local disk, at the
-rate that the readers of the cold store come to, for comparison.
+Segments move only before the phases, so that all phases have the same conditions; with --moving the writer's segments
+move in all phases. A read takes processor time wherever the data is. For comparison, `--hot --read-rate R` reads the
+same from the local disk at the rate R, which should be the rate that the readers of the cold store reach.
 """
 
 from __future__ import annotations

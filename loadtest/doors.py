@@ -1,12 +1,12 @@
-"""Loads every door of a broker as hard as a few clients can, and looks at how long health takes meanwhile.
+"""Loads every door of a broker as hard as a few clients can, and measures how long health takes meanwhile.
 
     python -m loadtest.doors                     a table; 1 if health took longer than 250 ms at any door
     python -m loadtest.doors --most 100 --only tls,kafka --seconds 5 --topics 20000
 
-Each load is one that once delayed others, or that was made to: a burst, a large body, an answer that nobody reads, a
-list of everything. A process of its own asks for health some twenty times a second, each time over a new connection,
-and over TLS where the door speaks it. Clients, probe and broker share the processors of a machine, so the time in which
-the broker or the probe could have run and had none is left out; `clock` has it.
+Each load either delayed others once or was made to: a burst, a large body, an answer that nobody reads, a list of
+everything. A separate process asks for health about twenty times a second, each time over a new connection, and over
+TLS where the door speaks TLS. Clients, probe and broker share the processors of the machine. Time in which the broker
+or the probe was ready to run but had no processor is therefore left out; `clock` includes it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Door(NamedTuple):
 
 
 async def at_once(count: int, clock: Clock, client: Callable[[int], Awaitable[None]]) -> None:
-    """So many clients side by side; each begins again until the load ends. What refuses or cuts them off is fine."""
+    """Run clients side by side; each repeats until the load ends. A refused or closed connection is fine."""
 
     async def one(number: int) -> None:
         while not clock.is_over:
@@ -102,7 +102,7 @@ async def at_once(count: int, clock: Clock, client: Callable[[int], Awaitable[No
 
 
 async def exchange(site: Site, request: bytes) -> bytes:
-    """One request of HTTP/1.1 on a connection of its own: its whole answer. It has to ask for the end."""
+    """Send one HTTP/1.1 request on a new connection and return the whole answer. The request must ask for the close."""
     reader, writer = await asyncio.open_connection(site.host, site.port, ssl=site.tls)
     try:
         writer.write(request)
@@ -128,7 +128,7 @@ def post(path: str, body: bytes, content_type: str = _JSON, coding: str = "") ->
 
 
 def asking(count: int, *requests: bytes) -> Load:
-    """So many clients that ask by turns for each of these."""
+    """Clients that send these requests in turn."""
 
     async def load(site: Site, clock: Clock) -> None:
         async def client(number: int) -> None:
@@ -140,7 +140,7 @@ def asking(count: int, *requests: bytes) -> Load:
 
 
 def deaf(site: Site, port: int, data: bytes) -> socket.socket:
-    """A connection that says this, and reads nothing."""
+    """A connection that sends this and reads nothing."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
     made.settimeout(_PATIENCE_S)
@@ -150,7 +150,7 @@ def deaf(site: Site, port: int, data: bytes) -> socket.socket:
 
 
 def unread(count: int, data: bytes, *, kafka: bool = False) -> Load:
-    """So many connections that ask, and read nothing of what they are answered."""
+    """Connections that send requests and never read the answers."""
 
     async def load(site: Site, clock: Clock) -> None:
         with contextlib.ExitStack() as stack:
@@ -164,7 +164,7 @@ def unread(count: int, data: bytes, *, kafka: bool = False) -> Load:
 
 
 def streams(count: int, path: str, each: int) -> Load:
-    """So many connections of HTTP/2, each with so many requests at once."""
+    """HTTP/2 connections with a number of concurrent requests each."""
 
     async def client(site: Site) -> None:
         reader, writer = await asyncio.open_connection(site.host, site.port)
@@ -208,7 +208,7 @@ def greeting() -> bytes:
 
 
 def greetings(count: int, *, kafka: bool = False) -> Load:
-    """So many ClientHellos at once, again when all have been answered; none goes on with its handshake."""
+    """Send many ClientHellos at once, and again when all are answered; no handshake is completed."""
 
     async def load(site: Site, clock: Clock) -> None:
         hello = greeting()
@@ -253,7 +253,7 @@ def framed(message: object) -> bytes:
 
 
 def websockets(count: int, *messages: object, times: int = 1, reads: bool = True) -> Load:
-    """So many, each of which sends these messages so many times; and reads what comes, or nothing."""
+    """WebSockets that each send these messages a number of times, and read all answers or none."""
 
     async def load(site: Site, clock: Clock) -> None:
         said = b"".join(map(framed, messages)) * times
@@ -275,7 +275,7 @@ def websockets(count: int, *messages: object, times: int = 1, reads: bool = True
 
 
 def event_streams(count: int, topics: int) -> Load:
-    """So many event streams, each of all that is there in so many topics."""
+    """Event streams that each deliver everything in a number of topics."""
 
     async def load(site: Site, clock: Clock) -> None:
         wanted = {"large": {"from_seq": 0}, "small": {"from_seq": 0}}
@@ -321,7 +321,7 @@ def fetch(topic: str, max_bytes: int) -> bytes:
 
 
 def list_offsets(topics: int, stamp: int) -> bytes:
-    """Of partition 0 of so many topics: -1 the end, -2 the beginning, or by time."""
+    """ListOffsets of partition 0 of a number of topics: -1 the end, -2 the beginning, or by time."""
     body = struct.pack(">ii", -1, topics)
     for number in range(topics):
         name = topic_name(number).encode()
@@ -330,7 +330,7 @@ def list_offsets(topics: int, stamp: int) -> bytes:
 
 
 def describe_configs(topics: int) -> bytes:
-    """All configs of so many topics."""
+    """DescribeConfigs of all configs of a number of topics."""
     body = struct.pack(">i", topics)
     for number in range(topics):
         name = topic_name(number).encode()
@@ -339,7 +339,7 @@ def describe_configs(topics: int) -> bytes:
 
 
 def kafka_clients(count: int, request: Callable[[Site], bytes], times: int = 1) -> Load:
-    """So many, each of which sends the same so many times at once, and reads all answers."""
+    """Kafka clients that each send the same request a number of times at once and read all answers."""
 
     async def load(site: Site, clock: Clock) -> None:
         data = request(site) * times
@@ -525,14 +525,14 @@ def _status(site: Site, request: bytes) -> int:
 
 
 class Row(NamedTuple):
-    """What was seen while one load ran."""
+    """The measurements of one load."""
 
     door: Door
     probed: Probed
 
 
 def measure(doors: list[Door], options: argparse.Namespace) -> list[Row]:
-    """Each load against a broker that has had none for a while; those over TLS last, at a broker of their own."""
+    """Run each load against a broker that was idle before. Loads over TLS run last, with a second broker."""
     rows: list[Row] = []
     for over_tls in (False, True):
         chosen = [each for each in doors if each.tls is over_tls]

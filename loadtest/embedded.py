@@ -3,12 +3,13 @@
     python -m loadtest.embedded
     python -m loadtest.embedded --cores 1 --blocking
 
-Each of `--topics` topics has a writer that appends batch after batch of `--batch` entries of `--record-bytes` raw
-bytes, each waiting for its acknowledgement: without fsync (class memory), synced by a timer (disk), synced each
-(fsync). Then a consumer a topic reads what is there, first from memory and disk as it comes, then, after a restart,
-from disk alone; every record is asked for its bytes. `--floor` prints what a process pays at least on this machine: a
-call of the checksum a record, the joins of a batch, writing it over what a file holds, and the way of its bytes:
-written to a new file (the log), read there, written to another new one (a segment), and the first one deleted.
+Each of `--topics` topics has a writer. It appends batches of `--batch` entries of `--record-bytes` raw bytes and waits
+for the acknowledgement of each: without fsync (class memory), synced by a timer (disk), or synced each time (fsync).
+Then one consumer per topic reads everything: first from memory and disk, then, after a restart, from disk only; the
+bytes of every record are fetched. `--floor` prints the least time that any such process needs on this machine: a
+checksum call per record, the joins of a batch, writing the batch over existing bytes of a file, and the full path of
+the bytes: written to a new file (the log), read from it, written to another new file (a segment), and the first file
+deleted.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def entries_of(options: argparse.Namespace) -> list[bytes]:
 
 
 def settings_of(durability: Durability) -> TopicConfig:
-    """What is in memory alone takes no more than its cap: the newest records stay."""
+    """Memory-only topics get a cap on their bytes: the newest records stay."""
     return TopicConfig(durability=durability, cap_bytes=_MOST_IN_MEMORY if durability is Durability.EPHEMERAL else 0)
 
 
@@ -146,7 +147,7 @@ def _read_blocking(engine: BlockingEngine, durability: Durability, options: argp
 
 
 def floor(folder: str, options: argparse.Namespace) -> list[Figures]:
-    """What nothing in Python can go below: each step alone, with nothing else."""
+    """The least time Python needs: each step measured alone."""
     frames = [os.urandom(options.record_bytes + 50) for _ in range(options.batch)]
     joined = b"".join(frames)
     with open(os.path.join(folder, "floor"), "wb", buffering=0) as file:
@@ -174,7 +175,7 @@ def floor(folder: str, options: argparse.Namespace) -> list[Figures]:
 
 
 def _written_twice(folder: str, batch: bytes) -> None:
-    """The way of a batch's bytes through files that hold nothing yet."""
+    """The path of a batch's bytes through two new files."""
     log, segment = os.path.join(folder, "log"), os.path.join(folder, "segment")
     with open(log, "w+b", buffering=0) as written, open(segment, "wb", buffering=0) as copied:
         written.write(batch)

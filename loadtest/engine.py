@@ -22,7 +22,7 @@ from storage import Durability, Engine, Options, ReadQuery, TopicConfig
 
 
 class Result(Figures, kw_only=True):
-    """Of writers: what the log made of it."""
+    """Figures of the writers, and the log's state after them."""
 
     fsyncs: int = 0
     writes_per_group: float = 0.0

@@ -1,12 +1,12 @@
-"""Measures exports: records a second, their memory, and what one at nice 19 on one core costs those who write.
+"""Measures exports: records a second, memory, and how much an export at nice 19 on one core slows down writes.
 
     python -m loadtest.exports --engine arrow
     python -m loadtest.exports --engine spark
 
-A broker of its own is filled; a session is warmed up with a small topic, then a topic of all records and one of a
-quarter of them are exported by the same command. Memory is the resident set of all its processes together, at most,
-while each of the two was exported: it must not grow with the topic. Then (--rounds) a load writes as fast as the
-answers come, alone and beside an endless export, in turn: see `loadtest.cold_reads` for how phases are compared.
+A broker is started and filled. A session is warmed up with a small topic; then a topic with all records and one with a
+quarter of them are exported by the same command. Memory is the largest resident set of all export processes together
+during each of the two exports: it must not grow with the topic. Then (--rounds) a load writes as fast as the answers
+come, in turn alone and beside an endless export: see `loadtest.cold_reads` for how phases are compared.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Used(msgspec.Struct):
     last_s: float = 0.0
 
     def see(self, session: int) -> None:
-        """Take a sample. What they share counts once a process."""
+        """Take a sample. Memory that processes share counts once per process."""
         resident = ticks = 0
         for folder in Path("/proc").glob("[0-9]*"):
             try:
@@ -85,7 +85,7 @@ class Used(msgspec.Struct):
 
 
 def export(own: OwnBroker, given: argparse.Namespace) -> list[str]:
-    """The three topics; lines that say what was seen."""
+    """Export the three topics; returns the lines with the figures."""
     to = tempfile.mkdtemp(prefix="topics-exports-", dir=given.dir or None)
     process: subprocess.Popen[str] | None = None
     used = {name: Used() for name in (_WARM, _WHOLE, _QUARTER)}

@@ -1,11 +1,11 @@
-"""Stacks that py-spy counted, as a flame graph of the event loop's thread and as a table.
+"""Makes a flame graph and a table of the event loop's thread from stacks that py-spy counted.
 
     python -m loadtest.flames graph before.txt --title "append of 1 record, before" > before.svg
     python -m loadtest.flames table before.txt after.txt --us 130 32
 
-The graph is a picture without scripts: a frame is as wide as its share of the samples, and stands on its caller. The
-table has the shares of functions' own time, what they call left out, and of those that --whole names with what they
-call; --us gives what all of a record cost in each, in µs of processor time.
+The graph is an SVG without scripts: the width of a frame is its share of the samples, and each frame stands on its
+caller. The table shows each function's own share, without the functions it calls; functions named by --whole include
+them. --us gives the total cost of a record in each file, in µs of processor time.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Frame(NamedTuple):
 
 
 def loop_stacks(raw: str) -> Stacks:
-    """Of py-spy's raw lines (`frame;frame;frame count`, recorded with --threads) those of the event loop: of the main
-    thread, from what the loop calls on.
+    """The event loop's stacks in py-spy's raw lines (`frame;frame;frame count`, recorded with --threads): those of the
+    main thread, beginning with the function that the loop calls.
     """
     stacks: Stacks = Counter()
     for line in raw.splitlines():

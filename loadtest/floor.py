@@ -1,8 +1,8 @@
-"""What no broker behind HTTP can beat: a server that reads each request and throws it away.
+"""The upper limit of any broker behind HTTP: a server that reads each request and throws it away.
 
     python -m loadtest.floor PORT_FILE
 
-The same uvicorn, uvloop and httptools as serve the broker, with the shortest ASGI application that reads a body.
+It uses the same uvicorn, uvloop and httptools as the broker, with the shortest ASGI application that reads a body.
 """
 
 from __future__ import annotations

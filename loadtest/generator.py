@@ -1,14 +1,15 @@
-"""Makes the load, in a process of its own: requests prepared beforehand, answers looked at as little as possible.
+"""Makes the load, in a separate process: requests are prepared beforehand, answers are parsed as little as possible.
 
     python -m loadtest.generator < task.json
 
-It shares the machine with what it measures, so it must cost little: no HTTP library, a request is one `bytes`, of an
-answer only status and length are parsed (and the seqs, when a ledger is kept). Prints one JSON line at the beginning
-and at the end of the measured window, and one with what it saw. Times are those of CLOCK_MONOTONIC.
+The generator shares the machine with the broker, so it must cost little: it uses no HTTP library, a request is one
+`bytes` object, and of an answer only status and length are parsed (and the seqs, when a ledger is kept). It prints one
+JSON line at the beginning and one at the end of the measured window, and one with the result. Times are those of
+CLOCK_MONOTONIC.
 
 Closed loop: each connection sends as soon as it has its answer; latency counts from the sending. Open loop: requests
-are due at a fixed rate, on a grid of 1 ms, whether or not answers come; latency counts from when a request was *due*,
-so that a stall is charged to every request it held up (no coordinated omission).
+are due at a fixed rate, on a grid of 1 ms, whether or not answers come. Latency then counts from when a request was
+*due*, so that a stall is charged to every request that it delayed (no coordinated omission).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 
 class Task(msgspec.Struct, kw_only=True):
-    """What the generator is told. `ledger`: file to write the acknowledged writes to, "" = none."""
+    """The generator's input. `ledger`: file to write the acknowledged writes to, "" = none."""
 
     scenario: Scenario
     host: str
@@ -51,7 +52,7 @@ class Task(msgspec.Struct, kw_only=True):
 
 
 class LoadResult(msgspec.Struct, kw_only=True):
-    """What it saw within the window. Latencies are seconds; `failed` counts answers by status, 0 = connection lost."""
+    """The results within the window. Latencies in seconds; `failed` counts answers by status, 0 = connection lost."""
 
     requests: int
     seconds: float
@@ -63,7 +64,7 @@ class LoadResult(msgspec.Struct, kw_only=True):
 
 
 class Load:
-    """Decides what is sent when, and keeps the score. `send_next` is what connections call when they are free."""
+    """Decides which request is sent when, and keeps the counts. A free connection calls `send_next`."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -224,7 +225,7 @@ class Connection(asyncio.Protocol):
 
 
 class RedisConnection(Connection):
-    """A connection to a Redis: a request is so many commands at once, answered by a string of two lines each."""
+    """A connection to Redis: a request is a number of commands at once, each answered by a string of two lines."""
 
     __slots__ = ()
 
@@ -244,7 +245,7 @@ class RedisConnection(Connection):
 
 
 class NatsConnection(Connection):
-    """A connection to a NATS: a request is so many messages at once, each acknowledged by a message of two lines."""
+    """A connection to NATS: a request is a number of messages at once, each acknowledged by a message of two lines."""
 
     __slots__ = ("_publish",)
 
@@ -313,7 +314,7 @@ def summary(latencies: array[float]) -> dict[str, float]:
 
 
 async def _keep_connected(load: Load, index: int) -> None:
-    """One connection, made anew when it breaks, until the load is over or nobody listens any more."""
+    """Keep one connection and reconnect when it breaks, until the load ends or the server is gone."""
     loop = asyncio.get_running_loop()
     kind = {"redis": RedisConnection, "nats": NatsConnection}.get(load.task.scenario.kind, Connection)
     while not load.over:

@@ -1,13 +1,13 @@
-"""Tells whether a hot path has become dearer: counts its instructions, which do not depend on what else is going on.
+"""Checks whether a hot path has become slower: counts its instructions, which do not depend on other load.
 
     python -m loadtest.guard                    compare with loadtest/guard.json; 1 when a path costs over 10 % more
-    python -m loadtest.guard --update           what is found is what holds from now on
+    python -m loadtest.guard --update           store the counts as the new reference
 
-Each path runs under `valgrind --tool=cachegrind` (no simulation of caches), so many times and three times as many; what
-the second run has more is the path alone, without the interpreter's start. A path is compared as a multiple of the
-floor, a piece of work that any broker in Python would have to do, counted in the same way. Interpreters differ even in
-these multiples, by a tenth and more, so each build of Python has its own: with one that has none yet, nothing is
-compared, and the outcome is 3.
+Each path runs under `valgrind --tool=cachegrind` (without the cache simulation) twice: N times and 3N times. The
+difference is the cost of the path alone, without the interpreter's start. A path is compared as a multiple of the
+floor: work that any broker in Python has to do, counted in the same way. Interpreters differ by a tenth and more even
+in these multiples, so each build of Python has its own reference. For a build without one nothing is compared, and the
+exit status is 3.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COUNT = re.compile(r"I\s+refs:\s+([\d,]+)")
 
 
 class Known(msgspec.Struct, kw_only=True):
-    """What was found with one build of Python: multiples of the floor by path."""
+    """The reference of one build of Python: multiples of the floor by path."""
 
     floor_instructions: int
     multiples: dict[str, float]
@@ -95,7 +95,7 @@ def lines(found: dict[str, float], known: Known | None) -> tuple[list[str], bool
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0; 1 when a path has become dearer, 2 when nothing can be counted, 3 when there is nothing to compare with."""
+    """0; 1 when a path has become slower, 2 when instructions cannot be counted, 3 when there is no reference."""
     parser = argparse.ArgumentParser(
         prog="python -m loadtest.guard", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

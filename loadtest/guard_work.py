@@ -1,9 +1,9 @@
-"""What `loadtest.guard` counts the instructions of: one hot path, so many times, in a process of its own.
+"""The work that `loadtest.guard` counts: one hot path, a number of times, in a separate process.
 
     python -m loadtest.guard_work append-100 200
 
-An engine without threads, in memory-backed storage where there is some, and a class of durability that syncs nothing:
-what is left is the work itself, and two runs of it are alike to a few instructions in a thousand.
+The engine has no threads, uses memory-backed storage where there is some, and a durability class without syncs. Only
+the work itself remains, and two runs differ by a few instructions in a thousand.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Body(msgspec.Struct, gc=False):
 
 
 class StandingClock(SystemClock):
-    """Time does not pass: what an engine does now and then it never does, however slowly it is run."""
+    """A clock that stands still: the engine's timed work never runs, however slow the run is."""
 
     def wall_ms(self) -> int:
         return 1_800_000_000_000
@@ -140,7 +140,7 @@ PATHS: Final[dict[str, tuple[Work, int]]] = {
 
 
 async def run(name: str, times: int) -> None:
-    """Once to have everything imported and made, then so many times."""
+    """Run once to import and create everything, then `count` times."""
     work, _ = PATHS[name]
     parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="topics-guard-", dir=parent) as folder:

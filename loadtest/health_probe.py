@@ -1,9 +1,10 @@
-"""Asks a broker for health again and again, in a process of its own: each time over a new connection.
+"""Asks a broker for health again and again, in a separate process, each time over a new connection.
 
     python -m loadtest.health_probe HOST PORT PID [CERT] < /dev/null
 
-Prints a line for each answer: when it was asked (seconds of the monotonic clock), how many ms it took, and how many of
-them the broker's event loop or this process could have run, and had no processor. `Prober` starts it, and reads that.
+Prints a line for each answer: the time of the request (seconds of the monotonic clock), how many ms the answer took,
+and in how many of them the broker's event loop or this process was ready to run but had no processor. `Prober` starts
+the process and reads these lines.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _REQUEST: Final = b"GET /v0/health HTTP/1.1\r\nhost: localhost\r\nconnection: cl
 
 
 class Probed(NamedTuple):
-    """What was seen in a time. ms without those in which no processor was free; `clock_ms`: the worst with them."""
+    """The answers of a period. ms exclude the time without a free processor; `clock_ms`: the slowest including it."""
 
     answered: int
     median_ms: float
@@ -69,7 +70,7 @@ class Prober:
             time.sleep(0.01)
 
     def between(self, begin: float, end: float) -> Probed:
-        """What was asked for from `begin` to `end`."""
+        """The answers to requests from `begin` to `end`."""
         seen = [each for each in self._seen if begin <= each[0] < end]
         if not seen:
             return Probed(0, 0.0, 0.0, 0.0)

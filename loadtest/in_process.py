@@ -1,4 +1,4 @@
-"""What the measurements of the engine without a server share: clocks, figures, and the records they write."""
+"""Shared parts of the measurements without a server: clocks, figures, and the records to write."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from storage import NewRecord
 
 
 class Figures(msgspec.Struct, kw_only=True):
-    """Rates per second of wall time; processor time in µs a record, of the process and of those it has started, as the
-    absorber's (`cores`: so many at a time), and of the thread that has measured it, which is the event loop's;
-    latencies of calls."""
+    """Rates per second of wall time; latencies of calls; processor time in µs per record.
+
+    `cpu_us_per_record` includes processes that were started, `loop_us_per_record` is the event loop's thread alone.
+    `cores`: processors used on average.
+    """
 
     name: str
     records_per_s: float
@@ -32,7 +34,7 @@ class Figures(msgspec.Struct, kw_only=True):
 
 
 class Clocks:
-    """One measurement: it begins when it is made. Whoever works adds to `records`, and to `latencies` (s) a call."""
+    """One measurement, started when it is created. Writers add to `records`, and to `latencies` (s) for each call."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -89,7 +91,7 @@ def collect_as_the_broker_does() -> None:
 
 
 def add_common_options(parser: argparse.ArgumentParser, *, batch: int, record_bytes: int, seconds: float) -> None:
-    """What can be said of every measurement; these are the defaults."""
+    """Options of every such measurement, with their defaults."""
     parser.add_argument("--batch", type=int, default=batch)
     parser.add_argument("--record-bytes", type=int, default=record_bytes)
     parser.add_argument("--seconds", type=float, default=seconds)

@@ -1,16 +1,16 @@
-"""Measures workers of other job systems beside those of this project: the same job, one worker process each, one run.
+"""Measures workers of other job systems beside this project's: the same job, one worker process each, in one run.
 
     python -m loadtest.job_systems                             10,000 jobs, 3 rounds
     python -m loadtest.job_systems --python other/bin/python   the others are installed there
 
-A queue is filled with jobs that do nothing, then a worker process works it off; the figures are jobs a second and
-processor time a job of that process, from its first job to its last. The others (`pip install celery packaging dramatiq
-arq rq 'redis>=6.1'`) work on a Redis of their own that syncs once a second, ours on a queue of class disk; both keep
-their jobs over a `kill -9`. Each acknowledges a job behind its handler, where it can. What is not installed is left
-out.
+A queue is filled with jobs that do nothing, then a worker process works it off. The figures are jobs a second and
+processor time per job of that process, from its first job to its last. The others (`pip install celery packaging
+dramatiq arq rq 'redis>=6.1'`) use a Redis that syncs once a second, this project a queue of class disk; both keep their
+jobs over a `kill -9`. Each system acknowledges a job after its handler, if it can. Systems that are not installed are
+left out.
 
-What differs: a topics worker takes a lease for each job, renews it, and acknowledges in batches; Celery and Dramatiq
-run 8 threads, arq 64 coroutines, RQ one job after the other in one process, without its fork for each job.
+Differences: a topics worker takes a lease for each job, renews it, and acknowledges in batches. Celery and Dramatiq run
+8 threads, arq 64 coroutines, RQ one job after the other in one process, without its fork per job.
 """
 
 from __future__ import annotations

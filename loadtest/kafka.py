@@ -1,14 +1,13 @@
-"""Measures the Kafka port as one stock client sees it: records produced, acked by all, and read back.
+"""Measures the Kafka port with a stock client: records produced, acked by all, and read back.
 
     python -m loadtest.kafka --records 1000000
-
     python -m loadtest.kafka --kind events --records 100000 --compression zstd
     python -m loadtest.kafka --kind events --records 200000 --compression zstd --durability disk --rounds 1 --on-disk
 
-The client is confluent-kafka, in a process of its own, the broker in another; both are on this machine, and share its
-processors. Counted from the first record handed to the client to the last ack, and from `assign` to the last record;
-bytes on the wire are those that the client says it has sent and received. With --on-disk it is then waited until the
-files of segments do not change any more, their bytes are counted, and all is read once again.
+The client is confluent-kafka in a separate process; the broker is another process on the same machine, so they share
+its processors. Producing counts from the first record handed to the client to the last ack, reading from `assign` to
+the last record. Bytes on the wire are those that the client reports as sent and received. With --on-disk the run then
+waits until the segment files stop changing, counts their bytes, and reads everything once more.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """Of one direction: records a second; per record the processor time of broker and client in µs, and the bytes that
-    went over the wire, both ways together.
+    """One direction: records a second; per record the processor time of broker and client in µs, and the bytes on the
+    wire in both directions together.
     """
 
     what: str
@@ -93,7 +92,7 @@ def _number_in(file: Path) -> int:
 
 
 def values_of(options: argparse.Namespace) -> list[bytes]:
-    """What is produced in turn: raw bytes or a JSON object of that size, always the same; or different events."""
+    """The values to produce, in turn: raw bytes or a JSON object of that size, always the same; or different events."""
     if options.kind == "events":
         chance = random.Random(4)
         return [_event(chance, number) for number in range(min(options.records, _EVENTS))]
@@ -119,7 +118,7 @@ def _event(chance: random.Random, number: int) -> bytes:
 
 
 class _Wire:
-    """What a client says of its bytes; `settings` are for the client."""
+    """The client's byte counters; `settings` are for the client."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -130,7 +129,7 @@ class _Wire:
         self.bytes = found["tx_bytes"] + found["rx_bytes"]
 
     def settle(self, poll: Callable[[float], object]) -> int:
-        """All bytes, once they have been told of."""
+        """All bytes, as soon as the client has reported them."""
         end = time.monotonic() + _SETTLE_S
         while time.monotonic() < end:
             poll(0.05)
@@ -191,7 +190,7 @@ def consume(port: Port, topic: str, options: argparse.Namespace) -> Result:
 
 
 def on_disk(port: Port) -> OnDisk:
-    """When nothing has changed for a while."""
+    """Bytes of the segment files when they have not changed for a while."""
     sizes: dict[str, int] = {}
     since = time.monotonic()
     while time.monotonic() - since < _QUIET_S:

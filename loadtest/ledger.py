@@ -1,7 +1,7 @@
-"""Whether everything that was acknowledged is there: each write under its seqs, whole, in order, once.
+"""Checks that every acknowledged write is there: under its seqs, whole, in order, once.
 
 The generator notes the number of each acknowledged write with its seqs; every record carries the number of its write
-and its index in it. What was sent and not acknowledged may be there or not, but never in part.
+and its index in the write. A write that was sent but not acknowledged may be there or not, but never in part.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Page(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """`problems` names what is missing or wrong, at most a few of each topic."""
+    """`problems` names missing or wrong records, at most a few per topic."""
 
     acknowledged: int = 0
     found: int = 0
@@ -89,7 +89,7 @@ def _compare(
 
 
 def stored(host: str, port: int, topic: str) -> dict[int, tuple[int, int]]:
-    """seq → (write number, index) of all that a topic holds. A gap is a reason to fail: nothing here was to be lost."""
+    """seq → (write number, index) of all records of a topic. Fails at a gap: no loss is expected here."""
     found: dict[int, tuple[int, int]] = {}
     from_seq = 0
     while True:

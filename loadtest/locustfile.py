@@ -1,11 +1,11 @@
-"""A realistic mix on a running broker: producers, consumers, workers and watchers, and a ledger that is checked.
+"""A realistic mix on a running broker: producers, consumers, workers and watchers, with a ledger that is checked.
 
     locust -f loadtest/locustfile.py --headless -u 60 -r 20 -t 60s --host http://127.0.0.1:4000 --html report.html
 
-Every run makes topics of its own, and deletes them unless --keep is given. When it is over everybody reads to the end,
-and what was acknowledged, delivered and acked is compared with what the broker holds. The verdict is printed, is a row
-of the report, and decides with the failures of requests about the exit code. One process only: the ledger is in its
-memory. With --locust-key, or LOCUST_KEY, requests carry that API key.
+Every run creates new topics and deletes them at the end unless --keep is given. When the load is over, every reader
+reads to the end, and the acknowledged, delivered and acked records are compared with those in the broker. The verdict
+is printed, is a row of the report, and decides the exit code together with the failed requests. Only one process is
+possible: the ledger is in its memory. With --locust-key, or LOCUST_KEY, requests carry that API key.
 """
 
 # Much of locust has no types.
@@ -37,7 +37,7 @@ _LEASE_MS = 3000
 
 
 class Mix:
-    """Topics of this run and what was noted of them."""
+    """The topics of this run and their ledger."""
 
     def __init__(self) -> None:
         self.ledger: dict[str, Topic] = {}
@@ -69,7 +69,7 @@ def _ask(environment: Environment, method: str, path: str, body: object = None) 
 
 
 class Person(FastHttpUser):
-    """Somebody with a name of their own who asks the broker for something."""
+    """A named client of the broker."""
 
     abstract = True
     connection_timeout = 10.0
@@ -115,7 +115,7 @@ class _Writer(Person):
 
 
 class Producer(_Writer):
-    """A service that tells what has happened: mostly one event at a time, at times many."""
+    """A service that appends events: usually one at a time, sometimes many."""
 
     weight = 8
     wait_time = between(0.005, 0.05)
@@ -141,9 +141,9 @@ class Dispatcher(_Writer):
 
 
 class Consumer(Person):
-    """Reads one topic to its end and on, its place kept by the broker.
+    """Reads one topic continuously; the broker keeps its cursor.
 
-    An answer that got lost is asked for again under the same attempt_key, so that nothing is skipped.
+    A read whose answer was lost is repeated with the same attempt_key, so that no record is skipped.
     """
 
     weight = 3
@@ -168,7 +168,7 @@ class Consumer(Person):
             self.took(answer)
 
     def took(self, answer: dict[str, Any]) -> bool:
-        """Note what was given; whether it was anything."""
+        """Note the records of an answer; returns whether there were any."""
         self.attempt = uuid.uuid4().hex
         MIX.ledger[self.topic].saw(self.name, [each["$seq"] for each in answer["records"]])
         return bool(answer["records"])
@@ -182,7 +182,7 @@ class Consumer(Person):
 
 
 class Worker(Person):
-    """Claims jobs and acks them; some fail, and now and then the worker vanishes with what it has."""
+    """Claims jobs and acks them; some fail, and now and then the worker disappears with its jobs."""
 
     weight = 4
     wait_time = between(0.0, 0.05)
@@ -320,7 +320,7 @@ def _end(environment: Environment, **_: object) -> None:
 
 
 def _held(environment: Environment, name: str) -> dict[int, Stamp]:
-    """seq → stamp of all that the topic holds. Raises RuntimeError for an announced loss: nothing was to be lost."""
+    """seq → stamp of all records in the topic. Raises RuntimeError for an announced loss: no loss is expected."""
     found: dict[int, Stamp] = {}
     from_seq, more = 0, True
     while more:

@@ -1,4 +1,4 @@
-"""Facts of the machine a figure was measured on: without them it means nothing."""
+"""Facts about the machine of a measurement: a figure means nothing without them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PACKAGES = ("uvicorn", "zttp", "uvloop", "msgspec", "xxhash")
 
 
 def facts(directory: str = "") -> dict[str, str | int | float]:
-    """The machine, the commit, versions; what a sync costs in `directory` (default: the temporary one)."""
+    """The machine, the commit, versions, and the time of a sync in `directory` (default: the temporary one)."""
     found: dict[str, str | int | float] = {
         "cpu": _line("/proc/cpuinfo", "model name"),
         "cores": len(os.sched_getaffinity(0)),

@@ -1,10 +1,10 @@
-"""Measures what very many topics that nobody uses cost those that are used: how late the event loop comes back.
+"""Measures how a great number of unused topics affects the used ones: how late the event loop's timers are.
 
     python -m loadtest.many_topics --topics 100000
 
-A directory is made with one record in each topic, all of them in segments; that takes some syncs a topic, so keep it
-with --folder to measure again. Then an engine does nothing but its own rounds, while a task asks every ms how late it
-is.
+A directory is made with one record in each topic, all of them in segments. That takes some syncs per topic, so keep the
+directory with --folder to measure again. Then an engine runs only its periodic work, while a task checks every ms how
+late its own timer is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def fill(folder: str, topics: int) -> None:
 
 
 async def watch(folder: str, seconds: float) -> None:
-    """Print how late the loop was, and what a round of each worker took of it."""
+    """Print how late the loop was, and how much of the delay each worker's round took."""
     async with Engine.open(folder) as engine:
         gc.collect()
         gc.freeze()

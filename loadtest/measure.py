@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Target(msgspec.Struct, kw_only=True):
-    """The broker that is measured. `own` is None for one that runs elsewhere; then its processor time is unknown."""
+    """The broker to measure. `own` is None for one that was started elsewhere; then its processor time is unknown."""
 
     host: str
     port: int
@@ -40,7 +40,7 @@ class Measured(msgspec.Struct, kw_only=True):
     loop_us_per_record: float
     broker_cores: float
     generator_cores: float
-    #: Cores that everything else on the machine used meanwhile: what stood in the way of this figure.
+    #: Cores that other programs used meanwhile: a high value makes this figure too low.
     other_cores: float
     wal: WalUse
     failed: dict[int, int]
@@ -73,9 +73,9 @@ def _expect(target: Target, method: str, path: str, body: bytes = b"") -> bytes:
 
 
 def measure(target: Target, scenario: Scenario, *, verify: bool = False, kill: bool = False) -> Measured:
-    """Run one scenario. `verify`: compare with the ledger afterwards; `kill`: SIGKILL the own broker at the end of the
-    window, with writes on their way, and start it again before the comparison. Raises BrokerFailed when the
-    broker's counters contradict what the scenario says of it.
+    """Run one scenario. `verify`: compare with the ledger afterwards. `kill`: SIGKILL the started broker at the end of
+    the window, with writes in flight, and start it again before the comparison. Raises BrokerFailed when the broker's
+    counters contradict the scenario.
     """
     prepare(target, scenario)
     with tempfile.TemporaryDirectory(prefix="topics-ledger-") as folder:
@@ -136,7 +136,7 @@ def _observe(target: Target, scenario: Scenario, path: str, *, kill: bool) -> tu
 
 
 def generate(task: Task) -> subprocess.Popen[bytes]:
-    """A generator under way: it prints a line where its window begins, one where it ends, and what it saw."""
+    """A running generator: it prints a line at the window's begin, one at its end, and one with the result."""
     return client("loadtest.generator", task)
 
 
@@ -150,7 +150,7 @@ def client(module: str, task: msgspec.Struct) -> subprocess.Popen[bytes]:
 
 
 def seen_in(last: bytes) -> LoadResult:
-    """What the generator's last line says."""
+    """The result in the generator's last line."""
     if not last:
         raise RuntimeError("the generator failed; see above")
     return msgspec.json.decode(last, type=LoadResult)

@@ -1,7 +1,7 @@
-"""What a mixed load was told, and whether it fits together in the end: nothing lost, nothing twice, all in order.
+"""The ledger of a mixed load, and the check that nothing was lost, doubled or out of order.
 
-Pure. Producers note what was acknowledged, readers what they were given; `judge` compares both with what the topics
-hold when it is over. A write or ack whose answer never came may have happened or not, but never in part.
+Pure. Producers note acknowledged writes, readers note the records they got; `judge` compares both with the topics'
+contents at the end. A write or ack without an answer may have happened or not, but never in part.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Stamp = tuple[str, int]
 
 @dataclass
 class Topic:
-    """What was noted of one topic."""
+    """The notes about one topic."""
 
     #: seq → stamp, of every acknowledged record.
     acked: dict[int, Stamp] = field(default_factory=dict[int, Stamp])
@@ -45,7 +45,7 @@ class Topic:
 
 @dataclass
 class Verdict:
-    """Figures of a whole run. `problems` says a few of what is wrong in words."""
+    """Figures of a whole run. `problems` describes a few of the errors in words."""
 
     acknowledged: int = 0
     delivered: int = 0
@@ -61,14 +61,14 @@ class Verdict:
         return not (self.lost or self.doubled or self.disordered)
 
     def found(self, topic: str, kind: str, count: int, what: str) -> None:
-        """Count so many of `kind` (lost, doubled, disordered), and say so."""
+        """Count a number of errors of `kind` (lost, doubled, disordered) and describe them."""
         if count:
             setattr(self, kind, getattr(self, kind) + count)
             self.problems.append(f"{topic}: {count} {kind}: {what}")
 
 
 def judge(topics: Mapping[str, Topic], held: Mapping[str, Mapping[int, Stamp]], *, queues: Sequence[str]) -> Verdict:
-    """`held`: what each topic holds in the end, seq → stamp. Readers must have been let read to the end."""
+    """`held`: the final contents of each topic, seq → stamp. Readers must have read to the end."""
     verdict = Verdict()
     for name, topic in topics.items():
         verdict.acknowledged += len(topic.acked)

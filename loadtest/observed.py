@@ -1,4 +1,4 @@
-"""What is seen of a broker from outside: processor time of its processes, counters of /v0/metrics."""
+"""Figures of a broker seen from outside: processor time of its processes, counters of /v0/metrics."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def cpu_of(pid: int) -> Cpu:
 
 
 def children_s(pid: int) -> float:
-    """Processor time of processes that it has started, and that they have, as far as they run: the absorber's, say."""
+    """Processor time of all running processes below `pid`, such as the flusher's."""
     used = 0.0
     for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the process has ended meanwhile
             for child in (task / "children").read_text().split():
                 used += sum(_used_s(Path(f"/proc/{child}"))) + children_s(int(child))
     return used
 
 
 def _used_s(process: Path) -> tuple[float, float]:
-    """Its own, and that of its children that have ended."""
+    """Processor seconds of the process and of its children that have ended."""
     # The command's name is in brackets and may hold anything; what follows it is fixed.
     ticks = [int(field) for field in (process / "stat").read_text().rpartition(")")[2].split()[11:15]]
     return sum(ticks[:2]) / _TICKS_A_SECOND, sum(ticks[2:]) / _TICKS_A_SECOND
@@ -66,7 +66,7 @@ def counters(host: str, port: int) -> dict[str, float]:
 
 
 class WalUse(msgspec.Struct, frozen=True):
-    """What a load made of the log; all 0 when the broker does not say."""
+    """How a load used the log; all 0 when the broker does not report it."""
 
     fsyncs: float = 0.0
     groups: float = 0.0

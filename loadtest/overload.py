@@ -1,11 +1,11 @@
-"""Offers a broker twice what it can do, and looks at what becomes of it.
+"""Offers a broker twice its capacity and measures what happens.
 
     python -m loadtest.overload --seconds 120
 
-First as many writes as the broker takes (closed loop): its capacity. Then so many times that in an open loop, with
-clients that give up on a request after a while; answers of 429 are final. Last, how long it takes until single writes
-are as quick as before, and whether everything that was acknowledged is there. Latencies of writes that were admitted
-count from when they were due, so that waiting for a free connection is in them.
+The first phase finds the capacity: as many writes as the broker takes (closed loop). The second offers a multiple of it
+in an open loop, with clients that give up on a request after a while; 429 answers are final. The third measures how
+long it takes until single writes are as quick as before, and checks that every acknowledged record is there. Latencies
+of admitted writes count from when they were due, so they include waiting for a free connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SAMPLE_S = 0.1
 _PROBES = 20
 _PROBE = b'{"records":[{"data":"probe"}]}'
 _PROBED = "/v0/topics/probed"
-#: Single writes count as quick as before when none of so many in a row took more than this, or so many times the usual.
+#: Single writes count as quick when a number of them in a row each took at most this, or a multiple of the usual.
 _QUICK_S = 0.05
 _QUICK_FACTOR = 3
 _NORMAL_WITHIN_S = 60.0
@@ -38,7 +38,7 @@ THROTTLED = 429
 
 
 class Overload(msgspec.Struct, frozen=True, kw_only=True):
-    """What is tried. `factor` times the capacity is offered for `seconds`."""
+    """The parameters. `factor` times the capacity is offered for `seconds`."""
 
     seconds: float = 120.0
     capacity_s: float = 5.0
@@ -51,7 +51,7 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it. Rates are requests a second; `failed` counts answers by status but 429, 0 = connection lost.
+    """The results. Rates are requests a second; `failed` counts answers by status except 429, 0 = connection lost.
 
     `normal_after_s` None: not within a minute.
     """
@@ -69,12 +69,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is wrong, however slow it was."""
+        """Whether the results are correct, at any speed."""
         return self.verdict.holds and not self.failed and self.normal_after_s is not None
 
 
 def run(wanted: Overload, *, settings: dict[str, str] | None = None, parent: str = "") -> Outcome:
-    """Against a broker of its own. Raises BrokerFailed when that does not start."""
+    """Measure a broker started here. Raises BrokerFailed when it does not start."""
     own = OwnBroker(settings=settings, parent=parent)
     try:
         own.start()
@@ -116,7 +116,7 @@ def _overload(target: Target, own: OwnBroker, wanted: Overload) -> Outcome:
 
 
 def _load(task: Task, pid: int) -> tuple[LoadResult, float]:
-    """What the generator saw, and the most memory that the broker had meanwhile."""
+    """The generator's result, and the broker's largest memory meanwhile."""
     peak, over = 0.0, Event()
 
     def sample() -> None:
@@ -153,13 +153,13 @@ def _probe_s(target: Target) -> float | None:
 
 
 def _usual_s(target: Target) -> float:
-    """The slowest of some single writes that nothing stands in the way of."""
+    """The slowest of a few single writes without other load."""
     _probe_s(target)
     return max(_probe_s(target) or 0.0 for _ in range(_PROBES))
 
 
 def _until_quick(target: Target, quick_s: float, deadline: float) -> float | None:
-    """When single writes began to be quick: the first of so many in a row."""
+    """The time when single writes became quick again: the first of a number of quick ones in a row."""
     since, found = time.monotonic(), 0
     while found < _PROBES:
         begin = time.monotonic()

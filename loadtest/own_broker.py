@@ -96,7 +96,7 @@ class OwnBroker(OwnServer):
         return inherited | self._others | own | {f"TOPICS_{name}": value for name, value in self.settings.items()}
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone. `start` goes on with the same data."""
+        """SIGKILL, and wait until the process is gone. `start` continues with the same data."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -117,7 +117,7 @@ def is_ready(host: str, port: int) -> bool:
 
 
 def ask(host: str, port: int, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-    """One request on a connection of its own: (status, body)."""
+    """One request on a new connection: (status, body)."""
     connection = HTTPConnection(host, port, timeout=60)
     try:
         connection.request(method, path, body or None, {"Content-Type": "application/json"} if body else {})

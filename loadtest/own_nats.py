@@ -1,9 +1,9 @@
-"""A NATS server started for a comparison: a child of this process, on a free port, in a directory that is thrown away.
+"""A NATS server for a comparison: a child of this process, on a free port, in a temporary directory.
 
-JetStream with file storage, one replica. With `sync_interval: always` it syncs each message before it acknowledges it,
-as a topic of class fsync does; with the default it syncs every two minutes and acknowledges what it has written to the
-file, which a topic of class disk does sooner (it syncs every 50 ms). `always` is known from version 2.10 on: an older
-server is not taken.
+JetStream with file storage, one replica. With `sync_interval: always` the server syncs each message before it
+acknowledges it, like a topic of class fsync. With the default it syncs every two minutes and acknowledges after writing
+to the file; a topic of class disk does the same but syncs every 50 ms. Version 2.10 introduced `always`: an older
+server is not used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def version() -> tuple[int, ...]:
 
 
 def is_there() -> bool:
-    """Whether a nats-server that can do what is compared can be run here."""
+    """Whether a nats-server that supports the comparison is installed."""
     return version() >= OLDEST
 
 
@@ -59,7 +59,7 @@ class OwnNats(OwnServer):
         self._begin(_PROGRAM, [_PROGRAM, "-c", str(config)], partial(self.ask, "$JS.API.INFO"))
 
     def make_anew(self, streams: list[str]) -> None:
-        """Streams of these names, with a subject of the same name each, and nothing in them."""
+        """Create empty streams with these names, each with a subject of the same name."""
         for name in streams:
             with suppress(LookupError):
                 self.ask(f"$JS.API.STREAM.DELETE.{name}")
@@ -74,7 +74,7 @@ class OwnNats(OwnServer):
             return 0
 
     def ask(self, subject: str, body: object = None) -> dict[str, dict[str, int]]:
-        """One request to JetStream: its answer. Raises LookupError for what is not there."""
+        """One request to JetStream; returns its answer. Raises LookupError when the object does not exist."""
         asked = b"" if body is None else msgspec.json.encode(body)
         with socket.create_connection((self.host, self.port), timeout=60) as connection:
             connection.sendall(NATS_CONNECT % _INBOX.encode() + nats_publish(subject, _INBOX, asked))

@@ -1,8 +1,8 @@
-"""A Redis started for a comparison: a child of this process, on a free port, in a directory that is thrown away.
+"""A Redis server for a comparison: a child of this process, on a free port, in a temporary directory.
 
-It syncs its log before it answers (appendonly yes, appendfsync always), as a topic of class fsync does, or once a
-second (everysec), not unlike one of class disk; it takes no RDB snapshots and never rewrites its log, so that nothing
-else goes on while it is measured.
+It syncs its log either before each answer (appendonly yes, appendfsync always), like a topic of class fsync, or once a
+second (everysec), similar to a topic of class disk. It takes no RDB snapshots and never rewrites its log, so that no
+background work disturbs the measurement.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OwnRedis(OwnServer):
             raise RuntimeError(said.decode("utf-8", "replace"))
 
     def ask(self, commands: list[bytes], answers: int) -> bytes:
-        """Send all of them at once; the bytes of so many answers, each of them one line, or two for a string."""
+        """Send all commands at once; returns the bytes of the answers, each of them one line, or two for a string."""
         with socket.create_connection((self.host, self.port), timeout=60) as connection:
             connection.sendall(b"".join(commands))
             found = b""

@@ -59,7 +59,7 @@ class OwnServer:
 
 
 def free_port(host: str) -> int:
-    """One that nobody listens on now, for servers that cannot choose one themselves."""
+    """A port that is free now, for servers that cannot choose one themselves."""
     with socket.socket() as free:
         free.bind((host, 0))
         port: int = free.getsockname()[1]

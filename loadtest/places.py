@@ -1,12 +1,12 @@
-"""Where the records are that readers read: in the tail cache, in sealed segments, in the cold tier.
+"""The places where readers find their records: the tail cache, sealed segments, the cold tier.
 
-For each there are settings of the broker that put them there, a condition to wait for, and a proof from the broker's
-own counters, before and after the reading. A figure of a place without its proof is none.
+Each place has settings of the broker that put the records there, a condition to wait for, and a proof from the broker's
+counters before and after the reads. A figure without this proof does not count.
 
-- tail: nothing is absorbed, and the tail cache holds all that lives: no file is read.
-- sealed: the tail cache holds nothing, and all that is read is in segments that are finished and in the data directory.
-- cold: the same segments are in a cold tier that is a directory; each read asks it at least once. What is measured is
-  the broker's way to the tier, not a store far away: that is `loadtest.cold_reads`.
+- tail: nothing is flushed, and the tail cache holds all live records: no file is read.
+- sealed: the tail cache is empty, and all records to read are in sealed segments in the data directory.
+- cold: the same segments are in a cold tier that is a directory, and each read asks the tier at least once. This
+  measures the broker's path to the tier, not a distant store: that is `loadtest.cold_reads`.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def settle(host: str, port: int, scenario: Scenario) -> None:
 
 
 def misplaced(scenario: Scenario, seen: Counters) -> str:
-    """What shows that what is read is somewhere else than at the scenario's place; "" = nothing does."""
+    """The evidence that records are not at the scenario's place; "" = there is none."""
     due = scenario.topics * -(-scenario.preload // SEGMENT_RECORDS)
     cached, live = seen["topics_tail_cache_bytes"], seen["topics_live_bytes"]
     cold, sealed = seen["topics_segments_cold"], seen["topics_segments_sealed_total"]
     if scenario.place == "tail":
-        if absorbed := seen["topics_flushed_records_total"]:
-            return f"{absorbed:,.0f} records are in segments"
+        if flushed := seen["topics_flushed_records_total"]:
+            return f"{flushed:,.0f} records are in segments"
         return f"the tail cache holds {cached:,.0f} bytes of {live:,.0f}" if cached < live or not live else ""
     if cached:
         return f"the tail cache holds {cached:,.0f} bytes"
@@ -74,7 +74,9 @@ def misplaced(scenario: Scenario, seen: Counters) -> str:
 
 
 def proof(scenario: Scenario, before: Counters, after: Counters, requests: int) -> str:
-    """What the counters of before and after `requests` reads say. Raises BrokerFailed when they were read elsewhere."""
+    """The evidence of the counters before and after `requests` reads. Raises BrokerFailed when the reads went
+    elsewhere.
+    """
     asked = after["topics_cold_reads_total"] - before["topics_cold_reads_total"]
     read = after["topics_read_records_total"] - before["topics_read_records_total"]
     wrong = misplaced(scenario, before) or misplaced(scenario, after)

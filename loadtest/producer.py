@@ -1,10 +1,10 @@
-"""Measures the producer of the Python client beside batches that the same client sends by hand.
+"""Measures the Python client's producer beside batches that the same client sends by hand.
 
     python -m loadtest.producer                              1000 records a batch, 200 bytes each, 7 rounds
     python -m loadtest.producer --records 400000 --rounds 9 --json loadtest/results/producer.json
 
 By hand, one thread gathers records into a list and appends it, one request after the other. The producer gets the same
-records one by one, and its handles are dropped. Both sides write to topics of one broker, in turns; what counts is the
+records one by one, and its handles are dropped. Both sides write in turn to topics of one broker; the result is the
 ratio within a round.
 """
 
@@ -36,14 +36,14 @@ class Leg(msgspec.Struct, kw_only=True):
 
 
 class Found(msgspec.Struct, kw_only=True):
-    """All legs, and the producer's records a second to those sent by hand."""
+    """All legs, and the ratio of the producer's records a second to those sent by hand."""
 
     legs: list[Leg]
     ratio: Ratio
 
 
 def leg(client: Client, side: str, records: list[Any], batch: int) -> Leg:
-    """Appends the records to a topic of their own, and removes it again."""
+    """Append the records to a new topic, then delete the topic."""
     topic = side.replace(" ", "-")
     client.put_topic(topic)
     begin, cpu = time.monotonic(), time.process_time()

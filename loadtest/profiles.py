@@ -1,13 +1,14 @@
-"""Profiles of hot paths: where the event loop of a broker under load spends its time. Needs py-spy on the PATH.
+"""Profiles of hot paths: how the event loop of a loaded broker spends its time. Needs py-spy on the PATH.
 
     python -m loadtest.profiles append-1 --out before.txt --tree ../other
     python -m loadtest.profiles append-1 --out after.txt
 
-Starts a broker in a directory that is thrown away, lets py-spy look at it while the load runs, and prints what the loop
-spent. `loadtest.flames` makes graphs and tables of what it keeps.
+Starts a broker in a temporary directory, runs py-spy on it during the load, and prints where the loop spent its time.
+`loadtest.flames` makes graphs and tables of the output files.
 
-py-spy counts a thread that waits for a processor as running, so beside other work it overstates where the loop is
-interrupted: in system calls that wake the client. `--nice -15` (as root) lets the loop's thread wait for hardly anyone.
+py-spy counts a thread that waits for a processor as running. Beside other work it therefore overstates the places where
+the loop is interrupted: system calls that wake the client. With `--nice -15` (as root) the loop's thread hardly ever
+waits.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _load(own: OwnBroker, scenario: Scenario) -> subprocess.Popen[bytes]:
 
 
 def _queue(own: OwnBroker, jobs: int) -> subprocess.Popen[bytes]:
-    """A queue of so many jobs, and a client of 16 connections that claims and acks 100 at a time."""
+    """A queue with a number of jobs, and a client with 16 connections that claims and acks 100 at a time."""
     path = "/v0/topics/jobs"
     body = scenarios.numbered(scenarios.append_body(_FILL_BATCH, 100), 0)
     calls = [("PUT", path, b'{"type":"queue","durability":"fsync"}')]
@@ -100,8 +101,8 @@ def _queue(own: OwnBroker, jobs: int) -> subprocess.Popen[bytes]:
 def _watched(
     own: OwnBroker, load: subprocess.Popen[bytes], options: argparse.Namespace
 ) -> tuple[Cpu, float, dict[str, float]]:
-    """Processor time of the broker from the load's first line to its second, py-spy looking; that of all others, in
-    seconds; and what the load's third line says.
+    """The broker's processor time between the load's first line and its second, with py-spy attached; that of all other
+    processes, in seconds; and the load's third line.
     """
     assert load.stdout is not None
     load.stdout.readline()

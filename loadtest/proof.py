@@ -1,7 +1,7 @@
-"""A load that goes on for long: is the work behind it done meanwhile, or does the figure come from putting it off?
+"""Checks that a long load includes its background work: a figure must not come from postponing it.
 
-Records are moved to segments and snapshots are taken while the load goes on; how much of it was done is shown beside
-the figure, and one without either is refused.
+Records are moved to segments and snapshots are taken while the load runs. The amount of that work is shown beside the
+figure, and a figure without it is refused.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ Counters = dict[str, float]
 
 
 def proof(name: str, before: Counters, after: Counters) -> str:
-    """What was done between two looks at the counters. Raises BrokerFailed when absorber or snapshots stood still."""
+    """The background work between two readings of the counters. Raises BrokerFailed when flusher or snapshots stood
+    still.
+    """
 
     def grown(counter: str) -> float:
         return after[counter] - before[counter]
 
-    absorbed, snapshots = grown("topics_flushed_records_total"), grown("topics_snapshots_total")
-    if not absorbed or not snapshots:
-        raise BrokerFailed(f"{name}: {absorbed:,.0f} records were absorbed, {snapshots:,.0f} snapshots were taken")
+    flushed, snapshots = grown("topics_flushed_records_total"), grown("topics_snapshots_total")
+    if not flushed or not snapshots:
+        raise BrokerFailed(f"{name}: {flushed:,.0f} records were flushed, {snapshots:,.0f} snapshots were taken")
     return (
-        f"of {grown('topics_appended_records_total'):,.0f} records {absorbed:,.0f} were absorbed,"
-        f" {after['topics_unflushed_records']:,.0f} were to be absorbed when the load ended;"
+        f"of {grown('topics_appended_records_total'):,.0f} records {flushed:,.0f} were flushed,"
+        f" {after['topics_unflushed_records']:,.0f} were still to be flushed when the load ended;"
         f" {snapshots:,.0f} snapshots, {grown('topics_wal_files_trimmed_total'):,.0f} log files trimmed"
     )

@@ -3,18 +3,19 @@
     python -m loadtest.queue                             1 and 16 connections, 1 and 100 jobs a call, 5 rounds
     python -m loadtest.queue --connections 16 --batch 100 --rounds 9 --json loadtest/results/queue.json
 
-A queue of class fsync is filled, then worked off: every connection claims so many jobs (--batch), acks them in one
-call, and again. Redis does the same with XREADGROUP COUNT and XACK, its log synced before each answer. Every round runs
-all sides one after the other, each round from another one on; what counts are the ratios within a round, and how far
-they spread.
+A queue of class fsync is filled, then worked off: every connection claims a number of jobs (--batch), acks them in one
+call, and repeats. Redis does the same with XREADGROUP COUNT and XACK, its log synced before each answer. Every round
+runs all sides one after the other, in a different order each round; the results are the ratios within a round and their
+spread.
 
-What is compared with what:
-- leases-durable is the like of Redis: XREADGROUP writes what it hands out to its log, so a restart knows who holds
-  what. leases-in-memory syncs acks only; a crash of the broker hands all un-acked jobs out again.
-- An ack of the broker removes the job for good. XACK alone (redis-xack) leaves it in the stream, which grows until
-  somebody trims it; redis-xack-xdel sends XDEL along with XACK, and is what an ack is.
-- Acks to the broker carry the lease's tokens, so that a worker that was too slow cannot ack another one's job. Redis
-  has no such thing: XACK takes the job from whoever holds it.
+How the sides compare:
+
+- leases-durable corresponds to Redis: XREADGROUP writes the delivered entries to its log, so Redis knows after a
+  restart who holds which job. leases-in-memory syncs acks only; a crash of the broker delivers all un-acked jobs again.
+- An ack of the broker removes the job for good. XACK alone (redis-xack) leaves the job in the stream, which grows until
+  somebody trims it. redis-xack-xdel sends XDEL along with XACK, which corresponds to an ack.
+- Acks to the broker carry the lease's tokens, so that a slow worker cannot ack a job that another worker has by now.
+  Redis has no such check: XACK takes the job from whoever holds it.
 
 Without a redis-server the broker is measured alone.
 """
@@ -47,7 +48,7 @@ REDIS_SIDES = ("redis-xack", "redis-xack-xdel")
 
 
 class Leg(msgspec.Struct, kw_only=True):
-    """One side's part of a round. Processor time in µs a job; cores are of everything else on the machine meanwhile."""
+    """One side's part of a round. Processor time in µs per job; `cores`: processors that other programs used."""
 
     side: str
     connections: int
@@ -62,7 +63,7 @@ class Leg(msgspec.Struct, kw_only=True):
 
 
 class Compared(msgspec.Struct, kw_only=True):
-    """All rounds with so many connections and jobs a call. `ratios`: jobs a second, the broker's to Redis's, by
+    """All rounds with one number of connections and jobs per call. `ratios`: jobs a second, the broker's to Redis's, by
     "side / side".
     """
 
@@ -157,7 +158,7 @@ def fill_redis(redis: OwnRedis, task: Task, record_bytes: int) -> None:
 
 
 def _work_off(task: Task, pid: int) -> tuple[QueueLoadResult, float, float]:
-    """What the client saw; processor seconds of the server, and of everything that is neither."""
+    """The client's result; processor seconds of the server, and of all processes but server and client."""
     with client("loadtest.queue_client", task) as under_way:
         assert under_way.stdout is not None
         under_way.stdout.readline()

@@ -1,10 +1,10 @@
-"""Claims and acks until a queue is empty, in a process of its own: the same raw connections for the broker and Redis.
+"""Claims and acks until a queue is empty, in a separate process: the same raw connections for the broker and Redis.
 
     python -m loadtest.queue_client < task.json
 
-Each connection claims so many jobs, acks them all, and again, one call at a time. Answers are looked at no more than it
-takes to ack: the jobs' ids are found with one regular expression. Prints one JSON line when all are connected, one when
-the last job is acked, one with what it saw.
+Each connection claims a number of jobs, acks them all, and repeats, one call at a time. Answers are parsed no more than
+an ack needs: one regular expression finds the jobs' ids. Prints one JSON line when all connections are open, one when
+the last job is acked, and one with the result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEASE_MS = 600_000
 
 
 class Task(msgspec.Struct, kw_only=True):
-    """`kind` topics or redis; `tokens`: acks carry lease_ids; `delete`: Redis also deletes what was acked."""
+    """`kind`: topics or redis. `tokens`: acks carry lease_ids. `delete`: Redis also deletes the acked entries."""
 
     kind: str
     host: str
@@ -160,7 +160,7 @@ class RedisWire(Wire):
 
 
 class Connection(asyncio.Protocol):
-    """Claims and acks in turn until a claim gives nothing."""
+    """Claims and acks in turn until a claim returns no job."""
 
     def __init__(self, wire: Wire, ended: asyncio.Future[None]) -> None:
         self._wire = wire
@@ -213,7 +213,7 @@ class Connection(asyncio.Protocol):
 
 
 async def run(task: Task) -> QueueLoadResult:
-    """All connections, until there is nothing left."""
+    """Run all connections until the queue is empty."""
     loop = asyncio.get_running_loop()
     wire_of = HttpWire if task.kind == "topics" else RedisWire
     connections: list[Connection] = []

@@ -1,10 +1,10 @@
-"""Measures what a topic that is consumed costs on the disk, in-process: how much is given back, and how soon.
+"""Measures the disk space of a consumed topic, in-process: how much space is freed, and how soon.
 
     python -m loadtest.reclaim --megabytes 1000 --behind 100
 
-One task appends, another is a consumer that stays so many MB behind, until so much has come; then it reads the rest.
-Said is what the data directory takes (allocated blocks, as `du` counts) at most on the way, when all is consumed, and
-how long after the last commit nothing more is given back. The same without consumption, to compare.
+One task appends; a consumer stays a number of MB behind until everything is appended, and then reads the rest. The
+output is the data directory's size (allocated blocks, as `du` counts): the largest on the way, the size when everything
+is consumed, and how long after the last commit the size stops shrinking. The same without consumption, for comparison.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from storage import Durability, Engine, Options, ReadQuery, Retention, TopicConf
 MB = 1_000_000
 BATCH_RECORDS = 100
 READ_RECORDS = 1000
-#: Nothing was given back for so long: it has all gone.
+#: When nothing was freed for this long, everything is freed.
 QUIET_S = 5.0
 
 
@@ -51,7 +51,7 @@ def allocated(folder: str) -> int:
             try:
                 total += os.stat(os.path.join(path, name)).st_blocks * 512
             except FileNotFoundError:
-                continue  # it went meanwhile
+                continue  # deleted meanwhile
     return total
 
 
@@ -99,7 +99,7 @@ class _Run:
             await asyncio.sleep(0.25)
 
     async def settled(self) -> float:
-        """Seconds until nothing more is given back."""
+        """Seconds until the size stops shrinking."""
         begin = last = time.perf_counter()
         least = (await self.measure())[1]
         while time.perf_counter() - last < QUIET_S:

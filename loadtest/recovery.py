@@ -35,8 +35,8 @@ _IN_FLIGHT = 16
 
 
 class Opened(msgspec.Struct, kw_only=True):
-    """One start: seconds until ready, of them in recovery proper, of processors all processes together, and what else
-    was going on.
+    """One start: seconds until ready, seconds of recovery itself, processors used by all processes together, and other
+    load.
     """
 
     ready_s: float
@@ -74,7 +74,7 @@ def options(shards: int) -> Options:
 
 
 async def write(folder: str, given: argparse.Namespace) -> None:
-    """Fill a new directory, then end at once, like a process that is killed: nothing is closed."""
+    """Fill a new directory, then end at once, like a killed process: nothing is closed."""
     engine = Engine(folder, options(given.shards))
     await engine.start()
     records = batch_of(given.batch, given.bytes)

@@ -51,7 +51,7 @@ def _row(each: Measured) -> tuple[str, ...]:
 
 
 def remarks(each: Measured) -> list[str]:
-    """What a figure must not be read without: refusals, backlog, where records were read from, the ledger's verdict."""
+    """Notes without which a figure misleads: refusals, backlog, where records were read from, the ledger's verdict."""
     lines: list[str] = []
     if each.failed:
         lines.append(f"{each.scenario.name}: not acknowledged, by status (0 = connection lost): {each.failed}")
@@ -71,7 +71,7 @@ def remarks(each: Measured) -> list[str]:
 
 
 def keep(name: str, command: str, outcome: object, folder: Path = RESULTS) -> Path:
-    """Write what was measured, with the command and the machine's facts, to `folder`/`name`.json."""
+    """Write the results, with the command and the machine's facts, to `folder`/`name`.json."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     whole = {"date": time.strftime("%Y-%m-%d"), "command": command, "machine": facts(), "results": outcome}

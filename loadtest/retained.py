@@ -1,10 +1,10 @@
-"""Measures what it costs to keep many records: memory while they are written and after a restart, and how fast that is.
+"""Measures the cost of keeping many records: memory during the writes and after a restart, and the speed.
 
     python -m loadtest.retained --records 10000000 --bytes 200 --topics 10
 
-A child process appends records that each have a tag of their own as fast as it can, with all workers running, and
-stops cleanly when they are in segments; another one opens the directory and reads. Memory is RssAnon: what the kernel
-cannot drop as it can the page cache. Goal: at most 250 MB, and no more for twice as many records.
+A child process appends records as fast as it can, each with a different tag and with all workers running, and stops
+cleanly when the records are in segments. Another process opens the directory and reads. Memory is RssAnon: memory that
+the kernel cannot drop, unlike the page cache. Goal: at most 250 MB, and no more for twice as many records.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Measures a router: records a second from an append to where they can be read in the destination.
+"""Measures a router: records a second from an append until they can be read in the destination.
 
     python -m loadtest.router                                      batches of 100 by 16 connections, class disk, 5 s
     python -m loadtest.router --batch 1000 --durability fsync
     python -m loadtest.router --rate 100                           open loop: does it keep up with so many?
 
-One load appends to a topic, a router copies all of it to another one. Said is how fast copies were made while the load
-went on, how far behind the router was at its end (lag, in records), how long it took to catch up, and the rate of the
-whole way: copies from the beginning of the window until the last of what was written can be read, over that time. A
-copy counts when the broker shows it as forwarded, which is when it is committed in the destination. In the end the
-destination is read: a router that has lost or doubled a record makes no figure.
+One load appends to a topic, and a router copies all records to another one. The output is the rate of copies during the
+load, the router's lag at its end (in records), the time it took to catch up, and the rate of the whole path: copies
+from the beginning of the window until the last written record can be read, over that time. A copy counts when the
+broker reports it as forwarded, that is, when it is committed in the destination. At the end the destination is read: a
+run that has lost or doubled a record gives no figure.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ _AGAIN_S = 0.01
 
 
 class State(msgspec.Struct):
-    """What the broker says of the router; `lag` in seqs of the source."""
+    """The broker's report about the router; `lag` in seqs of the source."""
 
     lag: int
     forwarded_total: int
 
 
 class Topic(msgspec.Struct):
-    """What it says of a topic."""
+    """The broker's report about a topic."""
 
     count: int
     head_seq: int
 
 
 class Diff(msgspec.Struct):
-    """What a read gave."""
+    """The answer to a read."""
 
     records: list[msgspec.Raw]
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """Rates per second: of the load and of the copies within the window, and of copies over the window and catching up
-    together. Processor time in µs a copy: all of the broker's, so that of the appends is in it. `lag_peak` is the most
-    that was seen, at the window's beginning or end.
+    """Rates per second: of the load and of the copies within the window, and of the copies over window and catching up
+    together. Processor time in µs per copy: all of the broker's, including the appends. `lag_peak`: the larger lag of
+    those at the window's beginning and end.
     """
 
     scenario: Scenario
@@ -75,7 +75,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 def run(scenario: Scenario, *, settings: dict[str, str] | None = None, parent: str = "") -> Outcome:
-    """One load through one router. Raises BrokerFailed when it does not catch up or copies are not what was written."""
+    """One load through one router. Raises BrokerFailed when the router does not catch up or the copies are wrong."""
     own = OwnBroker(settings=settings, parent=parent)
     try:
         own.start()
@@ -124,7 +124,7 @@ def _measure(own: OwnBroker, scenario: Scenario) -> Outcome:
 
 
 def _caught_up(own: OwnBroker) -> tuple[State, float]:
-    """What the router is like when it has copied everything, and when that was seen."""
+    """The router's state when it had copied everything, and the time of that."""
     until = time.monotonic() + _CAUGHT_UP_WITHIN_S
     while (state := _state(own)).lag:
         if time.monotonic() > until:

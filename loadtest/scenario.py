@@ -1,4 +1,4 @@
-"""What is measured: one kind of load, as a value, and the bytes of its requests."""
+"""A scenario: one kind of load, as a value, and the bytes of its requests."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     record_bytes: int = 100
     topics: int = 1
     rate: float = 0.0
-    #: Requests due longer ago than this are not sent any more: whoever wanted them has given up. 0 = never.
+    #: Requests due longer ago than this are not sent: their clients would have given up. 0 = all are sent.
     give_up_s: float = 0.0
     preload: int = 100_000
     seqs: bool = True
-    #: Where readers must find the records: tail, sealed or cold (see `places`); "" = wherever they happen to be.
+    #: Where readers must find the records: tail, sealed or cold (see `places`); "" = anywhere.
     place: str = ""
-    #: The figure must not come without the work behind the appends (see `proof`).
+    #: Refuse the figure if flusher or snapshots did no work meanwhile (see `proof`).
     steady: bool = False
-    #: How many tags the records have, in turn; 0: none has one.
+    #: Number of different tags, given to the records in turn; 0: records have no tag.
     tags: int = 0
-    #: Number of the first of the topics, so that two loads at once can have topics of their own.
+    #: Number of the first topic, so that two concurrent loads can use different topics.
     first_topic: int = 0
 
     @property
@@ -57,7 +57,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def record(size_bytes: int, index: int) -> bytes:
-    """JSON of one record of exactly so many bytes (never fewer than it takes): write number, index, text."""
+    """JSON of one record with exactly this many bytes (or the fewest possible): write number, index, text."""
     head = b'{"write":"%b","index":%d,"text":"' % (PLACEHOLDER, index)
     return head + b"x" * max(0, size_bytes - len(head) - 2) + b'"}'
 
@@ -97,21 +97,21 @@ def append_request(scenario: Scenario, topic: str, host: str) -> bytes:
 
 
 def redis_request(scenario: Scenario, stream: str) -> bytes:
-    """The same records as an `append_request` has, as commands to a Redis."""
+    """The records of an `append_request` as Redis commands."""
     start = encoded(b"XADD", stream.encode(), b"*", b"d", b"")[: -len(b"$0\r\n\r\n")]
     records = [record(scenario.record_bytes, index) for index in range(scenario.batch)]
     return b"".join(b"%b$%d\r\n%b\r\n" % (start, len(each), each) for each in records)
 
 
-#: What a client of NATS says first, with % the subject that it wants answers at. With no_responders a request that
-#: nobody takes is answered, too.
+#: First message of a NATS client, % is its answer subject. With no_responders the server also answers a request that
+#: has no receiver.
 NATS_CONNECT = (
     b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}\r\nSUB %b 1\r\n'
 )
 
 
 def nats_request(scenario: Scenario, stream: str, inbox: str) -> bytes:
-    """The same records as an `append_request` has, as messages to a stream that says of each that it has it."""
+    """The records of an `append_request` as messages to a stream that acknowledges each."""
     return b"".join(
         nats_publish(stream, inbox, record(scenario.record_bytes, index)) for index in range(scenario.batch)
     )
@@ -128,7 +128,7 @@ def encoded(*words: bytes) -> bytes:
 
 
 def read_requests(scenario: Scenario, topic: str, host: str) -> list[bytes]:
-    """Reads that walk through what was preloaded, `batch` records at a time."""
+    """Reads that step through the preloaded records, `batch` records at a time."""
     return [
         request(
             "POST",

@@ -1,12 +1,13 @@
-"""Measures what the Python SDK costs beside calls by hand: jobs a second of `Worker`, to claims and acks of 100.
+"""Measures the cost of the Python SDK: jobs a second of `Worker`, compared with claims and acks of 100 by hand.
 
     python -m loadtest.sdk                          64 at a time, 20,000 jobs, 5 rounds
     python -m loadtest.sdk --concurrency 8 --jobs 50000 --rounds 9
 
-A queue is filled, then worked off: by `Client.claim(max=100)` and `Client.ack` in a loop, by a Worker whose handler is
-a coroutine function that does nothing, and by one whose handler is a plain function that does nothing. Every round runs
-all of them, each round from another one on; what counts are the ratios within a round. Jobs are counted when the broker
-has taken their acks; starting and stopping the worker is left out. The processor time a job is that of the client.
+A queue is filled, then worked off in three ways: by `Client.claim(max=100)` and `Client.ack` in a loop; by a Worker
+whose handler is a coroutine function that does nothing; and by one whose handler is a plain function that does nothing.
+Every round runs all of them, in a different order each round; the results are the ratios within a round. A job counts
+when the broker has accepted its ack; starting and stopping the worker is left out. Processor time per job is the
+client's.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ BY_HAND, COROUTINES, THREADS = "claim and ack by hand", "Worker, coroutines", "W
 
 
 class WorkerResult(msgspec.Struct, kw_only=True):
-    """Jobs a second and µs of processor time a job by variant, a list a round; `ratios` to those by hand."""
+    """Jobs a second and µs of processor time per job by variant, one list per round; `ratios` to those by hand."""
 
     concurrency: int
     jobs: int

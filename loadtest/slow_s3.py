@@ -1,10 +1,10 @@
-"""An object store in memory that speaks as much of S3 as the cold tier asks for, and takes its time.
+"""An in-memory object store that speaks the part of S3 that the cold tier uses, with delayed answers.
 
     with SlowS3() as store:
         OwnBroker(settings={"COLD_DIR": store.url}, environment=store.environment)
-        store.delay(0.2)        # from now on each request is answered so many seconds after it came
+        store.delay(0.2)        # from now on each answer takes 0.2 s
 
-It is a process of its own, so that it takes the interpreter lock from nobody. Requests wait side by side.
+It is a separate process, so that it does not compete for the interpreter lock. Requests wait side by side.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from xml.sax.saxutils import escape
 from loadtest.own_broker import ask
 
 _BUCKET = "cold"
-#: Not a bucket's name: how this process is told what to do.
+#: A path that is no bucket: requests to it set the delay.
 _DELAY = "/-delay/"
 
 
 class SlowS3:
-    """The process; no delay at first."""
+    """The server process. It starts without a delay."""
 
     def __enter__(self) -> SlowS3:
         self._process = subprocess.Popen(

@@ -1,13 +1,13 @@
-"""Loads that go on behind a cap, a ttl, deletions and dead letters: is the pace behind it the pace without it?
+"""Measures loads with a cap, a ttl, deletions or dead letters: are they as fast as without?
 
     python -m loadtest.steady                                  all cases
     python -m loadtest.steady cap-records dead-letters --seconds 16 --rounds 3
     python -m loadtest.steady --least 0.8                      1 when a case falls short
 
-Each case has two topics on one broker, one with the setting and one without, that are written to in turn; the ratios of
-a round are what counts on a machine that others use. The one with the setting is filled beforehand, so that all of its
-window lies behind the cap. No window begins before the records of the one in front are in segments, else it would pay
-for that one too; and each round has the other order.
+Each case has two topics on one broker, one with the setting and one without, and writes to them in turn; the ratios
+within a round are the result, because other users of the machine affect both. The topic with the setting is filled
+beforehand, so that its whole window lies beyond the cap. No window begins before the records of the previous one are in
+segments, else it would pay for them too. The order changes with each round.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ _FLUSHED_LOOK_S = 1.0
 
 
 class Case(NamedTuple):
-    """`config`: of the topic, beside its class. `fill`: records in it before the window begins. `routers`: so many lead
-    out of it, each with the filter for a tag of its own; records have these tags, also where there is no router."""
+    """`config`: of the topic, in addition to its class. `fill`: records in it before the window begins. `routers`:
+    number of routers from it, each filtering for its tag; records have these tags also without routers.
+    """
 
     config: dict[str, Any]
     fill: int = 0
@@ -64,7 +65,7 @@ DEAD_LETTERS = "dead-letters"
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What was seen of one topic in one window."""
+    """The figures of one topic in one window."""
 
     records_per_s: float
     p99_ms: float
@@ -216,7 +217,7 @@ def _window(own: OwnBroker, scenario: Scenario, topic: int, *, deletes: bool) ->
 
 
 class _Deletions:
-    """Meanwhile, all but the newest records are deleted again and again."""
+    """Deletes all but the newest records again and again during the load."""
 
     def __init__(self, own: OwnBroker, topic: str) -> None:
         self._own, self._topic = own, topic
@@ -238,7 +239,7 @@ class _Deletions:
 
 
 def dead_letters(own: OwnBroker, jobs: int) -> Moved:
-    """So many jobs die at once, by 1000 a claim, and are brought back."""
+    """A number of jobs die, 1000 a claim, and are redriven."""
     _put(own, "load-0", {"type": "queue", "durability": "disk", "max_deliveries": 1, "dead_letter": "dead"})
     _fill(own, "load-0", jobs)
     began, cpu = time.monotonic(), cpu_of(own.pid)
@@ -312,7 +313,7 @@ def _route(own: OwnBroker, source: str, routers: int, durability: str) -> None:
 
 
 def _lag(own: OwnBroker) -> int:
-    """How far behind its source the router is that is furthest behind."""
+    """The largest lag of all routers."""
     routers = msgspec.json.decode(_expect(own, "GET", "/v0/routers?limit=1000"))["routers"]
     return max([each["lag"] for each in routers], default=0)
 
@@ -326,7 +327,7 @@ def _caught_up(own: OwnBroker) -> None:
 
 
 def _flushed(own: OwnBroker) -> None:
-    """Wait until no more records are moved to segments: below a number of records nothing is due."""
+    """Wait until no more records are moved to segments: a small number of records is not flushed at once."""
     deadline, before = time.monotonic() + _CAUGHT_UP_WITHIN_S, float("inf")
     while (left := counters(own.host, own.port)["topics_unflushed_records"]) < before:
         if time.monotonic() > deadline:

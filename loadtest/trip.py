@@ -1,16 +1,16 @@
-"""Counts what one request runs through: calls of our own functions, and the files that they stand in.
+"""Counts the steps of one request: calls of the project's functions, and the files that define them.
 
     python -m loadtest.trip
     python -m loadtest.trip append claim --json
     python -m loadtest.trip append --calls
 
-A broker runs in this process, with its usual threads. Each operation is asked for often enough to be warm, and then
-again under `sys.setprofile`, one request at a time. The request with the fewest calls is reported, so that the work of
-timers does not count. A coroutine counts again each time it resumes. Counted are the calls of functions in broker/,
-storage/ and schemas/, on all threads, from the moment the request is sent until a moment behind its answer. Libraries
-and compiled functions do not count.
+A broker runs in this process, with its usual threads. Each operation runs often enough to be warm, and then again under
+`sys.setprofile`, one request at a time. The request with the fewest calls is reported, so that the work of timers does
+not count. A coroutine counts again each time it resumes. The count includes calls of functions in broker/, storage/ and
+schemas/, on all threads, from the sending of the request until a moment after its answer. Libraries and compiled
+functions do not count.
 
-This counts steps that a reader has to follow, not time: see `loadtest.guard` for that.
+This counts the steps a reader has to follow, not time: see `loadtest.guard` for that.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Trip(msgspec.Struct, kw_only=True):
 
 
 class Recorder:
-    """What is called while it records, on any thread that was started behind `install`."""
+    """Records calls on all threads that were started after `install`."""
 
     def __init__(self) -> None:
         self._seen: Counter[CodeType] = Counter()
         self._records = False
 
     def install(self) -> None:
-        """On this thread, and on those that are started from now on."""
+        """Record on this thread, and on those started from now on."""
         threading.setprofile(self._event)
         sys.setprofile(self._event)
 
@@ -114,7 +114,7 @@ class Client:
         self._ask("POST", "/v0/topics/queue", jobs)
 
     def operations(self) -> dict[str, tuple[Callable[[], None], Callable[[], None]]]:
-        """By name: what has to be done first, and the request itself."""
+        """By name: the preparation, and the request itself."""
         one = {"records": [{"data": {"event": "opened", "of": 1}}]}
         return {
             "append": (_nothing, lambda: self._ask("POST", "/v0/topics/log", one)),

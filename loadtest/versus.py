@@ -1,23 +1,23 @@
-"""Measures appends beside what one would take instead, and beside what nothing can beat, in the same run.
+"""Measures appends beside those of other servers and beside the fastest possible server, in one run.
 
     python -m loadtest.versus                                        all pairs, 3 rounds of 5 s a side
     python -m loadtest.versus --pairs fsync-100 --rounds 7 --save versus
 
-Each round runs both sides of a pair one after the other, every other round in turned order; what counts are the ratios
-within a round, and how far they spread. The sides:
+Each round runs both sides of a pair one after the other, in reversed order every other round; the results are the
+ratios within a round and their spread. The sides:
 
-- broker: appends over HTTP/1.1 to one topic of class fsync or disk, a broker of its own.
-- redis: the same records with XADD, one stream, so many commands at once (pipeline); its log is synced before each
+- broker: appends over HTTP/1.1 to one topic of class fsync or disk, with a new broker.
+- redis: the same records with XADD, one stream, a number of commands at once (pipeline); its log is synced before each
   answer (always), or once a second (everysec).
 - nats: the same records as messages to a JetStream with file storage, one stream, as many in flight as Redis has
   commands, each acknowledged; each synced before that (sync_interval always), or every two minutes (the default). NATS
   has no group commit.
 - floor: the same requests to a server that throws them away.
 
-Beside them the disk's floor: how often this machine can write 4 KiB and wait for it to be durable. The generator is the
-same for all, one process that looks at as little of an answer as it can; its share of a core is shown, for where that
-is 1, it is what was measured. Without a redis-server, or a nats-server of 2.10 or newer,
-their pairs are left out.
+The run also measures the disk's floor: how often this machine can write 4 KiB and wait until they are durable. All
+sides have the same generator, one process that parses as little of an answer as possible. Its share of a core is shown:
+at 1, the generator was the limit, not the server. Pairs with Redis or NATS are left out without a redis-server, or a
+nats-server of 2.10 or newer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from loadtest.scenario import Scenario, encoded
 
 
 class Pair(NamedTuple):
-    """What is measured against what. `other`: always or everysec of a Redis; nats-always or nats-default; floor."""
+    """The two sides of a comparison. `other`: always or everysec of a Redis; nats-always or nats-default; floor."""
 
     durability: str
     batch: int
@@ -60,7 +60,7 @@ class Pair(NamedTuple):
 
     @property
     def needs(self) -> str:
-        """Whose server must be here: redis, nats, or "" for nobody's."""
+        """The server that must be installed: redis, nats, or "" for none."""
         return {"floor": "", "always": "redis", "everysec": "redis"}.get(self.other, "nats")
 
 
@@ -161,7 +161,7 @@ class Rival:
 
 
 def run_broker(scenario: Scenario, parent: str) -> Side:
-    """On a broker of its own, so that none is slowed down by what another side has left."""
+    """Measure a new broker, so that no side is slowed down by the data of another."""
     own = OwnBroker(parent=parent)
     try:
         own.start()
@@ -182,7 +182,7 @@ def run_broker(scenario: Scenario, parent: str) -> Side:
 
 
 def compare(pair: Pair, rounds: int, seconds: float, parent: str) -> Outcome:
-    """So many rounds of both sides."""
+    """Run all rounds of both sides."""
     ours = Scenario(
         connections=pair.connections, seconds=seconds, batch=pair.batch, durability=pair.durability, seqs=False
     )

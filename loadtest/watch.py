@@ -1,10 +1,10 @@
-"""From a write to those who watch: how long it takes, and whether everybody gets everything in order.
+"""Measures the time from a write to its watchers, and checks that every watcher gets every record in order.
 
     python -m loadtest.watch --watchers 1 10 100 1000 --rate 50 --seconds 10
 
-A broker of its own, one topic, so many event streams (or WebSockets, with --ws), and one writer that says in each
-record when it was sent. Streams and writer are one process on one loop, so a delivery is timed when its bytes are
-looked at: with very many watchers the waiting of the last ones for that is part of the figure.
+A broker is started with one topic, a number of event streams (or WebSockets, with --ws), and one writer whose records
+contain their time of sending. Streams and writer share one process and one loop, and a delivery counts when its bytes
+are read. With a great number of watchers the figure therefore includes the time the last ones wait for that.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def on_disk(engine: Engine, id: SegmentId, file: str) -> bytes:
     return Path(path(engine.path, id, file)).read_bytes()
 
 
-async def absorbed(engine: Engine, client: httpx.AsyncClient, count: int = 25, **config: Any) -> None:
+async def flushed(engine: Engine, client: httpx.AsyncClient, count: int = 25, **config: Any) -> None:
     records = [{"data": f"secret-{seq}", "tag": f"tag-{seq}"} for seq in range(1, count + 1)]
     for begin in range(0, count, 10):  # a batch is never divided between segments
         await append(client, "t", *records[begin : begin + 10], config=FSYNC | config)
@@ -90,7 +90,7 @@ async def test_a_new_topic_has_no_segments(engine: Engine, client: httpx.AsyncCl
 
 
 async def test_the_segment_list_is_contiguous_and_ends_at_the_tail(engine: Engine, client: httpx.AsyncClient) -> None:
-    await absorbed(engine, client)
+    await flushed(engine, client)
     await fill(client, "t", 2)
     found = await listed(client)
     shown = [(each["first_seq"], each["end_seq"], each["sealed"]) for each in found["segments"]]
@@ -109,7 +109,7 @@ async def test_the_segment_list_is_contiguous_and_ends_at_the_tail(engine: Engin
 
 
 async def test_evicted_records_are_in_the_file_but_not_live(engine: Engine, client: httpx.AsyncClient) -> None:
-    await absorbed(engine, client)
+    await flushed(engine, client)
     await client.put("/v0/topics/t", json=FSYNC | {"cap_records": 18})
     found = await listed(client)
     assert (found["earliest_seq"], found["evict_floor"]) == (8, 8)
@@ -133,7 +133,7 @@ async def test_an_ephemeral_topic_has_a_tail(engine: Engine, client: httpx.Async
 @pytest.mark.parametrize("below", ["", "/1/data", "/1/idx"])
 async def test_absent_and_deleted_topics_are_not_found(engine: Engine, client: httpx.AsyncClient, below: str) -> None:
     refused(await client.get(f"/v0/topics/t/segments{below}"), 404, "topic_not_found")
-    await absorbed(engine, client)
+    await flushed(engine, client)
     await client.delete("/v0/topics/t")
     refused(await client.get(f"/v0/topics/t/segments{below}"), 404, "topic_not_found")
     refused_field(await client.get(f"/v0/topics/.t/segments{below}"), "topic")
@@ -144,7 +144,7 @@ async def test_absent_and_deleted_topics_are_not_found(engine: Engine, client: h
 
 
 async def test_a_segment_file_is_sent_whole_with_its_headers(engine: Engine, client: httpx.AsyncClient) -> None:
-    await absorbed(engine, client)
+    await flushed(engine, client)
     topic_id = (await listed(client))["topic_id"]
     for first_seq in (1, 11):
         for file in FILES:
@@ -162,7 +162,7 @@ async def test_a_segment_file_is_sent_whole_with_its_headers(engine: Engine, cli
 
 
 async def test_deleted_records_are_blank(engine: Engine, client: httpx.AsyncClient) -> None:
-    await absorbed(engine, client)
+    await flushed(engine, client)
     before = (await fetch(client)).content
     idx_tag = (await fetch(client, "idx")).headers["etag"]
     await delete(client, 3, 7)
@@ -179,7 +179,7 @@ async def test_deleted_records_are_blank(engine: Engine, client: httpx.AsyncClie
 
 @pytest.mark.parametrize("file", FILES)
 async def test_a_head_has_the_length_and_no_body(engine: Engine, client: httpx.AsyncClient, file: str) -> None:
-    await absorbed(engine, client)
+    await flushed(engine, client)
     whole = await fetch(client, file)
     answer = await client.head(f"/v0/topics/t/segments/1/{file}", headers={"range": "bytes=0-1"})
     assert (answer.status_code, answer.content) == (200, b"")
@@ -191,7 +191,7 @@ async def test_a_head_has_the_length_and_no_body(engine: Engine, client: httpx.A
 async def test_an_unsealed_or_absent_segment_is_not_found_with_its_reason(
     engine: Engine, client: httpx.AsyncClient, file: str
 ) -> None:
-    await absorbed(engine, client)
+    await flushed(engine, client)
     error = refused(await fetch(client, file, 21), 404, "not_found")
     assert error["detail"] == {"reason": "active", "first_seq": 21}
     assert "sealed" in error["message"]
@@ -202,7 +202,7 @@ async def test_an_unsealed_or_absent_segment_is_not_found_with_its_reason(
 
 
 async def test_a_range_of_a_segment_file_is_sent_with_content_range(engine: Engine, client: httpx.AsyncClient) -> None:
-    await absorbed(engine, client)
+    await flushed(engine, client)
     whole = (await fetch(client)).content
     answer = await fetch(client, range="bytes=5-99")
     assert (answer.status_code, answer.content) == (206, whole[5:100])
@@ -213,7 +213,7 @@ async def test_a_range_of_a_segment_file_is_sent_with_content_range(engine: Engi
 
 @pytest.mark.parametrize("file", FILES)
 async def test_a_range_behind_the_end_cannot_be_had(engine: Engine, client: httpx.AsyncClient, file: str) -> None:
-    await absorbed(engine, client)
+    await flushed(engine, client)
     size = len((await fetch(client, file)).content)
     for asked in (f"bytes={size}-", "bytes=-0"):
         answer = await fetch(client, file, range=asked)
@@ -222,7 +222,7 @@ async def test_a_range_behind_the_end_cannot_be_had(engine: Engine, client: http
 
 
 async def test_several_ranges_are_answered_with_the_whole(engine: Engine, client: httpx.AsyncClient) -> None:
-    await absorbed(engine, client)
+    await flushed(engine, client)
     answer = await fetch(client, range="bytes=0-1,4-5")
     assert (answer.status_code, answer.content) == (200, (await fetch(client)).content)
 
@@ -244,7 +244,7 @@ def test_every_range_is_a_slice_of_the_whole(tmp_path: Path, monkeypatch: pytest
         engine = Engine(tmp_path / "data", SMALL)
         runner.run(engine.start())
         client = client_of(Broker(engine, Settings(data_dir=tmp_path / "data")))
-        runner.run(absorbed(engine, client))
+        runner.run(flushed(engine, client))
         runner.run(delete(client, 1, 4, 5, 10))
         wholes = {file: runner.run(fetch(client, file)).content for file in FILES}
 
@@ -272,7 +272,7 @@ def test_every_range_is_a_slice_of_the_whole(tmp_path: Path, monkeypatch: pytest
 async def test_conditional_requests_for_a_segment_file_are_honored(
     engine: Engine, client: httpx.AsyncClient, file: str
 ) -> None:
-    await absorbed(engine, client)
+    await flushed(engine, client)
     tag = (await fetch(client, file)).headers["etag"]
     assert (await fetch(client, file, if_match=tag, range="bytes=0-9")).status_code == 206
     assert refused(await fetch(client, file, if_match='"other"'), 412, "precondition_failed")["detail"] == {"etag": tag}
@@ -285,7 +285,7 @@ async def test_conditional_requests_for_a_segment_file_are_honored(
 
 
 async def test_a_segment_written_anew_does_not_match(engine: Engine, client: httpx.AsyncClient) -> None:
-    await absorbed(engine, client)
+    await flushed(engine, client)
     tags = {file: (await fetch(client, file)).headers["etag"] for file in FILES}
     await delete(client, *range(1, 7))
     await engine.segment_worker.flush_all()
@@ -297,7 +297,7 @@ async def test_a_segment_written_anew_does_not_match(engine: Engine, client: htt
 
 
 async def test_a_dropped_segment_is_not_found_with_if_match(engine: Engine, client: httpx.AsyncClient) -> None:
-    await absorbed(engine, client)
+    await flushed(engine, client)
     tag = (await fetch(client)).headers["etag"]
     await client.post("/v0/topics/t/delete", json={"before_seq": 11})
     await engine.segment_worker.flush_all()
@@ -305,7 +305,7 @@ async def test_a_dropped_segment_is_not_found_with_if_match(engine: Engine, clie
 
 
 async def test_an_index_with_more_deletions_does_not_match(engine: Engine, client: httpx.AsyncClient) -> None:
-    await absorbed(engine, client)
+    await flushed(engine, client)
     tags = {file: (await fetch(client, file)).headers["etag"] for file in FILES}
     await delete(client, 2)
     refused(await fetch(client, "idx", if_match=tags["idx"]), 412, "precondition_failed")
@@ -397,7 +397,7 @@ async def test_a_download_of_a_dropped_segment_is_left_incomplete(
 async def test_a_missing_segment_file_is_answered_with_segment_corrupt(
     engine: Engine, client: httpx.AsyncClient, file: str
 ) -> None:
-    await absorbed(engine, client)
+    await flushed(engine, client)
     engine.fs.unlink(path(engine.path, SegmentId((await listed(client))["topic_id"], 1), file))
     refused(await fetch(client, file), 500, "segment_corrupt")
 

@@ -25,7 +25,7 @@ async def test_a_claim_in_progress_returns_no_job_after_a_pause_is_answered(
     disk = asyncio.Event()
     read = reading.read
 
-    async def read_slowly(reader: Reader, topic: Topic, seqs: Sequence[int]) -> reading.Found:
+    async def read_slowly(reader: Reader, topic: Topic, seqs: Sequence[int]) -> reading.FoundJobs:
         await disk.wait()
         return await read(reader, topic, seqs)
 

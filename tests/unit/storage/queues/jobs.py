@@ -61,7 +61,7 @@ def states(engine: Engine) -> dict[int, JobState]:
     return {view.seq: view.state for view in engine.queues.leases("q", limit=1000)}
 
 
-async def absorbed(machine: Machine, count: int, *, in_log: bool = False, **settings: Any) -> Engine:
+async def flushed(machine: Machine, count: int, *, in_log: bool = False, **settings: Any) -> Engine:
     """Jobs whose records are in segments, ten in each."""
     engine = await machine.start(
         segment_max_events=10, checkpoint_records=10**6 if in_log else 1, tail_cache_bytes=0 if in_log else 1 << 20

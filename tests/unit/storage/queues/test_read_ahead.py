@@ -15,7 +15,7 @@ from storage.reads.reader import Reader
 from storage.records.values import ReadResult, TagMatch
 from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine, outcome, sized
-from tests.unit.storage.queues.jobs import absorbed, add, claim_seqs, config, kept, states, turns
+from tests.unit.storage.queues.jobs import add, claim_seqs, config, flushed, kept, states, turns
 
 DURABLE = pytest.mark.parametrize("leases_durable", [False, True])
 #: Whether the records are in the log, and no longer in memory; else they are in segments.
@@ -56,7 +56,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 async def test_successive_claims_share_a_single_read(
     machine: Machine, reads: Reads, leases_durable: bool, in_log: bool
 ) -> None:
-    engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
+    engine = await flushed(machine, 50, in_log=in_log, leases_durable=leases_durable)
     for first in range(1, 51, 5):
         claimed = await engine.queues.claim("q", "n", max=5)
         assert [job.record.seq for job in claimed.jobs] == [*range(first, first + 5)]
@@ -72,7 +72,7 @@ async def test_successive_claims_share_a_single_read(
 async def test_concurrent_claims_share_a_single_read(
     machine: Machine, reads: Reads, leases_durable: bool, in_log: bool
 ) -> None:
-    engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
+    engine = await flushed(machine, 50, in_log=in_log, leases_durable=leases_durable)
     reads.before.clear()
     claims = [asyncio.create_task(claim_seqs(engine, 5, node)) for node in "abcd"]
     await turns()
@@ -95,7 +95,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @DURABLE
 @pytest.mark.usefixtures("few")
 async def test_the_next_jobs_are_read_ahead(machine: Machine, reads: Reads, leases_durable: bool, in_log: bool) -> None:
-    engine = await absorbed(machine, 60, in_log=in_log, leases_durable=leases_durable)
+    engine = await flushed(machine, 60, in_log=in_log, leases_durable=leases_durable)
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     assert await claim_seqs(engine, 5) == [6, 7, 8, 9, 10]
     await turns()
@@ -140,7 +140,7 @@ async def test_read_ahead_jobs_of_the_least_recently_claimed_queue_are_dropped(m
 @IN_LOG
 @pytest.mark.usefixtures("few")
 async def test_jobs_in_memory_are_not_read_ahead(machine: Machine, reads: Reads, in_log: bool) -> None:
-    engine = await absorbed(machine, 20, in_log=in_log)
+    engine = await flushed(machine, 20, in_log=in_log)
     engine.cache.max_bytes = 1 << 20
     await add(engine, 20)
     for at in range(1, 41, 5):
@@ -151,7 +151,7 @@ async def test_jobs_in_memory_are_not_read_ahead(machine: Machine, reads: Reads,
 
 @pytest.mark.usefixtures("few")
 async def test_a_failed_read_ahead_fails_no_claim(machine: Machine, reads: Reads) -> None:
-    engine = await absorbed(machine, 30)
+    engine = await flushed(machine, 30)
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     machine.disk.fail("pread", "*.data", sticky=True)
     assert await claim_seqs(engine, 5) == [6, 7, 8, 9, 10]
@@ -165,7 +165,7 @@ async def test_a_failed_read_ahead_fails_no_claim(machine: Machine, reads: Reads
 
 @pytest.mark.usefixtures("few")
 async def test_a_read_ahead_does_not_hold_up_the_end(machine: Machine, reads: Reads) -> None:
-    engine = await absorbed(machine, 30)
+    engine = await flushed(machine, 30)
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     reads.before.clear()
     assert await claim_seqs(engine, 5) == [6, 7, 8, 9, 10]
@@ -182,7 +182,7 @@ async def test_a_read_ahead_does_not_hold_up_the_end(machine: Machine, reads: Re
 async def test_jobs_deleted_after_the_read_ahead_are_not_claimed(
     machine: Machine, reads: Reads, leases_durable: bool, in_log: bool
 ) -> None:
-    engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
+    engine = await flushed(machine, 50, in_log=in_log, leases_durable=leases_durable)
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     await engine.delete_records("q", before_seq=13)
     assert await claim_seqs(engine, 5) == [13, 14, 15, 16, 17]
@@ -193,14 +193,14 @@ async def test_jobs_deleted_after_the_read_ahead_are_not_claimed(
 
 @IN_LOG
 async def test_jobs_evicted_after_the_read_ahead_are_not_claimed(machine: Machine, in_log: bool) -> None:
-    engine = await absorbed(machine, 50, in_log=in_log, cap_records=50)
+    engine = await flushed(machine, 50, in_log=in_log, cap_records=50)
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     await add(engine, 12)
     assert await claim_seqs(engine, 5) == [13, 14, 15, 16, 17]
 
 
 async def test_jobs_expired_after_the_read_ahead_are_not_claimed(machine: Machine) -> None:
-    engine = await absorbed(machine, 20, ttl_ms=10_000)
+    engine = await flushed(machine, 20, ttl_ms=10_000)
     await machine.clock.advance(5000)
     await add(engine, 10)
     await engine.segment_worker.flush_all()
@@ -215,7 +215,7 @@ async def test_jobs_expired_after_the_read_ahead_are_not_claimed(machine: Machin
 async def test_jobs_deleted_during_their_read_are_omitted(
     machine: Machine, reads: Reads, when: str, leases_durable: bool, in_log: bool
 ) -> None:
-    engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
+    engine = await flushed(machine, 50, in_log=in_log, leases_durable=leases_durable)
     gate = reads.before if when == "before" else reads.after
     gate.clear()
     one, other = (asyncio.create_task(claim_seqs(engine, 5, node)) for node in "ab")
@@ -232,7 +232,7 @@ async def test_jobs_deleted_during_their_read_are_omitted(
 async def test_a_claim_whose_jobs_were_all_deleted_gets_later_jobs(
     machine: Machine, reads: Reads, when: str, leases_durable: bool, in_log: bool
 ) -> None:
-    engine = await absorbed(machine, 50, in_log=in_log, leases_durable=leases_durable)
+    engine = await flushed(machine, 50, in_log=in_log, leases_durable=leases_durable)
     gate = reads.before if when == "before" else reads.after
     gate.clear()
     claim = asyncio.create_task(claim_seqs(engine, 5))
@@ -248,7 +248,7 @@ async def test_a_claim_whose_jobs_were_all_deleted_gets_later_jobs(
 async def test_a_queue_deleted_during_a_read_drops_its_read_ahead_jobs(
     machine: Machine, reads: Reads, when: str, leases_durable: bool
 ) -> None:
-    engine = await absorbed(machine, 50, leases_durable=leases_durable)
+    engine = await flushed(machine, 50, leases_durable=leases_durable)
     settings = engine.state("q").config
     gate = reads.before if when == "before" else reads.after
     gate.clear()
@@ -270,7 +270,7 @@ async def test_a_queue_deleted_during_a_read_drops_its_read_ahead_jobs(
 
 @IN_LOG
 async def test_deleting_a_queue_drops_its_read_ahead_jobs(machine: Machine, in_log: bool) -> None:
-    engine = await absorbed(machine, 50, in_log=in_log)
+    engine = await flushed(machine, 50, in_log=in_log)
     assert await claim_seqs(engine) == [1]
     assert [*map(len, kept(engine).values())] == [49]
     await engine.delete_topic("q")
@@ -294,7 +294,7 @@ def damage(machine: Machine, content: bytes) -> None:
 async def test_a_damaged_record_is_delayed_and_delays_no_other_job(
     machine: Machine, leases_durable: bool, in_log: bool
 ) -> None:
-    engine = await absorbed(machine, 30, in_log=in_log, leases_durable=leases_durable, lease_ms=3_600_000)
+    engine = await flushed(machine, 30, in_log=in_log, leases_durable=leases_durable, lease_ms=3_600_000)
     damage(machine, b'{"data":16}')
     assert await claim_seqs(engine, 5) == [1, 2, 3, 4, 5]
     given = [seq for _ in range(5) for seq in await claim_seqs(engine, 5)]
@@ -307,7 +307,7 @@ async def test_a_damaged_record_is_delayed_and_delays_no_other_job(
 
 
 async def test_an_unreadable_disk_fails_the_claim_and_loses_no_job(machine: Machine) -> None:
-    engine = await absorbed(machine, 30)
+    engine = await flushed(machine, 30)
     machine.disk.fail("pread", "*.data", sticky=True)
     assert isinstance(await outcome(claim_seqs(engine, 5)), SegmentUnreadable)
     machine.disk.clear_faults()

@@ -7,7 +7,7 @@ import pytest
 from storage import Engine
 from storage.queues import read_ahead
 from tests.unit.storage.machine import Machine, sized
-from tests.unit.storage.queues.jobs import absorbed, claim_seqs, config, kept, with_jobs
+from tests.unit.storage.queues.jobs import claim_seqs, config, flushed, kept, with_jobs
 
 
 async def large_jobs(machine: Machine, count: int, size: int) -> Engine:
@@ -43,7 +43,7 @@ async def test_unclaimed_read_ahead_jobs_are_bounded_by_records(
 ) -> None:
     monkeypatch.setattr(read_ahead, "RECORDS", 10)
     monkeypatch.setattr(read_ahead, "PREFETCH_RECORDS", 25)
-    engine = await absorbed(machine, 200)
+    engine = await flushed(machine, 200)
     for seq in range(10, 200, 10):
         assert await claim_seqs(engine) == [seq - 9]
         await engine.delete_records("q", before_seq=seq + 1)

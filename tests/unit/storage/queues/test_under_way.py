@@ -116,7 +116,7 @@ async def test_a_claim_gets_other_jobs_when_its_jobs_are_deleted_during_the_read
     engine = await with_jobs(machine, 4)
     read, deleted = reading.read, list[int]()
 
-    async def read_late(reader: Reader, topic: Topic, seqs: Sequence[int]) -> reading.Found:
+    async def read_late(reader: Reader, topic: Topic, seqs: Sequence[int]) -> reading.FoundJobs:
         if not deleted:
             deleted.extend(seqs)
             await engine.admin.delete_records("q", seqs[-1] + 1, None)

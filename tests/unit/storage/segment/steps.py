@@ -20,7 +20,7 @@ TS = 1_755_000_000_000
 ID = SegmentId(7, 41)
 
 
-class Absorbed(NamedTuple):
+class Flushed(NamedTuple):
     """The arguments of one `ActiveSegment.append`."""
 
     parts: list[Frames]
@@ -40,7 +40,7 @@ def data_of(seq: int) -> bytes:
     return b'{"data":"' + b"x" * (seq * 37 % 300) + b'%d"}' % seq
 
 
-def absorbed(first_seq: int, seqs: Iterable[int], *, end_seq: int | None = None) -> Absorbed:
+def flushed(first_seq: int, seqs: Iterable[int], *, end_seq: int | None = None) -> Flushed:
     """[first_seq, end_seq) with a record for each of `seqs`; without end_seq up to the last of them."""
     present = {*seqs}
     end = end_seq or max(present) + 1
@@ -55,7 +55,7 @@ def absorbed(first_seq: int, seqs: Iterable[int], *, end_seq: int | None = None)
     ]
     buffer = b"".join(frames)
     columns = kernel.scan(buffer).columns
-    return Absorbed([Frames(buffer, columns, bytes(seq > last for seq in columns.seqs))])
+    return Flushed([Frames(buffer, columns, bytes(seq > last for seq in columns.seqs))])
 
 
 def new_disk() -> SimDisk:
@@ -65,7 +65,7 @@ def new_disk() -> SimDisk:
     return disk
 
 
-def made(disk: SimDisk, *parts: Absorbed, id: SegmentId = ID) -> ActiveSegment:
+def made(disk: SimDisk, *parts: Flushed, id: SegmentId = ID) -> ActiveSegment:
     """A segment with these appended."""
     segment = ActiveSegment.create(disk, ROOT, id)
     for part in parts:

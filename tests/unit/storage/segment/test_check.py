@@ -23,9 +23,9 @@ from tests.support.sim_disk import Loss, SimDisk
 from tests.unit.storage.segment.steps import (
     ID,
     ROOT,
-    absorbed,
     content,
     decoded,
+    flushed,
     made,
     new_disk,
     path,
@@ -42,9 +42,7 @@ LIVE = [seq for seq in PRESENT if seq not in (42, 59)]
 @pytest.fixture
 def disk() -> SimDisk:
     disk = new_disk()
-    made(
-        disk, absorbed(41, [seq for seq in PRESENT if seq < 50]), absorbed(50, [s for s in PRESENT if s >= 50])
-    ).close()
+    made(disk, flushed(41, [seq for seq in PRESENT if seq < 50]), flushed(50, [s for s in PRESENT if s >= 50])).close()
     flip(disk, ROOT, ID, [1, 18])
     return disk
 
@@ -236,7 +234,7 @@ def test_the_index_of_a_sealed_segment_is_made_anew(disk: SimDisk, left: int | N
 
 def test_a_sealed_index_ending_without_records_is_made_anew() -> None:
     disk = new_disk()
-    segment = made(disk, absorbed(41, [41], end_seq=50))
+    segment = made(disk, flushed(41, [41], end_seq=50))
     before = content(disk, path("idx"))
     disk.remove_file(path("idx"))
     corrupt(path("data"), segment.data_bytes, lambda: reconcile_active(disk, ROOT, ID, 50))
@@ -246,7 +244,7 @@ def test_a_sealed_index_ending_without_records_is_made_anew() -> None:
 
 def test_the_index_of_a_segment_without_records_is_rebuilt() -> None:
     disk = new_disk()
-    made(disk, absorbed(45, [], end_seq=50))
+    made(disk, flushed(45, [], end_seq=50))
     before = content(disk, path("idx"))
     disk.remove_file(path("idx"))
     reconcile_sealed(disk, ROOT, ID, 50, 0)
@@ -280,7 +278,7 @@ def test_an_index_rebuild_with_a_wrong_number_of_frames_is_refused(disk: SimDisk
 
 def test_large_frames_are_read_in_pieces() -> None:
     disk = new_disk()
-    part = absorbed(41, range(41, 6041))
+    part = flushed(41, range(41, 6041))
     assert part.data_bytes > 1 << 20
     made(disk, part)
     before = content(disk, path("idx"))
@@ -295,7 +293,7 @@ def test_large_frames_are_read_in_pieces() -> None:
 def test_an_index_is_made_anew_on_the_real_disk(tmp_path: Path) -> None:
     fs, root = PosixFileSystem(), str(tmp_path)
     segment = ActiveSegment.create(fs, root, ID)
-    segment.append(*absorbed(41, range(41, 400)))
+    segment.append(*flushed(41, range(41, 400)))
     segment.close()
     fs.unlink(names.path(root, ID, "idx"))
     assert reconcile_active(fs, root, ID, 400) == segment.data_bytes

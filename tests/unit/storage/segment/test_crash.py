@@ -17,7 +17,7 @@ from storage.segments.names import SegmentId
 from storage.segments.rewrite import remove, rewrite
 from storage.segments.writer import ActiveSegment
 from tests.support.sim_disk import Loss, SimCrash, SimDisk, When
-from tests.unit.storage.segment.steps import ID, ROOT, absorbed, content, decoded, made, new_disk, path, seqs
+from tests.unit.storage.segment.steps import ID, ROOT, content, decoded, flushed, made, new_disk, path, seqs
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Manifest:
     end_seq: int = ID.first_seq
     records: list[int] = field(default_factory=list[int])
     due: list[int] = field(default_factory=list[int])
-    absorbed: set[int] = field(default_factory=set[int])
+    flushed: set[int] = field(default_factory=set[int])
     #: What a rewrite left out: no deletion of it is due any more.
     excluded_nodes: set[int] = field(default_factory=set[int])
 
@@ -44,7 +44,7 @@ def life(disk: SimDisk, manifest: Manifest) -> None:
     segment.close()
     last = manifest.end_seq - 1  # dead as well, so that .data alone cannot tell where the new segment ends
     new = rewrite(disk, ROOT, ID, manifest.end_seq, 1 << (last - ID.first_seq)).id
-    manifest.id, manifest.excluded_nodes = new, manifest.absorbed | {last}
+    manifest.id, manifest.excluded_nodes = new, manifest.flushed | {last}
     remove(disk, ROOT, ID)
     segment = ActiveSegment.open(disk, ROOT, new, manifest.end_seq)
     append(segment, manifest, 68, [68, 70])
@@ -52,7 +52,7 @@ def life(disk: SimDisk, manifest: Manifest) -> None:
 
 
 def append(segment: ActiveSegment, manifest: Manifest, first: int, present: list[int]) -> None:
-    segment.append(*absorbed(first, present))
+    segment.append(*flushed(first, present))
     manifest.end_seq = present[-1] + 1
     manifest.records += present
 
@@ -61,7 +61,7 @@ def delete(disk: SimDisk, manifest: Manifest, gone: list[int]) -> None:
     assert manifest.id
     manifest.due = gone
     flip(disk, ROOT, manifest.id, [seq - ID.first_seq for seq in gone])
-    manifest.absorbed.update(gone)
+    manifest.flushed.update(gone)
     manifest.due = []
 
 
@@ -79,12 +79,12 @@ def recover(disk: SimDisk, manifest: Manifest) -> None:
     assert reconcile_active(found, ROOT, manifest.id, manifest.end_seq) == size
     records = decoded(found, manifest.end_seq, manifest.id)
     assert [*records] == [seq for seq in manifest.records if seq not in manifest.excluded_nodes]
-    expected = (manifest.absorbed | {*manifest.due}) - manifest.excluded_nodes
+    expected = (manifest.flushed | {*manifest.due}) - manifest.excluded_nodes
     assert {seq for seq, record in records.items() if record.deleted} == expected
     ours = {names.data_name(41, manifest.id.gen), names.idx_name(41, manifest.id.gen)}
     assert set(found.listdir(names.folder(ROOT, ID.topic_id))) == ours
     again = ActiveSegment.open(found, ROOT, manifest.id, manifest.end_seq)
-    again.append(*absorbed(manifest.end_seq, [manifest.end_seq + 1]))
+    again.append(*flushed(manifest.end_seq, [manifest.end_seq + 1]))
     assert manifest.end_seq + 1 in seqs(found.power_cut(Loss.DROP), manifest.end_seq + 2, manifest.id)
 
 
@@ -136,7 +136,7 @@ def test_marked_records_survive_a_crash_at_any_call() -> None:
 def unsettled() -> SimDisk:
     """Records never marked, an index damaged and too long, files that nobody names."""
     disk = new_disk()
-    made(disk, absorbed(41, range(41, 60)), absorbed(60, [60, 61])).close()
+    made(disk, flushed(41, range(41, 60)), flushed(60, [60, 61])).close()
     flip(disk, ROOT, ID, [0, 5])
     index = bytearray(content(disk, path("idx")))
     index[65] ^= 1
@@ -149,7 +149,7 @@ def unsettled() -> SimDisk:
 @pytest.mark.parametrize("sealed", [False, True])
 def test_a_crash_during_recovery_is_repaired_by_the_next_recovery(sealed: bool) -> None:
     end = 60
-    size = made(new_disk(), absorbed(41, range(41, 60))).data_bytes
+    size = made(new_disk(), flushed(41, range(41, 60))).data_bytes
 
     def run(disk: SimDisk) -> None:
         sweep(disk, ROOT, ID.topic_id, {ID})

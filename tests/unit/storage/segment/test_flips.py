@@ -15,7 +15,7 @@ from storage.segments.errors import SegmentBroken, SegmentCorrupt
 from storage.segments.flips import flip
 from storage.segments.writer import ActiveSegment
 from tests.support.sim_disk import Loss, SimDisk
-from tests.unit.storage.segment.steps import ID, ROOT, absorbed, content, decoded, made, new_disk, path, seqs, spoil
+from tests.unit.storage.segment.steps import ID, ROOT, content, decoded, flushed, made, new_disk, path, seqs, spoil
 
 SEQS = [41, 42, 43, 46, 47, 48]
 END = 49
@@ -24,7 +24,7 @@ END = 49
 @pytest.fixture
 def disk() -> SimDisk:
     disk = new_disk()
-    made(disk, absorbed(41, SEQS)).close()
+    made(disk, flushed(41, SEQS)).close()
     return disk
 
 
@@ -121,8 +121,8 @@ def test_a_rebuilt_index_has_the_deleted_flags(disk: SimDisk) -> None:
 def test_deleting_on_the_real_disk(tmp_path: Path) -> None:
     fs, root = PosixFileSystem(), str(tmp_path)
     segment = ActiveSegment.create(fs, root, ID)
-    segment.append(*absorbed(41, range(41, 400)))
+    segment.append(*flushed(41, range(41, 400)))
     flip(fs, root, ID, range(0, 359, 2))
-    segment.append(*absorbed(400, [400]))
+    segment.append(*flushed(400, [400]))
     assert seqs(fs, 401, ID, root) == [*range(42, 400, 2), 400]
     assert names.path(root, ID, names.DATA).startswith(root)

@@ -24,7 +24,7 @@ from storage.segments.packed import BlockCache, PackedData, is_worth_packing
 from storage.segments.rewrite import Rewritten, remove, rewrite
 from tests.support.sim_disk import Loss, SimDisk
 from tests.support.spec_segment import SegmentRecord, decode_segment
-from tests.unit.storage.segment.steps import ID, ROOT, absorbed, content, decoded, made, new_disk, path, spoil
+from tests.unit.storage.segment.steps import ID, ROOT, content, decoded, flushed, made, new_disk, path, spoil
 from tests.unit.storage.segment.test_crash import crashes, ways_to_be_found
 
 END = 700
@@ -66,7 +66,7 @@ def unpacked(disk: SimDisk, end_seq: int, id: SegmentId = NEW) -> dict[int, Segm
 
 def packed_disk() -> SimDisk:
     disk = new_disk()
-    made(disk, absorbed(41, SEQS)).close()
+    made(disk, flushed(41, SEQS)).close()
     flip(disk, ROOT, ID, [0, 1])
     pack(disk, ROOT, ID, END, 0b1000)
     flip(disk, ROOT, NEW, [20, 21])
@@ -105,7 +105,7 @@ def test_any_range_of_a_packed_segment_equals_the_range_of_the_data(reads: list[
 def test_a_packed_segment_stays_equal_to_its_unpacked_twin(deletions: list[set[int]], dead: int) -> None:
     packed, plain = new_disk(), new_disk()
     for disk, make in ((packed, pack), (plain, rewrite)):
-        made(disk, absorbed(41, SEQS)).close()
+        made(disk, flushed(41, SEQS)).close()
         make(disk, ROOT, ID, END, dead)
         remove(disk, ROOT, ID)
     for some in deletions:
@@ -129,7 +129,7 @@ def test_a_packed_segment_stays_equal_to_its_unpacked_twin(deletions: list[set[i
 class Manifest:
     id: SegmentId = ID
     due: set[int] = field(default_factory=set[int])
-    absorbed: set[int] = field(default_factory=set[int])
+    flushed: set[int] = field(default_factory=set[int])
     size: int = 0
     packed_bytes: int = 0
 
@@ -139,7 +139,7 @@ _SOME = [seq for seq in range(41, 62) if seq not in (50, 55)]
 
 
 def life(disk: SimDisk, manifest: Manifest) -> None:
-    made(disk, absorbed(41, _SOME)).close()
+    made(disk, flushed(41, _SOME)).close()
     flip(disk, ROOT, ID, [0, 1])
     made_of_it = pack(disk, ROOT, ID, 62, 0b1000)
     manifest.size, manifest.packed_bytes = made_of_it.data_bytes, made_of_it.packed_bytes
@@ -148,7 +148,7 @@ def life(disk: SimDisk, manifest: Manifest) -> None:
     for gone in ({46, 47, 61}, {51}):
         manifest.due = gone
         flip(disk, ROOT, new, [seq - 41 for seq in gone])
-        manifest.absorbed |= gone
+        manifest.flushed |= gone
         manifest.due = set()
 
 
@@ -165,7 +165,7 @@ def recover(disk: SimDisk, manifest: Manifest) -> None:
     settle_packed(found, 62, manifest.size, manifest.packed_bytes)
     assert unpacked(found, 62) == records
     assert [*records] == [seq for seq in _SOME if seq not in _LEFT_OUT]
-    assert {seq for seq, record in records.items() if record.deleted} == manifest.absorbed | manifest.due
+    assert {seq for seq, record in records.items() if record.deleted} == manifest.flushed | manifest.due
     assert set(found.listdir(names.folder(ROOT, 7))) == {names.file_name(41, 1, "zdata"), names.idx_name(41, 1)}
 
 

@@ -16,7 +16,7 @@ from storage.segments.flips import flip
 from storage.segments.rewrite import remove, rewrite
 from storage.segments.writer import ActiveSegment
 from tests.support.sim_disk import Loss, SimDisk
-from tests.unit.storage.segment.steps import ID, ROOT, absorbed, content, decoded, made, new_disk, path, seqs, spoil
+from tests.unit.storage.segment.steps import ID, ROOT, content, decoded, flushed, made, new_disk, path, seqs, spoil
 
 SEQS = [41, 42, 43, 46, 47, 48]
 END = 49
@@ -26,7 +26,7 @@ NEW = ID._replace(gen=1)
 @pytest.fixture
 def disk() -> SimDisk:
     disk = new_disk()
-    made(disk, absorbed(41, SEQS)).close()
+    made(disk, flushed(41, SEQS)).close()
     flip(disk, ROOT, ID, [0])
     return disk
 
@@ -117,16 +117,16 @@ def test_a_broken_active_segment_continues_in_the_next_generation(disk: SimDisk)
     segment = ActiveSegment.open(disk, ROOT, ID, END)
     disk.fail("datasync", "*.idx")
     with pytest.raises(SegmentBroken):
-        segment.append(*absorbed(49, [49]))
+        segment.append(*flushed(49, [49]))
     segment.close()
     new = ActiveSegment.open(disk, ROOT, rewrite(disk, ROOT, ID, END, 0).id, END)
-    new.append(*absorbed(49, [49]))
+    new.append(*flushed(49, [49]))
     assert seqs(disk.power_cut(Loss.DROP), 50, NEW) == [*SEQS[1:], 49]
 
 
 def test_more_than_is_copied_at_once_is_copied_whole() -> None:
     disk = new_disk()
-    part = absorbed(41, range(41, 6041))
+    part = flushed(41, range(41, 6041))
     assert part.data_bytes > 1 << 20
     made(disk, part)
     dead = sum(1 << index for index in range(0, 3000, 7))
@@ -154,7 +154,7 @@ def test_errors_other_than_a_missing_file_are_raised(disk: SimDisk) -> None:
 def test_a_rewrite_on_the_real_disk(tmp_path: Path) -> None:
     fs, root = PosixFileSystem(), str(tmp_path)
     segment = ActiveSegment.create(fs, root, ID)
-    segment.append(*absorbed(41, range(41, 400)))
+    segment.append(*flushed(41, range(41, 400)))
     segment.close()
     new, size, damaged, _ = rewrite(fs, root, ID, 400, (1 << 300) - 1)
     assert (damaged, fs.file_size(names.path(root, new, names.DATA))) == ([], size)

@@ -15,7 +15,7 @@ from storage.segments.errors import SegmentBroken, SegmentCorrupt
 from storage.segments.names import SegmentId
 from storage.segments.writer import MAX_JUMP, ActiveSegment, Frames
 from tests.support.sim_disk import Loss, SimDisk
-from tests.unit.storage.segment.steps import ID, ROOT, absorbed, content, decoded, made, new_disk, path, seqs, spoil
+from tests.unit.storage.segment.steps import ID, ROOT, content, decoded, flushed, made, new_disk, path, seqs, spoil
 
 
 def test_a_new_segment_is_empty_and_durable_with_its_folders() -> None:
@@ -28,7 +28,7 @@ def test_a_new_segment_is_empty_and_durable_with_its_folders() -> None:
 
 def test_appended_records_are_durable_in_both_files() -> None:
     disk = new_disk()
-    segment = made(disk, absorbed(41, range(41, 51)), absorbed(51, [51, 52]))
+    segment = made(disk, flushed(41, range(41, 51)), flushed(51, [51, 52]))
     assert segment.end_seq == 53
     found = disk.power_cut(Loss.DROP)
     assert seqs(found, 53) == list(range(41, 53))
@@ -37,7 +37,7 @@ def test_appended_records_are_durable_in_both_files() -> None:
 
 def test_seqs_without_a_record_get_empty_entries() -> None:
     disk = new_disk()
-    parts = (absorbed(44, [44, 46], end_seq=49), absorbed(52, [53]), absorbed(54, [], end_seq=56))
+    parts = (flushed(44, [44, 46], end_seq=49), flushed(52, [53]), flushed(54, [], end_seq=56))
     segment = made(disk, *parts)
     assert segment.end_seq == 56
     assert seqs(disk, 56) == [44, 46, 53]
@@ -49,7 +49,7 @@ def test_data_is_synced_before_the_index_is_written() -> None:
     disk = new_disk()
     segment = made(disk)
     begin = len(disk.calls)
-    segment.append(*absorbed(41, [41, 42]))
+    segment.append(*flushed(41, [41, 42]))
     calls = [(call.op, call.path.rpartition(".")[2]) for call in disk.calls[begin:]]
     assert calls == [("pwritev", "data"), ("datasync", "data"), ("pwritev", "idx"), ("datasync", "idx")]
 
@@ -57,7 +57,7 @@ def test_data_is_synced_before_the_index_is_written() -> None:
 def test_each_part_is_written_before_the_next_part_is_requested() -> None:
     disk = new_disk()
     segment = made(disk)
-    [(buffer, columns, _)] = absorbed(41, range(41, 44)).parts
+    [(buffer, columns, _)] = flushed(41, range(41, 44)).parts
     sizes: list[int] = []
 
     def parts() -> Iterator[Frames]:
@@ -72,8 +72,8 @@ def test_each_part_is_written_before_the_next_part_is_requested() -> None:
 
 def test_a_failed_part_is_not_counted() -> None:
     disk = new_disk()
-    segment = made(disk, absorbed(41, [41, 42]))
-    [part] = absorbed(43, range(43, 53)).parts
+    segment = made(disk, flushed(41, [41, 42]))
+    [part] = flushed(43, range(43, 53)).parts
     marked = segment.data_bytes
     with pytest.raises(ValueError, match="seq"):
         segment.append([part, part])
@@ -88,7 +88,7 @@ def test_a_short_write_is_finished() -> None:
     segment = made(disk)
     disk.short_writes("*.data", keep_bytes=7, times=3)
     disk.short_writes("*.idx", keep_bytes=19, times=2)
-    segment.append(*absorbed(41, range(41, 46)))
+    segment.append(*flushed(41, range(41, 46)))
     assert seqs(disk.power_cut(Loss.DROP), 46) == list(range(41, 46))
 
 
@@ -97,21 +97,21 @@ def test_a_write_of_zero_bytes_is_a_failure() -> None:
     segment = made(disk)
     disk.short_writes("*.data", keep_bytes=0, sticky=True)
     with pytest.raises(SegmentBroken):
-        segment.append(*absorbed(41, [41]))
+        segment.append(*flushed(41, [41]))
 
 
 @pytest.mark.parametrize("ext", ["data", "idx"])
 def test_a_segment_refuses_appends_after_a_failed_sync(ext: str) -> None:
     disk = new_disk()
-    segment = made(disk, absorbed(41, range(41, 46)))
+    segment = made(disk, flushed(41, range(41, 46)))
     before = segment.data_bytes
     disk.fail("datasync", f"*.{ext}", errno=errno.ENOSPC)  # no errno makes a failed sync harmless
     with pytest.raises(SegmentBroken):
-        segment.append(*absorbed(46, [46]))
+        segment.append(*flushed(46, [46]))
     assert (segment.broken, segment.end_seq, segment.data_bytes) == (True, 46, before)
     begin = len(disk.calls)
     with pytest.raises(SegmentBroken):
-        segment.append(*absorbed(46, [46]))
+        segment.append(*flushed(46, [46]))
     assert disk.calls[begin:] == []
 
 
@@ -121,28 +121,28 @@ def test_a_failed_write_breaks_the_segment(ext: str) -> None:
     segment = made(disk)
     disk.fail("pwritev", f"*.{ext}", errno=errno.EIO)
     with pytest.raises(SegmentBroken):
-        segment.append(*absorbed(41, [41]))
+        segment.append(*flushed(41, [41]))
     assert segment.broken
 
 
 @pytest.mark.parametrize("ext", ["data", "idx"])
 def test_an_append_without_space_may_be_tried_again_with_fewer_records(ext: str) -> None:
     disk = new_disk()
-    segment = made(disk, absorbed(41, range(41, 46)))
+    segment = made(disk, flushed(41, range(41, 46)))
     disk.short_writes(f"*.{ext}", keep_bytes=30)
     disk.fail("pwritev", f"*.{ext}", errno=errno.ENOSPC, nth=2)
     with pytest.raises(OSError, match="No space"):
-        segment.append(*absorbed(46, range(46, 60)))
+        segment.append(*flushed(46, range(46, 60)))
     assert (segment.broken, segment.end_seq) == (False, 46)
-    segment.append(*absorbed(46, [46]))
+    segment.append(*flushed(46, [46]))
     assert seqs(disk.power_cut(Loss.DROP), 47) == list(range(41, 47))
 
 
 def test_a_reopened_segment_continues_at_its_marked_end() -> None:
     disk = new_disk()
-    made(disk, absorbed(41, range(41, 46)), absorbed(46, [46], end_seq=49), absorbed(49, range(49, 60))).close()
+    made(disk, flushed(41, range(41, 46)), flushed(46, [46], end_seq=49), flushed(49, range(49, 60))).close()
     segment = ActiveSegment.open(disk, ROOT, ID, 49)
-    segment.append(*absorbed(50, [50]))
+    segment.append(*flushed(50, [50]))
     found = disk.power_cut(Loss.DROP)
     assert seqs(found, 51) == [41, 42, 43, 44, 45, 46, 50]
     stamps = [entry.ts % 1000 for entry in idx_entry.parse(content(found, path("idx")))]
@@ -151,15 +151,15 @@ def test_a_reopened_segment_continues_at_its_marked_end() -> None:
 
 def test_a_reopened_unmarked_segment_starts_empty() -> None:
     disk = new_disk()
-    made(disk, absorbed(41, range(41, 46))).close()
+    made(disk, flushed(41, range(41, 46))).close()
     segment = ActiveSegment.open(disk, ROOT, ID, 41)
-    segment.append(*absorbed(41, [41]))
+    segment.append(*flushed(41, [41]))
     assert seqs(disk, 42) == [41]
 
 
 def test_opening_a_segment_with_a_damaged_last_entry_or_short_data_is_refused() -> None:
     disk = new_disk()
-    made(disk, absorbed(41, range(41, 46))).close()
+    made(disk, flushed(41, range(41, 46))).close()
     with pytest.raises(SegmentCorrupt) as caught:
         ActiveSegment.open(disk, ROOT, ID, 47)
     assert (caught.value.file, caught.value.offset) == (path("idx"), 100)
@@ -177,13 +177,13 @@ def test_opening_a_segment_with_a_damaged_last_entry_or_short_data_is_refused() 
 
 def test_invalid_appends_are_refused_without_a_disk_call() -> None:
     disk = new_disk()
-    segment = made(disk, absorbed(41, range(41, 46)))
+    segment = made(disk, flushed(41, range(41, 46)))
     begin = len(disk.calls)
     for first_seq in (45, 46 + MAX_JUMP + 1):
         with pytest.raises(ValueError, match="seq"):
-            segment.append(*absorbed(first_seq, [first_seq]))
+            segment.append(*flushed(first_seq, [first_seq]))
     assert {call.op for call in disk.calls[begin:]} == {"size"}
-    segment.append(*absorbed(46 + MAX_JUMP, [46 + MAX_JUMP]))
+    segment.append(*flushed(46 + MAX_JUMP, [46 + MAX_JUMP]))
     assert seqs(disk, 47 + MAX_JUMP) == [41, 42, 43, 44, 45, 46 + MAX_JUMP]
 
 
@@ -199,7 +199,7 @@ def test_a_failed_creation_leaves_no_file(op: str, glob: str) -> None:
 
 def test_an_existing_segment_is_not_created_again() -> None:
     disk = new_disk()
-    made(disk, absorbed(41, [41]))
+    made(disk, flushed(41, [41]))
     with pytest.raises(FileExistsError):
         ActiveSegment.create(disk, ROOT, ID)
     assert seqs(disk, 42) == [41]
@@ -207,19 +207,19 @@ def test_an_existing_segment_is_not_created_again() -> None:
 
 def test_each_generation_has_its_own_files() -> None:
     disk: SimDisk = new_disk()
-    made(disk, absorbed(41, [41]))
-    made(disk, absorbed(41, [42]), id=ID._replace(gen=3))
+    made(disk, flushed(41, [41]))
+    made(disk, flushed(41, [42]), id=ID._replace(gen=3))
     assert (seqs(disk, 42), seqs(disk, 43, ID._replace(gen=3))) == ([41], [42])
 
 
 def test_a_segment_on_the_real_disk(tmp_path: Path) -> None:
     fs, root, id = PosixFileSystem(), str(tmp_path), SegmentId(7, 41, 2)
     segment = ActiveSegment.create(fs, root, id)
-    segment.append(*absorbed(43, range(43, 90)))
+    segment.append(*flushed(43, range(43, 90)))
     segment.close()
     again = ActiveSegment.open(fs, root, id, 90)
-    again.append(*absorbed(90, [90, 91]))
+    again.append(*flushed(90, [90, 91]))
     again.close()
     assert [*decoded(fs, 92, id, root)] == list(range(43, 92))
     with pytest.raises(SegmentBroken):
-        again.append(*absorbed(92, [92]))
+        again.append(*flushed(92, [92]))
