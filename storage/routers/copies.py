@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, compress, groupby
 from operator import attrgetter
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import kernel
 from storage.format import DELIVER_AT, FURTHER, HOP_SHIFT, PLAIN_OVERHEAD, delivered_at, is_binary, payload_size
@@ -26,6 +26,9 @@ from storage.tracing import HasBody
 
 class Copies(ABC):
     """Records to be copied, in the order of the source."""
+
+    #: What copying one takes of the event loop, at most, in ns.
+    LOOP_NS: ClassVar[int]
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -73,6 +76,8 @@ class Copy(NamedTuple):
 class MixedCopies(Copies):
     """Copies of any records."""
 
+    LOOP_NS = 5000
+
     def __init__(self, copies: Sequence[Copy]) -> None:
         self._copies = copies
 
@@ -117,6 +122,8 @@ class MixedCopies(Copies):
 
 class FrameCopies(Copies):
     """First copies that are in all but the header what their originals are. `sizes`: as of `Copies`."""
+
+    LOOP_NS = 1000
 
     def __init__(self, frames: Sequence[FrameRecords], seqs: Sequence[int], sizes: array[int]) -> None:
         """`frames`: the originals, in order; `seqs`: theirs."""

@@ -20,7 +20,7 @@ from storage.errors import RecordTooLarge, RouterNotFound, StorageError, TopicFu
 from storage.log import Appender, EncodedUnit, Unit
 from storage.reads import ROUTING_SCAN_RECORDS
 from storage.records import ReadQuery, ReadResult, StoredRecord
-from storage.routers.copies import Copies, copies_of
+from storage.routers.copies import Copies, FrameCopies, copies_of
 from storage.routers.windows import Windows
 from storage.routers.writing import CopyWrite, fitting, lose, persist
 from storage.state import Topic
@@ -32,9 +32,8 @@ _log = structlog.get_logger("storage")
 #: Copies are made of this much at a time: one batch at dest, and one or two ms of the loop.
 MIN_BATCH_RECORDS, MIN_BATCH_BYTES = 1000, 1 << 20
 #: When other work keeps the loop busy for longer than that, all routers together use as much of the loop as it does.
-#: One router copies at most this many records at a time, and at most this part of a shard's queue.
-MOST_RECORDS, _OF_QUEUE = ROUTING_SCAN_RECORDS, 8
-_NS_A_RECORD = 2000
+#: One router copies at most so much at a time, and at most this part of a shard's queue.
+MOST_RECORDS, MOST_BYTES, _OF_QUEUE = 4 * ROUTING_SCAN_RECORDS, 4 << 20, 8
 #: After this many skipped records the cursor is written (a restart examines later ones again).
 PERSIST_EVERY = 10_000
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
@@ -70,6 +69,8 @@ class Forwarder:
         self.behind: tuple[int, int] | None = None
         #: How many records are read next.
         self._batch_limit = MIN_BATCH_RECORDS
+        #: What a record took of the loop, at most, when some were copied last.
+        self._copy_ns = FrameCopies.LOOP_NS
 
     def kick(self) -> None:
         """There may be something to copy."""
@@ -166,10 +167,11 @@ class Forwarder:
         """Read a range and copy it."""
         router, by_id = self.router, self._logs.catalog.by_id
         source, dest = by_id[router.source_id], by_id[router.dest_id]
+        began_ns, limit = self._logs.clock.monotonic_ns(), self._batch_limit
         query = ReadQuery(
             from_seq=router.position,
-            limit=self._batch_limit,
-            max_bytes=MIN_BATCH_BYTES,
+            limit=limit,
+            max_bytes=self._max_bytes(limit),
             tag=router.definition.match,
             skip_corrupt=True,
             routing=True,
@@ -195,15 +197,21 @@ class Forwarder:
             return
         if router.position - router.cursor >= PERSIST_EVERY:
             await self._write_cursor(dest)
-        await self._rest()
+        await self._rest(began_ns, len(found.records))
 
-    async def _rest(self) -> None:
-        """Yield to the loop: reads from memory did not. Then decide how much to copy next."""
+    def _max_bytes(self, records: int) -> int:
+        """Bytes of bodies that are read with so many records."""
+        most = min(MOST_BYTES, self._logs.options.wal_queue_bytes // _OF_QUEUE)
+        return max(MIN_BATCH_BYTES, min(MIN_BATCH_BYTES * records // MIN_BATCH_RECORDS, most))
+
+    async def _rest(self, began_ns: int, copied: int) -> None:
+        """Yield to the loop: reads from memory did not. Then decide how much to copy next: as much as takes the time
+        that other work has had since this step began."""
         logs = self._logs
-        before = logs.clock.monotonic_ns()
         await asyncio.sleep(0)
         # Other routers have used part of that time.
-        share = (logs.clock.monotonic_ns() - before) // (_NS_A_RECORD * max(1, self._forwarding.running))
+        others_ns = logs.clock.monotonic_ns() - began_ns - copied * self._copy_ns
+        share = others_ns // (self._copy_ns * max(1, self._forwarding.running))
         most = min(MOST_RECORDS, logs.options.wal_queue_frames // _OF_QUEUE)
         self._batch_limit = max(MIN_BATCH_RECORDS, min(share, most))
 
@@ -247,6 +255,8 @@ class Forwarder:
         keeps = dest.config.type is TopicType.QUEUE
         copies = copies_of(records, hops, router.definition, delays=delays, keep_delays=keeps)
         router.hop_limited += len(records) - len(copies)
+        if len(copies):
+            self._copy_ns = copies.LOOP_NS
         backoff_s, most = MIN_BACKOFF_S, len(copies)
         while len(copies) and not self._stopped:
             count = min(most, fitting(dest.config, dest.log, copies))

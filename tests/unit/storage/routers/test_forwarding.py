@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from storage import Durability, TopicConfig
@@ -211,11 +213,27 @@ async def test_more_than_a_stretch_goes_over_whole(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("turn_ms", "others", "queue", "records"),
-    [(0, 0, 200_000, 1000), (5, 0, 200_000, 2500), (50, 0, 200_000, 4096), (50, 19, 200_000, 1250), (50, 0, 16, 1000)],
+    ("step_ms", "copied", "copy_ns", "others", "queue", "records"),
+    [
+        (0, 0, 1000, 0, 200_000, 1000),
+        (5, 0, 1000, 0, 200_000, 5000),
+        (5, 2000, 1000, 0, 200_000, 3000),
+        (5, 9000, 1000, 0, 200_000, 1000),
+        (30, 2000, 5000, 0, 200_000, 4000),
+        (50, 0, 1000, 0, 200_000, 16_384),
+        (50, 0, 1000, 19, 200_000, 2500),
+        (50, 0, 1000, 0, 16, 1000),
+    ],
 )
-async def test_the_batch_limit_adapts_to_the_time_that_a_router_takes(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, turn_ms: int, others: int, queue: int, records: int
+async def test_as_much_is_copied_as_takes_the_time_of_other_work(
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    step_ms: int,
+    copied: int,
+    copy_ns: int,
+    others: int,
+    queue: int,
+    records: int,
 ) -> None:
     engine = await machine.start(wal_queue_frames=queue)
     for name in "ab":
@@ -223,11 +241,53 @@ async def test_the_batch_limit_adapts_to_the_time_that_a_router_takes(
     await route(engine)
     engine.routers.forwarding.running = others + 1
     forwarder = Forwarder(engine.routers.forwarding, engine.catalog.routes.by_name["r"])
-    ticks = iter((0, turn_ms * 1_000_000))
-    monkeypatch.setattr(machine.clock, "monotonic_ns", lambda: next(ticks))
-    await forwarder._rest()
+    monkeypatch.setattr(machine.clock, "monotonic_ns", lambda: step_ms * 1_000_000)
+    forwarder._copy_ns = copy_ns
+    await forwarder._rest(0, copied)
     monkeypatch.undo()
     assert forwarder._batch_limit == records
+
+
+async def test_the_time_of_a_step_begins_with_its_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await routed(machine)
+    await engine.append("a", [record(n) for n in range(10)])
+    await turns()
+    forwarder = Forwarder(engine.routers.forwarding, engine.catalog.routes.by_name["r"])
+    now, read = [0], engine.routers.forwarding.windows.read
+
+    async def slow(*arguments: Any) -> Any:
+        now[0] += 3_000_000
+        return await read(*arguments)
+
+    monkeypatch.setattr(engine.routers.forwarding.windows, "read", slow)
+    monkeypatch.setattr(machine.clock, "monotonic_ns", lambda: now[0])
+    engine.routers.forwarding.running = 1
+    await forwarder._step()
+    monkeypatch.undo()
+    assert forwarder._batch_limit == 3000
+
+
+async def test_copies_of_copies_are_counted_as_costing_more(machine: Machine) -> None:
+    engine = await routed(machine)
+    await engine.put_topic("c", FSYNC)
+    await route(engine, "s", "b", "c")
+    await engine.append("a", [record(n) for n in range(10)])
+    await turns()
+    assert await datas(engine, "c") == [str(n) for n in range(10)]
+    costs = [forwarder._copy_ns for forwarder in engine.routers._forwarders.values()]
+    assert costs[1] > costs[0]
+
+
+@pytest.mark.parametrize(
+    ("queue", "records", "size"), [(256 << 20, 1000, 1 << 20), (256 << 20, 16_384, 4 << 20), (1 << 20, 16_384, 1 << 20)]
+)
+async def test_more_records_may_have_more_bytes(machine: Machine, queue: int, records: int, size: int) -> None:
+    engine = await machine.start(wal_queue_bytes=queue)
+    for name in "ab":
+        await engine.put_topic(name, FSYNC)
+    await route(engine)
+    forwarder = Forwarder(engine.routers.forwarding, engine.catalog.routes.by_name["r"])
+    assert forwarder._max_bytes(records) == size
 
 
 async def test_idle_routers_do_not_count_as_running(machine: Machine) -> None:
