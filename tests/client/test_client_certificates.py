@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import ssl
@@ -9,10 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 from tests.client.fake_broker import FakeBroker, listening
 from tests.support.certificate import certificate
 from topics_client import AsyncClient, Client, ConnectionFailed, InvalidRequest, RetryPolicy
+from topics_client.cli import app
+from topics_client.commands.terminal import ExitCode
 
 NEVER = RetryPolicy(total_s=0)
 
@@ -108,3 +112,23 @@ def test_an_unusable_certificate_or_key_is_refused_by_file_name(files: dict[str,
     certificate(tmp_path, "-passout", "pass:secret")
     with pytest.raises(InvalidRequest, match=r"key\.pem"):
         Client(here, cert=tmp_path / "cert.pem", key=tmp_path / "key.pem")
+
+
+def test_the_command_line_shows_a_certificate_named_by_options_or_a_context(url: str, files: dict[str, Path]) -> None:
+    def topics(*arguments: str, status: int = 0) -> Result:
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == status, result.output
+        return result
+
+    ours = files["ours"]
+    shown = ("--cert", str(ours / "cert.pem"), "--key", str(ours / "key.pem"))
+    assert topics("put", "t", "--url", url, *shown)
+    topics("list", "--url", url, status=ExitCode.UNREACHABLE)
+    topics("context", "add", "prod", "--url", url, "--cacert", str(files["server"] / "cert.pem"), *shown)
+    assert "t" in topics("list", "--context", "prod").stdout
+    [line] = topics("context", "list", "--json").stdout.splitlines()
+    assert (json.loads(line)["cert"], json.loads(line)["key"]) == (shown[1], shown[3])
+    plain = topics("context", "add", "plain", "--url", "http://127.0.0.1:1", *shown, status=ExitCode.USAGE)
+    assert "use https" in plain.stderr
+    alone = topics("list", "--url", url, "--key", shown[3], status=ExitCode.USAGE)
+    assert "--cert" in alone.stderr

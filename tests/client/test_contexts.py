@@ -87,12 +87,12 @@ def test_options_come_before_variables_and_these_before_contexts(key_file: Path,
     assert resolve(ANY, {**both, "TOPICS_CONTEXT": "two"})[:2] == ("http://variable", "variable")
     assert resolve(Reach(context="two"), both)[:2] == ("http://two", "secret")
     assert resolve(Reach(context="two", token="option"), both)[:2] == ("http://two", "option")
-    assert resolve(Reach(context="open"), both) == ("http://open", "variable", ca_file)
+    assert resolve(Reach(context="open"), both) == ("http://open", "variable", ca_file, None, None)
     assert resolve(ANY, {"TOPICS_CONTEXT": "two"})[:2] == ("http://two", "secret")
     assert resolve(ANY, {"TOPICS_TOKEN": "variable"})[:2] == ("http://one", "variable")
-    assert resolve(ANY, {}) == ("http://one", "secret", None)
+    assert resolve(ANY, {}) == ("http://one", "secret", None, None, None)
     contexts.save(contexts.Contexts())
-    assert resolve(ANY, {}) == (DEFAULT_URL, None, None)
+    assert resolve(ANY, {}) == (DEFAULT_URL, None, None, None, None)
 
 
 def test_the_key_of_a_context_goes_nowhere_else(key_file: Path) -> None:
@@ -101,6 +101,20 @@ def test_the_key_of_a_context_goes_nowhere_else(key_file: Path) -> None:
     assert resolve(ANY, {"TOPICS_URL": "http://variable"}).token is None
     with pytest.raises(ContextError, match="--url and --context"):
         resolve(Reach(url="http://option", context="one"), {})
+
+
+def test_a_certificate_of_an_option_leaves_the_key_of_the_contexts_aside() -> None:
+    own, other = Path("/own.pem"), Path("/other.pem")
+    of_context = contexts.Context("https://one", cert="/one.pem", key="/one.key")
+    contexts.save(contexts.Contexts("one", {"one": of_context}))
+    assert resolve(ANY, {})[3:] == (Path("/one.pem"), Path("/one.key"))
+    assert resolve(Reach(cert=own), {})[3:] == (own, None)
+    assert resolve(Reach(cert=own, key=other), {})[3:] == (own, other)
+    # It goes to no other address.
+    assert resolve(Reach(url="https://option"), {})[3:] == (None, None)
+    assert resolve(Reach(url="https://option", cert=own), {})[3:] == (own, None)
+    with pytest.raises(ContextError, match="--key is the key of --cert"):
+        resolve(Reach(key=other), {})
 
 
 def test_an_unknown_context_is_a_usage_error(topics: Topics, key_file: Path) -> None:
@@ -138,9 +152,9 @@ def test_contexts_are_listed_replaced_and_deleted(topics: Topics) -> None:
     assert "Replaced" in topics("context", "add", "a", "--url", "https://broker.example/").stdout
     topics("context", "use", "b")
     assert [line.split() for line in topics("context", "list").stdout.splitlines()] == [
-        ["CONTEXT", "URL", "KEY", "FILE", "CACERT", "IN", "USE"],
-        ["a", "https://broker.example", "-", "-"],
-        ["b", NOBODY, "-", "-", "yes"],
+        ["CONTEXT", "URL", "KEY", "FILE", "CACERT", "CERT", "IN", "USE"],
+        ["a", "https://broker.example", "-", "-", "-"],
+        ["b", NOBODY, "-", "-", "-", "yes"],
     ]
     topics("context", "use", "--none")
     assert contexts.in_use() is None

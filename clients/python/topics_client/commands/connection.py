@@ -73,6 +73,8 @@ def connect(reach: Reach, as_json: bool, retry: RetryPolicy = BRIEFLY, *, thread
         retry=retry,
         on_retry=WaitNotes(),
         ca_file=found.ca_file,
+        cert=found.cert,
+        key=found.key,
         sender=None if threads else _light_sender(found.url, found.token),
     )
 

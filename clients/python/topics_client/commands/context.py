@@ -28,6 +28,7 @@ from topics_client.commands.terminal import (
     say,
     show,
 )
+from topics_client.identity import identity
 
 context = Group("context", "Give brokers names, for --context NAME and TOPICS_CONTEXT.", EXIT_CODES_HELP)
 
@@ -61,13 +62,37 @@ def add(
             show_default=False,
         ),
     ] = None,
+    cert: Annotated[
+        Path | None,
+        Option(
+            "--cert",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Show this certificate, PEM, to a server that asks who the client is (mutual TLS).",
+            show_default=False,
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        Option(
+            "--key",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="The key of --cert, PEM, without a password. Default: it is in the file of --cert.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add a context, or replace the context with this name. Does not contact the broker."""
     with _endings(as_json):
         if not _NAME.fullmatch(name):
             raise ContextError(f"{name!r} cannot be a context's name: 1 to 64 letters, digits, and . _ - (not first).")
-        added = Context(address.base_url(url), _absolute(key_file), _absolute(ca_file))
+        base = address.base_url(url)
+        identity(base, cert, key)
+        added = Context(base, _absolute(key_file), _absolute(ca_file), _absolute(cert), _absolute(key))
         contexts.key_of(added)
         stored = contexts.load()
         replaced = name in stored.contexts
@@ -106,15 +131,16 @@ def use(
 def list_contexts(as_json: JsonOption = False) -> None:
     """List contexts, sorted by name.
 
-    With --json: one object a line, {"context", "url", "key_file"?, "ca_file"?, "current"}.
+    With --json: one object a line, {"context", "url", "key_file"?, "ca_file"?, "cert"?, "key"?, "current"}.
     """
     with _endings(as_json):
         stored = contexts.load()
-        table = Grid("CONTEXT", "URL", "KEY FILE", "CACERT", "IN USE")
+        table = Grid("CONTEXT", "URL", "KEY FILE", "CACERT", "CERT", "IN USE")
         for name, each in sorted(stored.contexts.items()):
             if as_json:
                 emit(_line(name, each, stored.current))
-            cells = (name, each.url, each.key_file or "-", each.ca_file or "-", "yes" if name == stored.current else "")
+            files = [file or "-" for file in (each.key_file, each.ca_file, each.cert)]
+            cells = (name, each.url, *files, "yes" if name == stored.current else "")
             table.add_row(*map(printable, cells))
         if not len(table):
             note("There are no contexts yet.")

@@ -16,11 +16,13 @@ class ContextError(Exception):
 
 
 class Context(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a broker is. Paths are absolute."""
+    """Where a broker is. Paths are absolute. `key` is that of the certificate; that of the API is in `key_file`."""
 
     url: str
     key_file: str | None = None
     ca_file: str | None = None
+    cert: str | None = None
+    key: str | None = None
 
 
 class Contexts(msgspec.Struct, omit_defaults=True):

@@ -63,6 +63,31 @@ class Reach:
             show_default=False,
         ),
     ] = None
+    cert: Annotated[
+        Path | None,
+        Option(
+            "--cert",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Show this certificate, PEM, to a server that asks who the client is (mutual TLS). Default: that of "
+            "the context.",
+            panel="Broker",
+            show_default=False,
+        ),
+    ] = None
+    key: Annotated[
+        Path | None,
+        Option(
+            "--key",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="The key of --cert, PEM, without a password. Default: it is in the file of --cert.",
+            panel="Broker",
+            show_default=False,
+        ),
+    ] = None
     context: Annotated[
         str | None,
         Option(
@@ -81,30 +106,41 @@ ANY = Reach()
 
 
 class Found(NamedTuple):
-    """A broker's address, the key for it, and whom its certificate must be from."""
+    """A broker's address, the key for it, whom its certificate must be from, and the certificate to show it with its
+    key."""
 
     url: str
     token: str | None
     ca_file: Path | None
+    cert: Path | None
+    key: Path | None
 
 
 def resolve(options: Reach, environ: Mapping[str, str] = os.environ) -> Found:
     """The broker that the options, the variables and the contexts name. Raises contexts.ContextError.
 
-    A context's key goes only to the address of that context: an address from elsewhere leaves the context aside.
+    What a context has goes only to the address of that context: an address from elsewhere leaves the context aside.
     """
+    if options.key and not options.cert:
+        raise contexts.ContextError("--key is the key of --cert: give that too.")
     if options.url and options.context:
         raise contexts.ContextError("--url and --context both name a broker: give one of them.")
     url = options.url or (None if options.context else environ.get("TOPICS_URL"))
     token = options.token or environ.get("TOPICS_TOKEN") or None
     if url:
-        return Found(url, token, options.ca_file)
+        return Found(url, token, options.ca_file, options.cert, options.key)
     name = options.context or environ.get("TOPICS_CONTEXT")
     context = contexts.named(name) if name else contexts.in_use()
     if context is None:
-        return Found(DEFAULT_URL, token, options.ca_file)
+        return Found(DEFAULT_URL, token, options.ca_file, options.cert, options.key)
     if options.context and not options.token and context.key_file:
         # The variable's key is that of another broker.
         token = None
-    ca_file = options.ca_file or (Path(context.ca_file) if context.ca_file else None)
-    return Found(context.url, token or contexts.key_of(context), ca_file)
+    # A certificate and its key go together.
+    cert, key = (options.cert, options.key) if options.cert else (_path(context.cert), _path(context.key))
+    ca_file = options.ca_file or _path(context.ca_file)
+    return Found(context.url, token or contexts.key_of(context), ca_file, cert, key)
+
+
+def _path(file: str | None) -> Path | None:
+    return Path(file) if file else None
