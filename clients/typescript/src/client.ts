@@ -19,6 +19,7 @@ export type ClaimOptions = Schemas["ClaimRequest"] & Signal;
 export type ClaimAnswer<T = unknown> = Omit<Schemas["ClaimAnswer"], "claimed"> & { claimed: Job<T>[] };
 /** A claimed job, or one by its seq alone: then any lease of the node counts. */
 export type Held = Pick<Schemas["ClaimedJob"], "$seq" | "lease_id"> | number;
+export type RedriveOptions = Schemas["RedriveRequest"] & Signal;
 export type NackOptions = Omit<Schemas["NackRequest"], "node" | "seqs" | "lease_ids">;
 /** `skipLost`: leases that are lost are listed in `skipped`; otherwise they are an error, once the others are done. */
 export type SettleOptions = Signal & { skipLost?: boolean };
@@ -145,6 +146,15 @@ export class TopicsClient {
     return this.#settle(topic, "/extend", { node, ...heldBy(jobs), lease_ms }, options);
   }
 
+  /**
+   * Move dead letters back into their queue, or only those with these `seqs` of the dead letter topic. Repeat it until
+   * `remaining` is 0. A call that may have been done is not repeated: it would move as many jobs again.
+   */
+  async redrive(topic: string, { signal, ...body }: RedriveOptions = {}): Promise<Schemas["RedriveAnswer"]> {
+    const waitMs = body.rate_per_s && !body.dry_run ? (1000 * (body.max ?? 1000)) / body.rate_per_s : 0;
+    return this.#post(topic, "/redrive", body, { signal, waitMs, isSafe: body.dry_run === true });
+  }
+
   async #settle<A extends { skipped: number[] }>(
     topic: string,
     path: string,
@@ -161,7 +171,7 @@ export class TopicsClient {
 
   async #post<A>(topic: string, path: string, body: unknown, call: Partial<Call>): Promise<A> {
     const target = `/v0/topics/${encodeURIComponent(topic)}${path}`;
-    return (await this.transport.call({ ...call, method: "POST", path: target, body, isSafe: true })) as A;
+    return (await this.transport.call({ isSafe: true, ...call, method: "POST", path: target, body })) as A;
   }
 }
 

@@ -1,7 +1,7 @@
 export { TopicsClient, bytesOf } from "./client.js";
 export type {
-  AppendOptions, ClaimAnswer, ClaimOptions, Held, Job, NackOptions, NewRecord, ReadAnswer, ReadOptions, SettleOptions,
-  StoredRecord,
+  AppendOptions, ClaimAnswer, ClaimOptions, Held, Job, NackOptions, NewRecord, ReadAnswer, ReadOptions, RedriveOptions,
+  SettleOptions, StoredRecord,
 } from "./client.js";
 export {
   ApiError, ConnectionFailed, LeaseLost, RecordsLost, SeqOutOfRange, TopicsError, UnexpectedAnswer,

@@ -92,6 +92,30 @@ test("an ack that was done, and whose answer was lost, is no lost lease", async 
   assert.deepEqual([answer.acked, answer.skipped], [0, [1]]);
 });
 
+test("dead letters go back, all or those that are named, and never twice", async () => {
+  const client = new TopicsClient(broker.url);
+  const put = (topic: string, body: object): Promise<unknown> =>
+    client.request("put", "/v0/topics/{topic}", { path: { topic }, body });
+  await put("letters", {});
+  await put("mails", { type: "queue", dead_letter: "letters", max_deliveries: 1 });
+  await client.append("mails", [{ data: "a" }, { data: "b" }, { data: "c" }]);
+  const { claimed } = await client.claim("mails", { node: "n", max: 3 });
+  await client.nack("mails", "n", claimed);
+  while ((await client.redrive("mails", { dry_run: true })).moved < 3) await new Promise((go) => setTimeout(go, 10));
+  const letters = await client.read<string>("letters");
+  const second = letters.records.find((record) => record.data === "b")?.$seq ?? 0;
+  const { moved } = await client.redrive("mails", { seqs: [second, 99] });
+  assert.equal(moved, 1);
+  assert.deepEqual((await client.claim("mails", { node: "n", max: 3 })).claimed.map((job) => job.data), ["b"]);
+  assert.equal((await client.redrive("mails")).moved, 2);
+  const { client: cut, bodies } = faulty(new TypeError("the line broke"));
+  await assert.rejects(cut.redrive("mails"), { name: "ConnectionFailed", outcome: "unknown" });
+  assert.equal(bodies.length, 1);
+  const other = faulty(new TypeError("the line broke"));
+  assert.equal((await other.client.redrive("mails", { dry_run: true })).moved, 0);
+  assert.equal(other.bodies.length, 2);
+});
+
 test("something else than a broker is told from one", async () => {
   await assert.rejects(faulty(new Response("<html>", { status: 404 })).client.read("t"), UnexpectedAnswer);
   await assert.rejects(faulty(new Response("<html>")).client.read("t"), UnexpectedAnswer);
