@@ -10,7 +10,9 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
+from storage import StorageError
 from storage import commands as backups
+from storage.cell_set import cell_folder, read_set
 from storage.inspect import LEGEND, DataDirectory, DumpOptions, Finding, NoSuchFile, NotADataDirectory, dump, verify
 from storage.platform import PosixFileSystem
 
@@ -45,7 +47,11 @@ def _parser() -> argparse.ArgumentParser:
         "2 wrong usage, or not a data directory.",
     )
     for command in (show, check):
-        command.add_argument("directory", metavar="DIR", help="the data directory: the one that holds the file FORMAT")
+        command.add_argument(
+            "directory",
+            metavar="DIR",
+            help="the data directory: the one that holds the file FORMAT, or that of a set of cells",
+        )
     backups.add_to(commands)
     return parser
 
@@ -56,16 +62,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command in ("backup", "restore", "cells"):
         return backups.run(options)
     try:
-        directory = DataDirectory(PosixFileSystem(), options.directory)
-        if options.command == "verify":
-            return _verify(directory)
-        dump(directory, DumpOptions(options.file, options.topic, options.json, options.data), print)
+        found = read_set(PosixFileSystem(), options.directory)
+        if found is None:
+            return _look(options, options.directory)
+        codes: list[int] = []
+        for cell in range(found.cells):
+            if not getattr(options, "json", False):
+                print(f"cell {cell}:")
+            codes.append(_look(options, cell_folder(options.directory, cell)))
+        return max(codes)
     except (NotADataDirectory, NoSuchFile) as error:
         print(error, file=sys.stderr)
         return USAGE
+    except StorageError as error:
+        print(error.message, file=sys.stderr)
+        return WRONG
     except OSError as error:
         print(f"Cannot read {error.filename or options.directory}: {error.strerror}.", file=sys.stderr)
         return WRONG
+
+
+def _look(options: argparse.Namespace, path: str) -> int:
+    directory = DataDirectory(PosixFileSystem(), path)
+    if options.command == "verify":
+        return _verify(directory)
+    dump(directory, DumpOptions(options.file, options.topic, options.json, options.data), print)
     return OK
 
 

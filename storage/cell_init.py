@@ -65,8 +65,7 @@ async def make_set(fs: FileSystem, root: str, cells: int, options: Options | Non
     if not 2 <= cells <= MAX_CELLS:
         raise InvalidRequest(f"A set has 2 to {MAX_CELLS} cells, not {cells}.", field="cells")
     seams["fs"] = fs
-    # Entries are not refused for being many.
-    options = msgspec.structs.replace(options or Options(), max_states=1 << 31)
+    options = options or Options()
     if _check(fs, root, cells) is None:
         # Whatever a start would refuse is refused before anything has changed.
         async with Engine.open(root, options, **seams):
@@ -78,7 +77,7 @@ async def make_set(fs: FileSystem, root: str, cells: int, options: Options | Non
             intent = CellSet(set_id=uuid.uuid4().hex, cells=cells)
             replace_file(fs, root, INTENT_FILE, msgspec.json.encode(intent))
         _move(fs, root, lock.previous())
-        topics, entries = await _write_entries(root, cells, options, seams)
+        topics, entries = await write_entries(root, cells, options, seams)
         fs.rename(layout.join(root, INTENT_FILE), layout.join(root, CELLS_FILE))
         fs.sync_dir(root)
     finally:
@@ -120,18 +119,27 @@ def _move(fs: FileSystem, root: str, lock_text: str) -> None:
     fs.sync_dir(root)
 
 
-async def _write_entries(root: str, cells: int, options: Options, seams: dict[str, Any]) -> tuple[int, int]:
-    """Tell cell 0, and each cell that decides about names of its topics, that cell 0 has them."""
-    homes: dict[int, list[str]] = {cell: [] for cell in range(cells)}
-    async with _cell(root, 0, cells, options, seams) as engine:
-        for name in engine.catalog.topics:
-            homes[home_cell(name, cells)].append(name)
-        foreign = [name for cell in range(1, cells) for name in homes[cell]]
-        await _put(engine, foreign)
-    for cell in range(1, cells):
+async def write_entries(root: str, cells: int, options: Options, seams: dict[str, Any]) -> tuple[int, int]:
+    """Tell each cell of its topics whose names other cells decide about, and those cells where the topics are. Returns
+    how many topics there are, and how many such topics. Durable on return."""
+    # Entries are not refused for being many.
+    options = msgspec.structs.replace(options, max_states=1 << 31)
+    entries: list[dict[str, int]] = [{} for _ in range(cells)]
+    topics = foreign = 0
+    for cell in range(cells):
         async with _cell(root, cell, cells, options, seams) as engine:
-            await _put(engine, homes[cell])
-    return len(foreign) + len(homes[0]), len(foreign)
+            for name in engine.catalog.topics:
+                topics += 1
+                if (home := home_cell(name, cells)) != cell:
+                    foreign += 1
+                    entries[cell][name] = entries[home][name] = cell
+            await _put(engine, entries[cell])
+            entries[cell] = {}
+    for cell in range(cells):
+        if entries[cell]:  # of cells that came later
+            async with _cell(root, cell, cells, options, seams) as engine:
+                await _put(engine, entries[cell])
+    return topics, foreign
 
 
 def _cell(
@@ -141,6 +149,8 @@ def _cell(
     return Engine.open(cell_folder(root, cell), its_options, **seams)
 
 
-async def _put(engine: Engine, topics: list[str]) -> None:
-    for at in range(0, len(topics), _ROUND):
-        await asyncio.gather(*(engine.states.put(ENTRY_KIND, name, b"0") for name in topics[at : at + _ROUND]))
+async def _put(engine: Engine, entries: dict[str, int]) -> None:
+    todo = [*entries.items()]
+    for at in range(0, len(todo), _ROUND):
+        puts = (engine.states.put(ENTRY_KIND, name, b"%d" % cell) for name, cell in todo[at : at + _ROUND])
+        await asyncio.gather(*puts)

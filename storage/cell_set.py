@@ -10,6 +10,7 @@ Source: docs/cells.md#files.
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Final
 
@@ -27,6 +28,7 @@ INTENT_FILE: Final = "cells.json.init"
 #: when the topic is deleted, so that a new topic of that name is made where the one before was.
 ENTRY_KIND: Final = "cell_of_topic"
 _VERSION = 1
+_FOLDER = re.compile(r"cell-(\d{2,})")
 
 
 class CellSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,11 @@ def home_cell(name: str, cells: int) -> int:
 def cell_folder(root: str, cell: int) -> str:
     """The data directory of a cell."""
     return layout.join(root, f"cell-{cell:02d}")
+
+
+def cell_folders(names: list[str]) -> list[int]:
+    """The numbers of the cells whose folders are among `names`, ascending."""
+    return sorted(int(match[1]) for name in names if (match := _FOLDER.fullmatch(name)))
 
 
 def run_folder(root: str) -> str:
@@ -90,6 +97,10 @@ def open_set(fs: FileSystem, root: str, cells: int) -> CellSet:
                 f"{root} is the data directory of one engine; `python -m storage cells init {root} --cells {cells}` "
                 "makes it the first cell of a set, without copying it."
             )
+        if fs.is_dir(root) and fs.exists(layout.join(root, layout.RESTORING)):
+            raise OpenError(f"A restore into {root} has not come to its end: empty the directory and restore again.")
+        if fs.exists(cell_folder(root, 0)):
+            raise MetadataLost(f"{root} holds cells but no {CELLS_FILE}; it is not started as a new set.")
         found = CellSet(set_id=uuid.uuid4().hex, cells=cells)
         write_set(fs, root, found)
     if found.cells != cells:

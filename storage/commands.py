@@ -14,7 +14,9 @@ import structlog
 
 from storage.backup import Summary
 from storage.backup.restoring import Restored, restore
+from storage.cell_backup import back_up_set, is_backup_of_set, restore_set
 from storage.cell_init import MadeSet, make_set
+from storage.cell_set import read_set
 from storage.engine import Engine
 from storage.errors import AlreadyLocked, InvalidRequest, OpenError, StorageError
 from storage.options import Options
@@ -25,6 +27,8 @@ OK, WRONG, USAGE = 0, 1, 2
 #: The number of topics whose heads are shown to people.
 _SHOWN_HEADS = 20
 
+#: What a command has done; lists are by cell.
+Done: TypeAlias = "Summary | Restored | MadeSet | list[Summary] | list[Restored]"
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # pyright: ignore[reportPrivateUsage]
 
 
@@ -48,6 +52,9 @@ def add_to(commands: Commands) -> None:
     )
     make.add_argument("backup", metavar="BACKUP", help="the backup directory")
     make.add_argument("directory", metavar="DIR", help="the data directory to make: missing or empty")
+    make.add_argument(
+        "--cells", type=int, default=0, metavar="N", help="of the backup of a set: the cells to have, not fewer than it"
+    )
     make.add_argument("--number", type=int, default=0, metavar="N", help="this backup (default: the newest)")
     cells = commands.add_parser("cells", help="work on sets of cells", description="Work on sets of cells.")
     init = cells.add_subparsers(required=True, metavar="init").add_parser(
@@ -70,11 +77,11 @@ def run(arguments: argparse.Namespace) -> int:
     progress = _Progress()
     try:
         if arguments.command == "backup":
-            done: Summary | Restored | MadeSet = asyncio.run(_backup(arguments, progress))
+            done: Done = asyncio.run(_backup(arguments, progress))
         elif arguments.command == "cells":
-            done = asyncio.run(_make_set(arguments, os.path.abspath(arguments.directory)))
+            done = asyncio.run(_make_set(arguments))
         else:
-            done = _restore(arguments, progress)
+            done = asyncio.run(_restore(arguments, progress))
     except InvalidRequest as error:
         return _complain(progress, arguments, error.message, error.code, WRONG)
     except AlreadyLocked as error:
@@ -97,11 +104,14 @@ def _to_stderr(*_: Any) -> structlog.PrintLogger:
     return structlog.PrintLogger(sys.stderr)
 
 
-async def _backup(arguments: argparse.Namespace, progress: _Progress) -> Summary:
-    fs = PosixFileSystem()
+async def _backup(arguments: argparse.Namespace, progress: _Progress) -> Summary | list[Summary]:
+    fs, options = PosixFileSystem(), Options(cold_dir=arguments.cold_dir)
+    if (found := read_set(fs, arguments.directory)) is not None:
+        root, backup = _absolute(arguments.directory), _absolute(arguments.backup)
+        return await back_up_set(fs, root, backup, found, options, include_cold=arguments.include_cold)
     if not fs.exists(f"{arguments.directory}/FORMAT"):
         raise OpenError(f"{arguments.directory} is not a data directory: it holds no file named FORMAT.")
-    async with Engine.open(arguments.directory, Options(cold_dir=arguments.cold_dir)) as engine:
+    async with Engine.open(arguments.directory, options) as engine:
         backup = asyncio.ensure_future(engine.backup(arguments.backup, include_cold=arguments.include_cold))
         try:
             while not (await asyncio.wait([backup], timeout=0.2))[0]:
@@ -112,20 +122,40 @@ async def _backup(arguments: argparse.Namespace, progress: _Progress) -> Summary
         return await backup
 
 
-def _restore(arguments: argparse.Namespace, progress: _Progress) -> Restored:
+async def _restore(arguments: argparse.Namespace, progress: _Progress) -> Restored | list[Restored]:
     fs = PosixFileSystem()
     cold = open_store(arguments.cold_dir, fs) if arguments.cold_dir else None
+    if is_backup_of_set(fs, arguments.backup):
+        return await restore_set(
+            fs,
+            _absolute(arguments.backup),
+            _absolute(arguments.directory),
+            cells=arguments.cells,
+            number=arguments.number,
+            cold=cold,
+            progress=progress.show,
+        )
+    if arguments.cells:
+        raise InvalidRequest("This is no backup of a set: restore it, and then run `cells init`.", field="cells")
     return restore(
         fs, arguments.backup, arguments.directory, number=arguments.number, cold=cold, progress=progress.show
     )
 
 
-async def _make_set(arguments: argparse.Namespace, root: str) -> MadeSet:
-    return await make_set(PosixFileSystem(), root, arguments.cells, Options(cold_dir=arguments.cold_dir))
+async def _make_set(arguments: argparse.Namespace) -> MadeSet:
+    return await make_set(
+        PosixFileSystem(), _absolute(arguments.directory), arguments.cells, Options(cold_dir=arguments.cold_dir)
+    )
 
 
-def sentences(done: Summary | Restored | MadeSet) -> str:
+def _absolute(path: str) -> str:
+    return os.path.abspath(path)
+
+
+def sentences(done: Done) -> str:
     """The outcome in sentences, for people."""
+    if isinstance(done, list):
+        return "\n".join(map(sentences, done))
     if isinstance(done, MadeSet):
         return (
             f"{done.directory} is a set of {done.cells} cells. Its {done.topics} topics are in cell 0.\n"

@@ -78,7 +78,8 @@ class Referenced(msgspec.Struct, frozen=True, kw_only=True):
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """One backup. `heads`: the heads of all topics at its instant. `cold`: segments of the cold tier that are in
-    `shared`; `referenced`: those that are not."""
+    `shared`; `referenced`: those that are not. `cell`, `cells`: the cell that it is of, and how many its set has; None
+    and 1 for an engine that is not part of a set."""
 
     version: int
     number: int
@@ -91,6 +92,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     cold: list[tuple[int, int]]
     referenced: list[Referenced]
     heads: dict[str, int]
+    cell: int | None = None
+    cells: int = 1
 
 
 class ManifestDamaged(ValueError):

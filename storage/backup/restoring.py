@@ -97,7 +97,7 @@ def restore(
     source = BackupSource(fs, os.path.abspath(os.fspath(backup)))
     root: str = os.path.abspath(os.fspath(directory))
     with closing(source):
-        _check_target(fs, source.root, root)
+        check_target(fs, source.root, root)
         source.open(number)
         if source.manifest.referenced and cold is None:
             count, size = len(source.manifest.referenced), sum(each.size for each in source.manifest.referenced)
@@ -110,12 +110,15 @@ def restore(
         lock = take_lock(fs, root, clock)
         try:
             lock.write(LockText(pid=os.getpid()).encode())
-            return _Restoration(fs, source, root, cold, options or Options(), clock, progress).run()
+            manifest = source.manifest
+            options = msgspec.structs.replace(options or Options(), cell=manifest.cell, cells=manifest.cells)
+            return _Restoration(fs, source, root, cold, options, clock, progress).run()
         finally:
             lock.release()
 
 
-def _check_target(fs: FileSystem, backup: str, root: str) -> None:
+def check_target(fs: FileSystem, backup: str, root: str) -> None:
+    """Raises BackupRefused if a restore of `backup` may not make `root`."""
     if lies_within(root, backup) or lies_within(backup, root):
         raise BackupRefused(f"{root} and {backup} must not contain one another.")
     if not fs.exists(root):
@@ -127,6 +130,13 @@ def _check_target(fs: FileSystem, backup: str, root: str) -> None:
         raise BackupRefused(f"A restore into {root} was interrupted; empty the directory and restore again.")
     if found:
         raise BackupRefused(f"{root} is not empty ({found[0]} is there): a restore makes a directory of its own.")
+
+
+def cell_in(fs: FileSystem, backup: str, number: int = 0) -> tuple[int | None, int]:
+    """The cell that a backup is of, and how many its set has. Raises what `restore` raises."""
+    with closing(BackupSource(fs, backup)) as source:
+        source.open(number)
+        return source.manifest.cell, source.manifest.cells
 
 
 class _Restoration:
@@ -167,7 +177,7 @@ class _Restoration:
             self._fs.sync_dir(self._root)
         except Exception:
             with contextlib.suppress(OSError):
-                _empty(self._fs, self._root)
+                empty_directory(self._fs, self._root)
             raise
         return restored
 
@@ -381,7 +391,7 @@ def _segment_of(path: str) -> SegmentId | None:
     return SegmentId(int(folder.rpartition("/")[2], 16), parsed[0], parsed[1])
 
 
-def _empty(fs: FileSystem, root: str) -> None:
+def empty_directory(fs: FileSystem, root: str) -> None:
     """Remove everything that a restore has put there. RESTORING goes last, once the rest is durably gone."""
     for name in fs.listdir(root):
         if name not in (layout.RESTORING, layout.LOCK, _NOT_OURS):

@@ -309,6 +309,8 @@ class Taking:
             cold=self._cold,
             referenced=self._referenced,
             heads=instant.heads,
+            cell=self._logs.options.cell,
+            cells=self._logs.options.cells,
         )
         await runtime.run_io(target.commit, manifest)
         return Summary(
