@@ -4,11 +4,23 @@ Source: docs/reference/api.md#keys.
 """
 
 from broker.auth import keys
-from broker.auth.access import ANYBODY, UNCOUNTED, Access, Flight, Forbidden, Unauthorized
+from broker.auth.access import ANYBODY, UNCOUNTED, Access, Flight, Forbidden, KeyAccess, Unauthorized
 from broker.auth.gate import Gate
-from broker.auth.keys import Keys
+from broker.auth.keys import Key, Keys
 from broker.auth.rules import COMMANDS, PROBE, Rule
-from broker.auth.scopes import ADMIN, DELETE, NOTHING, READ, READ_WRITE, WRITE, WRITE_ADMIN, Scopes, narrowed
+from broker.auth.scopes import (
+    ADMIN,
+    DELETE,
+    NOTHING,
+    READ,
+    READ_WRITE,
+    WRITE,
+    WRITE_ADMIN,
+    Grant,
+    Scope,
+    Scopes,
+    narrowed,
+)
 from broker.auth.site_names import ANY, is_address, parse_hosts, parse_origins
 
 __all__ = [
@@ -28,8 +40,12 @@ __all__ = [
     "Flight",
     "Forbidden",
     "Gate",
+    "Grant",
+    "Key",
+    "KeyAccess",
     "Keys",
     "Rule",
+    "Scope",
     "Scopes",
     "Unauthorized",
     "is_address",

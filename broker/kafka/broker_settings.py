@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.kafka.cluster import BROKER_ID
+from broker.kafka.cluster import node_id
 from broker.kafka.settings import Kind
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def broker_settings(broker: Node, host: str, port: int) -> list[BrokerSetting]:
     return [
         BrokerSetting("advertised.listeners", Kind.STRING, f"{protocol}://{host}:{port}"),
         BrokerSetting("auto.create.topics.enable", Kind.BOOLEAN, "true"),
-        BrokerSetting("broker.id", Kind.INT, str(BROKER_ID)),
+        BrokerSetting("broker.id", Kind.INT, str(node_id(broker))),
         BrokerSetting("compression.type", Kind.STRING, "producer"),
         BrokerSetting("connections.max.idle.ms", Kind.LONG, str(ours.kafka_idle_s * 1000)),
         BrokerSetting("default.replication.factor", Kind.INT, "1"),

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from broker.auth import UNCOUNTED, Flight
+from broker.kafka import cluster
 from broker.kafka.codec import Buffer, Message, decode, encode, padded
 from storage import TopicNotFound
 from storage.records import address
@@ -68,7 +69,7 @@ class Peer:
 class Call:
     """One request."""
 
-    __slots__ = ("api_key", "broker", "client_id", "connection", "errors", "flight", "room", "version")
+    __slots__ = ("api_key", "broker", "client_id", "connection", "errors", "flight", "hops", "room", "version")
 
     def __init__(self, api_key: int, version: int, client_id: str | None, connection: Peer, broker: Node) -> None:
         self.api_key = api_key
@@ -76,6 +77,8 @@ class Call:
         self.client_id = client_id
         self.connection = connection
         self.broker = broker
+        #: How often another cell has passed it on.
+        self.hops = 0
         #: The error codes in the answer, for the metrics. Handlers that encode their answer themselves add theirs.
         self.errors: list[int] = []
         #: Counts it as a request of its key in flight, until it is done or waits for an event.
@@ -98,7 +101,7 @@ class Call:
 
 
 def located(call: Call, scopes: Scopes, name: str, partition: int) -> tuple[str, Topic]:
-    """The name of the partition in the engine, and the partition. Raises Forbidden, TopicNotFound."""
+    """The name of the partition in the engine, and the partition. Raises Forbidden, TopicNotFound, NotMine."""
     access = call.connection.access
     assert access is not None
     if access.owner is not None:  # without an owner, everything is allowed
@@ -108,6 +111,7 @@ def located(call: Call, scopes: Scopes, name: str, partition: int) -> tuple[str,
         topic = call.broker.engine.catalog.topics.get(partition_name)
         if topic is not None and not topic.provisional:
             return partition_name, topic
+        cluster.require_mine(call.broker, name)
     raise TopicNotFound(name)
 
 

@@ -1,21 +1,26 @@
-"""The cluster that clients see: this one broker, at the address that they connected to."""
+"""The cluster that clients see: this one broker, at the address that they connected to, or the cells of its set.
+
+Node n is cell n - 1. The cells have one port each; the host is the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.auth import ADMIN, DELETE, READ, WRITE, Access, Forbidden, Scopes
 from schemas import is_topic_name
-from storage import TopicNotFound
+from storage import NotMine, TopicNotFound
+from storage.records import cell_of
 
 if TYPE_CHECKING:
     from broker.kafka.call import Call
+    from broker.kafka.node import Cells, Node
     from storage import Engine
     from storage.state import Topic
 
-#: The only broker, its own controller and the coordinator of every group.
+#: The controller, and the only broker if there are no cells. Any node does what a controller does.
 BROKER_ID: Final = 1
 #: Leadership never moves.
 LEADER_EPOCH: Final = 0
@@ -48,13 +53,66 @@ _GROUP_OPERATIONS: Final[tuple[tuple[Scopes, tuple[int, ...]], ...]] = (
 )
 
 
+class Member(NamedTuple):
+    """A node of the cluster, and its address for a client."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+def node_id(broker: Node) -> int:
+    """The number of this node, which leads all partitions that it has."""
+    return BROKER_ID if broker.cells is None else BROKER_ID + broker.cells.me
+
+
 def address(call: Call) -> tuple[str, int]:
-    """Host and port to advertise to the client: from the setting, or else those that it connected to."""
+    """Host and port of this node to advertise to the client: from the setting, or else those that it connected to."""
+    cells = call.broker.cells
+    return _address(call, 0 if cells is None else cells.me)
+
+
+def members(call: Call) -> list[Member]:
+    """All nodes, also those that cannot be reached now."""
+    cells = call.broker.cells
+    return [Member(BROKER_ID + cell, *_address(call, cell)) for cell in range(1 if cells is None else cells.count)]
+
+
+def coordinator(call: Call, group_id: str) -> Member:
+    """The node that coordinates a group: the home cell of its name."""
+    cells = call.broker.cells
+    home = 0 if cells is None else cells.home(group_id)
+    return Member(BROKER_ID + home, *_address(call, home))
+
+
+def _address(call: Call, cell: int) -> tuple[str, int]:
     advertised = call.broker.settings.kafka_advertised
     if advertised is not None:
-        return advertised.host, advertised.port
+        return advertised.host, advertised.port + cell
     host, port = call.connection.local
+    if call.broker.cells is not None:
+        port = call.broker.cells.role.kafka_ports[cell]
     return host.removeprefix("::ffff:"), port
+
+
+def cluster_id(broker: Node) -> str:
+    """The id of the cluster: of the directory, or of the set of cells."""
+    return broker.engine.cluster_id if broker.cells is None else broker.cells.role.set_id
+
+
+def cell_of_uuid(cells: Cells, uuid: bytes) -> int:
+    """The cell that made the topic with this id; this one for an id that no cell made."""
+    if not uuid.startswith(_UUIDS):
+        return cells.me
+    cell = cell_of(int.from_bytes(uuid[8:], "big"))
+    return cell if cell < cells.count else cells.me
+
+
+def require_mine(broker: Node, name: str) -> None:
+    """Raises NotMine for a topic that another cell has, or would have."""
+    cells = broker.cells
+    if cells is not None and (owner := cells.owner(name)) != cells.me:
+        raise NotMine(name, owner)
 
 
 def may(access: Access, scopes: Scopes, *names: str) -> bool:
@@ -106,9 +164,10 @@ def pages(engine: Engine, access: Access) -> Iterator[list[Topic]]:
 
 
 def topic(call: Call, name: str) -> Topic:
-    """The topic of that name. Raises TopicNotFound, also for the name of a partition."""
+    """The topic of that name. Raises TopicNotFound, also for the name of a partition, and NotMine."""
     if not is_topic_name(name):
         raise TopicNotFound(name)
+    require_mine(call.broker, name)
     return call.broker.engine.topic(name)
 
 

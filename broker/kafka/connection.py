@@ -26,6 +26,7 @@ from broker.kafka.codec import Malformed
 from broker.kafka.framing import Frames, Header, framed, parse
 from broker.memory import SMALL
 from broker.net import FIRST_COST, NEXT_COST, ConnectionState, PacedReceiver, Phase
+from storage import Unavailable
 
 if TYPE_CHECKING:
     from broker.auth import Access, Flight
@@ -301,6 +302,8 @@ class Connection(PacedReceiver, asyncio.Protocol):
                 await self._start(frame)
             except Malformed as error:
                 self._refuse("malformed", str(error))
+            except Unavailable as error:  # another cell, and a partial answer would be wrong: clients ask again
+                self._refuse("unavailable", error.message)
             except Exception as error:
                 self._failed(error)
             finally:

@@ -167,6 +167,7 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (Unauthorized, ErrorCode.SASL_AUTHENTICATION_FAILED),
     (Forbidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     (UnderPressure, ErrorCode.NOT_ENOUGH_REPLICAS),
+    (errors.NotMine, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (errors.TopicNotFound, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (errors.ConsumerNotFound, ErrorCode.GROUP_ID_NOT_FOUND),
     (errors.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
@@ -184,6 +185,7 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (errors.StorageFailed, ErrorCode.KAFKA_STORAGE_ERROR),
     (errors.Unreadable, ErrorCode.KAFKA_STORAGE_ERROR),
     (errors.RecordCorrupt, ErrorCode.CORRUPT_MESSAGE),
+    (errors.Unavailable, ErrorCode.LEADER_NOT_AVAILABLE),  # another cell
 )
 
 

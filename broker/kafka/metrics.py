@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from broker.kafka.packed import Packed
 
 #: Why a connection is closed without an answer.
-REFUSALS: Final = ("connections", "malformed", "unsupported", "unauthenticated")
+REFUSALS: Final = ("connections", "malformed", "unsupported", "unauthenticated", "unavailable")
 _CODES: Final = frozenset(int(code) for code in ErrorCode)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Awaitable, Callable
 
     from broker.auth import Gate
     from broker.heavy import Heavy
@@ -43,8 +44,57 @@ class ProxiedGroups(Protocol):
         ...
 
 
+class Peers(Protocol):
+    """The other cells of a set."""
+
+    async def call(self, cell: int, method: str, argument: Any, *, timeout_s: float = 30.0) -> Any:
+        """The result of a method of that cell. Raises PeerUnavailable, PeerError."""
+        ...
+
+
+class Role(Protocol):
+    """What the supervisor told the cell."""
+
+    @property
+    def set_id(self) -> str: ...
+    @property
+    def kafka_ports(self) -> tuple[int, ...]:
+        """The port for Kafka clients of each cell."""
+        ...
+
+
+class Cells(Protocol):
+    """The set of cells, as one of them sees it. `me`: its number."""
+
+    @property
+    def me(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def role(self) -> Role: ...
+    @property
+    def peers(self) -> Peers: ...
+    @property
+    def handlers(self) -> MutableMapping[str, Callable[[Any], Awaitable[Any]]]:
+        """What other cells may call, by name."""
+        ...
+
+    def home(self, name: str) -> int:
+        """The cell that decides about a name."""
+        ...
+
+    def owner(self, topic: str) -> int:
+        """The cell that has, or would have, a topic, as far as this one knows."""
+        ...
+
+
 class Node(Protocol):
     """One broker."""
+
+    @property
+    def cells(self) -> Cells | None:
+        """The set that this broker is a cell of; None: it is alone."""
+        ...
 
     @property
     def arrivals(self) -> Arrivals: ...

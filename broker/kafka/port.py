@@ -15,6 +15,7 @@ import structlog
 from broker.auth import ANYBODY, Access
 from broker.kafka.call import Handler
 from broker.kafka.connection import Connection
+from broker.kafka.spread import METHOD, receiving
 from broker.kafka.table import HANDLERS
 from broker.net import Sweeper, TlsListener, write_port_file
 
@@ -61,6 +62,8 @@ class Port:
         self._server: asyncio.Server | TlsListener | None = None
         self._empty = asyncio.Event()
         self._logged_at: dict[str, float] = {}
+        if broker.cells is not None:
+            broker.cells.handlers[METHOD] = receiving(broker)
 
     @property
     def number(self) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from broker.cells import Cells, Role
 from broker.kafka.apis import APIS
 from broker.kafka.call import Handler
 from broker.kafka.codec.schema import Message, decode, encode
@@ -82,13 +84,17 @@ class KafkaServer:
         handlers: Mapping[int, Handler] = HANDLERS,
         *,
         fs: FileSystem | None = None,
+        role: Role | None = None,
+        listener: socket.socket | None = None,
         **given: object,
     ) -> None:
         settings = Settings.model_validate({"data_dir": directory / "data", "kafka_port": 0, **SMALL, **given})
-        self.engine = Engine(directory / "data", settings.storage_options(), fs=fs)
-        self.broker = Broker(self.engine, settings)
+        options = settings.storage_options(None if role is None else role.cell)
+        self.engine = Engine(directory / "data", options, fs=fs)
+        self.cells = None if role is None else Cells(role, self.engine)
+        self.broker = Broker(self.engine, settings, cells=self.cells)
         tls = None if settings.tls_cert is None else tls_context(settings.tls_cert, settings.tls_key)
-        self.port = Port(self.broker, listen("127.0.0.1", 0), tls, handlers)
+        self.port = Port(self.broker, listener or listen("127.0.0.1", 0), tls, handlers)
         self._wires: list[Wire] = []
 
     @property
@@ -98,6 +104,8 @@ class KafkaServer:
 
     async def __aenter__(self) -> Self:
         await self.engine.start()
+        if self.cells is not None:
+            await self.cells.start()
         await self.port.open()
         return self
 
@@ -108,6 +116,8 @@ class KafkaServer:
             await wire.close()
         self.engine.begin_shutdown()
         await self.port.close(grace_s=5)
+        if self.cells is not None:
+            await self.cells.stop()
         await self.engine.close()
 
     async def connect(self, **more: Any) -> Wire:

@@ -18,7 +18,7 @@ from broker.kafka import cluster, settings
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import LIST_ITEMS, Call, Handler, decoded
 from broker.kafka.changes import change, check
-from broker.kafka.cluster import BROKER_ID, NO_UUID
+from broker.kafka.cluster import NO_UUID, node_id
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages.topics import (
     CreatePartitionsRequest,
@@ -41,11 +41,13 @@ from broker.kafka.messages.topics import (
     DescribeLogDirsTopic,
 )
 from broker.kafka.refusals import Refused, refusal
+from broker.kafka.spread import spread
 from schemas import is_topic_name
 from storage import TopicConfig
 from storage.records import address
 
 if TYPE_CHECKING:
+    from broker.kafka.node import Cells
     from storage.state import Topic
 
 MAX_PARTITIONS: Final = 1024
@@ -86,6 +88,7 @@ async def _create(call: Call, wanted: CreateTopicsCreatableTopic, *, dry: bool) 
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     config = TopicConfig(partitions=_partitions_of(call, wanted))
     config = settings.with_values(((each.name, each.value) for each in wanted.configs), config)
+    cluster.require_mine(call.broker, wanted.name)
     # No await between this check and the creation: the engine would change a topic that exists.
     if wanted.name in engine.catalog.topics:
         raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {wanted.name} already exists.")
@@ -101,12 +104,12 @@ def _partitions_of(call: Call, wanted: CreateTopicsCreatableTopic) -> int:
         if numbers != list(range(len(numbers))):
             raise Refused(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, "Partitions must be numbered from 0.")
         for each in wanted.assignments:
-            _check_brokers(each.broker_ids)
+            _check_brokers(call, each.broker_ids)
         count = len(numbers)
     else:
         if wanted.replication_factor not in (_DEFAULT, 1):
             raise Refused(
-                ErrorCode.INVALID_REPLICATION_FACTOR, "The replication factor must be 1: there is one broker."
+                ErrorCode.INVALID_REPLICATION_FACTOR, "The replication factor must be 1: a partition is on one broker."
             )
         default = call.broker.settings.kafka_auto_partitions
         count = default if wanted.num_partitions == _DEFAULT else wanted.num_partitions
@@ -114,11 +117,12 @@ def _partitions_of(call: Call, wanted: CreateTopicsCreatableTopic) -> int:
     return count
 
 
-def _check_brokers(ids: list[int]) -> None:
-    if ids != [BROKER_ID]:
-        raise Refused(
-            ErrorCode.INVALID_REPLICATION_ASSIGNMENT, f"Replicas must be on broker {BROKER_ID}, the only one."
-        )
+def _check_brokers(call: Call, ids: list[int]) -> None:
+    """A topic lives in the cell that its name says, which carries this out."""
+    here = node_id(call.broker)
+    if ids != [here]:
+        only = ", the only one" if call.broker.cells is None else ", where a topic of this name lives"
+        raise Refused(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, f"Replicas must be on broker {here}{only}.")
 
 
 def _check_count(count: int) -> None:
@@ -201,7 +205,7 @@ async def _grow(call: Call, wanted: CreatePartitionsTopic, *, dry: bool) -> None
 
     _check_count(wanted.count)
     for each in wanted.assignments or ():
-        _check_brokers(each.broker_ids)
+        _check_brokers(call, each.broker_ids)
     topic = cluster.topic(call, wanted.name)
     if dry:
         check(call.broker.engine, wanted.name, grown(topic.config))
@@ -242,10 +246,58 @@ def _sizes(call: Call, topic: Topic, wanted: list[int] | None) -> DescribeLogDir
     )
 
 
+def _cell_of_deleted(cells: Cells, wanted: str | DeleteTopicsDeleteTopicState) -> int:
+    if isinstance(wanted, str):
+        return cells.owner(wanted)
+    return cells.owner(wanted.name) if wanted.name is not None else cluster.cell_of_uuid(cells, wanted.topic_id)
+
+
+def _not_deleted(
+    wanted: str | DeleteTopicsDeleteTopicState, code: ErrorCode, message: str | None
+) -> DeleteTopicsDeletableTopicResult:
+    if isinstance(wanted, str):
+        return DeleteTopicsDeletableTopicResult(name=wanted, error_code=code, error_message=message)
+    return DeleteTopicsDeletableTopicResult(
+        name=wanted.name, topic_id=wanted.topic_id, error_code=code, error_message=message
+    )
+
+
+_create_topics = spread(
+    ApiKey.CREATE_TOPICS,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    create_topics,
+    owner=lambda cells, topic: cells.owner(topic.name),
+    refused=lambda topic, code, message: CreateTopicsCreatableTopicResult(
+        name=topic.name, error_code=code, error_message=message
+    ),
+    into=[("topics", "topics")],
+)
+_delete_topics = spread(
+    ApiKey.DELETE_TOPICS,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    delete_topics,
+    owner=_cell_of_deleted,
+    refused=_not_deleted,
+    into=[("topics", "responses"), ("topic_names", "responses")],
+)
+_create_partitions = spread(
+    ApiKey.CREATE_PARTITIONS,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    create_partitions,
+    owner=lambda cells, topic: cells.owner(topic.name),
+    refused=lambda topic, code, message: CreatePartitionsTopicResult(
+        name=topic.name, error_code=code, error_message=message
+    ),
+    into=[("topics", "results")],
+)
+
 HANDLERS: Final[dict[int, Handler]] = {
-    ApiKey.CREATE_TOPICS: decoded(CreateTopicsRequest, create_topics),
-    ApiKey.DELETE_TOPICS: decoded(DeleteTopicsRequest, delete_topics),
-    ApiKey.CREATE_PARTITIONS: decoded(CreatePartitionsRequest, create_partitions),
+    ApiKey.CREATE_TOPICS: decoded(CreateTopicsRequest, _create_topics),
+    ApiKey.DELETE_TOPICS: decoded(DeleteTopicsRequest, _delete_topics),
+    ApiKey.CREATE_PARTITIONS: decoded(CreatePartitionsRequest, _create_partitions),
     ApiKey.DESCRIBE_LOG_DIRS: decoded(
         DescribeLogDirsRequest,
         describe_log_dirs,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from broker.auth import READ
 from broker.content import in_slices
 from broker.kafka import cluster
@@ -21,13 +23,24 @@ from broker.kafka.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from broker.kafka.spread import from_all, passable
 
 #: From this version on, a request names types. Older ones mean client metrics only, which the broker does not collect.
 _TYPES_SINCE: Final = 1
 
 
 async def resources(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """List topics, groups with a config, and this broker, as far as the key covers them: of the requested types, or of
+    """List the resources of all cells."""
+    found = await from_all(call, request, ListConfigResourcesResponse, _resources)
+    listed = sorted(
+        (each for one in found for each in one.config_resources),
+        key=lambda each: (each.resource_type, each.resource_name),
+    )
+    return found[0] if len(found) == 1 else msgspec.structs.replace(found[0], config_resources=listed)
+
+
+async def _resources(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    """List topics, groups with a config, and this node, as far as the key covers them: of the requested types, or of
     all."""
     if not may(call.access, READ):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -43,7 +56,9 @@ async def resources(call: Call, request: ListConfigResourcesRequest) -> ListConf
             ]
     if Resource.BROKER in wanted:
         found.append(
-            ListConfigResourcesConfigResource(resource_name=str(cluster.BROKER_ID), resource_type=Resource.BROKER)
+            ListConfigResourcesConfigResource(
+                resource_name=str(cluster.node_id(call.broker)), resource_type=Resource.BROKER
+            )
         )
     if Resource.GROUP in wanted:
         found += [
@@ -56,6 +71,7 @@ async def resources(call: Call, request: ListConfigResourcesRequest) -> ListConf
     return ListConfigResourcesResponse(config_resources=found)
 
 
+passable(ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesRequest, _resources)
 HANDLERS: Final[dict[int, Handler]] = {
     ApiKey.LIST_CONFIG_RESOURCES: decoded(ListConfigResourcesRequest, resources, lists=lambda _: True)
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.auth import ADMIN, READ, Scopes
 from broker.content import in_slices
@@ -35,7 +35,12 @@ from broker.kafka.messages.configs import (
 )
 from broker.kafka.refusals import Refused, refusal
 from broker.kafka.settings import Setting
+from broker.kafka.spread import spread
 from storage import TopicConfig
+
+if TYPE_CHECKING:
+    from broker.kafka.messages.configs import AlterConfigsResource, IncrementalAlterConfigsAlterConfigsResource
+    from broker.kafka.node import Cells
 
 
 class Resource(enum.IntEnum):
@@ -83,7 +88,7 @@ def _described(
         found = [_of_topic(setting, config, largest, request) for setting in settings.SETTINGS.values()]
     elif resource.resource_type == Resource.BROKER:
         _allow(call, Resource.BROKER, READ)
-        _check_broker(resource.resource_name)
+        _check_broker(call, resource.resource_name)
         found = _of_broker(call)
     elif resource.resource_type == Resource.GROUP:
         _allow_group(call, READ, resource.resource_name)
@@ -239,17 +244,75 @@ def _allow(call: Call, kind: Resource, scopes: Scopes, *names: str) -> None:
         raise Refused(_FORBIDDEN[kind])
 
 
-def _check_broker(name: str) -> None:
-    if name not in ("", str(cluster.BROKER_ID)):
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"Broker {name!r} does not exist; the only broker is {cluster.BROKER_ID}."
-        )
+def _check_broker(call: Call, name: str) -> None:
+    here = cluster.node_id(call.broker)
+    if name not in ("", str(here)):
+        only = "the only broker is" if call.broker.cells is None else "this is broker"
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Broker {name!r} does not exist; {only} {here}.")
+
+
+def _cell_of(
+    cells: Cells,
+    resource: DescribeConfigsResource | AlterConfigsResource | IncrementalAlterConfigsAlterConfigsResource,
+) -> int:
+    """The cell that has the topic, or coordinates the group, or is the node."""
+    name = resource.resource_name
+    if resource.resource_type == Resource.TOPIC:
+        return cells.owner(name)
+    if resource.resource_type == Resource.GROUP:
+        return cells.home(name)
+    nodes = {str(cluster.BROKER_ID + cell): cell for cell in range(cells.count)}
+    return nodes.get(name, cells.me) if resource.resource_type == Resource.BROKER else cells.me
+
+
+_describe = spread(
+    ApiKey.DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    describe,
+    owner=_cell_of,
+    refused=lambda resource, code, message: DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    ),
+    into=[("resources", "results")],
+)
+_alter_all = spread(
+    ApiKey.ALTER_CONFIGS,
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    alter,
+    owner=_cell_of,
+    refused=lambda resource, code, message: AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    ),
+    into=[("resources", "responses")],
+)
+_incremental = spread(
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    incremental,
+    owner=_cell_of,
+    refused=lambda resource, code, message: IncrementalAlterConfigsAlterConfigsResourceResponse(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    ),
+    into=[("resources", "responses")],
+)
 
 
 HANDLERS: Final[dict[int, Handler]] = {
     ApiKey.DESCRIBE_CONFIGS: decoded(
-        DescribeConfigsRequest, describe, lists=lambda request: len(request.resources) > _FEW_RESOURCES
+        DescribeConfigsRequest, _describe, lists=lambda request: len(request.resources) > _FEW_RESOURCES
     ),
-    ApiKey.ALTER_CONFIGS: decoded(AlterConfigsRequest, alter),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: decoded(IncrementalAlterConfigsRequest, incremental),
+    ApiKey.ALTER_CONFIGS: decoded(AlterConfigsRequest, _alter_all),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: decoded(IncrementalAlterConfigsRequest, _incremental),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker.auth import READ
@@ -10,7 +10,7 @@ from broker.content import in_slices
 from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import LIST_ITEMS, Call, Handler, decoded
-from broker.kafka.cluster import BROKER_ID, LEADER_EPOCH
+from broker.kafka.cluster import LEADER_EPOCH, node_id
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.messages.metadata import (
     DescribeTopicPartitionsCursorResponse,
@@ -19,6 +19,7 @@ from broker.kafka.messages.metadata import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from broker.kafka.spread import from_all, passable
 from schemas import is_topic_name
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ MAX_PARTITIONS: Final = 2000
 
 async def describe(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """Describe the named topics, or all, ordered by name, from the cursor on. The answer has the next cursor."""
+    found = await from_all(call, request, DescribeTopicPartitionsResponse, _describe)
+    return found[0] if len(found) == 1 else _merged(found, request)
+
+
+async def _describe(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    """The same, of the topics of this cell."""
     answer = DescribeTopicPartitionsResponse()
     room = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
     after, first = ("", 0) if request.cursor is None else (request.cursor.topic_name, request.cursor.partition_index)
@@ -56,8 +63,10 @@ async def describe(call: Call, request: DescribeTopicPartitionsRequest) -> Descr
 async def _wanted(call: Call, request: DescribeTopicPartitionsRequest) -> AsyncIterator[tuple[str, Topic | ErrorCode]]:
     """The names in order, each with its topic or its error."""
     if request.topics:
+        cells = call.broker.cells
         async for name in in_slices(sorted({topic.name for topic in request.topics})):
-            yield name, _found(call, name)
+            if cells is None or cells.owner(name) == cells.me:
+                yield name, _found(call, name)
     elif cluster.may(call.access, READ):
         for page in cluster.pages(call.broker.engine, call.access):
             async for topic in in_slices(page):
@@ -76,6 +85,7 @@ def _found(call: Call, name: str) -> Topic | ErrorCode:
 
 
 def _described(call: Call, topic: Topic, numbers: range) -> DescribeTopicPartitionsResponseTopic:
+    node = node_id(call.broker)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=cluster.uuid_of(topic),
@@ -83,16 +93,45 @@ def _described(call: Call, topic: Topic, numbers: range) -> DescribeTopicPartiti
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 partition_index=number,
-                leader_id=BROKER_ID,
+                leader_id=node,
                 leader_epoch=LEADER_EPOCH,
-                replica_nodes=[BROKER_ID],
-                isr_nodes=[BROKER_ID],
+                replica_nodes=[node],
+                isr_nodes=[node],
             )
             for number in numbers
         ],
     )
 
 
+def _merged(
+    found: Sequence[DescribeTopicPartitionsResponse], request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """One answer from those of the cells. It ends where the first of them was cut off, or where it is full."""
+    answer = DescribeTopicPartitionsResponse()
+    room = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    cut = min((each.next_cursor for each in found if each.next_cursor), key=_position, default=None)
+    for topic in sorted((topic for each in found for topic in each.topics), key=lambda topic: topic.name or ""):
+        name = topic.name or ""
+        if cut is not None and _position(cut) <= (name, 0):
+            break
+        if not room or len(topic.partitions) > room:
+            left = topic.partitions[room].partition_index if topic.partitions else 0
+            topic.partitions = topic.partitions[:room]
+            if room:
+                answer.topics.append(topic)
+            answer.next_cursor = DescribeTopicPartitionsCursorResponse(topic_name=name, partition_index=left)
+            return answer
+        answer.topics.append(topic)
+        room -= len(topic.partitions)
+    answer.next_cursor = cut
+    return answer
+
+
+def _position(cursor: DescribeTopicPartitionsCursorResponse) -> tuple[str, int]:
+    return cursor.topic_name, cursor.partition_index
+
+
+passable(ApiKey.DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest, _describe)
 HANDLERS: Final[dict[int, Handler]] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: decoded(
         DescribeTopicPartitionsRequest,

@@ -33,6 +33,7 @@ from broker.kafka.messages.topics import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from broker.kafka.spread import spread
 from storage.state import COLD
 
 if TYPE_CHECKING:
@@ -177,8 +178,24 @@ async def _deleted(call: Call, name: str, asked: DeleteRecordsPartition) -> Dele
     return answer
 
 
+_delete_records = spread(
+    ApiKey.DELETE_RECORDS,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    delete_records,
+    owner=lambda cells, topic: cells.owner(topic.name),
+    refused=lambda topic, code, _: DeleteRecordsTopicResult(
+        name=topic.name,
+        partitions=[
+            DeleteRecordsPartitionResult(partition_index=each.partition_index, error_code=code)
+            for each in topic.partitions
+        ],
+    ),
+    into=[("topics", "topics")],
+)
+
 HANDLERS: Final[dict[int, Handler]] = {
     ApiKey.LIST_OFFSETS: decoded(ListOffsetsRequest, list_offsets, lists=_is_list),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: decoded(OffsetForLeaderEpochRequest, offset_for_leader_epoch, lists=_is_list),
-    ApiKey.DELETE_RECORDS: decoded(DeleteRecordsRequest, delete_records),
+    ApiKey.DELETE_RECORDS: decoded(DeleteRecordsRequest, _delete_records),
 }

@@ -14,7 +14,7 @@ from broker.content import in_slices
 from broker.kafka import cluster, no_transactions
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import LIST_ITEMS, Call, Handler, decoded
-from broker.kafka.cluster import BROKER_ID, LEADER_EPOCH
+from broker.kafka.cluster import BROKER_ID, LEADER_EPOCH, node_id
 from broker.kafka.codec import PADDED_VERSION, TOPIC_PADDING
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.messages.metadata import (
@@ -31,10 +31,12 @@ from broker.kafka.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from broker.kafka.spread import from_all, spread
 from schemas import is_topic_name
 from storage import TopicConfig
 
 if TYPE_CHECKING:
+    from broker.kafka.node import Cells
     from storage.state import Topic
 
 #: Key types: groups, and transactions, which do not exist here.
@@ -50,23 +52,62 @@ _NAMELESS_SINCE: Final = 12
 
 
 async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
-    """The broker, and the requested topics; without any (in version 0: an empty list), all that the key covers."""
-    host, port = cluster.address(call)
-    if request.topics is None or (call.version == 0 and not request.topics):
-        topics = await _all(call, request)
+    """The nodes, and the requested topics; without any (in version 0: an empty list), all that the key covers."""
+    if _wants_all(call, request):
+        found = await from_all(call, request, MetadataResponse, _topics)
+        topics = found[0].topics
+        if len(found) > 1:
+            topics = sorted((each for one in found for each in one.topics), key=lambda each: each.name or "")
     else:
-        makes = call.version < _ASKS_SINCE or request.allow_auto_topic_creation
-        topics = [await _asked_for(call, topic, request, makes=makes) async for topic in in_slices(request.topics)]
+        topics = (await _topics_of_cells(call, request)).topics
     operations = MetadataResponse().cluster_authorized_operations
     if request.include_cluster_authorized_operations:
         operations = cluster.cluster_operations(call.access)
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=BROKER_ID, host=host, port=port)],
-        cluster_id=call.broker.engine.cluster_id,
+        brokers=[
+            MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port)
+            for each in cluster.members(call)
+        ],
+        cluster_id=cluster.cluster_id(call.broker),
         controller_id=BROKER_ID,
         topics=topics,
         cluster_authorized_operations=operations,
     )
+
+
+def _wants_all(call: Call, request: MetadataRequest) -> bool:
+    return request.topics is None or (call.version == 0 and not request.topics)
+
+
+async def _topics(call: Call, request: MetadataRequest) -> MetadataResponse:
+    """The requested topics of this cell, and nothing else."""
+    if _wants_all(call, request):
+        return MetadataResponse(topics=await _all(call, request))
+    makes = call.version < _ASKS_SINCE or request.allow_auto_topic_creation
+    topics = request.topics or ()
+    return MetadataResponse(
+        topics=[await _asked_for(call, topic, request, makes=makes) async for topic in in_slices(topics)]
+    )
+
+
+def _cell_of(cells: Cells, asked: MetadataRequestTopic) -> int:
+    if asked.name is not None and asked.topic_id == cluster.NO_UUID:
+        return cells.owner(asked.name)
+    return cluster.cell_of_uuid(cells, asked.topic_id)
+
+
+_topics_of_cells = spread(
+    ApiKey.METADATA,
+    MetadataRequest,
+    MetadataResponse,
+    _topics,
+    owner=_cell_of,
+    refused=lambda asked, code, _: MetadataResponseTopic(
+        error_code=code, name=asked.name or "", topic_id=asked.topic_id
+    ),
+    into=[("topics", "topics")],
+    patience_s=0,  # later requests of the connection wait for the answer, and clients ask again
+)
 
 
 async def _all(call: Call, request: MetadataRequest) -> list[MetadataResponseTopic]:
@@ -124,16 +165,17 @@ def auto_created(call: Call) -> TopicConfig:
 
 
 def _described(call: Call, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+    node = node_id(call.broker)
     described = MetadataResponseTopic(
         name=topic.name,
         topic_id=cluster.uuid_of(topic),
         partitions=[
             MetadataResponsePartition(
                 partition_index=number,
-                leader_id=BROKER_ID,
+                leader_id=node,
                 leader_epoch=LEADER_EPOCH,
-                replica_nodes=[BROKER_ID],
-                isr_nodes=[BROKER_ID],
+                replica_nodes=[node],
+                isr_nodes=[node],
             )
             for number in range(topic.config.partitions)
         ],
@@ -148,14 +190,16 @@ def _room(answer: MetadataResponse, version: int) -> int:
 
 
 async def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """This broker. There are no separate controllers, which newer versions may request."""
+    """The nodes. There are no separate controllers, which newer versions may request."""
     if request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, endpoint_type=_BROKERS)
-    host, port = cluster.address(call)
     answer = DescribeClusterResponse(
-        cluster_id=call.broker.engine.cluster_id,
+        cluster_id=cluster.cluster_id(call.broker),
         controller_id=BROKER_ID,
-        brokers=[DescribeClusterBroker(broker_id=BROKER_ID, host=host, port=port)],
+        brokers=[
+            DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port)
+            for each in cluster.members(call)
+        ],
     )
     if request.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = cluster.cluster_operations(call.access)
@@ -163,7 +207,7 @@ async def describe_cluster(call: Call, request: DescribeClusterRequest) -> Descr
 
 
 async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """This broker for every group, and an error for transactions. From version 4 on, for several keys."""
+    """The node of each group, and an error for transactions. From version 4 on, for several keys."""
     found = [_coordinator(call, key, request.key_type) for key in request.coordinator_keys]
     if call.version >= _BATCHED_SINCE:
         return FindCoordinatorResponse(coordinators=found)
@@ -181,8 +225,8 @@ def _coordinator(call: Call, key: str, key_type: int) -> FindCoordinatorCoordina
     if key_type == no_transactions.TRANSACTION:
         code = no_transactions.refusal(call)
         return FindCoordinatorCoordinator(key=key, error_code=code, error_message=no_transactions.MESSAGE)
-    host, port = cluster.address(call)
-    return FindCoordinatorCoordinator(key=key, node_id=BROKER_ID, host=host, port=port)
+    found = cluster.coordinator(call, key)
+    return FindCoordinatorCoordinator(key=key, node_id=found.node_id, host=found.host, port=found.port)
 
 
 HANDLERS: Final[dict[int, Handler]] = {

@@ -1,0 +1,12 @@
+"""Requests that several cells of a set answer together: each its part, and one answer for the client.
+
+A single process answers them alone, without a look at any of this.
+
+Source: docs/cells.md#kafka-clients.
+"""
+
+from broker.kafka.spread.asking import METHOD, passable, receiving
+from broker.kafka.spread.entries import spread
+from broker.kafka.spread.everywhere import from_all
+
+__all__ = ["METHOD", "from_all", "passable", "receiving", "spread"]

@@ -1,0 +1,126 @@
+"""Asks another cell to answer a request, on behalf of the client that sent it.
+
+What a client may do is decided by the cell that has the data: the permissions of its key are passed on with the
+request. Only cells can connect to the socket that takes these calls, so no client can claim permissions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from broker.auth import ANYBODY, Access, Grant, Key, KeyAccess, Scope
+from broker.kafka.call import Call, Peer
+from broker.kafka.codec import Message, decode, encode
+from storage import Unavailable
+
+if TYPE_CHECKING:
+    from broker.kafka.node import Node
+
+METHOD: Final = "kafka_request"
+#: A request is passed on at most so often: to the home cell of a name, and from there to the cell that has it.
+MAX_HOPS: Final = 2
+#: How long a request waits for a cell that starts again, and how often it tries.
+PATIENCE_S: Final = 5.0
+_RETRY_S: Final = 0.05
+
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+Handle = Callable[[Call, Q], Awaitable[R]]
+
+#: The requests that cells pass on, by kind: how to read one, and who answers it.
+_ANSWERED: dict[int, tuple[type[Message], Handle[Any, Any]]] = {}
+
+
+class _Forwarded(msgspec.Struct, array_like=True):
+    """A request as it travels. `scopes` None: there are no keys."""
+
+    api_key: int
+    version: int
+    hops: int
+    client_id: str | None
+    software: str
+    address: str
+    local: tuple[str, int]
+    key_number: int
+    scopes: list[str] | None
+    prefixes: tuple[str, ...]
+    body: bytes
+
+
+def passable(api_key: int, kind: type[Q], handle: Handle[Q, R]) -> None:
+    """Cells may pass on requests of this kind."""
+    _ANSWERED[api_key] = kind, handle
+
+
+async def ask(call: Call, cell: int, request: Message, kind: type[R], *, patience_s: float = PATIENCE_S) -> R:
+    """The answer of another cell to a request of this call.
+
+    A cell that cannot be reached is tried again for `patience_s`, as long as nothing was sent to it. Raises
+    PeerUnavailable, PeerError.
+    """
+    cells = call.broker.cells
+    assert cells is not None
+    forwarded = msgspec.msgpack.encode(_forwarded(call, request))
+    deadline = monotonic() + patience_s
+    while True:
+        try:
+            body = await cells.peers.call(cell, METHOD, forwarded)
+        except Unavailable as error:
+            if error.outcome != "none" or monotonic() >= deadline:
+                raise
+            await asyncio.sleep(_RETRY_S)
+        else:
+            return decode(kind, call.version, body)
+
+
+def receiving(broker: Node) -> Callable[[Any], Awaitable[bytes]]:
+    """The method that answers requests which other cells pass on."""
+
+    async def answer(argument: Any) -> bytes:
+        forwarded = msgspec.msgpack.decode(argument, type=_Forwarded)
+        kind, handle = _ANSWERED[forwarded.api_key]
+        call = _call(forwarded, broker)
+        found = await handle(call, decode(kind, forwarded.version, forwarded.body))
+        return bytes(encode(found, forwarded.version))
+
+    return answer
+
+
+def _forwarded(call: Call, request: Message) -> _Forwarded:
+    access, peer = call.access, call.connection
+    rights = access.grant if isinstance(access, KeyAccess) else None
+    return _Forwarded(
+        call.api_key,
+        call.version,
+        call.hops + 1,
+        call.client_id,
+        peer.software,
+        peer.address,
+        peer.local,
+        access.number if isinstance(access, KeyAccess) else 0,
+        None if rights is None else sorted(rights.scopes),
+        access.prefixes,
+        encode(request, call.version),
+    )
+
+
+def _call(forwarded: _Forwarded, broker: Node) -> Call:
+    peer = Peer(_access(forwarded), forwarded.local, forwarded.address)
+    peer.software = forwarded.software
+    call = Call(forwarded.api_key, forwarded.version, forwarded.client_id, peer, broker)
+    call.hops = forwarded.hops
+    return call
+
+
+def _access(forwarded: _Forwarded) -> Access:
+    """The permissions of the client's key. The cell that the client connected to counts its requests."""
+    if forwarded.scopes is None:
+        return ANYBODY
+    scopes = frozenset(Scope(each) for each in forwarded.scopes)
+    key = Key(b"", forwarded.key_number, Grant(scopes, forwarded.prefixes))
+    return KeyAccess(key, max_inflight=0, max_streams=0)

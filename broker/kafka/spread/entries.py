@@ -1,0 +1,79 @@
+"""Requests with a list of names: each cell answers for those that it has, and the client gets one list in its order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from broker.kafka.call import Call
+from broker.kafka.codec import Message
+from broker.kafka.errors import ErrorCode, code_of, message_of
+from broker.kafka.node import Cells
+from broker.kafka.spread.asking import MAX_HOPS, PATIENCE_S, Handle, ask, passable
+from storage import StorageError
+
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+
+
+def spread(
+    api_key: int,
+    request_kind: type[Q],
+    answer_kind: type[R],
+    handle: Handle[Q, R],
+    *,
+    owner: Callable[[Cells, Any], int],
+    refused: Callable[[Any, ErrorCode, str | None], Any],
+    into: Sequence[tuple[str, str]],
+    unavailable: ErrorCode = ErrorCode.LEADER_NOT_AVAILABLE,
+    patience_s: float = PATIENCE_S,
+) -> Handle[Q, R]:
+    """Make `handle`, which answers for the names of this cell, answer for those of all cells.
+
+    `into`: the field with the list of the request, and that of the answer, which has one entry for each of the
+    request; of several pairs, the first whose list is not empty counts. `owner`: the cell of an entry. `refused`: the
+    answer for an entry that could not be asked for, with `unavailable` as its code if the cell cannot be reached, or
+    REQUEST_TIMED_OUT if it may have done it.
+    """
+
+    async def handle_all(call: Call, request: Q) -> R:
+        cells = call.broker.cells
+        if cells is None or call.hops >= MAX_HOPS:
+            return await handle(call, request)
+        field, result = next((pair for pair in into if getattr(request, pair[0])), into[0])
+        entries: list[Any] = getattr(request, field) or []
+        positions: dict[int, list[int]] = {}
+        for at, entry in enumerate(entries):
+            positions.setdefault(owner(cells, entry), []).append(at)
+        if positions.keys() <= {cells.me}:
+            return await handle(call, request)
+        found: list[Any] = [None] * len(entries)
+        whole: list[R] = []
+
+        async def of(cell: int, wanted: list[int]) -> None:
+            part = msgspec.structs.replace(request, **{field: [entries[at] for at in wanted]})
+            try:
+                if cell == cells.me:
+                    answer = await handle(call, part)
+                else:
+                    answer = await ask(call, cell, part, answer_kind, patience_s=patience_s)
+            except StorageError as error:
+                code = code_of(error, unavailable=unavailable if error.outcome == "none" else _UNKNOWN)
+                for at in wanted:
+                    found[at] = refused(entries[at], code, message_of(error))
+                return
+            whole.append(answer)
+            for at, one in zip(wanted, getattr(answer, result), strict=True):
+                found[at] = one
+
+        await asyncio.gather(*(of(cell, wanted) for cell, wanted in positions.items()))
+        return msgspec.structs.replace(whole[0] if whole else answer_kind(), **{result: found})
+
+    passable(api_key, request_kind, handle_all)
+    return handle_all
+
+
+_UNKNOWN = ErrorCode.REQUEST_TIMED_OUT

@@ -1,0 +1,1 @@
+"""The Kafka port of a set of cells."""

@@ -1,0 +1,17 @@
+"""What the tests of cells share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.cells.several import Several, several
+
+
+@pytest.fixture
+async def cells(tmp_path: Path) -> AsyncIterator[Several]:
+    """Three cells without keys."""
+    async with several(tmp_path) as found:
+        yield found
