@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from broker.endpoint import Endpoint
 from broker.heavy import Heavy
 from broker.kafka import Codecs, KafkaMetrics, Packed
-from broker.kafka.groups import Coordinator, Limits, Offsets
+from broker.kafka.groups import CellOffsets, Coordinator, Limits, Offsets
 from broker.kafka.share.shares import Shares
 from broker.live import Live
 from broker.pressure import Pressure
@@ -60,8 +60,8 @@ class Broker(Endpoint):
         self.backups = BackupJobs(engine, settings.backup_dir)
         #: One scrape is made at a time.
         self.scraping = asyncio.Lock()
-        self.kafka_offsets = Offsets(engine)
-        self.kafka_groups = _groups(engine, self.kafka_offsets, settings)
+        self.kafka_offsets = Offsets(engine) if cells is None else CellOffsets(engine, cells)
+        self.kafka_groups = _groups(engine, self.kafka_offsets, settings, cells)
         #: One large list is made at a time.
         self.kafka_lists = asyncio.Lock()
         self.kafka_shares = Shares(engine, max_members=settings.kafka_max_group_members)
@@ -86,7 +86,7 @@ class Broker(Endpoint):
             raise NotReady(replay_progress=self.engine.recovery_progress)
 
 
-def _groups(engine: Engine, offsets: Offsets, settings: Settings) -> Coordinator:
+def _groups(engine: Engine, offsets: Offsets, settings: Settings, cells: Cells | None) -> Coordinator:
     limits = Limits(
         min_session_ms=settings.kafka_min_session_ms,
         max_session_ms=settings.kafka_max_session_ms,
@@ -99,4 +99,5 @@ def _groups(engine: Engine, offsets: Offsets, settings: Settings) -> Coordinator
         limits=limits,
         retention_ms=settings.kafka_group_retention_s * 1000,
         max_groups=settings.kafka_max_groups,
+        cells=cells,
     )

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 
 from broker.auth import READ, Access, Forbidden, Scopes
 from broker.kafka.cluster import may
+from broker.kafka.errors import ErrorCode
 from broker.kafka.names import group_of
+from storage import Unavailable
 
 if TYPE_CHECKING:
     from broker.kafka.call import Call
@@ -54,9 +56,19 @@ def require_consumer(broker: Node, access: Access, consumer: str) -> None:
         require_group(broker, access, group_id)
 
 
-def may_use(call: Call, group_id: str, scopes: Scopes = READ) -> bool:
-    """Whether the key has these scopes and may use the consumer group."""
-    return may(call.access, scopes) and may_use_group(call.broker, call.access, group_id)
+async def denial(call: Call, group_id: str, scopes: Scopes = READ, *, look: bool = False) -> ErrorCode:
+    """NONE if the key has these scopes and may use the consumer group; otherwise the error.
+
+    In a set of cells, other cells are asked for the topics of the group if the decision needs them, or if `look`.
+    """
+    cells = call.broker.cells
+    if cells is not None and (look or call.access.prefixes) and cells.home(group_id) == cells.me:
+        try:
+            await call.broker.kafka_offsets.look(group_id)
+        except Unavailable:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    allowed = may(call.access, scopes) and may_use_group(call.broker, call.access, group_id)
+    return ErrorCode.NONE if allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 def may_use_share_group(call: Call, group_id: str) -> bool:

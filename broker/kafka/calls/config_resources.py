@@ -17,7 +17,7 @@ from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.calls.configs import Resource
 from broker.kafka.cluster import may
 from broker.kafka.errors import ErrorCode
-from broker.kafka.group_access import may_use, may_use_share_group
+from broker.kafka.group_access import denial, may_use_share_group
 from broker.kafka.messages.configs import (
     ListConfigResourcesConfigResource,
     ListConfigResourcesRequest,
@@ -65,7 +65,7 @@ async def _resources(call: Call, request: ListConfigResourcesRequest) -> ListCon
             ListConfigResourcesConfigResource(resource_name=group_id, resource_type=Resource.GROUP)
             for group_id, config_ in call.broker.kafka_shares.configs.groups()
             if config_.is_shown_to(call.access.prefixes)
-            and may_use(call, group_id, READ)
+            and await denial(call, group_id) is ErrorCode.NONE
             and may_use_share_group(call, group_id)
         ]
     return ListConfigResourcesResponse(config_resources=found)

@@ -17,7 +17,7 @@ from broker.kafka.broker_settings import broker_settings
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.changes import change, check
 from broker.kafka.errors import ErrorCode
-from broker.kafka.group_access import may_use, may_use_share_group
+from broker.kafka.group_access import denial, may_use_share_group
 from broker.kafka.group_settings import GROUP_SETTINGS, GroupConfig, GroupSetting
 from broker.kafka.messages.configs import (
     AlterConfigsRequest,
@@ -69,7 +69,7 @@ async def describe(call: Call, request: DescribeConfigsRequest) -> DescribeConfi
     async for resource in in_slices(request.resources, each=_RESOURCE_BYTES):
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
-            result.configs = _described(call, resource, request)
+            result.configs = await _described(call, resource, request)
         except Exception as error:
             refused = refusal(error)
             result.error_code, result.error_message = refused.code, refused.message
@@ -77,7 +77,7 @@ async def describe(call: Call, request: DescribeConfigsRequest) -> DescribeConfi
     return DescribeConfigsResponse(results=results)
 
 
-def _described(
+async def _described(
     call: Call, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> list[DescribeConfigsResourceResult]:
     wanted = resource.configuration_keys
@@ -91,7 +91,7 @@ def _described(
         _check_broker(call, resource.resource_name)
         found = _of_broker(call)
     elif resource.resource_type == Resource.GROUP:
-        _allow_group(call, READ, resource.resource_name)
+        await _allow_group(call, READ, resource.resource_name)
         config_ = call.broker.kafka_shares.configs.config_of(resource.resource_name)
         config = config_.set if config_.is_shown_to(call.access.prefixes) else {}
         found = [_of_group(setting, config, request) for setting in GROUP_SETTINGS.values()]
@@ -221,7 +221,7 @@ async def _alter_group(
 ) -> tuple[ErrorCode, str | None]:
     configs = call.broker.kafka_shares.configs
     try:
-        _allow_group(call, ADMIN, group_id)
+        await _allow_group(call, ADMIN, group_id)
         if dry:
             changed(configs.config_of(group_id).set)
         elif not await configs.change(group_id, call.access.prefixes, changed):
@@ -232,11 +232,14 @@ async def _alter_group(
     return ErrorCode.NONE, None
 
 
-def _allow_group(call: Call, scopes: Scopes, group_id: str) -> None:
+async def _allow_group(call: Call, scopes: Scopes, group_id: str) -> None:
     if not group_id:
         raise Refused(ErrorCode.INVALID_REQUEST, "The group id is empty.")
-    if not may_use(call, group_id, scopes) or not may_use_share_group(call, group_id):
-        raise Refused(_FORBIDDEN[Resource.GROUP])
+    error = await denial(call, group_id, scopes)
+    if error is ErrorCode.NONE and not may_use_share_group(call, group_id):
+        error = _FORBIDDEN[Resource.GROUP]
+    if error is not ErrorCode.NONE:
+        raise Refused(error)
 
 
 def _allow(call: Call, kind: Resource, scopes: Scopes, *names: str) -> None:

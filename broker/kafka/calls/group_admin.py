@@ -18,7 +18,7 @@ from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.calls import share
 from broker.kafka.cluster import group_operations, may
 from broker.kafka.errors import ErrorCode
-from broker.kafka.group_access import may_use, may_use_share_group, topics_of, usable_groups
+from broker.kafka.group_access import denial, may_use_share_group, topics_of, usable_groups
 from broker.kafka.groups import Described, State
 from broker.kafka.messages.groups import (
     DeleteGroupsDeletableGroupResult,
@@ -32,6 +32,7 @@ from broker.kafka.messages.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from storage import Unavailable
 
 #: The protocol type, and the type, of a share group; and the type of all other groups.
 _SHARE: Final = "share"
@@ -44,15 +45,17 @@ async def describe(call: Call, request: DescribeGroupsRequest) -> DescribeGroups
     """Describe consumer groups. An unknown group is reported as dead, from version 6 on as not found."""
     return DescribeGroupsResponse(
         groups=[
-            _described(call, group_id, tell_operations=request.include_authorized_operations)
+            await _described(call, group_id, tell_operations=request.include_authorized_operations)
             for group_id in request.groups
         ]
     )
 
 
-def _described(call: Call, group_id: str, *, tell_operations: bool) -> DescribeGroupsDescribedGroup:
+async def _described(call: Call, group_id: str, *, tell_operations: bool) -> DescribeGroupsDescribedGroup:
     groups = call.broker.kafka_groups
-    error = groups.refusal(group_id) if may_use(call, group_id) else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    error = await denial(call, group_id, look=True)
+    if error is ErrorCode.NONE:
+        error = groups.refusal(group_id)
     if error is not ErrorCode.NONE:
         return DescribeGroupsDescribedGroup(error_code=error, group_id=group_id)
     found = groups.describe(group_id)
@@ -94,9 +97,13 @@ async def list_all(call: Call, request: ListGroupsRequest) -> ListGroupsResponse
     """List groups in the requested states and of the requested types, or all."""
     if not may(call.access, READ):
         return ListGroupsResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    error = call.broker.kafka_groups.refusal("any")
+    error = call.broker.kafka_groups.refusal_of_all()
     if error is not ErrorCode.NONE:
         return ListGroupsResponse(error_code=error)
+    try:
+        await call.broker.kafka_offsets.look(None)
+    except Unavailable:
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     found = chain(_classic(call), _shares(call))
@@ -135,9 +142,10 @@ async def delete(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespon
     for group_id in request.groups_names:
         groups = call.broker.kafka_groups
         error = groups.refusal(group_id)
-        # `may_use` decides about groups without topics.
-        mine = may_use(call, group_id, DELETE) and may(call.access, DELETE, *topics_of(call.broker, group_id))
-        if error is ErrorCode.NONE and not mine:
+        if error is ErrorCode.NONE:
+            error = await denial(call, group_id, DELETE, look=True)
+        # `denial` decides about groups without topics.
+        if error is ErrorCode.NONE and not may(call.access, DELETE, *topics_of(call.broker, group_id)):
             error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         if error is ErrorCode.NONE:
             error = await groups.delete(group_id)

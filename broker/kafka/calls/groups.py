@@ -16,7 +16,7 @@ from broker.kafka.apis import ApiKey
 from broker.kafka.call import Answer, Body, Call, Handler, Later, decoded
 from broker.kafka.codec import Message, decode, encode
 from broker.kafka.errors import ErrorCode
-from broker.kafka.group_access import covers_all, may_use
+from broker.kafka.group_access import covers_all, denial
 from broker.kafka.groups import Join, consumer_protocol
 from broker.kafka.messages.groups import (
     HeartbeatRequest,
@@ -59,8 +59,11 @@ def _waiting(kind: type[Q], handle: Callable[[Call, Q], Awaitable[Message]]) -> 
 
 async def join(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     """Join a group. The answer waits until all members have joined."""
-    if not may_use(call, request.group_id) or not covers_all(call.access, _wanted(request)):
-        return JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, member_id=request.member_id)
+    error = await denial(call, request.group_id)
+    if error is ErrorCode.NONE and not covers_all(call.access, _wanted(request)):
+        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if error is not ErrorCode.NONE:
+        return JoinGroupResponse(error_code=error, member_id=request.member_id)
     groups = call.broker.kafka_groups
     session_ms = request.session_timeout_ms
     rebalance_ms = session_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
@@ -103,8 +106,9 @@ def _wanted(request: JoinGroupRequest) -> set[str]:
 
 async def sync(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
     """Get the assignment. The answer waits for the leader's."""
-    if not may_use(call, request.group_id):
-        return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    error = await denial(call, request.group_id)
+    if error is not ErrorCode.NONE:
+        return SyncGroupResponse(error_code=error)
     answer = await call.broker.kafka_groups.sync(
         request.group_id,
         request.member_id,
@@ -124,8 +128,9 @@ async def sync(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
 
 async def heartbeat(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     """Keep the session of a member alive."""
-    if not may_use(call, request.group_id):
-        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    error = await denial(call, request.group_id)
+    if error is not ErrorCode.NONE:
+        return HeartbeatResponse(error_code=error)
     error = call.broker.kafka_groups.heartbeat(
         request.group_id, request.member_id, request.generation_id, request.group_instance_id
     )
@@ -134,8 +139,9 @@ async def heartbeat(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
 
 async def leave(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Remove one member, which leaves, or several on behalf of an operator."""
-    if not may_use(call, request.group_id):
-        return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    error = await denial(call, request.group_id)
+    if error is not ErrorCode.NONE:
+        return LeaveGroupResponse(error_code=error)
     groups = call.broker.kafka_groups
     if call.version < _LEAVE_MEMBERS_SINCE:
         return LeaveGroupResponse(error_code=groups.leave(request.group_id, request.member_id, None))

@@ -13,9 +13,9 @@ from broker.content import in_slices
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.cluster import may
-from broker.kafka.errors import ErrorCode, code_of
-from broker.kafka.group_access import may_use
-from broker.kafka.groups import Committed, State
+from broker.kafka.errors import ErrorCode
+from broker.kafka.group_access import denial
+from broker.kafka.groups import Committed, State, code_of_commit
 from broker.kafka.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -35,26 +35,12 @@ from broker.kafka.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from storage import InvalidRequest, LimitReached, ShuttingDown, TopicIncompatible, TopicNotFound, Unavailable
+from storage import StorageError
 
 #: Versions of OffsetFetch: from these on, the whole request may have an error, and it may name several groups.
 _WHOLE_ERROR_SINCE: Final = 2
 _GROUPS_SINCE: Final = 8
 _NO_OFFSET: Final = -1
-
-#: The codes for errors of a commit: the first match counts.
-_CODES: Final = (
-    (TopicNotFound, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    (LimitReached, ErrorCode.POLICY_VIOLATION),
-    # A queue, or an ephemeral topic: committed offsets would outlive its records.
-    ((TopicIncompatible, InvalidRequest), ErrorCode.INVALID_TOPIC_EXCEPTION),
-    (ShuttingDown, ErrorCode.NOT_COORDINATOR),
-    (Unavailable, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-)
-
-
-def _code_of(error: Exception) -> ErrorCode:
-    return next((code for kinds, code in _CODES if isinstance(error, kinds)), None) or code_of(error)
 
 
 # -- commit ------------------------------------------------------------------------------------------------------------
@@ -63,11 +49,10 @@ def _code_of(error: Exception) -> ErrorCode:
 async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit offsets, each partition by itself. Durable when it is answered."""
     wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
-    if not may_use(call, request.group_id):
-        refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    elif wanted and not any(may(call.access, READ_WRITE, name) for name, _ in wanted):
+    refused = await denial(call, request.group_id)
+    if refused is ErrorCode.NONE and wanted and not any(may(call.access, READ_WRITE, name) for name, _ in wanted):
         refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # and it creates no group
-    else:
+    if refused is ErrorCode.NONE:
         refused = await call.broker.kafka_groups.admit_commit(
             request.group_id,
             request.member_id,
@@ -76,7 +61,12 @@ async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
             call.access.prefixes,
         )
     if refused is ErrorCode.NONE:
-        codes = await asyncio.gather(*(_commit_one(call, request.group_id, name, each) for name, each in wanted))
+        generation = request.generation_id_or_member_epoch
+        if generation < 0 and call.broker.cells is not None:
+            generation = call.broker.kafka_groups.describe(request.group_id).generation
+        codes = await asyncio.gather(
+            *(_commit_one(call, request.group_id, generation, name, each) for name, each in wanted)
+        )
     else:
         codes = [refused] * len(wanted)
     code = iter(codes)
@@ -94,19 +84,19 @@ async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
     )
 
 
-async def _commit_one(call: Call, group_id: str, topic: str, asked: OffsetCommitRequestPartition) -> ErrorCode:
+async def _commit_one(
+    call: Call, group_id: str, generation: int, topic: str, asked: OffsetCommitRequestPartition
+) -> ErrorCode:
     if not may(call.access, READ_WRITE, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     metadata = asked.committed_metadata or ""
     if len(metadata.encode()) > call.broker.engine.options.max_offset_metadata_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    offsets = call.broker.kafka_offsets
+    committed = Committed(topic, asked.partition_index, asked.committed_offset, metadata, asked.committed_leader_epoch)
     try:
-        await offsets.commit(
-            group_id, topic, asked.partition_index, asked.committed_offset, metadata, asked.committed_leader_epoch
-        )
+        await call.broker.kafka_offsets.commit_in(group_id, generation, committed)
     except Exception as error:
-        return _code_of(error)
+        return code_of_commit(error)
     return ErrorCode.NONE
 
 
@@ -154,21 +144,22 @@ async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
 
 async def _of_group(call: Call, group_id: str, wanted: list[tuple[str, list[int]]] | None) -> OffsetFetchResponseGroup:
     """`wanted` None: all committed offsets, in topics that the key covers."""
-    error = call.broker.kafka_groups.refusal(group_id)
-    if not may_use(call, group_id):
-        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    error = await denial(call, group_id)
+    if error is ErrorCode.NONE:
+        error = call.broker.kafka_groups.refusal(group_id)
     if error is not ErrorCode.NONE:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
-    if wanted is None:
-        topics: dict[str, list[_Found]] = {}
-        async for each in in_slices(call.broker.kafka_offsets.all(group_id)):
-            if may(call.access, READ, each.topic):
-                topics.setdefault(each.topic, []).append((each.partition, each, ErrorCode.NONE))
-    else:
-        topics = {
-            name: [_fetch_one(call, group_id, name, each) async for each in in_slices(partitions)]
-            async for name, partitions in in_slices(wanted)
-        }
+    topics: dict[str, list[_Found]] = {}
+    try:
+        if wanted is None:
+            async for each in in_slices(await call.broker.kafka_offsets.find_all(group_id)):
+                if may(call.access, READ, each.topic):
+                    topics.setdefault(each.topic, []).append((each.partition, each, ErrorCode.NONE))
+        else:
+            async for name, partitions in in_slices(wanted):
+                topics[name] = await _fetch_in(call, group_id, name, partitions)
+    except StorageError as error:  # of another cell: an answer without its offsets would reset them
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=code_of_commit(error))
     return OffsetFetchResponseGroup(group_id=group_id, topics=[_topic(name, found) for name, found in topics.items()])
 
 
@@ -176,13 +167,11 @@ async def _of_group(call: Call, group_id: str, wanted: list[tuple[str, list[int]
 _Found = tuple[int, Committed | None, ErrorCode]
 
 
-def _fetch_one(call: Call, group_id: str, topic: str, partition: int) -> _Found:
+async def _fetch_in(call: Call, group_id: str, topic: str, partitions: list[int]) -> list[_Found]:
     if not may(call.access, READ, topic):
-        return partition, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    try:
-        return partition, call.broker.kafka_offsets.fetch(group_id, topic, partition), ErrorCode.NONE
-    except TopicNotFound:
-        return partition, None, ErrorCode.NONE
+        return [(partition, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for partition in partitions]
+    found = await call.broker.kafka_offsets.find(group_id, topic, partitions)
+    return [(partition, each, ErrorCode.NONE) for partition, each in zip(partitions, found, strict=True)]
 
 
 def _topic(name: str, found: list[_Found]) -> OffsetFetchResponseTopics:
@@ -207,9 +196,9 @@ def _topic(name: str, found: list[_Found]) -> OffsetFetchResponseTopics:
 async def delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Delete offsets, but not in topics that members read: they would lose their position."""
     groups = call.broker.kafka_groups
-    error = groups.refusal(request.group_id)
-    if not may_use(call, request.group_id, DELETE):
-        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    error = await denial(call, request.group_id, DELETE, look=True)
+    if error is ErrorCode.NONE:
+        error = groups.refusal(request.group_id)
     read = groups.topics(request.group_id)
     if error is ErrorCode.NONE:
         state = groups.describe(request.group_id).state
@@ -238,7 +227,7 @@ async def _delete_in(
             else:
                 await call.broker.kafka_offsets.delete(group_id, topic.name, each.partition_index)
         except Exception as failure:
-            error = _code_of(failure)
+            error = code_of_commit(failure)
         deleted.append(OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=error))
     return OffsetDeleteResponseTopic(name=topic.name, partitions=deleted)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -32,12 +32,15 @@ from storage import Unavailable
 
 if TYPE_CHECKING:
     from broker.kafka.groups.offsets import Offsets
+    from broker.kafka.node import Cells
     from storage import Engine
 
 _log = structlog.get_logger("broker.kafka")
 
 #: The interval between searches for expired groups.
 SWEEP_S: Final = 600
+#: The call by which a cell gives the record of a group to the group's home cell.
+ADOPT: Final = "kafka_adopt_group"
 #: The part of the client's id in a member id has at most this many characters.
 _SHOWN_CHARS: Final = 128
 
@@ -66,12 +69,17 @@ class Coordinator:
         limits: Limits,
         retention_ms: int = 0,
         max_groups: int = 0,
+        cells: Cells | None = None,
     ) -> None:
         self._engine = engine
         self._offsets = offsets
         self._limits = limits
         self._retention_ms = retention_ms
         self._max_groups = max_groups
+        #: The set of cells: this cell coordinates the groups whose home it is.
+        self._cells = cells
+        if cells is not None:
+            cells.handlers[ADOPT] = self._adopt
         self._hosted: dict[str, Hosted] = {}
         #: When groups without members last committed offsets, if their record does not say so yet.
         self._used_ms: dict[str, int] = {}
@@ -233,8 +241,9 @@ class Coordinator:
         return {*(group_id for group_id, _ in self._engine.states.items(KIND)), *self._hosted}
 
     def all_groups(self) -> list[Described]:
-        """The known groups, and those with committed offsets, ordered by id."""
-        return [self.describe(group_id) for group_id in sorted(self.known() | self._offsets.groups())]
+        """The groups of this coordinator that are known or have committed offsets, ordered by id."""
+        found = sorted(self.known() | self._offsets.groups())
+        return [self.describe(group_id) for group_id in found if self._is_home(group_id)]
 
     async def delete(self, group_id: str) -> ErrorCode:
         """Delete the group and its offsets. Durable on return. Returns NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or another
@@ -264,11 +273,23 @@ class Coordinator:
 
     def refusal(self, group_id: str) -> ErrorCode:
         """The error if the group is not available now, or NONE."""
+        error = self.refusal_of_all()
+        if error is not ErrorCode.NONE:
+            return error
+        if not self._is_home(group_id):
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.INVALID_GROUP_ID if consumer_name(group_id) is None else ErrorCode.NONE
+
+    def refusal_of_all(self) -> ErrorCode:
+        """The error if no group is available now, or NONE."""
         if self._stopped or self._engine.closing:
             return ErrorCode.NOT_COORDINATOR
         if not self._engine.ready:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return ErrorCode.INVALID_GROUP_ID if consumer_name(group_id) is None else ErrorCode.NONE
+        return ErrorCode.NONE
+
+    def _is_home(self, group_id: str) -> bool:
+        return self._cells is None or self._cells.home(group_id) == self._cells.me
 
     # -- the rest ------------------------------------------------------------------------------------------------------
 
@@ -393,6 +414,9 @@ class Coordinator:
             record = self._record(group_id)
             if record is None or group_id in self._hosted:
                 continue
+            if not self._is_home(group_id):
+                await self._pass_on(group_id, record)
+                continue
             empty_ms = max(record.empty_ms, self._used_ms.pop(group_id, 0))
             if empty_ms and self._retention_ms and now_ms - empty_ms > self._retention_ms:
                 error = await self.delete(group_id)
@@ -402,3 +426,15 @@ class Coordinator:
                 hosted = self._host(group_id)
                 hosted.add(Save(record.generation, record.protocol_type, empty=True))
                 self._after_event(hosted)
+
+    async def _pass_on(self, group_id: str, record: GroupRecord) -> None:
+        """Give a group to its home cell: this directory had it before it became a cell."""
+        assert self._cells is not None
+        await self._cells.peers.call(self._cells.home(group_id), ADOPT, [group_id, record.encode()])
+        await self._engine.states.delete(KIND, group_id)
+
+    async def _adopt(self, argument: list[Any]) -> None:
+        """Take the record of a group from another cell, unless the group is known here. Durable on return."""
+        group_id, value = argument
+        if group_id not in self._hosted and self._record(group_id) is None:
+            await self._engine.states.put(KIND, group_id, value)

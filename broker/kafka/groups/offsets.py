@@ -8,16 +8,40 @@ beyond the head still decides which records are retained, and clients apply `aut
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from broker.content import in_slices
+from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
-from storage import ConsumerNotFound, InvalidRequest, TopicIncompatible, TopicNotFound
+from broker.kafka.refusals import Refused
+from storage import (
+    ConsumerNotFound,
+    InvalidRequest,
+    LimitReached,
+    NotMine,
+    ShuttingDown,
+    TopicIncompatible,
+    TopicNotFound,
+    Unavailable,
+)
 from storage.records import address, split
 
 if TYPE_CHECKING:
     from storage import Engine
 
 
+#: The codes for errors of a commit: the first match counts.
+_CODES: Final = (
+    # Another node has the topic: the coordinator finds out at the next attempt.
+    (NotMine, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (TopicNotFound, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (LimitReached, ErrorCode.POLICY_VIOLATION),
+    # A queue, or an ephemeral topic: committed offsets would outlive its records.
+    ((TopicIncompatible, InvalidRequest), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (ShuttingDown, ErrorCode.NOT_COORDINATOR),
+    (Unavailable, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+)
 #: The most groups whose topics are cached. For keys with prefixes, every heartbeat needs them.
 _MAX_REMEMBERED: Final = 10_000
 
@@ -54,6 +78,36 @@ class Offsets:
         metadata_bytes = metadata.encode() if metadata else None
         epoch = leader_epoch if leader_epoch >= 0 else None
         await self._engine.consumers.commit_offset(where, _name(group_id), offset, metadata_bytes, leader_epoch=epoch)
+
+    async def commit_in(self, group_id: str, generation: int, committed: Committed) -> None:
+        """Commit an offset on behalf of a member of this generation. Durable on return. Raises as `commit`; Refused."""
+        await self.commit(
+            group_id,
+            committed.topic,
+            committed.partition,
+            committed.offset,
+            committed.metadata,
+            committed.leader_epoch,
+        )
+
+    async def find(self, group_id: str, topic: str, partitions: Sequence[int]) -> list[Committed | None]:
+        """The committed offset in each of these partitions; None: none, or no such partition. Raises Unavailable."""
+        found: list[Committed | None] = []
+        async for partition in in_slices(partitions):
+            try:
+                found.append(self.fetch(group_id, topic, partition))
+            except TopicNotFound:
+                found.append(None)
+        return found
+
+    async def find_all(self, group_id: str) -> list[Committed]:
+        """All committed offsets of a group, ordered by topic and partition. Raises Unavailable."""
+        return self.all(group_id)
+
+    async def look(self, group_id: str | None) -> None:
+        """Find out in which topics the group has offsets (None: each group), for the methods that do not wait. Here
+        they always know. Raises Unavailable.
+        """
 
     def fetch(self, group_id: str, topic: str, partition: int) -> Committed | None:
         """The committed offset; None: none. Raises TopicNotFound."""
@@ -124,6 +178,13 @@ class Offsets:
         if found is None or found.provisional or "/" in topic:
             raise TopicNotFound(where)
         return where
+
+
+def code_of_commit(error: Exception) -> ErrorCode:
+    """The code for an error of a commit, or of the deletion of an offset."""
+    if isinstance(error, Refused):
+        return error.code
+    return next((code for kinds, code in _CODES if isinstance(error, kinds)), None) or code_of(error)
 
 
 def _name(group_id: str) -> str:

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from broker.cells import Role, home_cell
+from broker.kafka.apis import ApiKey
 from broker.kafka.codec.schema import Message
+from broker.kafka.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from broker.net.listening import listen
 from tests.kafka.server import KafkaServer, Wire
 
@@ -54,6 +61,10 @@ class Several:
         """The answer of a cell."""
         return await (await self.wire(cell)).ask(api_key, version, request, kind)
 
+    async def forget(self, cell: int) -> None:
+        """The next request to the cell is on a new connection."""
+        await self._wires.pop(cell).close()
+
     async def wire(self, cell: int) -> Wire:
         if cell not in self._wires:
             self._wires[cell] = await self.servers[cell].connect()
@@ -74,3 +85,12 @@ async def several(directory: Path, **given: object) -> AsyncGenerator[Several]:
 def name_of(cell: int, stem: str = "t") -> str:
     """A name that this cell decides about."""
     return next(name for name in (f"{stem}-{number}" for number in range(1000)) if home_cell(name, CELLS) == cell)
+
+
+async def log_in(cells: Several, at: int, key: str) -> None:
+    await cells.ask(at, ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse)
+    token = b"\0me\0" + key.encode()
+    answer = await cells.ask(
+        at, ApiKey.SASL_AUTHENTICATE, 1, SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse
+    )
+    assert answer.error_code == 0

@@ -37,19 +37,10 @@ from broker.kafka.messages.positions import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from broker.kafka.messages.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
 from broker.kafka.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
-    CreateTopicsCreatableTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -59,21 +50,10 @@ from broker.kafka.messages.topics import (
     DeleteTopicsResponse,
 )
 from tests.kafka.asking import a_batch, fetch, produce
-from tests.kafka.cells.several import CELLS, Several, name_of, several
+from tests.kafka.cells.several import CELLS, Several, log_in, name_of, several
+from tests.kafka.cells.topics import NAMES, create
 
-NAMES = [name_of(cell, "orders") for cell in range(CELLS)]
 _NO_ID = bytes(16)
-
-
-async def _create(cells: Several, names: list[str], at: int = 0, partitions: int = 2) -> list[int]:
-    request = CreateTopicsRequest(
-        topics=[
-            CreateTopicsCreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names
-        ]
-    )
-    answer = await cells.ask(at, ApiKey.CREATE_TOPICS, 7, request, CreateTopicsResponse)
-    assert [each.name for each in answer.topics] == names
-    return [each.error_code for each in answer.topics]
 
 
 async def _metadata(cells: Several, at: int, names: list[str] | None, *, makes: bool = False) -> MetadataResponse:
@@ -83,7 +63,7 @@ async def _metadata(cells: Several, at: int, names: list[str] | None, *, makes: 
 
 
 async def test_every_node_tells_all_nodes_and_the_leaders_of_all_topics(cells: Several) -> None:
-    assert await _create(cells, NAMES) == [0] * CELLS
+    assert await create(cells, NAMES) == [0] * CELLS
     for at in range(CELLS):
         for names in (NAMES, None):
             found = await _metadata(cells, at, names)
@@ -115,7 +95,7 @@ async def test_a_topic_that_a_client_names_is_made_in_its_own_cell(cells: Severa
 
 
 async def test_only_the_leader_takes_and_gives_records(cells: Several) -> None:
-    await _create(cells, NAMES)
+    await create(cells, NAMES)
     for cell, name in enumerate(NAMES):
         for at in range(CELLS):
             wire = await cells.wire(at)
@@ -130,8 +110,8 @@ async def test_only_the_leader_takes_and_gives_records(cells: Several) -> None:
 
 
 async def test_administration_reaches_the_cell_of_each_topic(cells: Several) -> None:
-    await _create(cells, NAMES)
-    assert await _create(cells, NAMES, at=1) == [ErrorCode.TOPIC_ALREADY_EXISTS] * CELLS
+    await create(cells, NAMES)
+    assert await create(cells, NAMES, at=1) == [ErrorCode.TOPIC_ALREADY_EXISTS] * CELLS
     grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=5) for name in NAMES])
     grown = await cells.ask(2, ApiKey.CREATE_PARTITIONS, 3, grow, CreatePartitionsResponse)
     assert [(each.name, each.error_code) for each in grown.results] == [(name, 0) for name in NAMES]
@@ -185,7 +165,7 @@ async def test_administration_reaches_the_cell_of_each_topic(cells: Several) -> 
 
 async def test_pages_of_partitions_cover_all_cells_once(cells: Several) -> None:
     names = sorted(name_of(cell, stem) for cell in range(CELLS) for stem in ("a", "b", "c"))
-    await _create(cells, names, partitions=3)
+    await create(cells, names, partitions=3)
     for asked in ([], names):
         found: list[tuple[str | None, int, int]] = []
         cursor = None
@@ -210,7 +190,7 @@ async def test_pages_of_partitions_cover_all_cells_once(cells: Several) -> None:
 
 
 async def test_a_cell_that_is_away_costs_only_its_own_topics(cells: Several) -> None:
-    await _create(cells, NAMES)
+    await create(cells, NAMES)
     await cells.stop(2)
     found = await _metadata(cells, 0, NAMES)
     assert [each.error_code for each in found.topics] == [0, 0, ErrorCode.LEADER_NOT_AVAILABLE]
@@ -219,21 +199,12 @@ async def test_a_cell_that_is_away_costs_only_its_own_topics(cells: Several) -> 
     wire.send(ApiKey.METADATA, 4, b"\xff\xff\xff\xff\0")
     await wire.ended()
     # What changes something waits for the cell.
-    making = asyncio.create_task(_create(cells, [name_of(2, "later")], at=1))
+    making = asyncio.create_task(create(cells, [name_of(2, "later")], at=1))
     await asyncio.sleep(0.2)
     assert not making.done()
     await cells.start(2)
     assert await making == [0]
     assert [each.name for each in (await _metadata(cells, 0, None)).topics] == sorted([*NAMES, name_of(2, "later")])
-
-
-async def _log_in(cells: Several, at: int, key: str) -> None:
-    await cells.ask(at, ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse)
-    token = b"\0me\0" + key.encode()
-    answer = await cells.ask(
-        at, ApiKey.SASL_AUTHENTICATE, 1, SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse
-    )
-    assert answer.error_code == 0
 
 
 @pytest.mark.parametrize(
@@ -249,9 +220,9 @@ async def test_the_cell_of_a_topic_judges_by_the_key_of_the_client(
 ) -> None:
     async with several(tmp_path, api_keys="all,reads:read,orders:read+write+admin:orders") as cells:
         for at in range(CELLS):
-            await _log_in(cells, at, key)
+            await log_in(cells, at, key)
             names = [name_of((at + 1) % CELLS, "orders"), name_of((at + 1) % CELLS, "audit")]
-            assert await _create(cells, names, at=at) == expected
+            assert await create(cells, names, at=at) == expected
             told = await _metadata(cells, at, names)
             allowed = ErrorCode.TOPIC_AUTHORIZATION_FAILED if key == "orders" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert [each.error_code for each in told.topics] == [
