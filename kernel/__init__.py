@@ -34,7 +34,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kernel import plain
-from kernel.columns import Columns
+from kernel.columns import Columns, all_equal, largest, total
 
 __all__ = [
     "COMPILED",
@@ -54,6 +54,7 @@ __all__ = [
     "Part",
     "RowShape",
     "Scan",
+    "all_equal",
     "build_index",
     "by_topic",
     "check_json",
@@ -64,6 +65,7 @@ __all__ = [
     "encode_copies",
     "groups",
     "kafka_values",
+    "largest",
     "measure",
     "parse_index",
     "parts",
@@ -74,6 +76,7 @@ __all__ = [
     "render_rows",
     "scan",
     "to_segment",
+    "total",
     "write_kafka",
 ]
 
@@ -173,7 +176,7 @@ def encode_appends(
     frames, sizes = _code.encode_appends(
         datas, metas, tags, nodes, deliver_ats, bodies, body, *header, more, apart, around
     )
-    return frames, _u32(sizes)
+    return frames, array("I", sizes)
 
 
 def encode_copies(
@@ -190,7 +193,7 @@ def encode_copies(
     frames, sizes = _code.encode_copies(
         buffer, columns.rows, header.topic_id, header.first_seq, header.ts, header.flags, more, apart
     )
-    return frames, _u32(sizes)
+    return frames, array("I", sizes)
 
 
 # -- verifying ---------------------------------------------------------------------------------------------------------
@@ -312,7 +315,15 @@ def by_topic(columns: Columns, payloads: array[int], base: int) -> list[Batches]
     Raises ValueError if there are more or fewer of them.
     """
     return [
-        Batches(topic_id, _u64(seqs), _u64(stamps), _u64(lsns), _u32(leads), _u32(sizes), _u32(of_records))
+        Batches(
+            topic_id,
+            array("Q", seqs),
+            array("Q", stamps),
+            array("Q", lsns),
+            array("I", leads),
+            array("I", sizes),
+            array("I", of_records),
+        )
         for topic_id, seqs, stamps, lsns, leads, sizes, of_records in _code.by_topic(columns.rows, payloads, base)
     ]
 
@@ -331,7 +342,7 @@ def measure(buffer: Buffer, columns: Columns) -> Measured:
     """The payload bytes and delays of these frames; what is no Append counts 0. Raises ValueError if a row lies outside
     the buffer."""
     payloads, delayed, bad = _code.measure(buffer, columns.rows)
-    return Measured(_u32(payloads), delayed, bad)
+    return Measured(array("I", payloads), delayed, bad)
 
 
 class Part(enum.IntEnum):
@@ -407,7 +418,7 @@ def build_index(
 def parse_index(buffer: Buffer) -> Index:
     """The entries of an .idx, each checked. An entry cut short at the end is `damaged`, and not in the columns."""
     offsets, lens, stamps, flags, damaged = _code.parse_index(buffer)
-    return Index(_u32(offsets), _u32(lens), _u64(stamps), flags, damaged)
+    return Index(array("I", offsets), array("I", lens), array("Q", stamps), flags, damaged)
 
 
 # -- showing -----------------------------------------------------------------------------------------------------------
@@ -515,7 +526,7 @@ def read_kafka(records: Buffer, count: int, *, max_headers: int = 1 << 20) -> Ka
     have more than `max_headers` headers in all. Memory is taken only for what is there.
     """
     keys, values, headers, time_deltas, offset_deltas = _code.read_kafka(records, count, max_headers)
-    return KafkaRecords(keys, values, headers, _i64(time_deltas), _i64(offset_deltas))
+    return KafkaRecords(keys, values, headers, array("q", time_deltas), array("q", offset_deltas))
 
 
 class KafkaValues(NamedTuple):
@@ -534,7 +545,7 @@ def kafka_values(bodies: Sequence[bytes], nodes: Sequence[bytes], stamps: Sequen
     Raises ValueError where columns differ in length.
     """
     values, found, odd = _code.kafka_values(bodies, nodes, _as_array("q", stamps))
-    return KafkaValues(values, _i64(found), odd)
+    return KafkaValues(values, array("q", found), odd)
 
 
 def write_kafka(
@@ -557,18 +568,6 @@ def write_kafka(
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------
-
-
-def _u32(column: bytes) -> array[int]:
-    return array("I", column)
-
-
-def _u64(column: bytes) -> array[int]:
-    return array("Q", column)
-
-
-def _i64(column: bytes) -> array[int]:
-    return array("q", column)
 
 
 def _as_array(typecode: str, column: Sequence[int]) -> array[int]:

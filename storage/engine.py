@@ -633,7 +633,8 @@ class Engine:
 
     async def read(self, name: str, query: ReadQuery) -> ReadResult:
         """Read records after a seq, and the losses before them. Raises TopicNotFound, RecordCorrupt."""
-        self.logs.check_started()
+        if not self.logs.ready:
+            self.logs.check_started()
         return await self.reader.read(self.topic(name), query)
 
     async def read_one(self, name: str, seq: int) -> StoredRecord:

@@ -160,7 +160,7 @@ class HotRequests:
         operation = request.operation
         assert operation is not None
         try:
-            if not self._broker.engine.ready and not operation.always:
+            if not self._broker.engine.logs.ready and not operation.always:
                 self._broker.check_serving()
             outcome = operation.handler(request)
         except Exception as error:

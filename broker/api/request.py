@@ -74,7 +74,6 @@ class Request:
     #: The request changes nothing, whatever its method: it can still be refused after it was carried out.
     is_read = False
     _connection: object = None
-    _identity: bytes | None = None
     _spooled: BodyRoom | None = None
     _room: Hold | None = None
 
@@ -86,6 +85,9 @@ class Request:
         self.headers = headers
         self.query_string = query_string
         self.started = perf_counter()
+        given = headers.get(b"x-request-id")
+        #: The caller's id, or one made here.
+        self.request_id = b"%b-%x" % (_process, next(_numbers)) if given is None else request_id(given)
 
     @property
     def connection(self) -> object:
@@ -98,19 +100,9 @@ class Request:
         self._receive = receive
         self._connection = connection
 
-    @property
-    def request_id(self) -> bytes:
-        """The caller's id, or one made here."""
-        identity = self._identity
-        if identity is None:
-            given = self.headers.get(b"x-request-id")
-            identity = b"%b-%x" % (_process, next(_numbers)) if given is None else request_id(given)
-            self._identity = identity
-        return identity
-
     def answered_as(self, identity: bytes) -> None:
         """Take the id that the answer has already got elsewhere."""
-        self._identity = identity
+        self.request_id = identity
 
     @property
     def refuse(self) -> Refuse:

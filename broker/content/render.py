@@ -83,8 +83,10 @@ quoted: Final[Callable[[str], bytes]] = msgspec.json.Encoder().encode
 
 def topic_fields(address: str) -> bytes:
     """A topic's name in an answer, followed by the partition unless that is 0."""
+    if "/" not in address:
+        return quoted(address)
     name, partition = split(address)
-    return b'%b,"partition":%d' % (quoted(name), partition) if partition else quoted(name)
+    return b'%b,"partition":%d' % (quoted(name), partition)
 
 
 def diff(result: ReadResult, shape: Shape, started: float, more: bytes = b"", text: bytes | None = None) -> bytes:

@@ -11,7 +11,6 @@ from storage.format import (
     wal_frame,
 )
 from storage.format.binary import MARK, OPENING, binary_value, is_binary
-from storage.format.blocks import all_equal, largest, total
 from storage.format.checksum import checksum, digest128
 from storage.format.control import (
     TYPE_OF,
@@ -99,7 +98,6 @@ __all__ = [
     "TagFileUnsupported",
     "TopicDelete",
     "UnknownFrameType",
-    "all_equal",
     "are_data_alone",
     "binary_value",
     "body_sizes",
@@ -114,7 +112,6 @@ __all__ = [
     "from_wal",
     "idx_entry",
     "is_binary",
-    "largest",
     "len_file",
     "meta_of",
     "packed_file",
@@ -125,7 +122,6 @@ __all__ = [
     "snapshot_header",
     "split_body",
     "tag_file",
-    "total",
     "wal_frame",
     "with_meta",
 ]

@@ -1,8 +1,7 @@
 """The write path: `append` makes frames of records, `writer` writes and syncs them, `publisher` applies them."""
 
 from storage.log.append import Appender, Blocker, PendingAppend, Write, eviction, over_caps
-from storage.log.contents import Contents, encode_stored
-from storage.log.encode import DURABLE, EncodedUnit, WriteHeader, encode_controls
+from storage.log.encode import Contents, EncodedUnit, encode_controls, encode_stored
 from storage.log.fetch import WalFetcher, WalFileGone, WalReader
 from storage.log.files import no_space
 from storage.log.logs import Logs
@@ -18,7 +17,6 @@ from storage.log.writer import Histogram, Shard, ShardLog, WalStats
 __all__ = [
     "CACHE_ENTRY_BYTES",
     "CHUNK_BYTES",
-    "DURABLE",
     "MAX_DELAY_MS",
     "MAX_OFFSET",
     "MAX_U64",
@@ -51,7 +49,6 @@ __all__ = [
     "WalReader",
     "WalStats",
     "Write",
-    "WriteHeader",
     "apply_unit",
     "check_cleanup",
     "check_text",

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from kernel import Header, largest, total
 from storage.config import Discard, Durability, TopicConfig, TopicType
 from storage.errors import (
     IdempotencyConflict,
@@ -36,9 +37,8 @@ from storage.errors import (
     TopicFull,
     TopicNotFound,
 )
-from storage.format import control, largest, total
-from storage.log.contents import Contents, encoded, hash_of, measured
-from storage.log.encode import WriteHeader, assemble, encode_controls
+from storage.format import control
+from storage.log.encode import DURABLE, Contents, assemble, encode_controls, encoded, hash_of, measured
 from storage.log.logs import Logs
 from storage.log.reservation import Reservations
 from storage.log.submission import Outcome, Submission, resolve
@@ -603,7 +603,8 @@ class Write:
         log = topic.log
         self.log, self.first_seq = log, log.assigned_head + 1
         durable = self.durable = topic.config.durability is Durability.FSYNC
-        head = WriteHeader(log.topic_id, self.first_seq, now, durable, self.node.encode() if self.node else b"")
+        node = self.node.encode() if self.node else b""
+        head = Header(log.topic_id, self.first_seq, now, node, DURABLE if durable else 0)
         over = self.over
         if over is not None:
             self.apart = False
@@ -652,7 +653,7 @@ class Write:
         )
         return self.submission
 
-    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes, AppendedRecords]:
+    def _encode(self, head: Header, *, more: bool) -> tuple[bytes, AppendedRecords]:
         return encoded(self.records, head, self.payloads, more=more, apart=self.apart)
 
 

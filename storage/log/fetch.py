@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from storage.format import total
+from kernel import total
 from storage.log.position import split
 from storage.platform import File, FileSystem, Read, layout
 from storage.records import BatchSlice

@@ -151,12 +151,28 @@ class Publisher:
         return removed
 
     def end_group(self) -> None:
-        """Do what the units taken put off: apply evictions, once for each log, and wake who waits."""
-        self._catalog.apply_deferred()
+        """Do what the units taken put off: apply evictions, once for each log; wake who waits for these logs, and tell
+        their queues and routers."""
+        if self._catalog.deferred:
+            self._catalog.apply_deferred()
         while self._to_wake:
             woken, self._to_wake = self._to_wake, {}
             for topic_id in woken:
-                self.wake(topic_id)
+                if topic_id in self._waiters:
+                    self.look_again(topic_id)
+                listener = self.listeners.get(topic_id)
+                if listener is not None:
+                    listener()
+                topic = self._catalog.by_id.get(topic_id)
+                if topic is None:
+                    continue
+                log = topic.log
+                if log.queue is not None and self.on_jobs is not None:
+                    self.on_jobs(log)
+                if self.on_routed is not None and self._catalog.routes.by_id:
+                    self.on_routed(log)
+                if self.on_commit is not None:
+                    self.on_commit(log)
 
     def roll_back(self, shard: Shard) -> None:
         """A write of this shard failed: its logs go back to what is published, and topics not yet created are gone."""
@@ -215,22 +231,9 @@ class Publisher:
             raise TopicNotFound(topic.name)
 
     def wake(self, topic_id: int) -> None:
-        """Something of this log was committed: wake who waits for it, and tell its queue and its routers."""
-        if topic_id in self._waiters:
-            self.look_again(topic_id)
-        listener = self.listeners.get(topic_id)
-        if listener is not None:
-            listener()
-        topic = self._catalog.by_id.get(topic_id)
-        if topic is None:
-            return
-        log = topic.log
-        if log.queue is not None and self.on_jobs is not None:
-            self.on_jobs(log)
-        if self.on_routed is not None and self._catalog.routes.by_id:
-            self.on_routed(log)
-        if self.on_commit is not None:
-            self.on_commit(log)
+        """Something of this log took effect without a unit: as if one of it had ended a group."""
+        self._to_wake[topic_id] = None
+        self.end_group()
 
     def look_again(self, topic_id: int) -> None:
         """Wake the readers that wait for this log: something changed, though not always its records."""

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kernel import largest
 from storage.config import CleanupPolicy, Retention, TopicConfig
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
-from storage.format import largest
 from storage.options import Options
 from storage.records import BinaryRecord, NewRecord, PlainRecords, RecordColumns, StoredBodies, is_address
 

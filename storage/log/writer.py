@@ -204,7 +204,20 @@ class Shard:
             self.queued_bytes -= len(each.payload)
             each.resolved = True
         # Nobody is told of a commit before the group has ended: who is told may read at once.
-        outcomes = [self._applied(each) for each in group]
+        outcomes: list[int | None] = []
+        for each in group:
+            removed: int | None = None
+            if self._defect and each.error is None:
+                each.error = self.log.failure()  # it builds on a state that nobody knows
+            try:
+                if each.error is None:
+                    removed = self._take(each.unit, each.payload, each.lsn, each.lsn + len(each.payload), each.entry)
+                elif each.generation == self.generation:
+                    self._roll_back(self)
+            except Exception as error:
+                self._stop_after_defect(error)
+                each.error = self.log.failure()
+            outcomes.append(removed)
         try:
             self._end_group()
         except Exception as error:
@@ -212,7 +225,14 @@ class Shard:
             for each in group:
                 each.error = each.error or self.log.failure()
         for each, removed in zip(group, outcomes, strict=True):
-            self._tell(each, removed)
+            done = each.done
+            assert done is not None
+            try:
+                done(removed if each.error is None else each.error)
+            except Exception as error:
+                self._stop_after_defect(error)
+                each.error = self.log.failure()
+                done(each.error)
         while self.unresolved and self.unresolved[0].resolved:
             first = self.unresolved.popleft()
             # In the order of the log: a disk-class write resolves before the fsync-class one in front of it.
@@ -222,30 +242,6 @@ class Shard:
             waiter = self._room_waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-
-    def _applied(self, each: Submission) -> int | None:
-        """Publish what is committed, roll back what failed. Returns what is the outcome when it has no error then."""
-        if self._defect and each.error is None:
-            each.error = self.log.failure()  # it builds on a state that nobody knows
-        try:
-            if each.error is None:
-                return self._take(each.unit, each.payload, each.lsn, each.lsn + len(each.payload), each.entry)
-            if each.generation == self.generation:
-                self._roll_back(self)
-        except Exception as error:
-            self._stop_after_defect(error)
-            each.error = self.log.failure()
-        return None
-
-    def _tell(self, each: Submission, removed: int | None) -> None:
-        done = each.done
-        assert done is not None
-        try:
-            done(removed if each.error is None else each.error)
-        except Exception as error:
-            self._stop_after_defect(error)
-            each.error = self.log.failure()
-            done(each.error)
 
     def _stop_after_defect(self, error: Exception) -> None:
         """A commit that cannot be applied stops the shard, as a failed sync does: nobody is left waiting."""
@@ -798,8 +794,7 @@ class ShardLog:
             buffers.append(each.payload)
         try:
             if sync:
-                self._written_ns = clock.monotonic_ns()
-                active.file.write_and_sync(buffers, start, self._note_written)
+                self._written_ns = active.file.write_and_sync(buffers, start, clock.monotonic_ns)
             else:
                 write_buffers(active.file, buffers, start)
         except SyncFailed as error:
@@ -822,9 +817,6 @@ class ShardLog:
         if self.dirty_since_ns is None:
             self.dirty_since_ns, self.hastened = clock.monotonic_ns(), False
         self.hastened = self.hastened or hasten
-
-    def _note_written(self) -> None:
-        self._written_ns = self._clock.monotonic_ns()
 
     def _sync_point(self, number: int, ts: int) -> bytes:
         """The frame that says how far this file is durable."""

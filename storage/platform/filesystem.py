@@ -81,11 +81,11 @@ class File(Protocol):
         """fsync."""
         ...
 
-    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
+    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, now: Callable[[], int]) -> int:
         """Write all of the buffers, then `datasync`; the sync is issued only when every byte has been written.
 
-        `between` is called between the two, if they are two steps. Raises SyncFailed when the sync failed, and any
-        other OSError when the write failed: then some of the bytes may be in the file.
+        Returns what `now` said between the two; before both, if they are one step. Raises SyncFailed when the sync
+        failed, and any other OSError when the write failed: then some of the bytes may be in the file.
         """
         ...
 
@@ -201,14 +201,15 @@ def write_buffers(file: File, buffers: Sequence[Buffer], offset: int) -> None:
             left[first] = memoryview(left[first])[count:]
 
 
-def write_then_sync(file: File, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
+def write_then_sync(file: File, buffers: Sequence[Buffer], offset: int, now: Callable[[], int]) -> int:
     """`File.write_and_sync` in two steps."""
     write_buffers(file, buffers, offset)
-    between()
+    written = now()
     try:
         file.datasync()
     except OSError as error:
         raise SyncFailed(error.errno, error.strerror) from error
+    return written
 
 
 def read_each(reads: Sequence[Read]) -> list[bytes]:

@@ -80,8 +80,8 @@ class OverlayFile:
     def sync(self) -> None:
         """Nothing is ever durable here."""
 
-    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
-        write_then_sync(self, buffers, offset, between)
+    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, now: Callable[[], int]) -> int:
+        return write_then_sync(self, buffers, offset, now)
 
     def close(self) -> None:
         """The content goes with the overlay."""

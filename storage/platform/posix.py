@@ -71,16 +71,16 @@ class PosixFile:
     def sync(self) -> None:
         os.fsync(self._open_fd())
 
-    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
+    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, now: Callable[[], int]) -> int:
         fd = self._fd
         if len(buffers) > IOV_MAX or os.pwritev(fd, buffers, offset) != sum(map(len, buffers)):
-            write_then_sync(self, buffers, offset, between)  # all of it, in as many calls as needed
-            return
-        between()
+            return write_then_sync(self, buffers, offset, now)  # all of it, in as many calls as needed
+        written = now()
         try:
             os.fdatasync(fd)
         except OSError as error:
             raise SyncFailed(error.errno, error.strerror) from error
+        return written
 
     def descriptor(self) -> int:
         """The descriptor, for other modules of this package. Raises OSError when closed."""

@@ -754,7 +754,7 @@ class LeaseQueue:
     ) -> bool:
         """Ack a whole batch without a task; False, and nothing was done, when that is impossible."""
         batch = self.table.held_batch(seqs, lease_ids, node, arrived_ms)
-        if batch is None or self.log.in_memory_only:
+        if batch is None or self.log.ephemeral:
             return False
         _, known = self._deletion(batch)
         if known is None:

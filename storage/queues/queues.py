@@ -210,16 +210,17 @@ class Queues:
         """`claim` of what there is, without a task: True, and `on_result` is called with Claimed or an exception.
 
         False: nothing was done, because there is nothing, or more than `max_bytes` (0 = no bound), or something has to
-        be waited for first: call `claim`.
+        be waited for first, or there is no such queue: call `claim`.
         """
         logs = self._logs
-        logs.check_open()
+        topic = logs.catalog.topics.get(name)
+        if topic is None or topic.provisional or not logs.ready or logs.closing:
+            return False
         check_node(node, logs.options)
-        topic = logs.topic(name)
         topic_id, config, log = topic.topic_id, topic.config, topic.log
         table = log.queue
         if table is None:
-            raise NotAQueue(f"{name} is a log, not a queue.", topic=name)
+            return False
         lease_ms = config.lease_ms if lease_ms is None else lease_time(lease_ms, 0)
         if topic_id in logs.changing or topic.paused or config.ttl_ms or config.claim_jitter_ms or max < 0:
             return False
@@ -341,11 +342,15 @@ class Queues:
         False: nothing was done, because the jobs need individual checks, it would have to wait, or this is no queue:
         call `ack`.
         """
-        arrived = self._arrived(node, seqs, lease_ids)
-        topic = self._logs.topic(name)
-        if topic.log.queue is None or topic.topic_id in self._logs.changing:
+        logs = self._logs
+        topic = logs.catalog.topics.get(name)
+        if topic is None or topic.provisional or not logs.ready or logs.closing:
             return False
-        return self.queue_of(topic).try_ack(node, seqs, lease_ids or (), arrived, on_result)
+        check_node(node, logs.options)
+        check_seqs(seqs, lease_ids)
+        if topic.log.queue is None or topic.topic_id in logs.changing:
+            return False
+        return self.queue_of(topic).try_ack(node, seqs, lease_ids or (), logs.now_ms(), on_result)
 
     # -- what becomes of them ----------------------------------------------------------------------------------------
 

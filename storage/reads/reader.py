@@ -12,6 +12,7 @@ from collections.abc import Container
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+from kernel import total
 from storage.errors import (
     InvalidRequest,
     LogUnreadable,
@@ -22,7 +23,6 @@ from storage.errors import (
     TopicNotFound,
     Unreadable,
 )
-from storage.format import total
 from storage.log import WalFileGone, split
 from storage.reads.scan import MAX_CORRUPT, Piece, Scan, limit_slice
 from storage.records import BatchSlice, ReadQuery, ReadResult, StoredRecord, Tombstone
@@ -224,8 +224,7 @@ class Reader:
         for slice_ in tail.slices(first_seq, end_seq):
             there, slice_bytes = len(slice_.sizes), total(slice_.sizes)
             if there > max_records - records or slice_bytes > max_bytes - size:
-                slice_ = limit_slice(slice_, max_records - records, max_bytes - size)
-                slice_bytes = total(slice_.sizes)
+                slice_, slice_bytes = limit_slice(slice_, max_records - records, max_bytes - size)
             in_cache = log.cached.get(slice_.batch_seq)
             dead = None if tail.dead is None else tail.dead_between(slice_.first_seq, len(slice_.sizes))
             wanted.append((slice_, in_cache, dead))

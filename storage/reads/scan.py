@@ -16,9 +16,9 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import kernel
-from kernel import Columns, Kind, Part
+from kernel import Columns, Kind, Part, total
 from storage.errors import RecordCorrupt, SegmentIncomplete
-from storage.format import HOP_SHIFT, idx_entry, total
+from storage.format import HOP_SHIFT, idx_entry
 from storage.log import split
 from storage.records import (
     SMALL_BUFFER,
@@ -67,12 +67,14 @@ class Piece(NamedTuple):
 MAX_CORRUPT = 10_000
 
 
-def limit_slice(slice_: BatchSlice, max_records: int, max_bytes: int) -> BatchSlice:
-    """The first records of the slice within both limits, at least one."""
-    sizes = slice_.sizes[:max_records] if len(slice_.sizes) > max_records else slice_.sizes
-    if total(sizes) > max_bytes:
+def limit_slice(slice_: BatchSlice, max_records: int, max_bytes: int) -> tuple[BatchSlice, int]:
+    """The first records of the slice within both limits, at least one; and the bytes of their frames."""
+    sizes = slice_.sizes[: max(1, max_records)] if len(slice_.sizes) > max_records else slice_.sizes
+    size = total(sizes)
+    if size > max_bytes:
         sizes = sizes[: max(1, bisect_right([*accumulate(sizes)], max_bytes))]
-    return slice_ if len(sizes) == len(slice_.sizes) else slice_._replace(sizes=sizes or slice_.sizes[:1])
+        size = total(sizes)
+    return slice_ if len(sizes) == len(slice_.sizes) else slice_._replace(sizes=sizes), size
 
 
 class Scan:
@@ -109,17 +111,6 @@ class Scan:
         if len(self._parts) == 1 and not self._separate:
             return self._parts[0]
         return chain_records([*self._parts, self._separate] if self._separate else self._parts)
-
-    def _add(self, part: FrameRecords) -> None:
-        count = part.columns.count
-        self.count += count
-        if count < _FEW and (self._parts or self._separate):
-            self._separate += part
-            return
-        if self._separate:
-            self._parts.append(self._separate)
-            self._separate = []
-        self._parts.append(part.own())
 
     def appetite(self) -> tuple[int, int]:
         """How many records and bytes to fetch next: the rest of the limit, or more if many records were skipped."""
@@ -278,7 +269,15 @@ class Scan:
             if len(flags.translate(None, _ROUTED)) < len(flags):
                 hops = zip(taken.seqs, flags, strict=True)
                 self.hops.update((seq, each >> HOP_SHIFT) for seq, each in hops if each >> HOP_SHIFT)
-            self._add(FrameRecords(data, taken))
+            self.count += taken.count
+            part = FrameRecords(data, taken)
+            if taken.count < _FEW and (self._parts or self._separate):
+                self._separate += part
+            else:
+                if self._separate:
+                    self._parts.append(self._separate)
+                    self._separate = []
+                self._parts.append(part.own())
         if full and (examined < count or not self.done):
             self.scanned += 1  # the frame that does not fit
             self.done = True

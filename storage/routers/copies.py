@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple
 
 import kernel
 from storage.format import DELIVER_AT, FURTHER, HOP_SHIFT, PLAIN_OVERHEAD, delivered_at, is_binary, payload_size
-from storage.log import DURABLE, WriteHeader, encode_stored
+from storage.log import encode_stored
 from storage.records import AppendedRecords, FrameRecords, StoredBodies, StoredRecord, parts_of
 from storage.routers.windows import Picked
 from storage.state.routers import MAX_HOPS, Definition
@@ -57,7 +57,7 @@ class Copies(ABC):
         """The copies whose seqs are wanted."""
 
     @abstractmethod
-    def encode(self, head: WriteHeader) -> tuple[bytes, AppendedRecords]:
+    def encode(self, head: kernel.Header) -> tuple[bytes, AppendedRecords]:
         """The Append frames, of which each is followed by another frame of the batch, and what the index needs."""
 
 
@@ -102,7 +102,7 @@ class MixedCopies(Copies):
     def only(self, wanted: Callable[[int], bool]) -> Copies:
         return MixedCopies([copy for copy in self._copies if wanted(copy.seq)])
 
-    def encode(self, head: WriteHeader) -> tuple[bytes, AppendedRecords]:
+    def encode(self, head: kernel.Header) -> tuple[bytes, AppendedRecords]:
         parts: list[bytes] = []
         done = AppendedRecords(head.first_seq, head.ts, array("I"), self.sizes, [])
         delayed: list[tuple[int, int]] = []
@@ -172,13 +172,12 @@ class FrameCopies(Copies):
             at += len(part)
         return FrameCopies(frames, [*compress(self._seqs, chosen)], array("I", compress(self._sizes, chosen)))
 
-    def encode(self, head: WriteHeader) -> tuple[bytes, AppendedRecords]:
+    def encode(self, head: kernel.Header) -> tuple[bytes, AppendedRecords]:
         made: list[bytes] = []
         done = AppendedRecords(head.first_seq, head.ts, array("I"), self._sizes, [])
-        flags = (DURABLE if head.durable else 0) | 1 << HOP_SHIFT
         for part in self._frames:
             first_seq = head.first_seq + len(done.sizes)
-            header = kernel.Header(head.topic_id, first_seq, head.ts, b"", flags)
+            header = head._replace(first_seq=first_seq, node=b"", flags=head.flags | 1 << HOP_SHIFT)
             frames, sizes = kernel.encode_copies(part.buffer, part.columns, header, more=True)
             made.append(frames)
             done.sizes.extend(sizes)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+from kernel import Header, total
 from storage.config import Discard, Durability, TopicConfig
 from storage.errors import RouterNotFound, ShuttingDown
-from storage.format import FrameType, control, total
-from storage.log import Appender, Blocker, Logs, Reservations, Write, WriteHeader, encode_controls
+from storage.format import FrameType, control
+from storage.log import Appender, Blocker, Logs, Reservations, Write, encode_controls
 from storage.records import AppendedRecords, LossCause
 from storage.routers.copies import Copies
 from storage.state import Log, Topic
@@ -50,7 +51,7 @@ class CopyWrite(Write):
         check_alive(self._routes, self._router, topic)
         return super()._blocker(topic)
 
-    def _encode(self, head: WriteHeader, *, more: bool) -> tuple[bytes, AppendedRecords]:
+    def _encode(self, head: Header, *, more: bool) -> tuple[bytes, AppendedRecords]:
         return self._copies.encode(head)
 
 

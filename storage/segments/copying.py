@@ -15,9 +15,9 @@ from itertools import chain
 from typing import NamedTuple
 
 import kernel
-from kernel import Columns
+from kernel import Columns, total
 from kernel.columns import ROW
-from storage.format import LENGTH, FrameError, FrameType, total, wal_frame
+from storage.format import LENGTH, FrameError, FrameType, wal_frame
 from storage.log import WalReader
 from storage.platform import FileSystem
 from storage.records import BatchSlice, SliceColumns

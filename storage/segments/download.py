@@ -19,7 +19,8 @@ from contextlib import closing, contextmanager
 from operator import add
 from typing import Protocol
 
-from storage.format import APPEND, ENTRY_SIZE, Entries, all_equal, checksum, idx_entry, segment_frame
+from kernel import all_equal
+from storage.format import APPEND, ENTRY_SIZE, Entries, checksum, idx_entry, segment_frame
 from storage.log import Logs
 from storage.platform import File, Readable
 from storage.segments import names

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from storage.format import control, total
+from kernel import total
+from storage.format import control
 from storage.options import Options
 from storage.records import SliceColumns
 from storage.segments.copying import Copy

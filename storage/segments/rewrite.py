@@ -18,7 +18,8 @@ from operator import add
 from typing import NamedTuple
 
 import kernel
-from storage.format import ENTRY_SIZE, Entries, Header, IdxDamaged, idx_entry, segment_frame, total
+from kernel import total
+from storage.format import ENTRY_SIZE, Entries, Header, IdxDamaged, idx_entry, segment_frame
 from storage.platform import Buffer, File, FileSystem, Readable
 from storage.segments import names
 from storage.segments.data_file import open_data

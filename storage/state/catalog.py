@@ -120,7 +120,7 @@ class Catalog:
         #: Deleted logs whose folder of segments still exists.
         self.pending_deletes: set[int] = set()
         #: The floors that wait for `apply_deferred`, by topic_id.
-        self._deferred: dict[int, control.EvictWatermark] = {}
+        self.deferred: dict[int, control.EvictWatermark] = {}
         self._apply: dict[int, Callable[[int, int, Any], int | None]] = {
             FrameType.TOPIC_CREATE: self._topic_create,
             FrameType.TOPIC_DELETE: self._topic_delete,
@@ -175,7 +175,7 @@ class Catalog:
         """
         if may_defer and type_ == FrameType.EVICT_WATERMARK and self._defer(topic_id, value):
             return None
-        if self._deferred:
+        if self.deferred:
             self.apply_deferred()
         if type_ == FrameType.DELETE:
             return self._delete(topic_id, value, lsn)
@@ -330,19 +330,19 @@ class Catalog:
         """Whether it waits for `apply_deferred`. Each such frame of a log has higher floors than the one before."""
         if value.loss or not value.floors:
             return False
-        before = self._deferred.get(topic_id)
+        before = self.deferred.get(topic_id)
         if before is not None:
             if before.floors is None or before.floors.keys() != value.floors.keys():
                 return False  # counted by cause
             if value.jobs is not None and before.jobs is not None:
                 value = control.EvictWatermark(floors=value.floors, jobs=before.jobs + value.jobs)
-        self._deferred[topic_id] = value
+        self.deferred[topic_id] = value
         return True
 
     def apply_deferred(self) -> None:
         """Raise the floors that were put off. Nobody but `apply` may look at a log before."""
-        while self._deferred:
-            topic_id, value = self._deferred.popitem()
+        while self.deferred:
+            topic_id, value = self.deferred.popitem()
             self._evict_watermark(topic_id, 0, value)
 
     def _head_watermark(self, topic_id: int, ts: int, value: control.HeadWatermark) -> None:

@@ -13,7 +13,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import takewhile
 
-from storage.format import control, total
+from kernel import total
+from storage.format import control
 from storage.records import AppendedBatches, AppendedRecords, LossCause
 from storage.state.consumers import ConsumerTable
 from storage.state.keys import KeyRing
@@ -311,7 +312,8 @@ class Log:
     def _forget_below(self, floor: int) -> None:
         if floor > self.held.flushed:
             self.tail.drop_below(floor)
-        self.tags.forget_below(floor)
+        if self.tags.chunks:
+            self.tags.forget_below(floor)
         # A floor that rises with every write is not checked every time, because the tail cache has its own bound.
         # Records of an ephemeral log have no such bound.
         if floor >= self.uncached_below + _UNCACHED_EVERY or self.ephemeral:

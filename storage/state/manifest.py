@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from kernel import total
 from storage.format import Segment as Frame
-from storage.format import total
 from storage.records import TagMatch
 from storage.state.segment_sums import STRIDE, alive_flags, next_that_free, that_free
 

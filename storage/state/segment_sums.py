@@ -7,7 +7,7 @@ from bisect import bisect_left
 from itertools import accumulate
 from operator import mul
 
-from storage.format import all_equal
+from kernel import all_equal
 
 STRIDE = 256
 #: Different sizes are added in groups of this many.

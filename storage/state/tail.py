@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, compress, repeat
 from operator import sub
 
-from storage.format import total
+from kernel import total
 from storage.records import AppendedBatches, AppendedRecords, BatchSlice, SliceColumns, consecutive_ranges
 from storage.state.segment_sums import STRIDE, next_that_free, that_free
 

@@ -46,27 +46,27 @@ class _Chunk:
 class TailTags:
     """Tags of a log's tail."""
 
-    __slots__ = ("_chunks",)
+    __slots__ = ("chunks",)
 
     def __init__(self) -> None:
-        self._chunks: deque[_Chunk] = deque()
+        self.chunks: deque[_Chunk] = deque()
 
     def __len__(self) -> int:
-        return sum(len(chunk.seqs) for chunk in self._chunks)
+        return sum(len(chunk.seqs) for chunk in self.chunks)
 
     def add(self, tagged: Sequence[tuple[bytes, int]]) -> None:
         """Add the (tag, seq) pairs of a batch, behind all earlier ones."""
         if not tagged:
             return
-        if not self._chunks or len(self._chunks[-1].seqs) >= _CHUNK:
-            self._chunks.append(_Chunk())
-        self._chunks[-1].add(tagged)
+        if not self.chunks or len(self.chunks[-1].seqs) >= _CHUNK:
+            self.chunks.append(_Chunk())
+        self.chunks[-1].add(tagged)
 
     def forget_below(self, floor: int) -> None:
         """Drop chunks that are wholly below `floor`."""
-        while self._chunks and self._chunks[0].seqs[-1] < floor:
-            self._chunks.popleft()
+        while self.chunks and self.chunks[0].seqs[-1] < floor:
+            self.chunks.popleft()
 
     def find(self, match: TagMatch, last_seq: int) -> list[int]:
         """Seqs up to `last_seq` whose tag matches (deleted ones may be among them)."""
-        return [seq for chunk in self._chunks for seq in chunk.find(match) if seq <= last_seq]
+        return [seq for chunk in self.chunks for seq in chunk.find(match) if seq <= last_seq]

@@ -8,7 +8,7 @@ import msgspec
 
 from storage.format import control, wal_frame
 from storage.format.wal_frame import FrameType
-from storage.log.contents import hash_of
+from storage.log.encode import hash_of
 from storage.records.values import NewRecord
 from storage.snapshot import contents as snapshot
 

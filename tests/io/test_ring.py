@@ -140,7 +140,7 @@ def test_entries_submitted_by_an_ended_thread_complete(tmp_path: Path) -> None:
 
         def write(file: File, round_: int) -> None:
             try:
-                file.write_and_sync([bytes([round_]) * 5000], 5000 * round_, lambda: None)
+                file.write_and_sync([bytes([round_]) * 5000], 5000 * round_, lambda: 0)
             except BaseException as error:
                 errors.append(error)
 

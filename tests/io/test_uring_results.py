@@ -36,7 +36,7 @@ class Rig:
     def write(self, *, write: tuple[int | None, ...] = (), sync: tuple[int | None, ...] = ()) -> None:
         self.wrong[OP_WRITE].extend(write)
         self.wrong[OP_FSYNC].extend(sync)
-        self.file.write_and_sync([DATA[:4], DATA[4:]], 0, lambda: None)
+        self.file.write_and_sync([DATA[:4], DATA[4:]], 0, lambda: 0)
 
     def done(self) -> list[tuple[int, int, int]]:
         """(opcode, offset, length) of what was carried out."""

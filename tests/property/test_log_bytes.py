@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kernel
+from kernel import Header
 from storage.format import control, wal_frame
 from storage.format.record import split_body
 from storage.log import reader
-from storage.log.contents import encoded
-from storage.log.encode import EncodedUnit, WriteHeader, assemble, encode_controls
+from storage.log.encode import DURABLE, EncodedUnit, assemble, encode_controls, encoded
 from storage.log.reader import FrameStream, find_sync_point
 from storage.log.submission import AppendStep, Unit
 from storage.log.units import UnitScan
@@ -60,7 +60,9 @@ def writes(draw: st.DrawFn) -> EncodedUnit:
         return encode_controls(draw(st.lists(CONTROL, min_size=1, max_size=3)), 7, 1234)
     batch = draw(BATCH)
     node = draw(st.sampled_from([b"", b"edge-1"]))
-    head = WriteHeader(7, draw(st.integers(1, 2**40)), draw(st.integers(1, 2**41)), draw(st.booleans()), node)
+    head = Header(
+        7, draw(st.integers(1, 2**40)), draw(st.integers(1, 2**41)), node, draw(st.sampled_from([0, DURABLE]))
+    )
     after = draw(st.lists(CONTROL, max_size=1))
     appends, run = encode_batch(batch, head, more=bool(after))
     key = draw(OPTIONAL_TEXT)
@@ -68,7 +70,7 @@ def writes(draw: st.DrawFn) -> EncodedUnit:
     return assemble(appends, run, head, before=before, after=after, key=key, hash=b"h" * 16 if key else None)
 
 
-def encode_batch(batch: Sequence[NewRecord], head: WriteHeader, *, more: bool = False) -> tuple[bytes, AppendedRecords]:
+def encode_batch(batch: Sequence[NewRecord], head: Header, *, more: bool = False) -> tuple[bytes, AppendedRecords]:
     made = PlainRecords([each.data for each in batch]) if is_plain(batch) else RecordColumns(batch)
     payloads = made.sizes() if isinstance(made, PlainRecords) else made.payloads
     return encoded(made, head, payloads, more=more)
@@ -114,7 +116,7 @@ def test_a_log_cut_at_any_byte_keeps_the_units_before_the_cut(
 
 @given(BATCH, st.sampled_from([b"", b"edge-1"]), st.booleans())
 def test_encoded_frames_hold_the_sent_records_byte_for_byte(batch: list[NewRecord], node: bytes, more: bool) -> None:
-    head = WriteHeader(9, 41, 1_700_000_000_000, True, node)
+    head = Header(9, 41, 1_700_000_000_000, node, DURABLE)
     data, run = encode_batch(batch, head, more=more)
     tagged: list[tuple[bytes, int]] = []
     at = 0

@@ -9,8 +9,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel import Header
 from storage.format import Batch
-from storage.log.encode import EncodedUnit, WriteHeader, assemble
+from storage.log.encode import DURABLE, EncodedUnit, assemble
 from storage.log.position import split
 from storage.log.reader import FrameStream
 from storage.log.submission import AppendStep, BatchesStep
@@ -62,7 +63,7 @@ def followed_writes(draw: st.DrawFn) -> list[EncodedUnit]:
         )
         seq = next_seq[topic_id] + draw(st.sampled_from([0, 0, 0, 0, 3]))
         next_seq[topic_id] = seq + count
-        head = WriteHeader(topic_id, seq, ts, topic_id == 1, b"edge-1" if topic_id == 2 else b"")
+        head = Header(topic_id, seq, ts, b"edge-1" if topic_id == 2 else b"", DURABLE if topic_id == 1 else 0)
         appends, run = encode_batch(batch, head)
         units.append(assemble(appends, run, head))
     return units
@@ -77,7 +78,9 @@ def long_batches(draw: st.DrawFn) -> list[EncodedUnit]:
         batch = [NewRecord(msgspec.Raw(b'"%s"' % (b"y" * size))) for count, size in lengths for _ in range(count)]
         if draw(st.integers(0, 3)) == 0:
             batch[draw(st.integers(0, len(batch) - 1))] = draw(RECORD)
-        head = WriteHeader(7, seq, 1_700_000_000_000, draw(st.booleans()), draw(st.sampled_from([b"", b"edge-1"])))
+        head = Header(
+            7, seq, 1_700_000_000_000, draw(st.sampled_from([b"", b"edge-1"])), draw(st.sampled_from([0, DURABLE]))
+        )
         pieces, run = encode_batch(batch, head)
         units.append(assemble(pieces, run, head))
         seq += len(batch)

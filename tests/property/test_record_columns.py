@@ -9,11 +9,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel import Header
 from storage.errors import StorageError
 from storage.format import wal_frame
 from storage.format.binary import binary_body
-from storage.log import contents
-from storage.log.encode import WriteHeader
+from storage.log import encode
+from storage.log.encode import DURABLE
 from storage.log.validation import check_delays, check_records
 from storage.options import Options
 from storage.records.values import BinaryRecord, NewRecord
@@ -43,29 +44,27 @@ def writes(draw: st.DrawFn) -> list[NewRecord]:
 
 
 heads = st.builds(
-    WriteHeader,
+    Header,
     st.just(7),
     st.sampled_from([1, 250, 65_530]),
     st.just(NOW),
-    st.booleans(),
     st.sampled_from([b"", b"n"]),
+    st.sampled_from([0, DURABLE]),
 )
 
 
 @given(writes(), heads, st.booleans())
-def test_encoding_by_columns_equals_encoding_each_record(
-    records: list[NewRecord], head: WriteHeader, more: bool
-) -> None:
+def test_encoding_by_columns_equals_encoding_each_record(records: list[NewRecord], head: Header, more: bool) -> None:
     wanted = refusal(lambda: (check_records(records, SMALL), check_delays(records, NOW)))
-    assert refusal(lambda: contents.measured(records, SMALL, lambda: NOW)) == wanted
+    assert refusal(lambda: encode.measured(records, SMALL, lambda: NOW)) == wanted
     if wanted is not None:
         return
     sizes = check_records(records, SMALL)
-    made, payloads, used = contents.measured(records, SMALL, lambda: NOW)
+    made, payloads, used = encode.measured(records, SMALL, lambda: NOW)
     assert (list(payloads), used) == (list(sizes), check_delays(records, NOW))
     node = head.node.decode() or None
-    assert contents.hash_of(made, payloads, node) == contents.hash_of(records, payloads, node)
-    frames, run = contents.encoded(made, head, payloads, more=more)
+    assert encode.hash_of(made, payloads, node) == encode.hash_of(records, payloads, node)
+    frames, run = encode.encoded(made, head, payloads, more=more)
     last = len(records) - 1
     one_by_one = [_frame(each, head, index, more or index < last) for index, each in enumerate(records)]
     assert frames == b"".join(one_by_one)
@@ -75,8 +74,8 @@ def test_encoding_by_columns_equals_encoding_each_record(
     assert [*run.delayed] == late
 
 
-def _frame(record: NewRecord, head: WriteHeader, index: int, more: bool) -> bytes:
-    flags = (wal_frame.MORE if more else 0) | (4 if head.durable else 0)
+def _frame(record: NewRecord, head: Header, index: int, more: bool) -> bytes:
+    flags = (wal_frame.MORE if more else 0) | head.flags
     tag, node = (record.tag or "").encode(), record.node.encode() if record.node else head.node
     if isinstance(record, BinaryRecord):
         flags, body = flags | 16, binary_body(bytes(record.data))

@@ -101,8 +101,8 @@ class SimFile:
         loss = Loss.TORN if fault.torn else Loss.DROP
         self.node.fail_sync(surviving_image(self.node.durable, self.node.unsynced, loss, Random(fault.seed)))
 
-    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
-        write_then_sync(self, buffers, offset, between)
+    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, now: Callable[[], int]) -> int:
+        return write_then_sync(self, buffers, offset, now)
 
     def close(self) -> None:
         self._disk.perform("close", self._path, (), self._close)

@@ -85,14 +85,16 @@ def _read(request: Request, body: _Body) -> Outcome:
     broker = request.broker
     engine = broker.engine
     name = request.values[0]
-    if request.query_string or name not in engine.catalog.topics:
-        name = request.address()
+    topic = engine.catalog.topics.get(name)
+    if request.query_string or topic is None or topic.provisional:
+        name, topic = request.address(), None
     for field in _U64_FIELDS:
         value = getattr(body, field)
         if value is not None and value > MAX_U64:
             raise InvalidRequest(f"{field}: expected an integer from 0 to {MAX_U64}.", field=field)
     tag = None if body.tag is None else tag_match(body.tag, "tag")
-    topic = engine.topic(name)
+    if topic is None:
+        topic = engine.topic(name)
     wait_ms = body.wait_ms or 0
     max_bytes = min(body.max_batch_bytes or body.max_bytes or reads.DEFAULT_BATCH_BYTES, reads.MAX_BATCH_BYTES)
     query = ReadQuery(

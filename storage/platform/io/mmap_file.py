@@ -55,8 +55,8 @@ class MmapFile(PosixFile):
         self._map: mmap.mmap | None = None
         self._address = 0
 
-    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
-        write_then_sync(self, buffers, offset, between)
+    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, now: Callable[[], int]) -> int:
+        return write_then_sync(self, buffers, offset, now)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         size = sum(map(len, buffers))

@@ -57,14 +57,17 @@ class UringFile(PosixFile):
                 raise _error(result)
         raise _error(-errno.EAGAIN)
 
-    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, between: Callable[[], None]) -> None:
+    def write_and_sync(self, buffers: Sequence[Buffer], offset: int, now: Callable[[], int]) -> int:
         size = sum(map(len, buffers))
         if not 0 < size <= LINKED_MAX_BYTES:
             write_buffers(self, buffers, offset)
-            between()
-            return self._sync_or_fail()
+            written = now()
+            self._sync_or_fail()
+            return written
         data = bytes(buffers[0]) if len(buffers) == 1 else b"".join(buffers)
-        return self._write_linked(data, offset)
+        began = now()
+        self._write_linked(data, offset)
+        return began
 
     def _write_linked(self, data: bytes, offset: int) -> None:
         fd, at = self._open_fd(), address_of(data)

@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from storage.format.blocks import all_equal, largest, total
+from kernel import all_equal, largest, total
 
 COLUMNS = [[7], [7] * 8, [7] * 9, [7] * 1000, [7] * 999 + [8], [9] + [7] * 999, [7] * 500 + [6] + [7] * 499, [0] * 20]
 

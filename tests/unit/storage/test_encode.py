@@ -7,21 +7,21 @@ import struct
 import pytest
 import xxhash
 
+from kernel import Header
 from storage.format import control, wal_frame
 from storage.format.wal_frame import FrameFlag
-from storage.log.contents import encoded as encoded_records
-from storage.log.contents import hash_of, measured
-from storage.log.encode import WriteHeader, assemble, encode_controls
+from storage.log.encode import DURABLE, assemble, encode_controls, hash_of, measured
+from storage.log.encode import encoded as encoded_records
 from storage.log.submission import AppendStep
 from storage.options import Options
 from storage.records.record_columns import RecordColumns
 from storage.records.values import NewRecord
 from tests.unit.storage.machine import record
 
-HEAD = WriteHeader(7, 41, 1_700_000_000_000, True, b"")
+HEAD = Header(7, 41, 1_700_000_000_000, b"", DURABLE)
 
 
-def encoded(batch: list[NewRecord], head: WriteHeader = HEAD, **more):
+def encoded(batch: list[NewRecord], head: Header = HEAD, **more):
     made = RecordColumns(batch)  # whatever the limits would say of it
     appends, run = encoded_records(made, head, made.payloads, more=bool(more.get("after")))
     return assemble(appends, run, head, **more)
@@ -81,7 +81,7 @@ def test_creating_controls_precede_the_records_and_evicting_controls_follow() ->
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_the_durable_flag_follows_the_durability_class(durable: bool) -> None:
-    frame = wal_frame.decode(encoded([record()], HEAD._replace(durable=durable)).payload)
+    frame = wal_frame.decode(encoded([record()], HEAD._replace(flags=DURABLE if durable else 0)).payload)
     assert bool(frame.flags & FrameFlag.DURABLE) == durable
 
 

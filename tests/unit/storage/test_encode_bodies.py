@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel import Header
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.format.record import payload_size
 from storage.format.wal_frame import FrameFlag, FrameType, decode, encode
-from storage.log.contents import encode_stored
-from storage.log.encode import WriteHeader
+from storage.log.encode import DURABLE, encode_stored
 from storage.log.validation import check_stored
 from storage.options import Options
 from storage.records.values import StoredBodies
@@ -21,11 +21,11 @@ from storage.records.values import StoredBodies
 TS = 1_700_000_000_000
 
 
-def one_by_one(stored: StoredBodies, head: WriteHeader, *, more: bool) -> bytes:
+def one_by_one(stored: StoredBodies, head: Header, *, more: bool) -> bytes:
     frames: list[bytes] = []
     last = len(stored) - 1
     for index, body in enumerate(stored.bodies):
-        flags = FrameFlag.DURABLE if head.durable else FrameFlag(0)
+        flags = FrameFlag.DURABLE if head.flags else FrameFlag(0)
         flags |= FrameFlag.MORE if more or index < last else FrameFlag(0)
         flags |= FrameFlag.BINARY if stored.binary is not None and stored.binary[index] else FrameFlag(0)
         tag = stored.tags[index] if stored.tags is not None else b""
@@ -55,18 +55,16 @@ def stored_bodies(draw: st.DrawFn) -> StoredBodies:
 @given(
     stored_bodies(),
     st.builds(
-        WriteHeader,
+        Header,
         st.just(7),
         st.sampled_from([1, 250, 65_530]),
         st.just(TS),
-        st.booleans(),
         st.sampled_from([b"", b"n"]),
+        st.sampled_from([0, DURABLE]),
     ),
     st.booleans(),
 )
-def test_frames_of_stored_bodies_equal_frames_of_single_records(
-    stored: StoredBodies, head: WriteHeader, more: bool
-) -> None:
+def test_frames_of_stored_bodies_equal_frames_of_single_records(stored: StoredBodies, head: Header, more: bool) -> None:
     frames, run = encode_stored(stored, head, more=more)
     assert frames == one_by_one(stored, head, more=more)
     assert run.first_seq == head.first_seq
@@ -79,7 +77,7 @@ def test_frames_of_stored_bodies_equal_frames_of_single_records(
 
 def test_every_frame_of_stored_bodies_verifies_with_its_flags() -> None:
     stored = StoredBodies([b'{"data":1}', b"\x81\xa1v\xc4\x01\x00"], [b"a", b""], b"\x00\x01")
-    data, run = encode_stored(stored, WriteHeader(7, 1, TS, False, b""), more=False)
+    data, run = encode_stored(stored, Header(7, 1, TS, b"", 0), more=False)
     first = decode(data)
     second = decode(data, first.size)
     assert (first.tag, first.data, first.flags & FrameFlag.BINARY) == (b"a", b'{"data":1}', 0)

@@ -12,8 +12,7 @@ import kernel
 from storage.format import wal_frame
 from storage.format.binary import binary_body
 from storage.format.wal_frame import HEADER, HOP_SHIFT, OVERHEAD, FrameFlag
-from storage.log.contents import encoded
-from storage.log.encode import WriteHeader
+from storage.log.encode import DURABLE, encoded
 from storage.records.frame_records import ChainedRecords, FrameRecords
 from storage.records.values import PlainRecords, ReadResult, StoredRecord
 from storage.routers import copies
@@ -25,7 +24,7 @@ ALL = Definition(source="a", dest="b")
 BARE = Definition(source="a", dest="b", preserve_node=False, preserve_tag=False)
 TAGS_ALONE = Definition(source="a", dest="b", preserve_node=False)
 NODES = st.sampled_from([b"", b"till-7"])
-HEAD = WriteHeader(9, 501, 1_700_000_000_123, True, b"")
+HEAD = kernel.Header(9, 501, 1_700_000_000_123, b"", DURABLE)
 BODIES = st.sampled_from(
     [
         b'{"data":1}',
@@ -41,7 +40,7 @@ DELAYED = b'{"data":1,"deliver_at":1700000000000}'
 def stretch(count: int, size: int, first_seq: int) -> FrameRecords:
     """Records as they lie in the log."""
     datas = PlainRecords([msgspec.Raw(b"7" * size)] * count)
-    head = WriteHeader(3, first_seq, 1_700_000_000_000, False, b"")
+    head = kernel.Header(3, first_seq, 1_700_000_000_000, b"", 0)
     frames, _ = encoded(datas, head, datas.sizes(), more=False)
     return FrameRecords(frames, kernel.scan(frames).columns)
 
