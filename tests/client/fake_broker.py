@@ -1,7 +1,7 @@
-"""A small broker in memory that keeps to the API, and fails where a test says so.
+"""A small in-memory broker that behaves like the API and fails where a test wants it to.
 
-It is a handler for httpx.MockTransport (sync and async alike), and, by `listening`, a real HTTP server on a port of
-its own. What it has of the API: topics, append with idempotency keys, diff, point read, delete, health, ready.
+It is a handler for httpx.MockTransport (sync and async alike) and, with `listening`, a real HTTP server on a free port.
+It supports: topics, append with idempotency keys, diff, point read, delete, health, ready.
 """
 
 from __future__ import annotations
@@ -239,12 +239,12 @@ def error(
 
 
 def refused(status: int, code: str, **particulars: Any) -> Trouble:
-    """The broker says no, and does nothing."""
+    """The broker rejects the request and does nothing."""
     return lambda request, proceed: error(status, code, f"The broker says {code}.", **particulars)
 
 
 def no_connection(request: httpx.Request, proceed: Callable[[], httpx.Response]) -> httpx.Response:
-    """Nothing listens there."""
+    """The connection is refused."""
     raise httpx.ConnectError("Connection refused", request=request)
 
 
@@ -262,7 +262,7 @@ def timed_out(request: httpx.Request, proceed: Callable[[], httpx.Response]) -> 
 
 @contextmanager
 def listening(broker: FakeBroker, tls: ssl.SSLContext | None = None) -> Generator[str]:
-    """Serves the fake broker on a port of its own; gives the URL."""
+    """Serve the fake broker on a free port; yields the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,4 +1,4 @@
-"""The asyncio producer against a fake broker: what differs from the blocking one is who waits."""
+"""The asyncio producer against a fake broker: only the parts that differ from the blocking producer."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_a_full_buffer_holds_the_caller_and_gives_up_in_the_end(fake: FakeBroker
         assert 1 <= len(taken) <= 1000 // 100
         with pytest.raises(TimeoutError):
             await producer.flush(0.01)
-        # One that waits for room is cancelled, and another one told that there will be none.
+        # One task that waits for room is cancelled; the other gets an error at close.
         cancelled = asyncio.ensure_future(producer.send("t", "c" * 100))
         await asyncio.sleep(0)
         cancelled.cancel()

@@ -1,4 +1,4 @@
-"""Hooks around each try: what they are shown, and what they may add."""
+"""Hooks around each attempt: their arguments, and the headers they may add."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUICK = RetryPolicy(base_s=0.001)
 
 
 class Seen:
-    """A hook. `shown` is what was known before each try, `ended` all of them when they were over."""
+    """A hook that records its arguments: `shown` before each attempt, `ended` after it."""
 
     def __init__(self) -> None:
         self.shown: list[tuple[str, str, int, int | None]] = []

@@ -1,4 +1,4 @@
-"""The `topics` program inside this process: what it prints, and its exit status."""
+"""The `topics` program inside this process: its output and exit status."""
 
 from __future__ import annotations
 

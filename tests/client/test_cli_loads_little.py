@@ -1,4 +1,4 @@
-"""What a command loads, which is nearly all the time that a short one takes."""
+"""The modules that a command imports: imports take most of the time of a short command."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_names_of_topics_complete(broker: RealBroker, client: Client) -> None:
     command = [sys.executable, "-c", "from topics_client.cli import main; main()"]
     done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=60, check=False)
     assert done.stdout.split() == ["plain,orders", "plain,orders-eu"], done.stderr
-    # Nobody waits for a broker that is not there.
+    # Completion does not wait for a broker that is not there.
     environment["TOPICS_URL"] = "http://127.0.0.1:1"
     done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=60, check=False)
     assert (done.stdout.strip(), done.stderr) == ("", "")

@@ -1,4 +1,4 @@
-"""The `topics` program as a process of its own: pipes, terminals, signals."""
+"""The `topics` program as a separate process: pipes, terminals, signals."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def start(environment: dict[str, str], *arguments: str, **streams: int) -> subpr
 
 
 def on_terminal(environment: dict[str, str], *arguments: str, typed: bytes = b"") -> tuple[int, str]:
-    """Runs it with a terminal for all three streams; gives its exit status and what the terminal showed."""
+    """Run the program with a terminal for all three streams; returns its exit status and output."""
     controller, terminal = pty.openpty()
     process = start(environment, *arguments, stdin=terminal, stdout=terminal, stderr=terminal)
     os.close(terminal)

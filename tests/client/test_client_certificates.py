@@ -1,4 +1,4 @@
-"""Mutual TLS: a server on loopback that asks who the client is."""
+"""Mutual TLS: a server on loopback that asks for a client certificate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEVER = RetryPolicy(total_s=0)
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """By owner, the folder of a certificate and its key. `ours` is the one that the server takes."""
+    """By owner, the folder of a certificate and its key. The server accepts `ours`."""
     folders = {name: tmp_path_factory.mktemp(name) for name in ("server", "ours", "strange")}
     for folder in folders.values():
         certificate(folder)

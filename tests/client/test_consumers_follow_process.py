@@ -1,4 +1,4 @@
-"""`topics consumers read --follow` as a process of its own: what comes is printed as it comes, until Ctrl-C."""
+"""`topics consumers read --follow` as a separate process: records are printed as they come, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def following(broker: RealBroker, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The program, following consumer `c` of topic `t`; what is left of it is killed."""
+    """The program following consumer `c` of topic `t`; it is killed at the end if it still runs."""
     process = subprocess.Popen(
         [sys.executable, "-m", "topics_client", "consumers", "read", "t", "c", "--follow", "--json", *arguments],
         env={**os.environ, "TOPICS_URL": broker.url, "PYTHONUNBUFFERED": "", "PYTHONWARNINGS": "error"},
@@ -40,7 +40,7 @@ def following(broker: RealBroker, *arguments: str) -> Iterator[subprocess.Popen[
 
 
 def printed(process: subprocess.Popen[bytes], count: int) -> list[int]:
-    """Data of the next so many records it prints: waits for nothing beyond them."""
+    """Data of the next records it prints; does not wait for further records."""
     assert process.stdout is not None
     return [json.loads(process.stdout.readline())["data"] for _ in range(count)]
 
@@ -53,7 +53,7 @@ def soon(condition: Callable[[], bool]) -> None:
 
 
 def interrupted(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
-    """What Ctrl-C makes of it: exit status, and what it had yet to say."""
+    """Send Ctrl-C; returns exit status and remaining output."""
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE_S)
     return process.returncode, out, err

@@ -1,4 +1,4 @@
-"""A deadline that calls share: blocks in blocks, threads, tasks, endless answers, and what is done in spite of it."""
+"""A deadline shared by calls: nested blocks, threads, tasks, endless answers, and calls without the deadline."""
 
 from __future__ import annotations
 

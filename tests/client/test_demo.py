@@ -1,4 +1,4 @@
-"""The demonstration: what it concludes, that it really runs, and that it leaves nothing behind."""
+"""The demonstration: its verdict, a real run, and its cleanup."""
 
 from __future__ import annotations
 

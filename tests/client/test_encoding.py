@@ -1,4 +1,4 @@
-"""What can be appended, and what is refused before it is sent."""
+"""Values that can be appended, and values that are rejected before sending."""
 
 from __future__ import annotations
 

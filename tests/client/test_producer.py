@@ -157,7 +157,7 @@ def test_a_record_without_an_answer_has_an_unknown_outcome(fake: FakeBroker) -> 
 def test_each_partition_has_at_most_one_request_and_partitions_proceed_independently(
     client: Client, fake: FakeBroker
 ) -> None:
-    """A topic whose request is held does not hold another one's, and sends nothing else meanwhile."""
+    """A delayed request of one topic does not delay another topic, and its own topic sends nothing else meanwhile."""
     held, go = threading.Event(), threading.Event()
 
     def hold(request: httpx.Request, answer: Callable[[], httpx.Response]) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""What is sent for the calls of queues, and when it may be sent again."""
+"""Requests of the queue calls, and which of them may be repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of queues against a real broker: what they print, and their exit status."""
+"""The queue commands against a real broker: output and exit status."""
 
 from __future__ import annotations
 

@@ -206,8 +206,9 @@ def test_a_repetition_beyond_the_budget_waits() -> None:
 
 
 def test_many_calls_at_once_share_the_budget() -> None:
-    """A broker that does not answer gets a bounded rate of retries, however many calls there are; a call is given up
-    by its policy, and not for want of budget."""
+    """A broker that does not answer gets a bounded rate of retries, however many calls there are. A call ends by its
+    policy, not because the budget is empty.
+    """
     budget = RetryBudget(share=0.0, per_second=10.0, burst=20.0)
     policy = RetryPolicy(total_s=30.0, cap_s=0.5)
     draw = random.Random(1).random
@@ -234,7 +235,7 @@ def test_many_calls_at_once_share_the_budget() -> None:
         heapq.heappush(waiting, (now_s + pause.seconds, number, steps))
     assert min(tries) >= 2
     retries = sum(tries) - 100
-    # Without a budget it would be more than ten thousand. Those that were not earned are few for each call: the time
+    # Without a budget there would be more than ten thousand. Unearned retries are few for each call: the time
     # that is left halves with each of them.
     assert 100 <= retries <= 20 + 10 * policy.total_s + 5 * 100
 

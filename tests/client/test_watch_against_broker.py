@@ -76,7 +76,7 @@ def test_an_absent_topic_cannot_be_watched(client: Client) -> None:
 
 @pytest.mark.timeout(120 + 30 * KILLS)
 def test_every_record_comes_once_and_in_order_over_kills(broker: RealBroker, client: Client) -> None:
-    """fsync class: what was acked is there, so it has to come; seqs without holes, no doubles."""
+    """Class fsync: every acked record must come; seqs have neither holes nor doubles."""
     client.put_topic("t", durable=True)
     acked: list[int] = []
     stop = threading.Event()

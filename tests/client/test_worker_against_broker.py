@@ -38,7 +38,7 @@ def until(holds: Callable[[], Any], within_s: float = PATIENCE_S) -> None:
 
 
 def figures(client: Client, queue: str = "q") -> tuple[int, int, int, int]:
-    """Jobs that are ready, leased, delayed, and those that went to the dead letter topic."""
+    """Number of jobs that are ready, leased, delayed, and in the dead letter topic."""
     found = client.state(queue).queue or {}
     return found["ready"], found["in_flight"], found["delayed"], found["dead_lettered"]
 
@@ -142,7 +142,7 @@ def test_a_job_whose_handler_outlasts_the_lease_is_delivered_once(client: Client
     client.append("q", [1, 2, 3, 4])
     with worker, Client(client.url) as other:
         until(lambda: len(begun) == 4)
-        # Nobody else is given them meanwhile.
+        # No other worker gets these jobs meanwhile.
         assert other.claim("q", "other", max=4).jobs == []
         until(lambda: is_done(client))
     assert begun == [1, 1, 1, 1]
@@ -167,7 +167,7 @@ def test_a_coroutine_that_blocks_the_event_loop_keeps_its_lease(client: Client) 
 
 
 def test_a_coroutine_that_loses_its_lease_is_cancelled_and_its_outcome_is_not_sent(client: Client) -> None:
-    """Somebody else has acked it in the name of this worker."""
+    """The test acks the job in the worker's name."""
     seen: list[str] = []
     worker = Worker(client)
 
@@ -431,7 +431,7 @@ def test_ten_thousand_small_jobs(client: Client, asynchronous: bool) -> None:
 
 
 def test_a_full_queue_is_worked_off(client: Client) -> None:
-    """Those that write are refused until there is room; every job that was taken is done."""
+    """Appends are refused until there is room; every accepted job is done."""
     client.delete_topic("full")
     client.put_topic("full", type="queue", cap_records=50, discard="reject")
     seen: list[int] = []
@@ -484,7 +484,7 @@ def test_every_job_is_done_over_kills_of_the_broker(tmp_path: Path) -> None:
             assert set(seen) == set(range(jobs))
             counts = worker.lanes[0].figures()[0]
             assert counts["done"] <= jobs
-            # An ack whose answer was lost may have counted; nothing else is missing.
+            # An ack without an answer may have counted; no other job is missing.
             assert counts["done"] + counts["unsure"] >= jobs
             assert figures(client)[3] == 0
     finally:

@@ -1,4 +1,4 @@
-"""`python -m topics_client worker`: logs, metrics, reloading, and mistakes that are told in a sentence."""
+"""`python -m topics_client worker`: logs, metrics, reloading, and error messages of one sentence."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What a worker holds of a queue, against a broker made of a dictionary: no lease ends unnoticed, and nothing is said
-about a job by who has lost it."""
+"""The worker's state of a queue, against a broker made of a dictionary: the worker notices every ended lease, and sends
+no outcome for a job whose lease it has lost.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +174,7 @@ class WorkerModel(RuleBasedStateMachine):
 
     @rule()
     def kill_broker(self) -> None:
-        """Its leases are gone."""
+        """Drop all leases."""
         self.broker.leases.clear()
 
     @rule()
@@ -191,7 +192,7 @@ class WorkerModel(RuleBasedStateMachine):
         assert len({lease.partition("-")[0] for lease in self.broker.acked}) == len(self.broker.acked)
 
     def teardown(self) -> None:
-        """Once all works again, everything ends: nothing is held for ever."""
+        """When everything works again, all jobs end: no lease stays."""
         for _ in range(400):
             self.broker.now += 1.0
             for held in list(self.running):
@@ -223,7 +224,7 @@ TestWorkerModel = WorkerModel.TestCase
 def test_no_job_is_delivered_twice_while_the_broker_answers(
     takes_s: list[float], concurrency: int, every_s: float
 ) -> None:
-    """However long its handler takes."""
+    """Handlers may take any time."""
     broker, state = Model(), QueueState(concurrency, LEASE_S)
     broker.add(len(takes_s))
     running: list[Held] = []

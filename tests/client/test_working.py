@@ -1,4 +1,4 @@
-"""What a worker asks for, when it asks again, and how events are read out of pieces."""
+"""The worker's requests, their repetition, and the parsing of events that arrive in pieces."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A worker in a process of its own, for tests that kill it or stop it.
+"""A worker in a separate process, for tests that kill or stop it.
 
     python -m tests.client.worker_program URL QUEUE FILE LEASE CONCURRENCY SECONDS [async]
 
 Appends a line to FILE when a handler begins (`+ SEQ DELIVERIES`), when it ends (`- SEQ`), and when it learns that its
-lease is lost (`! SEQ`). Each takes so many seconds. SIGTERM ends it.
+lease is lost (`! SEQ`). Each handler takes SECONDS. SIGTERM ends the worker.
 """
 
 from __future__ import annotations

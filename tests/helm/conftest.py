@@ -56,7 +56,7 @@ def helms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Helm]:
 
 @pytest.fixture(scope="session")
 def helm(helms: dict[str, Helm]) -> Helm:
-    """The newer one; that both render the same is a test of its own."""
+    """The newer version; another test checks that both versions render the same."""
     return helms["4"]
 
 

@@ -19,7 +19,7 @@ from tests.support.chart import CHART, Document, Helm, container, find, pods, se
 
 pytestmark = pytest.mark.fast
 
-#: What the command line and the chart's test read.
+#: Variables that the command line and the chart's test read.
 OF_CLIENTS = {"TOPICS_URL", "TOPICS_TOKEN"}
 VARIABLES = {PREFIX + name.upper() for name in Settings.model_fields}
 
@@ -214,7 +214,7 @@ def test_two_releases_share_no_name(helm: Helm) -> None:
 @pytest.mark.parametrize("release", ["topics", "a" * 53])
 def test_any_name_of_a_release_leaves_room(helm: Helm, release: str) -> None:
     for document in helm.render("-f", str(CHART / "ci/full-values.yaml"), release=release):
-        # What a StatefulSet puts behind its name in a label is 11 characters; a CronJob also.
+        # A StatefulSet appends 11 characters to its name in a label; so does a CronJob.
         assert len(document["metadata"]["name"]) <= 52
 
 
@@ -222,7 +222,7 @@ def test_any_name_of_a_release_leaves_room(helm: Helm, release: str) -> None:
 
 
 def references(documents: Sequence[Document]) -> set[tuple[str, str]]:
-    """(Secret, key) wherever one is named, a Secret's whole environment aside."""
+    """(Secret, key) of every reference, except references to a whole Secret as environment."""
     found: set[tuple[str, str]] = set()
     for mapping in (each for document in documents for each in named(document)):
         for kind in ("secretKeyRef", "credentials"):
@@ -335,7 +335,7 @@ def test_the_service_monitor_scrapes_an_existing_port_and_path(helm: Helm) -> No
     monitor = find(documents, "ServiceMonitor")["spec"]
     services = [each for each in documents if each["kind"] == "Service"]
     chosen = [each for each in services if selects(monitor["selector"]["matchLabels"], each["metadata"]["labels"])]
-    # Once each, and also those that are not ready.
+    # Exactly one service selects the pods, also those that are not ready.
     assert [each["spec"]["publishNotReadyAddresses"] for each in chosen] == [True]
     [endpoint] = monitor["endpoints"]
     assert endpoint["port"] in [port["name"] for port in chosen[0]["spec"]["ports"]]

@@ -1,4 +1,4 @@
-"""The image: what a linter says of the Containerfile, and that it agrees with the chart and with the program."""
+"""The image: the Containerfile passes a linter and agrees with the chart and the program."""
 
 from __future__ import annotations
 

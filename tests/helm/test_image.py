@@ -1,6 +1,7 @@
-"""The steps of the Containerfile, carried out in a bare Debian root, and what they make run as the chart has it run.
+"""The steps of the Containerfile in a bare Debian root, and the resulting programs run as the chart runs them.
 
-Long: it downloads Debian and what the broker needs. Left out, and said, where no root can be made (see conftest.py).
+Long: it downloads Debian and the broker's dependencies. Skipped, with a message, where no root can be made (see
+conftest.py).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def images(bare_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Image:
 
 @pytest.fixture(scope="module")
 def image(images: Image) -> Path:
-    """The last stage is what a build without a target makes."""
+    """A build without a target makes the last stage."""
     *_, last = images.stages
     return images.build(last)
 

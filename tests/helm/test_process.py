@@ -1,4 +1,4 @@
-"""What the chart renders, run as processes: it starts, serves, passes its test, drains, and has its data after."""
+"""The rendered chart run as processes: the broker starts, serves, passes its test, drains, and keeps its data."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_broker_starts_passes_the_test_of_the_chart_drains_and_restarts(
     broker.terminate()
     while broker.passes("readinessProbe"):
         time.sleep(LOOK_AGAIN_S)
-    # Not ready, but alive, and service goes on: whoever has not heard of it yet is served.
+    # Not ready, but alive: clients that have not noticed the drain yet are still served.
     assert broker.passes("livenessProbe")
     assert broker.call("POST", "/v0/topics/kept", {"records": [{"data": {"n": 2}}]}, key=key)[0] == 200
     grace_s = pods(usual)["StatefulSet"]["spec"]["terminationGracePeriodSeconds"]
@@ -81,7 +81,7 @@ def test_the_broker_starts_passes_the_test_of_the_chart_drains_and_restarts(
     answer = broker.call("POST", "/v0/topics/kept/diff", {"from_seq": 0}, key=key)[1]
     assert [record["data"] for record in answer["records"]] == [{"n": 1}, {"n": 2}]
     assert answer["tombstone"] is None
-    # The root file system is read-only in a container: nothing may be written but to volumes.
+    # The root file system of the container is read-only: only volumes may be written.
     assert [*(tmp_path / "image").iterdir()] == []
     for line in broker.log().splitlines():
         assert json.loads(line)["level"] in ("info", "warning"), line
@@ -109,7 +109,7 @@ def test_the_backup_job_makes_a_backup(usual: Sequence[Document], broker: Broker
 
 
 def test_the_export_job_exports(helm: Helm, tmp_path: Path) -> None:
-    """By the engine that needs no Java, which a machine of tests may lack; the command is that of the image."""
+    """Uses the engine without Java, which test machines may lack; the command is that of the image."""
     wanted = ("export.schedule=@daily", "export.existingClaim=lake", "export.to=/export/files")
     documents = helm.render(*options(*wanted, "export.options={--engine=arrow}"))
     records = {"records": [{"data": {"n": n}} for n in range(3)]}

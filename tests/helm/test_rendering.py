@@ -19,7 +19,7 @@ from kubernetes_validate import utils
 from tests.support.chart import CHART, PACKAGES, ROOT, VALUES, Document, Helm, find, kinds
 
 OLDEST, NEWEST = "1.28", kubernetes_validate.latest_version()
-#: What Kubernetes itself does not know, so that its schemas say nothing of them.
+#: Kinds of the Prometheus operator, for which Kubernetes has no schemas.
 OF_THE_OPERATOR = {"ServiceMonitor", "PrometheusRule"}
 
 
@@ -35,7 +35,7 @@ def validate(document: Document, version: str) -> None:
 
 
 def without_keys(documents: Sequence[Document]) -> list[Document]:
-    """Without what is drawn anew at each rendering."""
+    """The manifests without the values that are generated at each rendering."""
     kept = copy.deepcopy(list(documents))
     for document in kept:
         if document["kind"] == "Secret":

@@ -1,4 +1,4 @@
-"""An upgrade keeps the generated keys: what is installed is looked up."""
+"""An upgrade keeps the generated keys: the chart looks up the installed Secret."""
 
 from __future__ import annotations
 

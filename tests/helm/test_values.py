@@ -1,4 +1,4 @@
-"""Every value is described and checked, and those that contradict each other are refused with a sentence."""
+"""Every value is described and checked; contradicting values are rejected with a message."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support import chart_schema
 from tests.support.chart import CHART, PACKAGES, Helm, container, pods
 
 VALUES_FILE = CHART / "values.yaml"
-#: Where users say what the chart cannot know: labels, annotations, parts of Kubernetes objects, amounts.
+#: Objects with any content: labels, annotations, parts of Kubernetes objects, amounts.
 OPEN = {
     "affinity", "annotations", "labels", "limits", "nodeSelector", "podAnnotations", "podLabels", "requests",
 }  # fmt: skip
-#: Not used by the chart: what a chart around it hands down.
+#: Values that a parent chart passes; this chart does not use them.
 FROM_OUTSIDE = {"global", "enabled"}
 
 
@@ -40,7 +40,7 @@ def objects(found: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[s
 
 
 def paths(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """Every value, `settings` and what is open below."""
+    """The paths of all values, except those below `settings` and below open objects."""
     for name, value in values.items():
         path = f"{prefix}.{name}".removeprefix(".")
         yield path
@@ -117,7 +117,7 @@ WRONG = (
 @pytest.mark.parametrize("version", PACKAGES)
 def test_invalid_values_are_refused_with_the_path(helms: dict[str, Helm], version: str) -> None:
     said = helms[version].refused(*[option for wrong in WRONG for option in ("--set", wrong)])
-    # 3.17 writes a path with dots, 4 with slashes; a name that is unknown is told with what it is in.
+    # 3.17 writes a path with dots, 4 with slashes; an unknown name is reported with its parent.
     lines = [line.replace("/", ".") for line in said.splitlines()]
     for wrong in WRONG:
         path = wrong.partition("=")[0]

@@ -1,4 +1,4 @@
-"""What the tests of the backends share."""
+"""Shared parts of the backend tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def file_size_limit() -> Iterator[int]:
-    """A limit on the length of files: what goes beyond is a short write, and then EFBIG."""
+    """A limit on the length of files: a write beyond it is short, and the next one fails with EFBIG."""
     limit = 1 << 20
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

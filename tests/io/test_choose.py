@@ -1,4 +1,4 @@
-"""Which backend an engine gets, and what is said where it is refused."""
+"""Which backend an engine gets, and the message when one is refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_closed_engine_releases_its_rings(tmp_path: Path) -> None:
 
 
 def refused(backend: IoBackend) -> list[Any]:
-    """What is said when it is opened; the plain one is what comes of it."""
+    """The message at opening; the engine then uses the plain backend."""
     with capture_logs() as logs:
         fs = open_file_system(backend)
     assert type(fs) is PosixFileSystem

@@ -16,7 +16,7 @@ PAGE = mmap.PAGESIZE
 
 
 class Rig:
-    """A file system that notes what it populates, and may refuse to."""
+    """A file system that records calls of `populate`, and may refuse them."""
 
     def __init__(self, root: Path) -> None:
         self.populated: list[int] = []
@@ -83,7 +83,7 @@ def test_a_truncated_file_is_never_mapped_again(rig: Rig) -> None:
 
 
 def test_a_file_truncated_by_another_process_is_still_written(rig: Rig) -> None:
-    """A store behind its end would kill the process."""
+    """A store beyond the file's end would kill the process."""
     file = rig.file()
     file.pwritev([b"abc"], 0)
     os.truncate(rig.path, 10)

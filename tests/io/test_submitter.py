@@ -1,4 +1,6 @@
-"""Many threads, one ring: what goes together, who waits in the kernel, and that nobody is left waiting."""
+"""Many threads, one ring: which entries are submitted together, which thread waits in the kernel, and that every thread
+gets its result.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the Kafka port share."""
+"""Shared parts of the Kafka port's tests."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import Self
 
 
 class SeveringProxy:
-    """`async with SeveringProxy(port, dice) as proxy`: clients go to `proxy.port`, and have to be sent there by what
-    the broker advertises. Every connection is cut after so many bytes of answers, which are lost from some byte on.
+    """`async with SeveringProxy(port, dice) as proxy`: clients connect to `proxy.port`, so the broker must advertise
+    it. Every connection is cut after a number of bytes of answers; the rest of the answer is lost.
     """
 
     def __init__(self, target: int, dice: random.Random, *, least: int, most: int, port: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Keys by SASL/PLAIN, what each may do, and TLS."""
+"""Keys by SASL/PLAIN, their rights, and TLS."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[KafkaServer]:
 
 
 def refused(server: KafkaServer) -> dict[str, float]:
-    """Connections closed without an answer, by why; those that there were."""
+    """Number of connections closed without an answer, by reason; reasons with none are left out."""
     family = next(each for each in server.port.metrics.families() if each.name == "topics_kafka_refused")
     return {sample.labels[0][1]: sample.value for sample in family.samples if sample.value}
 

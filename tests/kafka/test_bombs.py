@@ -109,7 +109,7 @@ def test_no_bomb_takes_more_memory_than_the_bound() -> None:
 
 
 def with_headers(count: int, records: int, filling: int) -> bytes:
-    """A batch of so many headers, all of the last record, and of records that fill it."""
+    """A batch with many headers, all of them on the last record; the other records fill the batch."""
     headers = [[("", None)] if number == records - 1 else [] for number in range(records)]
     columns = Columns(
         None, [bytes(filling)] * records, headers, [1_700_000_000_000 + (n << 40) for n in range(records)]

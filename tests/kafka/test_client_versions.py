@@ -1,7 +1,7 @@
-"""Stock clients, old and new, walk through all that they do with a broker: `tests/kafka/walks`.
+"""Stock clients, old and new, do everything that they can do with a broker: `tests/kafka/walks`.
 
-What is installed here is walked with always; other versions are installed into an environment of their own in long
-mode, for which a package index has to be there.
+Installed clients always run. Other versions are installed into a separate environment in long mode, which needs a
+package index.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_other_versions_of_the_clients_pass_the_walk(server: Server, tmp_path: P
 
 
 class Kcat:
-    """kcat, with nothing on its standard input unless it is said."""
+    """kcat, with empty standard input by default."""
 
     def __init__(self, program: str, address: str) -> None:
         self._command = [program, "-b", address]

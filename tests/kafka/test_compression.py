@@ -1,4 +1,4 @@
-"""What a producer compressed is fetched compressed: by stock clients, over restarts, in each version of Fetch."""
+"""A batch compressed by its producer is fetched compressed: by stock clients, after restarts, in each Fetch version."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ async def test_deleted_records_are_not_in_cached_batches(server: KafkaServer) ->
 
 
 async def test_min_bytes_counts_uncompressed_bytes(server: KafkaServer) -> None:
-    """What is read at once is bounded uncompressed: compressed it might never be enough, and each fetch would wait."""
+    """The read limit counts uncompressed bytes. If min_bytes counted compressed bytes, it might never be reached, and
+    each fetch would wait.
+    """
     await server.engine.put_topic("t", TopicConfig(compression_type=CompressionType.ZSTD))
     wire = await server.connect()
     await produce(wire, ("t", 0, a_batch(*[b"x" * 500] * 2000)))

@@ -1,4 +1,4 @@
-"""Fetch, ListOffsets and DeleteRecords: what is given, waited for, stepped over and refused."""
+"""Fetch, ListOffsets and DeleteRecords: returned records, waiting, gaps and errors."""
 
 from __future__ import annotations
 

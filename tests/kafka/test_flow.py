@@ -1,4 +1,4 @@
-"""What a connection may hold, who is cut off, and how it ends."""
+"""The limits of a connection, which connections are closed, and how a connection ends."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_client_that_does_not_read_is_paused_and_then_disconnected(tmp_pat
 
 
 async def deaf(server: KafkaServer) -> Wire:
-    """A connection that takes little, and reads nothing."""
+    """A connection with small buffers that reads nothing."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
     made.setblocking(False)

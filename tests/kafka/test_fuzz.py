@@ -21,7 +21,7 @@ WAITING = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}
 
 
 def kinds(server: KafkaServer) -> list[tuple[Api, Any]]:
-    """What is declared and handled."""
+    """All declared and handled requests."""
     found = [(api_of(name), kind) for name, kind in REQUESTS.items()]
     return [(api, kind) for api, kind in found if api.key in server.port.handlers and api.key not in WAITING]
 
@@ -32,7 +32,7 @@ def refusals(server: KafkaServer) -> float:
 
 
 async def outcome(server: KafkaServer, wire: Wire, key: int, version: int, body: bytes) -> None:
-    """It is answered, or its connection ends as that of one who does not speak the protocol."""
+    """The request is answered, or the connection ends as for a client with another protocol."""
     before = refusals(server)
     wire.send(key, version, body)
     try:

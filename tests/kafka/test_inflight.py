@@ -49,7 +49,7 @@ class HeldProduce:
         return [wire.send(ApiKey.PRODUCE, 9, b"") for _ in range(count)]
 
     async def begun(self, count: int) -> None:
-        """So many are, and others are not also when they have had the time."""
+        """Exactly this many requests begin, even after time for more."""
         await until(lambda: len(self.writes) >= count)
         for _ in range(100):
             await asyncio.sleep(0)

@@ -1,8 +1,8 @@
-"""librdkafka's own tests of committed offsets and of what administers a broker, run as they are against this one.
+"""librdkafka's unchanged tests of committed offsets and of administration, run against this broker.
 
-In the soak tier only: the sources are fetched by cargo, in the crate that ships them, and built once, which takes
-minutes; what was built stays in the cache. Left out of 0081 is what there is not here (docs/guides/kafka.md): ACLs,
-SCRAM, and changing settings of a broker while it runs, which is a part of both of its tests that alter settings.
+In the soak tier only: cargo fetches the sources, in the crate that ships them, and they are built once, which takes
+minutes; the result stays in the cache. Test 0081 leaves out unsupported features (docs/guides/kafka.md): ACLs, SCRAM,
+and changing a running broker's settings, which is a part of both of its tests that alter settings.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def suite() -> Path:
 def test_librdkafka_passes_tests_of_groups_and_admin_calls(
     server: Server, suite: Path, tmp_path: Path, test: str, part: str
 ) -> None:
-    """`part`: what the names of those tests have in common."""
+    """`part`: the common part of the tests' names."""
     # Groups have settings from the version on that has share groups.
     version = GROUPS_VERSION if part == "DescribeConfigs" else VERSION
     run(server, suite, tmp_path, TESTS=test, SUBTESTS=part, TEST_KAFKA_VERSION=version)

@@ -1,4 +1,4 @@
-"""Produce: what is stored, what is refused and by which code, in every version."""
+"""Produce: stored records, and refusals with their error codes, in every version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every client does first, and what is done about those who speak something else."""
+"""The first requests of every client, and clients that speak another protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys may write records, read and delete them: each partition is told of by itself."""
+"""Which keys may write, read and delete records: each partition has a separate error code."""
 
 from __future__ import annotations
 

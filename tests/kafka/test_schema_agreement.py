@@ -1,4 +1,4 @@
-"""What is declared here against Kafka's own schemas, as kafka-python ships them: fields, types and what may be null."""
+"""The declared schemas agree with Kafka's, as kafka-python ships them: fields, types and nullable fields."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Worker:
         raise AssertionError("nothing has come")
 
     def work(self, count: int, verdict: Callable[[Any], AcknowledgeType] = lambda _: ACCEPT) -> list[Any]:
-        """Take and settle so many."""
+        """Take and acknowledge this many records."""
         found: list[Any] = []
         while len(found) < count:
             for message in self.poll():
@@ -240,7 +240,7 @@ async def test_closing_consumer_releases_unacknowledged_records(server: KafkaSer
 
 
 def refused(address: str, group: str, name: str) -> str:
-    """What a consumer is told that gets nothing."""
+    """The error that a consumer without records gets."""
     worker = Worker(address, group, name)
     end = monotonic() + PATIENCE_S
     try:

@@ -1,4 +1,4 @@
-"""Share groups on the wire: sessions, fencing, what becomes of jobs whose member goes, and who may take them."""
+"""Share groups on the wire: sessions, fencing, jobs of members that leave, and access."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Member:
         return await self.wire.ask(ApiKey.SHARE_FETCH, version, self.request(*names, **more), ShareFetchResponse)
 
     async def take(self, *names: str, **more: Any) -> list[tuple[int, int, int]]:
-        """First and last offset and delivery count of what was acquired; its records are those."""
+        """First and last offset and delivery count of the acquired range; the records must be those of the range."""
         answer = await self.fetch(*names, **more)
         assert answer.error_code == 0, answer.error_message
         found: list[tuple[int, int, int]] = []

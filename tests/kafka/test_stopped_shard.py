@@ -1,4 +1,4 @@
-"""One of two shards cannot write any more: what lies on the other goes on, and nothing that is refused is there."""
+"""One of two shards can no longer write: topics on the other continue, and no refused record is stored."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def by_shard(server: KafkaServer) -> list[set[int]]:
 
 
 def produce(producer: Producer, name: str) -> tuple[set[str], set[str]]:
-    """A value to each partition; those that were acked, and those that were not."""
+    """One value to each partition; returns the acked and the failed ones."""
     acked: set[str] = set()
     refused: set[str] = set()
 
@@ -59,7 +59,7 @@ def produce(producer: Producer, name: str) -> tuple[set[str], set[str]]:
 
 
 def read_all(server_address: str, wanted: set[str]) -> Counter[str]:
-    """All there is, by somebody who is in no group; it is read on for a while behind what is wanted."""
+    """All records, read without a group; reads a little longer than needed to find extra ones."""
     consumer = Consumer({"bootstrap.servers": server_address, "group.id": "none", **SOON})
     consumer.assign([TopicPartition("t", partition, 0) for partition in range(PARTITIONS)])
     found: Counter[str] = Counter()

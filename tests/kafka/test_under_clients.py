@@ -23,7 +23,7 @@ SOON: dict[str, Any] = {
     "topic.metadata.propagation.max.ms": 1000,
     "log_level": 0,
 }
-#: What a producer says without asking when a topic was made, or made anew, since it looked.
+#: Errors from a producer's cached metadata when a topic was created or recreated since its last refresh.
 STALE = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 
 
@@ -34,7 +34,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 class Group:
-    """Members of one group, polled in turn by who waits; `found` by topic and partition, in the order they came."""
+    """Members of one group, polled in turn by the waiting test; `found` by topic and partition, in order of arrival."""
 
     def __init__(self, server: Server, *topics: str, members: int = 1, **config: Any) -> None:
         settings: dict[str, Any] = {
@@ -92,7 +92,7 @@ def produce(producer: Producer, topic: str, *values: bytes, partition: int | Non
             try:
                 producer.produce(topic, value, on_delivery=told, **more)
                 break
-            except KafkaException as error:  # by what it learned last, which it looks at again soon
+            except KafkaException as error:  # from cached metadata, which is refreshed soon
                 if error.args[0].code() not in STALE or time.monotonic() > deadline:
                     raise
                 producer.poll(0.02)
@@ -170,7 +170,7 @@ def test_a_group_of_three_shares_64_partitions(server: Server) -> None:
 
 
 def make(server: Server, count: int) -> set[str]:
-    """Topics with the shortest names there are, and one partition: what is least on the wire for what it is."""
+    """Topics with the shortest possible names and one partition, so that requests are as small as possible."""
     names = {f"t{number}" for number in range(count)}
 
     async def put() -> None:

@@ -28,7 +28,7 @@ def _headers() -> str:
 
 
 def build(folder: Path, *options: str, sources_in: Path = SOURCES) -> Path:
-    """The shared library, in that folder. Raises CalledProcessError with what the compiler says."""
+    """The shared library, in that folder. Raises CalledProcessError with the compiler's output."""
     library = folder / "_compiled.so"
     sources = [str(path) for path in sorted(sources_in.glob("*.c"))]
     command = ["cc", "-std=c11", "-O2", *WARNINGS, "-fPIC", "-shared", f"-I{_headers()}", *options, *sources, "-o"]

@@ -1,4 +1,4 @@
-"""Which kernel serves, and that it lets go of what it was given."""
+"""Which kernel is used, and that it releases its arguments."""
 
 from __future__ import annotations
 

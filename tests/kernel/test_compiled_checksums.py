@@ -1,4 +1,4 @@
-"""Checksums of the compiled kernel alone: of many inputs, and by the code for machines that have nothing special."""
+"""Checksums of the compiled kernel alone: of many inputs, and with the portable code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of the log: byte for byte what the format's codec makes of each record."""
+"""Frames of the log are byte for byte those of the format's codec."""
 
 from __future__ import annotations
 

@@ -20,14 +20,14 @@ COVERAGE = Path(__file__).parent / "coverage.c"
 SANITIZERS = ("-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 #: An hour of them: TOPICS_TEST_FUZZ_S=3600.
 SECONDS = float(os.environ.get("TOPICS_TEST_FUZZ_S", "60"))
-#: The file for what was found: TOPICS_TEST_FUZZ_KEEP=$PWD/tests/kernel/found.bin renews it.
+#: File for found inputs: TOPICS_TEST_FUZZ_KEEP=$PWD/tests/kernel/found.bin renews it.
 KEEP = os.environ.get("TOPICS_TEST_FUZZ_KEEP", "")
 #: Of the corpus, at most.
 CORPUS_BYTES = 200_000
 
 
 def fuzz(library: Path, seconds: float, folder: Path) -> int:
-    """How many inputs were tried. Fails with what the sanitizers or the comparison say."""
+    """Number of inputs tried. Fails with the report of the sanitizers or of the comparison."""
     preload = [_runtime("libasan.so"), _runtime("libubsan.so")]
     environment = os.environ | {
         "LD_PRELOAD": " ".join(preload),
@@ -48,7 +48,7 @@ def _runtime(name: str) -> str:
 
 
 def guided(folder: Path, sources_in: Path = SOURCES) -> Path:
-    """The library with sanitizers, which counts what it runs through."""
+    """The library with sanitizers and coverage counters."""
     counting = folder / "coverage.o"
     subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-fPIC", "-c", str(COVERAGE), "-o", str(counting)], check=True)
     options = (*SANITIZERS, "-fsanitize-coverage=trace-pc", str(counting))

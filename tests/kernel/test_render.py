@@ -1,4 +1,4 @@
-"""Records and jobs as JSON: what readers see of a stored body, and nothing else of it."""
+"""Records and jobs as JSON: exactly the parts of a stored body that readers may see."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.kernel.build import ROOT
 
-#: What the build reads, beside the packages themselves.
+#: Files that the build reads besides the packages.
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "pyspark_topics.py")
 PACKAGES = ("broker", "kernel", "pipeline", "schemas", "storage", "topics_broker")
 ASK = "from topics_broker import kernel; print(kernel.COMPILED, kernel.REASON, kernel.__file__)"
@@ -40,7 +40,7 @@ def wheel(project: Path, folder: Path, **environment: str) -> Path:
 
 
 def answer(made: Path, folder: Path) -> list[str]:
-    """What the kernel says of itself in an environment that has this wheel, and from elsewhere what that needs."""
+    """The kernel's description of itself, in an environment with this wheel and its dependencies from elsewhere."""
     venv.create(folder, with_pip=True)
     python = str(folder / "bin/python")
     subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(made)], check=True)

@@ -14,7 +14,7 @@ from tests.unit.storage.cold.servers import BUCKET, credentials, s3_server
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallSegments]:
-    """A broker for the tests of a module; each uses topics of its own."""
+    """A broker for the tests of a module; each test uses different topics."""
     with SmallSegments(tmp_path_factory.mktemp("broker")) as broker:
         yield broker
 
@@ -28,7 +28,7 @@ def exports(broker: SmallSegments, tmp_path: Path) -> Iterator[Exports]:
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """URL of a folder in an empty bucket, with what the environment needs to say for it."""
+    """URL of a folder in an empty bucket; the environment has the credentials."""
     with s3_server() as endpoint:
         credentials(monkeypatch, endpoint)
         yield f"s3://{BUCKET}/below"

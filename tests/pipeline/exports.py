@@ -27,7 +27,7 @@ from pipeline.splits import Split
 
 
 def ended_pid() -> int:
-    """The number of a process that is gone."""
+    """The pid of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
@@ -41,7 +41,7 @@ def command(*arguments: str, status: int = 0) -> str:
 
 
 class Overtaken:
-    """An engine that lets something else happen first, once: behind its own work, or before it."""
+    """An engine that runs a given function once, before or after its own work."""
 
     def __init__(self, overtake: Callable[[], object], engine: Engine | None = None, *, before: bool = False) -> None:
         self._overtake: Callable[[], object] | None = overtake
@@ -100,7 +100,7 @@ class Exports:
         return chain_of(self.store, topic)
 
     def rows(self, topic: str) -> list[dict[str, Any]]:
-        """What a reader of the manifests finds, in the order of the files."""
+        """The rows that a reader of the manifests finds, in the order of the files."""
         found: list[dict[str, Any]] = []
         for entry in self.chain(topic).files():
             with self.store.local(whereabouts(self.store, topic, entry.file)) as path:
@@ -111,7 +111,7 @@ class Exports:
         return [row["seq"] for row in self.rows(topic)]
 
     def seen(self, topic: str) -> list[tuple[int, int]]:
-        """(partition, seq) of all that a plain reader of the folder finds, who knows nothing of manifests, sorted."""
+        """(partition, seq) of all rows that a plain reader of the folder finds without manifests, sorted."""
         files = sorted(Path(self.job.to).glob(f"{topic}/**/*.parquet"))
         assert all(file.stat().st_size for file in files), "a file without content"
         rows = [row for file in files for row in pq.ParquetFile(file).read(["partition", "seq"]).to_pylist()]

@@ -116,7 +116,7 @@ def test_another_chunk_size_counts_as_another_order(broker: SmallSegments, monke
 
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_concurrent_tries_store_each_row_once(broker: SmallSegments, partitions: int) -> None:
-    """As speculative tasks, and those that Spark takes for dead: all of them write to their end."""
+    """Speculative tasks, and tasks that Spark takes for dead, all write to their end."""
     given = rows(600, keys=11 if partitions > 1 else 0)
     for seed in range(4):
         topic = f"at-once-{partitions}-{seed}"
@@ -140,7 +140,7 @@ def test_concurrent_tries_store_each_row_once(broker: SmallSegments, partitions:
 
 
 def test_number_lost_in_a_crash_is_used_again(broker: SmallSegments) -> None:
-    """Of what a task has stored the broker has lost something in the middle, and kept what came later."""
+    """The broker has lost a record in the middle of a task's rows, and kept later ones."""
     given = rows(60)
     broker.client.put_topic("hole", **WINDOW)
     for number in (0, 1, 3, 5):

@@ -68,7 +68,7 @@ def test_hour_and_header_columns_cannot_change(broker: SmallSegments, exports: E
 
 
 class Killed(BaseException):
-    """As SIGKILL: nobody handles it."""
+    """Stands for SIGKILL: no code handles it."""
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -148,7 +148,7 @@ def test_export_continues_after_another_tool_has_rewritten_files(broker: SmallSe
     assert exports.export("tidied", parts=DELTA).manifests == [3]
     assert [row["value"] for row in read(table(exports, "tidied"))] == values(25)
     assert status(exports.store, "tidied", exports.origin).rows == 25
-    # What OPTIMIZE took out is for VACUUM, not for us: somebody may read an older version.
+    # VACUUM deletes the files that OPTIMIZE replaced, `collect` does not: a reader may use an older version.
     assert collect(exports.store, "tidied", 4e9) == []
     with pytest.raises(BadOption, match="Another tool has rewritten"):
         exports.chain("tidied").files()

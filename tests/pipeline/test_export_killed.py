@@ -1,4 +1,4 @@
-"""An export that is killed at any call to the store, and run again: nothing is lost, nothing is there twice."""
+"""An export that is killed at any call to the store and run again: no row is lost, no row is there twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.small_segments import SmallSegments
 
 
 class Killed(BaseException):
-    """As SIGKILL: nobody handles it."""
+    """Stands for SIGKILL: no code handles it."""
 
 
 class KillingStore:

@@ -1,4 +1,4 @@
-"""Frames by columns: what the codec of single frames says, and no flipped bit goes unseen."""
+"""Frames by columns: the same result as the codec of single frames, and every flipped bit is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading without a broker: a stopped data directory, and a cold tier. Both say what the broker said."""
+"""Reading without a broker: a stopped data directory, and a cold tier. Both give the same records as the broker."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_cold_tier_reads_as_the_broker_did_up_to_its_end(rig: SmallSegments) -
             assert origin.topics() == ["t"]
             end = origin.view("t").end
             assert end > 500
-            # A floor of deletions is told by topic.json, which is put anew with the next segment that moves.
+            # topic.json has the floor of deletions; it is written again when the next segment moves.
             found = [row for row in read(origin, "t") if row["seq"] >= 5]
             return found == [row for row in expected if row["seq"] < end]
 
@@ -87,7 +87,7 @@ def test_a_cold_tier_reads_as_the_broker_did_up_to_its_end(rig: SmallSegments) -
 
 def test_damaged_frame_is_reported_and_not_returned(rig: SmallSegments) -> None:
     data, cold = folders(rig)
-    # Stopped, not killed: what a recovery has to look at would be found damaged before anything is read.
+    # Stopped, not killed: after a kill the recovery would find the damage before any read.
     rig.stop()
     hot = sorted(Path(data, "topics").rglob("*.data"))[-1]
     for path in (hot, sorted(Path(cold).rglob("*.data"))[0]):

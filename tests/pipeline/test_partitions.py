@@ -1,4 +1,4 @@
-"""Topics of several partitions: all are read, exported, verified and streamed, however many there come to be."""
+"""Topics of several partitions: all partitions are read, exported, verified and streamed, also after an increase."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COUNTS = (700, 30, 1100)
 
 
 def spread(broker: SmallSegments, topic: str, *counts: int) -> list[tuple[int, int]]:
-    """A topic with so many records in each partition: (partition, seq) of all."""
+    """A topic with this many records in each partition: (partition, seq) of all records."""
     broker.client.put_topic(topic, partitions=len(counts))
     for partition, count in enumerate(counts):
         if count:
@@ -46,7 +46,7 @@ def pairs(*counts: int) -> list[tuple[int, int]]:
 
 
 def batch(origin: FullOrigin, topic: str, **options: Any) -> list[tuple[int, int]]:
-    """(partition, seq) of what a batch read finds."""
+    """(partition, seq) of the records that a batch read finds."""
     given = parse({"url": "any", **({} if "assign" in options else {"topic": topic}), **options})
     ranges = [each for name in wanted(origin, given) for each in batch_ranges(origin, name, given)]
     return tasks(origin, splits_for(origin, ranges, given, fail_on_gap))
@@ -89,7 +89,7 @@ def test_broker_directory_and_cold_tier_give_the_same_partitions(tmp_path: Path)
             assert [each.live for each in origin.held("t")] == [700, 30, 1097]
         with open_origin(path=str(cold)) as origin:
             found = batch(origin, "t")
-            # Of partition 1 nothing has moved yet.
+            # No segment of partition 1 has moved yet.
             assert {partition for partition, _ in found} == {0, 2}
             assert origin.partitions("t") == 3
             ends = [origin.view("t", partition).end for partition in range(3)]
@@ -185,7 +185,7 @@ def test_chain_of_an_older_program_continues_with_all_partitions(broker: SmallSe
     assert exports.export("older").records == 35
     assert exported(exports, "older") == pairs(25, 30, 0)
     assert problems(exports, "older") == []
-    # The older program once more: it tells of partition 0 alone. What it left out is not exported again.
+    # The older program runs once more and records partition 0 only. The other partitions are not exported again.
     path = exports.path("_topics/older/00000000000000000003.json")
     newest = msgspec.json.decode(path.read_bytes())
     older = {**newest, "number": 4, "prev": 3, "end": {"0": 26}, "added": [], "removed": []}

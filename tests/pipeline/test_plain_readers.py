@@ -1,4 +1,4 @@
-"""Readers that know nothing of manifests find every record once: at rest, and after any kill and the next run."""
+"""Readers without manifests find every record once: at rest, and after any kill and the next run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_record_once_for_globs_and_datasets(broker: SmallSegments, exports
         assert exports.seen("plain") == pairs(60)
         folder = exports.path("plain")
         assert sorted(ds.dataset(folder, partitioning="hive").to_table(["seq"])["seq"].to_pylist()) == [*range(1, 61)]
-        # A glob over the whole place finds nothing else, whatever it looks for.
+        # A glob over the whole folder finds no other files.
         root = Path(exports.job.to)
         assert sorted(root.glob("**/*.parquet")) == sorted(folder.glob("**/*.parquet"))
         assert not any(path.is_file() for path in root.glob("_topics/plain/_staged/**/*"))
@@ -127,7 +127,7 @@ def test_a_reader_sees_no_record_twice_during_compactions(broker: SmallSegments,
             try:
                 seen = exports.seen("watched")
             except FileNotFoundError:
-                continue  # it listed what has been replaced since: it has to list again
+                continue  # a listed file was replaced meanwhile: list again
             looks += 1
             twice.extend(each for each in set(seen) if seen.count(each) > 1)
 

@@ -1,4 +1,4 @@
-"""The clock of the tests moves only when told to, and wakes whoever is due."""
+"""The test clock moves only on request, and wakes the tasks that are due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads that came before: for all that the parser takes, `find` and `message_bytes` say what the parser says."""
+"""Known request heads: `find` and `message_bytes` agree with the parser on everything that the parser accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work on threads: so much at once, in order, and counted until it ends."""
+"""Work on threads: limited in number, in order, and counted until it ends."""
 
 from __future__ import annotations
 

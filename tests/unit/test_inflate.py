@@ -1,4 +1,4 @@
-"""gzip: all members, bounded bytes and members, and no more copying than what comes in and goes out."""
+"""gzip: all members, bounded bytes and members, and no more copying than input plus output."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _decompressor = zlib.decompressobj
 
 
 class _Counting:
-    """A decompressor that adds up what zlib has to copy of its input: what it is given, and what it gives back."""
+    """A decompressor that counts the bytes zlib has to copy: its input and its output."""
 
     moved = 0
 

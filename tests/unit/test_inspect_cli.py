@@ -1,4 +1,4 @@
-"""The command line around dump and verify: exit codes, and sentences for what goes wrong."""
+"""The command line of dump and verify: exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.format.hand_written import append, create, data_dir, wal_file
 
 
 class Result(NamedTuple):
-    """What a run of the command line came to."""
+    """The result of a command line run."""
 
     returncode: int
     stdout: str

@@ -1,4 +1,4 @@
-"""`python -m storage dump`: what is in the log, for people and for programs."""
+"""`python -m storage dump`: the log's contents, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LONG = '{"data":"' + "x" * 200 + '"}'
 
 
 class Dump:
-    """Runs the command and keeps what it said."""
+    """Runs the command and keeps its output."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys

@@ -49,7 +49,7 @@ def problems(root: Path) -> list[str]:
 
 
 def notes(root: Path) -> list[str]:
-    """What is noted; nothing may be a problem."""
+    """The notes; there must be no problems."""
     _, findings = found(root)
     assert not any(each.problem for each in findings), findings
     return [f"{each.path}: {each.text}" for each in findings]

@@ -43,7 +43,7 @@ FIRST_SYNCED = FIRST + sync_point(len(FIRST))
 
 
 class Verify:
-    """Runs the command and keeps what it said."""
+    """Runs the command and keeps its output."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -331,7 +331,7 @@ class LiveFileSystem(PosixFileSystem):
 
 
 def live(root: Path, file: int, meanwhile: Callable[[], None]) -> list[Finding]:
-    """What is found while something happens just before the given file is opened."""
+    """The findings when something happens just before the given file is opened."""
     findings: list[Finding] = []
     fs = LiveFileSystem(layout.wal_name(file), meanwhile)
     run_verify(DataDirectory(fs, str(root)), findings.append)

@@ -1,4 +1,4 @@
-"""An answer for which the engine calls back: called, awaited, or wanted by nobody any more."""
+"""An answer delivered by a callback of the engine: called, awaited, or given up."""
 
 from __future__ import annotations
 

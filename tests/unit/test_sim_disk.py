@@ -21,7 +21,7 @@ def _disk(*paths: str, content: bytes = b"") -> SimDisk:
 
 
 def _found(disk: SimDisk, path: str, loss: Loss) -> list[bytes]:
-    """What a power cut may leave of a file, one answer a seed."""
+    """Possible contents of a file after a power cut, one per seed."""
     return [disk.power_cut(loss, seed).read_file(path) for seed in SEEDS]
 
 

@@ -1,4 +1,4 @@
-"""The simulated machine stops where it is told to, nothing of it goes on, and the same run gives the same disk."""
+"""The simulated machine stops at the given call, no code runs afterwards, and the same run gives the same disk."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_replacing_a_file_safely_leaves_the_old_or_the_new_content_at_every_cras
 
 @pytest.mark.parametrize("forgotten", ["datasync", "sync_dir"])
 def test_a_forgotten_sync_is_found_out(forgotten: str) -> None:
-    """The simulator has teeth: without one of its syncs, the same procedure loses what it had promised."""
+    """The simulator detects errors: without one of its syncs, the same procedure loses promised data."""
     disk = _disk()
     file = disk.open("/d/f.tmp", create=True)
     file.pwritev([b"new content"], 0)
@@ -141,7 +141,7 @@ def test_a_forgotten_sync_is_found_out(forgotten: str) -> None:
     assert found - {b"new content"}
 
 
-# ---- nothing goes on
+# ---- no code runs afterwards
 
 
 def test_a_crash_is_not_caught_by_handlers_of_errors() -> None:

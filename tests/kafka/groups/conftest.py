@@ -1,4 +1,4 @@
-"""What the tests of groups share: a broker, and clients of it by name."""
+"""Shared parts of the group tests: a broker, and its clients by name."""
 
 from __future__ import annotations
 
@@ -66,8 +66,9 @@ def member(server: Server) -> Iterator[Callable[..., Consumer]]:
 
 
 def _close(consumer: Consumer) -> None:
-    """Leave first, and take in what came before that: librdkafka waits for ever, and the interpreter with it, where a
-    consumer is closed that has been given partitions and has not been told so yet."""
+    """Leave first, and take in the events before that: librdkafka waits for ever, and blocks the interpreter, when a
+    consumer is closed whose new assignment was not delivered yet.
+    """
     consumer.unsubscribe()
     for _ in range(100):
         if consumer.poll(0.05) is None:

@@ -11,7 +11,7 @@ PATIENCE_S = 20.0
 
 
 def poll(consumers: Sequence[Consumer], enough: Callable[[list[Message]], bool]) -> list[Message]:
-    """What they are given, until it is enough. AssertionError when it never is."""
+    """The records that the consumers get, until there are enough. AssertionError when there are never enough."""
     found: list[Message] = []
     deadline = time.monotonic() + PATIENCE_S
     while not enough(found):
@@ -30,7 +30,7 @@ def held(consumer: Consumer) -> set[tuple[str, int]]:
 
 
 def until_shared(consumers: Sequence[Consumer], each: int) -> list[Message]:
-    """Until every one of them has so many partitions, and no two the same."""
+    """Poll until each consumer has this many partitions, and no partition has two consumers."""
 
     def shared(_: list[Message]) -> bool:
         parts = [held(consumer) for consumer in consumers]

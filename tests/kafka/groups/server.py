@@ -1,4 +1,4 @@
-"""A broker with a Kafka port, in this process and in a loop of its own: clients that block can be used as they are.
+"""A broker with a Kafka port, in this process and in a separate loop, so that blocking clients can be used.
 
 with Server(tmp_path / "data") as server:
     Consumer({"bootstrap.servers": server.address, …})

@@ -1,4 +1,4 @@
-"""Which groups a key with prefixes reaches: those all of whose topics are its own, and those that it made."""
+"""Which groups a key with prefixes reaches: groups whose topics are all within its prefixes, and groups it created."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STRANGER = ErrorCode.UNKNOWN_MEMBER_ID
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[KafkaServer]:
-    """Groups by what they have committed offsets for: theirs, shared, mine."""
+    """Groups by the topics of their committed offsets: theirs, shared, mine."""
     keys = "all,mine:rw+d:mine.,wide:rw+d:mine.|m,their:rw+d:their."
     async with KafkaServer(tmp_path, api_keys=keys, kafka_rebalance_delay_ms=0) as server:
         for topic in ("mine.a", "mine.b", "their.a"):

@@ -1,4 +1,4 @@
-"""A member whose process is killed says nothing: its session ends, and the others go on behind what it committed."""
+"""A killed member sends no LeaveGroup: its session expires, and the others continue from its committed offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of librdkafka's consumers: who gets what, over comings and goings; what is committed, and where it is seen."""
+"""Groups of librdkafka consumers: assignments while members join and leave; commits and where they are visible."""
 
 from __future__ import annotations
 

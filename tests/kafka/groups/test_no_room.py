@@ -1,4 +1,4 @@
-"""The shard that keeps generations of groups has stopped, or its disk is full: who is told what, and what goes on."""
+"""The shard with the groups' generations has stopped, or its disk is full: which calls fail and which still work."""
 
 from __future__ import annotations
 

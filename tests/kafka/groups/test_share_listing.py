@@ -22,7 +22,7 @@ BUSY = ("busy", "consumer", "Stable")
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[KafkaServer]:
-    """With a group of consumers that somebody is in, and one that has offsets; and two share groups like these."""
+    """A broker with two consumer groups (one with a member, one with offsets only) and two share groups like these."""
     async with KafkaServer(tmp_path, kafka_rebalance_delay_ms=0) as server:
         await server.engine.put_topic("a")
         wire = await server.connect()

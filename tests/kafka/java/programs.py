@@ -32,7 +32,7 @@ def refusal() -> str | None:
 
 
 def cache() -> Path:
-    """Where what was fetched stays from run to run."""
+    """Downloads are kept here from run to run."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "topics-tests"
 
 
@@ -81,7 +81,7 @@ class Programs:
         return ["java", *JVM, f"-Djava.io.tmpdir={self.folder}", "-cp", f"{self._jars}/*", *arguments]
 
     def run(self, *arguments: str, patience_s: float = PATIENCE_S) -> str:
-        """What a program says, which ends well."""
+        """The output of a program, which must succeed."""
         done = subprocess.run(
             self.command(*arguments),
             cwd=self.folder,

@@ -1,4 +1,4 @@
-"""What is declared here against the schemas within kafka-clients, and whether the client finds a version to speak."""
+"""The declared schemas agree with those in kafka-clients, and the client finds a common version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka Streams counts words, and restores what it has counted from its changelog."""
+"""Kafka Streams counts words, and restores its counts from the changelog."""
 
 from __future__ import annotations
 

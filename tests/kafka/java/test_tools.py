@@ -1,4 +1,4 @@
-"""Kafka's own command line tools against the port: each says what it says of a broker of Kafka."""
+"""Kafka's command line tools print the same about this broker as about a Kafka broker."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_consuming_group_is_described_with_members(programs: Programs, server:
 
 @contextmanager
 def reading(programs: Programs, console: str, topic: str) -> Iterator[None]:
-    """Meanwhile one of the group reads on and on."""
+    """Meanwhile one member of the group keeps reading."""
     arguments = ("--bootstrap-server", programs.address, "--topic", topic, "--group", "readers")
     command = programs.command(f"org.apache.kafka.tools.consumer.{console}", *arguments)
     with subprocess.Popen(command, cwd=programs.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as reader:

@@ -1,4 +1,4 @@
-"""The walk with aiokafka: `python -m tests.kafka.walks.aio host:port`. Its loop runs in a thread of its own."""
+"""The walk with aiokafka: `python -m tests.kafka.walks.aio host:port`. Its loop runs in a separate thread."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""One walk through all that a client does with a broker: the same for every library, of any version.
+"""One walk through everything that a client does with a broker: the same for every library and version.
 
-`walk(client)` asserts on the way and says each step it has made. It needs nothing but the standard library, so that it
-runs in an environment that has nothing of this project. To the programs their libraries are `Any`: no type fits all
-versions.
+`walk(client)` asserts on the way and prints each finished step. It needs only the standard library, so that it runs in
+an environment without this project. The programs type their libraries as `Any`: no type fits all versions.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ IN_TURN = 50
 
 
 class Member(Protocol):
-    """Of a group, or of none where partitions are assigned by hand. For one thread at a time."""
+    """A member of a group, or a consumer with manually assigned partitions. Used by one thread at a time."""
 
     def poll(self) -> list[tuple[int, int, Record]]:
-        """(partition, offset, record) of what came within a tenth of a second or so; takes part in the group."""
+        """(partition, offset, record) of the records within about a tenth of a second; also does the group's work."""
         ...
 
     def assigned(self) -> set[int]: ...
@@ -59,7 +58,7 @@ class Client(Protocol):
 
 
 class DrivenClient:
-    """A member in a thread of its own, which polls all the time and does what it is told in between."""
+    """A member in a separate thread, which polls all the time and runs given calls in between."""
 
     def __init__(self, make: Callable[[], Member]) -> None:
         self.found: list[tuple[int, int, Record]] = []
@@ -181,7 +180,7 @@ def read_and_seek(client: Client) -> None:
 
 
 def share(client: Client) -> None:
-    """One member has all, two have some each, and the one that stays has all again."""
+    """One member has all partitions, then two have some each, then the remaining one has all again."""
     everything = set(range(PARTITIONS))
     there = len(CODECS) * IN_TURN + 1000
     first = DrivenClient(lambda: client.member("walk", "shared"))

@@ -1,4 +1,4 @@
-"""Keys as they are configured, and finding the one that was presented."""
+"""Configured keys, and finding the key of a request."""
 
 from __future__ import annotations
 

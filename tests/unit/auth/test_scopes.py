@@ -1,4 +1,4 @@
-"""Scopes and prefixes: what is understood, what is refused, and lists cut down to prefixes."""
+"""Scopes and prefixes: valid and invalid ones, and lists reduced to prefixes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop behind the blocking engine: an interrupt ends what the interrupted thread had begun, whenever it comes."""
+"""The loop behind the blocking engine: an interrupt cancels the interrupted thread's work, at any moment."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_interrupt_while_work_is_submitted_leaves_no_work_behind(
 
 
 async def _left() -> int:
-    """How many tasks there are beside that of the loop's life."""
+    """Number of tasks besides that of the loop's life."""
     return len(asyncio.all_tasks()) - 1
 
 

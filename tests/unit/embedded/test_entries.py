@@ -1,4 +1,4 @@
-"""What a program appends becomes the record that it means, or is refused by number."""
+"""An appended entry becomes the intended record, or is rejected with its number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program sees of consumers: where each method leaves the cursor, and what is told of losses."""
+"""Consumers in the embedded API: the cursor after each method, and announced losses."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_the_record_after_a_loss_reports_the_loss(machine: Machine) -> Non
     assert [line["gap_to"] for line in logged if line["event"] == "reader_lost_records"] == [4]
     assert (await engine.read_next("t", "c")).lost is None  # pyright: ignore
     follower = [record async for record in engine.follow("t", "d", wait_ms=0)]
-    assert [record.lost for record in follower] == [None] * 5  # a consumer made now has lost nothing
+    assert [record.lost for record in follower] == [None] * 5  # a consumer created now has no loss
 
 
 async def test_a_loss_without_a_later_record_is_reported_with_the_next_append(machine: Machine) -> None:

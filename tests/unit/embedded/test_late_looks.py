@@ -1,4 +1,4 @@
-"""A batch says what it said when it was read, however late somebody looks at it, whatever became of its records."""
+"""A batch shows the records as they were read, however late it is accessed and whatever happened to them since."""
 
 from __future__ import annotations
 

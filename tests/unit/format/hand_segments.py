@@ -1,4 +1,4 @@
-"""Segments put beside a log that was put together frame by frame, so that a test can damage exactly what it means to.
+"""Segments beside a log that is written frame by frame, so that a test can damage exact places.
 
 seq 1   live, with a tag            segment from 1, sealed      seq 5   live    segment from 5, active
 seq 2   no record                                               seq 6   live

@@ -1,4 +1,4 @@
-"""Data directories put together frame by frame, so that a test can damage exactly what it means to."""
+"""Data directories written frame by frame, so that a test can damage exact places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of raw bytes: what is written, what is read, and that none is taken for JSON or the other way round."""
+"""Bodies of raw bytes: encoding, decoding, and that raw bytes and JSON are never confused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of numbers: what is asked of all of them at once is what asking each would give."""
+"""Columns of numbers: an operation on all of them gives the same results as on each."""
 
 from __future__ import annotations
 

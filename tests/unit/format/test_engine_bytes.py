@@ -1,4 +1,4 @@
-"""What the engine writes, read back by the independent decoder: the same records, heads and snapshots, byte by byte."""
+"""The independent decoder reads the engine's files: the same records, heads and snapshots, byte by byte."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_the_decoder_reads_segments_and_the_log_behind_the_segments(data_d
 
 
 async def settled(engine: Engine) -> None:
-    """What is served is what lies on disk, and in the cold store."""
+    """The served records are those on the disk and in the cold store."""
     for shard in engine.shards:
         shard.harden()
     await same(engine, read_data_dir(Path(engine.path), engine.options.cold_dir or None))

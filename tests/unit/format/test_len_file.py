@@ -1,4 +1,4 @@
-"""The .len sidecar: what is encoded is decoded, and nothing else is taken for it."""
+"""The .len sidecar: encoded lengths are decoded, and other bytes are rejected."""
 
 from __future__ import annotations
 

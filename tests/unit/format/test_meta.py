@@ -1,4 +1,4 @@
-"""Another meta for a stored body: nothing else of the body changes, whatever it is made of."""
+"""A new meta for a stored body: no other byte of the body changes, for any body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from storage.format.record import payload_size, split_body
 some_bytes = st.binary(max_size=40)
 some_headers = st.none() | st.lists(st.tuples(st.text(max_size=4), st.none() | some_bytes), min_size=1, max_size=3)
 texts = st.text(max_size=10).map(lambda text: json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
-#: Data that looks like what may stand behind it, and has spaces around it.
+#: Data that looks like the fields after it, with spaces around it.
 lookalikes = st.sampled_from([b"1", b' {"a" : 1}\n', b'{"a":1,"meta":2,"ct":3}', b'",\\"meta\\":"', b'[",\\"h\\":[]"]'])
 datas = lookalikes | texts
 metas = st.sampled_from([b"{}", b'{"a": 1, "ct":5}', b"7", b'"x"', '{"ü":"é"}'.encode()])
@@ -27,7 +27,7 @@ metas = st.sampled_from([b"{}", b'{"a": 1, "ct":5}', b"7", b'"x"', '{"ü":"é"}'
 def objects(draw: st.DrawFn) -> bytes:
     ct = draw(st.none() | st.integers(0, 1 << 45))
     headers = draw(some_headers)
-    # Without headers nothing stands between data and a create time.
+    # Without headers the create time follows directly after data.
     meta = draw(st.none() | metas) if ct is None or headers else None
     parts = [b'{"data":', draw(datas), b"" if meta is None else b',"meta":' + meta]
     parts.append(b"" if ct is None else b',"ct":%d' % ct)

@@ -1,4 +1,4 @@
-"""Packed files by the golden one: what the code reads of it, and what the independent decoder does."""
+"""Packed files: the code and the independent decoder read the golden file the same."""
 
 from __future__ import annotations
 

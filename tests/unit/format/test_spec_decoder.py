@@ -1,4 +1,4 @@
-"""The independent decoder finds what is not as specified. What cannot fail proves nothing."""
+"""The independent decoder detects every violation of the specification: a check that cannot fail proves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The independent decoder holds segments to what log and snapshots say of them. What cannot fail proves nothing."""
+"""The independent decoder compares segments with log and snapshots: a check that cannot fail proves nothing."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_records_are_read_when_the_log_is_trimmed_behind_a_snapshot(tmp_path: Pa
 
 
 def _section(**changed: Any) -> Any:
-    """What a snapshot says of the log of `segmented` when its record 7 is still to come."""
+    """The snapshot section for the log of `segmented` before its record 7."""
     values = {"head_seq": 6, "as_of": (1, 0), "absorbed": 6, "segments": STATES, "live_count": 4, "live_bytes": 7}
     return section(**{**values, **changed})
 

@@ -1,4 +1,4 @@
-"""The independent decoder of segments finds what is not as specified. What cannot fail proves nothing."""
+"""The independent decoder of segments detects every violation: a check that cannot fail proves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The independent decoder holds a snapshot to what the frames below it say, and takes over what they no longer say."""
+"""The independent decoder compares a snapshot with the frames below it, and uses it where frames are gone."""
 
 from __future__ import annotations
 

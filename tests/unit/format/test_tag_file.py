@@ -1,4 +1,4 @@
-"""storage.format.tag_file: what is put in is found, by tag and by prefix, and damage never goes unnoticed."""
+"""storage.format.tag_file: written tags are found, by tag and by prefix, and damage is always detected."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ places = st.integers(0, 1 << 16)
 
 
 def verdicts(root: Path) -> dict[str, bool]:
-    """Whether each reader refuses the directory. The engine comes last: it mends what it accepts."""
+    """Whether each reader refuses the directory. The engine comes last: it repairs directories that it accepts."""
     found = {"verify": verify(DataDirectory(PosixFileSystem(), str(root)), lambda _: None).wrong}
     try:
         read_data_dir(root)

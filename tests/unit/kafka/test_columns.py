@@ -1,4 +1,4 @@
-"""Many records at once are what they are one by one."""
+"""Decoding many records at once gives the same result as one by one."""
 
 from __future__ import annotations
 

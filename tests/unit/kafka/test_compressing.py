@@ -1,4 +1,4 @@
-"""Batches compressed for consumers: read by other implementations, never larger, made once for all who ask."""
+"""Batches compressed for consumers: readable by other implementations, never larger, made once for all requests."""
 
 from __future__ import annotations
 

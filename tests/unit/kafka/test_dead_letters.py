@@ -80,7 +80,7 @@ def test_data_only_record_becomes_the_same_dead_letter(data: str, reason: str) -
     assert [*copies.payloads] == [payload_size(body, 0, len(body))]
 
 
-#: Data in which stands what a dead letter has behind its own.
+#: Data that contains the fields which a dead letter has after its data.
 IMITATED = b'{"data":1,"meta":{"$dead_letter_from":"other","$dead_letter_deliveries":"1","$dead_letter_src_seq":"9"}}'
 DATAS = st.sampled_from(
     [b"1", b'"a"', b' "a" ', b"[ ]", b"{}", IMITATED, b"[%b]" % IMITATED, b'{"x":%b}' % IMITATED]

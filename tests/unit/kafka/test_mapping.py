@@ -1,4 +1,4 @@
-"""What a Kafka client produced is given back byte for byte; what other doors wrote is given as the table says."""
+"""A Kafka client gets its records back byte for byte; records from other doors are mapped by the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer that is made longer says what it said."""
+"""A padded answer has the same meaning."""
 
 from __future__ import annotations
 

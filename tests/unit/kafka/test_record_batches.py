@@ -1,4 +1,4 @@
-"""Record batches: what stock clients write is read, what is written is read by stock clients, all else is refused."""
+"""Record batches: those of stock clients are read, stock clients read ours, and all others are rejected."""
 
 from __future__ import annotations
 

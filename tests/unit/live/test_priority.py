@@ -1,4 +1,4 @@
-"""Who is delivered first."""
+"""The order of deliveries."""
 
 from __future__ import annotations
 

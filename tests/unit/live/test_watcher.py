@@ -1,4 +1,4 @@
-"""Who sends on a connection: its own task, or, while that has nothing to do, whoever has news."""
+"""A connection is written by its own task or, while that task is idle, directly by the publisher."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from storage.errors import ShuttingDown
 
 
 class Line:
-    """A connection that takes what it is given, until it is full."""
+    """A connection that accepts bytes until it is full."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -50,7 +50,7 @@ def event(seq: int) -> Event:
 
 
 async def parked(watcher: Watcher[bytes]) -> asyncio.Task[bytes]:
-    """Its task, which has nothing to do."""
+    """The connection's idle task."""
     waiting = asyncio.create_task(anext(watcher.pieces()))
     await asyncio.sleep(0)
     return waiting

@@ -1,4 +1,4 @@
-"""A measurement says what it is about to do: seconds pass before there is a figure."""
+"""A measurement announces its work: seconds pass before the first figure."""
 
 from __future__ import annotations
 

@@ -21,6 +21,6 @@ def test_every_topic_is_written_to(connections: int, topics: int, rounds: int) -
     for connection in asyncio.run(made()):
         for _ in range(rounds):
             path = load.next_request(connection).split(b" ")[1].decode()
-            assert path == f"/v0/topics/load-{connection.topic}"  # what the ledger says of it
+            assert path == f"/v0/topics/load-{connection.topic}"  # the ledger's verdict
             written.add(path)
     assert len(written) == topics

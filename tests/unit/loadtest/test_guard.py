@@ -1,4 +1,4 @@
-"""The guard of hot paths: every path of it runs, and what has become dearer is told."""
+"""The guard of hot paths: all its paths run, and slower paths are reported."""
 
 from __future__ import annotations
 

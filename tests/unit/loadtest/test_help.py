@@ -1,4 +1,4 @@
-"""Every command of the load tests says what it does, and what it takes."""
+"""Every load test has a help text with its purpose and options."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ FAULTS: list[tuple[str, Fault]] = [
     ("lost", lambda topics, held: topics["t"].read["consumer"].remove(4)),
     ("lost", lambda topics, held: held["q"].pop(5)),
     ("doubled", lambda topics, held: topics["t"].read["watcher"].append(6)),
-    ("doubled", lambda topics, held: held["t"].update({7: ("a", 3)})),  # there twice, and written by nobody
+    ("doubled", lambda topics, held: held["t"].update({7: ("a", 3)})),  # stored twice, and never written
     ("doubled", lambda topics, held: held["t"].update({7: ("z", 1)})),
     ("doubled", lambda topics, held: topics["q"].done.update([2])),
     ("doubled", lambda topics, held: held["q"].update({2: ("c", 2)})),

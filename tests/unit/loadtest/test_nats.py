@@ -1,4 +1,4 @@
-"""The client of a NATS counts acknowledgements right however the bytes are cut, and whatever else the server says."""
+"""The NATS client counts acknowledgements correctly however the bytes are cut, and ignores other messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INFO = b'INFO {"server_id":"N","max_payload":1048576} \r\n'
 
 
 class Wire:
-    """Stands for a transport: notes what is sent."""
+    """Stands for a transport: records the bytes sent."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []

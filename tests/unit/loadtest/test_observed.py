@@ -1,4 +1,4 @@
-"""The processor time of a process is also that of the processes it has started."""
+"""The processor time of a process includes that of its children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where records were read from is told by counters, and a figure is refused where they say something else."""
+"""Counters show where records were read from; a figure is refused when it is another place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a steady load says: the pace behind a setting as a part of that without it."""
+"""The result of a steady load: the rate with a setting divided by the rate without."""
 
 from __future__ import annotations
 

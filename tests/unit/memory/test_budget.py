@@ -1,4 +1,4 @@
-"""The budget of memory: what fits, who waits, and that nothing is held for ever."""
+"""The memory budget: grants, waiting, and that every grant is returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of the governor: what takes it up, what lets it down, and what it overlooks."""
+"""The steps of the governor: what raises its level, what lowers it, and what it ignores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is put off under pressure, and for how long at most."""
+"""Which work is postponed under pressure, and for how long at most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short ways to move a log: what the writer, the publisher and recovery do to it, one call each."""
+"""Short ways to drive a log: the steps of writer, publisher and recovery, one call each."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A simulated machine with an engine on it: what the engine tests start from.
+"""A simulated machine with an engine: the basis of the engine tests.
 
     async with Machine() as machine:
         engine = await machine.start(max_topics=3)
         ...
-        engine = await machine.kill()          # the process dies, and starts again
-        engine = await machine.cut_power()     # the machine does, and forgets what was not synced
+        engine = await machine.kill()          # the process dies and starts again
+        engine = await machine.cut_power()     # the machine stops and loses everything not synced
 
 Everything runs inline on the test's loop, time stands still until the test moves it, and the disk is in memory.
 """
@@ -48,7 +48,7 @@ def raw(value: Any) -> msgspec.Raw:
 
 
 def sized(size: int) -> NewRecord:
-    """A record whose data is so many bytes of JSON (2 at least)."""
+    """A record whose data has this many bytes of JSON (2 at least)."""
     return NewRecord(msgspec.Raw(b'"' + b"x" * (size - 2) + b'"'))
 
 
@@ -73,7 +73,7 @@ class Machine:
         await self.close()
 
     async def start(self, **changes: Any) -> Engine:
-        """A new engine on the disk as it is. The one before must be gone."""
+        """A new engine on the current disk. The previous engine must have ended."""
         engine = Engine(DATA, options(**changes), fs=self.disk, clock=self.clock, threaded=False)
         await engine.start()
         self._engine = engine
@@ -91,11 +91,11 @@ class Machine:
         return await self.start(**changes)
 
     async def kill(self, **changes: Any) -> Engine:
-        """The process dies, and another one starts on what it left."""
+        """The process dies, and a new one starts on its files."""
         return await self._again(self.disk.process_kill(), changes)
 
     async def cut_power(self, loss: Loss = Loss.DROP, seed: int = 0, **changes: Any) -> Engine:
-        """The machine stops, forgets what was not synced, and starts again."""
+        """The machine stops, loses everything not synced, and starts again."""
         return await self._again(self.disk.power_cut(loss, seed), changes)
 
     async def _again(self, found: SimDisk, changes: dict[str, Any]) -> Engine:
@@ -109,7 +109,7 @@ class Machine:
 
 
 def log_of(engine: Engine, name: str) -> Log:
-    """The log of a topic, to look at what is assigned and not yet published."""
+    """The log of a topic, for looking at seqs that are assigned and not yet published."""
     return engine.catalog.topics[name].log
 
 
@@ -120,13 +120,13 @@ async def seqs(engine: Engine, name: str, **query: Any) -> list[int]:
 
 
 async def data(engine: Engine, name: str, **query: Any) -> list[Any]:
-    """What one read gives, decoded."""
+    """The data of one read, decoded."""
     result = await engine.read(name, ReadQuery(**{"limit": 1000, **query}))
     return [json.loads(each.body)["data"] for each in result.records]
 
 
 async def outcome(work: Awaitable[Any]) -> Any:
-    """What comes of it: the result, or the storage error instead."""
+    """The result of a call, or its storage error."""
     try:
         return await work
     except StorageError as error:

@@ -23,7 +23,7 @@ def name(number: int) -> str:
 
 
 class ShardRig:
-    """`outcomes` are batches of submissions as they were settled; `jobs` what was spawned and not run yet."""
+    """`outcomes`: batches of submissions in the order they were settled. `jobs`: spawned and not run yet."""
 
     def __init__(self, disk: SimDisk | None = None, **changes: Any) -> None:
         self.disk = disk or SimDisk()
@@ -63,7 +63,7 @@ class ShardRig:
         frees: bool = False,
         generation: int = 0,
     ) -> Submission:
-        """One frame of so many bytes (46 at least)."""
+        """One frame of this many bytes (46 at least)."""
         self._seq += 1
         payload = wal_frame.encode(1, 0, topic_id, self._seq, 5, data=b"d" * (size - wal_frame.OVERHEAD))
         unit = Unit(None, [])
@@ -85,7 +85,7 @@ class ShardRig:
         return [each for batch in self.settled[before:] for each in batch]
 
     def write(self, size: int = 100, **more: Any) -> Submission:
-        """One submission as a group of its own."""
+        """One submission in a separate group."""
         each = self.submission(size, **more)
         self.commit(each)
         return each

@@ -1,4 +1,4 @@
-"""Commits of one group raise a log's floor once, behind the last of them, and nobody can look in between."""
+"""Commits of one group raise a log's floor once, after the last of them; no state in between is visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics by name and id, and what each control frame does to them; frames of logs that are gone do nothing."""
+"""Topics by name and id, and the effects of control frames on them; frames of deleted logs have no effect."""
 
 from __future__ import annotations
 

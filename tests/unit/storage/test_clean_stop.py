@@ -1,4 +1,4 @@
-"""What a clean stop leaves for the next start to read from the log, and how long it may take."""
+"""After a clean stop the next start reads little of the log, and the stop takes a bounded time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads by columns: what a read frame by frame says, and nothing of it where a single byte is wrong."""
+"""Reads by columns give the same records as reads frame by frame, and none of a frame with a wrong byte."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLAIN = "plain"
 
 
 class Frames(NamedTuple):
-    """Records of one batch, as they lie in the log and in a segment, with other bytes in front and behind."""
+    """Records of one batch, in the form of the log and of a segment, with other bytes before and after."""
 
     records: list[StoredRecord]
     sizes: array[int]
@@ -95,7 +95,7 @@ def flipped(data: bytes, at: int, mask: int) -> bytes:
 
 
 class Reading(NamedTuple):
-    """What one scan is asked, and what it is given: a query, limits, times, what is dead, which bytes are wrong."""
+    """The arguments of one scan: a query, limits, times, dead records, wrong bytes."""
 
     length: int
     kind: str
@@ -115,7 +115,7 @@ class Reading(NamedTuple):
 
 
 def few(most: int) -> st.SearchStrategy[frozenset[int]]:
-    """None of them mostly: what one thing does is seen when the others are in order."""
+    """Mostly none: the effect of one argument shows when the others are plain."""
     nothing: frozenset[int] = frozenset()
     return st.just(nothing) | st.just(nothing) | st.frozensets(st.integers(0, most), max_size=2)
 
@@ -287,7 +287,7 @@ def test_damage_is_reported_before_records_beyond_the_byte_limit(kind: str) -> N
 
 
 def pieces_of(reading: Reading, frames: Frames, verified: bool) -> list[Piece]:
-    """As of batches of 1 to 20 records, each with bytes of its own."""
+    """Batches of 1 to 20 records, each in separate bytes."""
     data = damaged(frames.log, frozenset() if verified else reading.flips)
     random = Random(reading.seed)
     pieces: list[Piece] = []

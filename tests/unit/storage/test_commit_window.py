@@ -200,9 +200,9 @@ def test_a_small_company_is_not_split(window: CommitWindow) -> None:
 
 
 class _ClosedLoop:
-    """So many clients whose every request costs a loop so much and then waits for the writer's next group.
+    """Clients whose every request takes time on the loop and then waits for the writer's next group.
 
-    `late_us`: how long the writer takes to notice that those it waited for are there.
+    `late_us`: the time until the writer notices that the awaited requests have arrived.
     """
 
     def __init__(self, window: CommitWindow, *, clients: int, cost_us: int, sync_us: int, late_us: int = 0) -> None:

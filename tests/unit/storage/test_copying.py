@@ -1,4 +1,4 @@
-"""Copying records of the log into a segment: what goes in, and what it makes of files that an earlier try has left."""
+"""Copying records of the log into a segment: the copied bytes, and files that an earlier attempt has left."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_live_records_are_copied_and_deleted_records_leave_holes(
     there = {seq: (ts, length) for first, ts, lengths in batches for seq, length in enumerate(lengths, first)}
     dead = sum(1 << (seq - 1) for seq in range(1, rows.end_seq) if seq in gone or seq not in there)
     done = copy(disk, WAL, Copy(ROOT, ID, 1, rows, dead))
-    # The flags that are kept: HAS_TAG and HAS_NODE are the lowest bits of what the frame has.
+    # Kept flags: HAS_TAG and HAS_NODE, the lowest bits of the frame's flags.
     wanted = [
         None if seq in gone or seq not in there else (seq, *there[seq], seq & (HAS_TAG | HAS_NODE))
         for seq in range(1, rows.end_seq)
@@ -112,7 +112,7 @@ def test_added_records_follow_the_marked_records() -> None:
     both = copy(disk, WAL, Copy(ROOT, ID, 5, rest, 0))
     assert [record and record[0] for record in found(disk)] == list(range(1, 9))
     assert (first.data_bytes, both.written) == (sum(rows.sizes[:4]), sum(rows.sizes[4:]))
-    # The same again, as after a turn whose mark failed; and less than before, because some were deleted meanwhile.
+    # Copy again, as after a turn whose mark failed; fewer records, because some were deleted meanwhile.
     assert copy(disk, WAL, Copy(ROOT, ID, 5, rest, 0)) == both
     copy(disk, WAL, Copy(ROOT, ID, 5, rest, 0b1110))
     assert [record and record[0] for record in found(disk)] == [1, 2, 3, 4, 5, None, None, None]

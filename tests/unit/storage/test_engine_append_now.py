@@ -291,7 +291,7 @@ async def test_a_failing_result_does_not_affect_other_results(
 ) -> None:
     engine = await machine.start()
     for name in ("t", "other"):
-        await engine.put_topic(name, TopicConfig(durability=Durability.DISK))  # of an fsync topic nothing is reserved
+        await engine.put_topic(name, TopicConfig(durability=Durability.DISK))  # an fsync topic reserves nothing
     look_ahead = engine.reservations.look_ahead
 
     def broken(topic: Any) -> None:

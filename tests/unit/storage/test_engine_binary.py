@@ -1,4 +1,4 @@
-"""Raw bytes in the engine: kept byte for byte, counted by their own size, wherever they lie."""
+"""Raw bytes in the engine: kept byte for byte, counted by their own size, wherever they are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caps: what is held never exceeds them, the oldest goes or the new is refused, exactly, under concurrency too."""
+"""Caps are never exceeded: the oldest record goes or the new one is refused, exactly, also with concurrent writes."""
 
 from __future__ import annotations
 

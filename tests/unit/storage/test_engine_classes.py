@@ -1,4 +1,4 @@
-"""Changing what an ack means, in all directions: nothing that was promised is lost, and no seq is given out twice."""
+"""Changing the durability class, in all directions: promises are kept, and no seq is assigned twice."""
 
 from __future__ import annotations
 

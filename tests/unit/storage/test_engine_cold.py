@@ -43,7 +43,7 @@ class Bench:
         self.engine = Engine(DATA, self.options, fs=self.disk, clock=self.clock, threaded=False, cold=cold)
 
     async def settle(self) -> None:
-        """What is due is absorbed, looked after and moved."""
+        """Flush everything that is due, run the periodic work, and move segments."""
         await self.engine.segment_worker.flush_all()
         await self.engine.relocator.work()
 
@@ -187,7 +187,7 @@ async def test_deletes_reach_cold_segments_and_are_never_undone(bench: Bench, ho
     objects = {name: content for name, content in bench.there().items() if name.endswith(".data")}
     bench.store.calls.clear()
     done = await bench.engine.delete_records("t", match=TagMatch(b"tag-1"))
-    assert bench.store.calls == []  # nothing that a delete needs is only there
+    assert bench.store.calls == []  # a delete needs no file of the cold tier
     wanted = [seq for seq in range(1, 46) if (seq - 1) % 3 != 1]
     assert done.deleted == 45 - len(wanted)
     if settled:
@@ -272,7 +272,7 @@ async def test_a_deleted_topic_leaves_no_file_in_either_tier(bench: Bench, how: 
         await bench.engine.relocator.work()
     assert bench.engine.catalog.pending_deletes == {1}
     for _ in range(3):
-        await bench.engine.snapshotter.take()  # the frame that deleted it may be gone by now
+        await bench.engine.snapshotter.take()  # the Delete frame may be gone by now
     await bench.restart(how)
     await bench.settle()
     assert bench.there() == {}

@@ -1,4 +1,4 @@
-"""A cold tier in a real store: an object store, and one that is so slow that everything else must not notice."""
+"""A cold tier in a real object store, and in one so slow that the engine must not wait for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More than a record is damaged: segments cut off or missing, log files missing, a disk that gives nothing."""
+"""Damage larger than a record: segments cut off or missing, log files missing, a disk that returns errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECOND = f"{DATA}/topics/0000000000000001/seg-00000000000000000006"
 
 
 async def written(machine: Machine, config: TopicConfig = FSYNC, absorbed: int = 15, **more: int) -> Engine:
-    """Records 1 to 20 of "t", 100 ms apart, one a batch: so many of them in segments of 5, the others in the log."""
+    """Records 1 to 20 of "t", 100 ms apart, one per batch: the first ones in segments of 5, the others in the log."""
     engine = await machine.start(tail_cache_bytes=0, segment_max_events=5, **more)
     for number in range(1, 21):
         tag = "x" if number in (7, 8, 10) else "y" if number > 10 else None
@@ -51,7 +51,7 @@ def empty(machine: Machine, engine: Engine, ext: str) -> None:
 
 
 def forget(engine: Engine) -> None:
-    """Nothing of it is open, or in memory."""
+    """Close all its files and drop its memory."""
     engine.store.forget(SegmentId(1, 6))
     engine.topic("t").log.held.manifest.segments[1].details = None
 
@@ -61,7 +61,7 @@ DAMAGES = pytest.mark.parametrize(("damage", "first"), [(remove, 6), (cut, 8), (
 FILES = pytest.mark.parametrize("ext", [".data", ".idx"])
 
 
-# -- segments --------------------------------------------------------------------------------------------------------
+# -- segments ---------------------------------------------------------------------------------------------------------
 
 
 @DAMAGES
@@ -98,7 +98,7 @@ async def test_deleted_records_of_a_damaged_segment_are_not_listed_as_corrupt(ma
 async def test_the_number_of_corrupt_seqs_in_an_answer_is_bounded(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert MAX_CORRUPT >= 1000  # else a page could be too small for what it lists
+    assert MAX_CORRUPT >= 1000  # else a page could be too small for its list
     monkeypatch.setattr("storage.reads.scan.MAX_CORRUPT", 3)
     engine = await written(machine)
     remove(machine, engine, ".idx")
@@ -116,7 +116,7 @@ async def test_the_number_of_corrupt_seqs_in_an_answer_is_bounded(
 async def test_a_damaged_segment_does_not_hide_other_segments_of_a_topic_with_a_ttl(machine: Machine, ext: str) -> None:
     engine = await written(machine, TopicConfig(ttl_ms=10_000))
     remove(machine, engine, ext)
-    await machine.clock.advance(8750)  # 1 to 7 have expired, and 6 and 7 lie in what is missing
+    await machine.clock.advance(8750)  # 1 to 7 have expired; 6 and 7 lie in the missing segment
     assert await seqs(engine, "t", from_seq=10) == [*range(11, 21)]
     result = await engine.read("t", ReadQuery(limit=1000, skip_corrupt=True))
     assert result.tombstone is not None
@@ -194,7 +194,7 @@ async def test_a_router_reports_a_missing_segment_as_a_single_loss(machine: Mach
     assert engine.state("b").head_seq == 16
 
 
-# -- the log -------------------------------------------------------------------------------------------------------
+# -- the log ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_read_with_skip_corrupt_skips_a_missing_log_file(machine: Machine) -> None:
@@ -214,7 +214,7 @@ async def test_a_read_with_skip_corrupt_skips_a_missing_log_file(machine: Machin
     assert sorted([*corrupt, *(each.seq for each in result.records)]) == [*range(1, 21)]
 
 
-# -- a disk that gives nothing -------------------------------------------------------------------------------------
+# -- a disk that returns errors ---------------------------------------------------------------------------------------
 
 
 WHERE = pytest.mark.parametrize(
@@ -268,7 +268,7 @@ async def test_jobs_are_there_afterwards(machine: Machine, absorbed: int, path: 
     engine = await written(machine, TopicConfig(type=TopicType.QUEUE), absorbed=absorbed)
     machine.disk.fail("pread", path, sticky=True)
     assert isinstance(await outcome(engine.queues.claim("t", "n", max=5)), kind)
-    assert (await engine.queues.claim("t", "n", max=5)).jobs == []  # there is nothing but what was put off
+    assert (await engine.queues.claim("t", "n", max=5)).jobs == []  # only the postponed work is left
     machine.disk.clear_faults()
     assert (engine.queues.figures("t").ready, engine.queues.figures("t").delayed) == (0, 20)
     assert engine.queues.stats.unreadable == 20

@@ -1,4 +1,4 @@
-"""Caps and damage: what cannot be read keeps nobody from writing, and no more is lost to the cap than must be."""
+"""Caps and damage: unreadable records do not block writes, and the cap drops no more than it must."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def damaged(machine: Machine, engine: Engine, damage: Damage) -> None:
 
 
 async def earliest(engine: Engine, count: int) -> list[int]:
-    """Append so many records one by one: the earliest seq after each."""
+    """Append records one by one; returns the earliest seq after each."""
     found: list[int] = []
     for _ in range(count):
         await engine.append("t", [sized(10)])
@@ -209,7 +209,7 @@ async def test_an_append_to_a_full_topic_fails_when_expired_records_cannot_be_re
 
 
 async def test_a_start_recounts_a_damaged_segment_that_a_cap_evicted_partly(machine: Machine) -> None:
-    """What is left of it is counted anew, which takes the sizes of records that cannot be read."""
+    """The rest of the segment is counted again, including the sizes of unreadable records."""
     engine = await full(machine, cap_records=20)
     damaged(machine, engine, fail_data)
     assert await earliest(engine, 2) == [2, 3]

@@ -1,4 +1,4 @@
-"""Idempotency keys: one write a key and window, its outcome shared by all who use the key meanwhile."""
+"""Idempotency keys: one write per key and window; concurrent calls with the key share its outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of the whole broker: bytes in all, bytes in memory only, what is given back when records go."""
+"""Limits of the whole broker: all bytes, memory-only bytes, and their release when records go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idempotent producers: a batch is there once, in order, whatever crashes and however many are on their way."""
+"""Idempotent producers: a batch is stored once, in order, over crashes and with many batches in flight."""
 
 from __future__ import annotations
 

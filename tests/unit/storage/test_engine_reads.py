@@ -1,4 +1,4 @@
-"""Reading: limits, filters, what is examined, and what a reader is told before it gets anything."""
+"""Reading: limits, filters, scanned records, and losses announced before records."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ async def test_reading_notes_the_time(machine: Machine) -> None:
 
 
 async def damaged(machine: Machine, seq: int):
-    """An engine whose record `seq` of ten has a flipped byte on disk, and nothing in memory."""
+    """An engine whose record `seq` of ten has a flipped byte on disk, and an empty tail cache."""
     engine = await machine.start(tail_cache_bytes=0)
     await engine.append("t", [record(n) for n in range(5)])
     await engine.append("t", [record(n) for n in range(5, 10)])

@@ -28,7 +28,7 @@ async def stuck(engine: Engine, disk: SimDisk, op: str = "pwritev") -> AsyncIter
 
 
 async def some_done(tasks: list[Task], count: int) -> tuple[set[Task], set[Task]]:
-    """Done and pending, a moment after so many are done."""
+    """Done and pending tasks, a moment after this many are done."""
     async with asyncio.timeout(PATIENCE_S):
         while sum(each.done() for each in tasks) < count:
             await asyncio.sleep(0.005)

@@ -316,7 +316,7 @@ async def test_the_frame_of_a_sealed_segment_matches_its_content(bench: Bench) -
 async def test_an_empty_segment_with_deleted_first_records_is_restarted(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, gone: int, cut_behind: int
 ) -> None:
-    """However many went; and a crash behind either unit of that leaves a directory that starts."""
+    """With any number of deletions. A crash after either of the two units leaves a directory that starts."""
     monkeypatch.setattr(flusher, "_RUN_SEGMENTS", 1)
     engine = bench.engine
     await fill(engine, 25)

@@ -1,4 +1,4 @@
-"""Making, listing, changing and deleting topics; limits on them hold exactly, also for those who come together."""
+"""Creating, listing, changing and deleting topics; their limits hold exactly, also for concurrent calls."""
 
 from __future__ import annotations
 

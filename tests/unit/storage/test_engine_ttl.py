@@ -1,4 +1,4 @@
-"""Time-to-live: at its ttl a record is there, a millisecond later it is gone and readers are told."""
+"""Time-to-live: at its ttl a record is readable; a millisecond later it is gone and the loss is announced."""
 
 from __future__ import annotations
 

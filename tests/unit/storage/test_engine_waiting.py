@@ -1,4 +1,4 @@
-"""Waiting for records: a waiter wakes when records are readable, and fails when its topic or the engine is gone."""
+"""Waiting for records: a waiter wakes when records are readable, and fails when its topic or the engine ends."""
 
 from __future__ import annotations
 

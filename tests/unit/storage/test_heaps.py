@@ -1,4 +1,4 @@
-"""What glibc keeps of freed memory: counted in page faults, in a process of its own."""
+"""Freed memory that glibc keeps: counted in page faults, in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log's two views: what is published, and what is assigned while it is on its way to disk."""
+"""A log's two views: published seqs, and seqs assigned to writes that are not on disk yet."""
 
 from __future__ import annotations
 

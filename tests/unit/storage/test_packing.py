@@ -44,7 +44,7 @@ def some(count: int, first: int = 1) -> list[NewRecord]:
 
 
 async def filled(machine: Machine, config: TopicConfig = ZSTD, **changes: Any) -> Engine:
-    """Two sealed segments and one that is not."""
+    """Two sealed segments and an active one."""
     engine = await machine.start(**{**SMALL, **changes})
     for first in (1, 11):
         await engine.append("t", some(10, first), config=config)

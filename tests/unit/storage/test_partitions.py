@@ -1,4 +1,4 @@
-"""Partitions in the engine: addresses, Kafka's partitioner, what a topic of several is and is refused."""
+"""Partitions in the engine: addresses, Kafka's partitioner, and the rules for topics with several partitions."""
 
 from __future__ import annotations
 

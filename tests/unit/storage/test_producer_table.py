@@ -1,4 +1,4 @@
-"""What a log knows of its idempotent producers: repeats, gaps, epochs, and what is on its way."""
+"""A log's state of idempotent producers: repeats, gaps, epochs, and writes in flight."""
 
 from __future__ import annotations
 

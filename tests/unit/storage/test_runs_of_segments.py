@@ -1,4 +1,4 @@
-"""One round fills several segments of a log: what one failure of it leaves, what is deleted meanwhile, what is kept."""
+"""One round fills several segments of a log: after a failure, with concurrent deletes, and the kept records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many records free so much: what one sum tells is what adding them one by one tells."""
+"""How many records free a number of bytes: sums give the same answer as adding one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `Engine.segments_of` says, and the files of sealed segments as those who fetch them get them."""
+"""The answer of `Engine.segments_of`, and the files of sealed segments as clients fetch them."""
 
 from __future__ import annotations
 
@@ -419,7 +419,7 @@ async def test_a_damaged_index_entry_is_reported_as_corrupt(machine: Machine, en
     with pytest.raises(RecordCorrupt) as refusal:
         await open_download(engine, "t", 1, IDX)
     assert refusal.value.detail["offset"] == 7 * idx_entry.ENTRY_SIZE
-    with pytest.raises(RecordCorrupt):  # what is deleted cannot be told
+    with pytest.raises(RecordCorrupt):  # deleted records cannot be reported
         await download.read(0, download.size)
 
 
@@ -462,7 +462,7 @@ async def test_downloads_of_cold_and_hot_segments_are_equal(machine: Machine) ->
     for key, body in bodies.items():
         download = await open_download(engine, "t", *key)
         assert (download.etag, await download.read(0, download.size)) == (hot[key].etag, body)
-        # One that was begun before goes on.
+        # A download that was begun before continues.
         assert await hot[key].read(50, 99) == body[50:99]
 
 

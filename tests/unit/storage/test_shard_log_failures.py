@@ -1,4 +1,4 @@
-"""A failed write or sync stops a shard for good: everybody is told, and nothing is written any more."""
+"""A failed write or sync stops a shard for good: every waiting write fails, and nothing more is written."""
 
 from __future__ import annotations
 

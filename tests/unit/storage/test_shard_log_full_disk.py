@@ -26,7 +26,7 @@ def rig() -> ShardRig:
 
 
 def fill_up(rig: ShardRig, number: int = errno.ENOSPC) -> None:
-    """From now on nothing can be allocated, and the active file takes no more."""
+    """From now on no space can be allocated, and the active file is full."""
     rig.disk.fail("allocate", errno=number, sticky=True)
     rig.disk.fail("pwritev", name(1), errno=number)
 

@@ -1,4 +1,4 @@
-"""Where the replay of a snapshot has to begin, and what is looked at to know that."""
+"""The replay position of a snapshot, and the state it is computed from."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_every_kind_of_need_for_the_log_is_noticed(machine: Machine) -> No
     await engine.put_topic("m", TopicConfig(durability=Durability.EPHEMERAL))
     await engine.append("m", [record()])
     assert redo(engine) == needed(engine)
-    await engine.put_topic("m", FSYNC)  # writes out what was in memory
+    await engine.put_topic("m", FSYNC)  # writes the records that were in memory
     assert log_of(engine, "m").wal_needed_from() is not None
     assert redo(engine) == needed(engine)
     await engine.delete_topic("a")
@@ -56,7 +56,7 @@ async def test_unchanged_topics_are_not_examined(machine: Machine, monkeypatch: 
     for number in range(50):
         await engine.append(f"t{number}", [record()])
     await engine.segment_worker.flush_all()
-    redo(engine)  # of those that have changed
+    redo(engine)  # of logs that have changed
     real, asked = Log.wal_needed_from, list[int]()
 
     def noted(log: Log) -> int | None:

@@ -1,4 +1,4 @@
-"""What a write may contain: every limit holds exactly, and the error names the field."""
+"""Limits of a write: each holds exactly, and the error names the field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames become units: all of a batch or nothing of it, and nothing that does not make sense together."""
+"""Frames become units: all frames of a batch or none, and no contradicting frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a log has lost and how a reader is told: floors, loss ranges, tombstones, one row of the rules a test."""
+"""A log's losses and how readers are told: floors, loss ranges, tombstones; one row of the rules per test."""
 
 from __future__ import annotations
 

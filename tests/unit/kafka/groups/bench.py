@@ -97,7 +97,7 @@ class Bench:
         self.group.outbox.clear()
 
     def stable(self, members: int, **changes: Any) -> list[str]:
-        """A group of so many members m1, m2, … that have their assignments: a1, a2, …"""
+        """A group of members m1, m2, … that have their assignments: a1, a2, …"""
         tokens = [self.join(**changes) for _ in range(members)]
         self.pass_ms(LIMITS.rebalance_delay_ms)
         ids = [self.joined[token].member_id for token in tokens]

@@ -1,4 +1,4 @@
-"""The groups of a broker: what is durable before it is told, what a restart and a stop do, what is forgotten."""
+"""The groups of a broker: state is durable before it is answered, restarts and stops, and expiry."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.005)
 
 
-# -- what is durable ---------------------------------------------------------------------------------------------------
+# -- durability -------------------------------------------------------------------------------------------------------
 
 
 async def test_a_generation_is_durable_before_members_see_the_generation(
@@ -118,7 +118,7 @@ async def test_after_a_restart_members_are_strangers_and_generations_go_on(tmp_p
         await groups.close()
 
 
-# -- time --------------------------------------------------------------------------------------------------------------
+# -- time -------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_session_times_out_without_a_request(engine: Engine) -> None:
@@ -160,7 +160,7 @@ async def test_a_defect_in_one_group_does_not_stop_the_time_of_others(
 
 async def test_event_of_a_forgotten_group_object_has_no_effect(engine: Engine) -> None:
     groups = coordinator(engine)
-    old = groups._host("g")  # as one that waits has it in hand
+    old = groups._host("g")  # as a waiting call holds it
     assert groups.heartbeat("g", "who", 1, None) is ErrorCode.UNKNOWN_MEMBER_ID
     await stable(groups)
     groups._after_event(old)
@@ -168,7 +168,7 @@ async def test_event_of_a_forgotten_group_object_has_no_effect(engine: Engine) -
     await groups.close()
 
 
-# -- stopping ----------------------------------------------------------------------------------------------------------
+# -- stopping ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_stop_sends_all_waiting_members_to_another_coordinator(engine: Engine) -> None:
@@ -191,7 +191,7 @@ async def test_before_recovery_clients_get_a_retriable_error(tmp_path: Path) -> 
     assert (await join(groups)).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-# -- limits ------------------------------------------------------------------------------------------------------------
+# -- limits -----------------------------------------------------------------------------------------------------------
 
 
 async def test_no_more_groups_than_the_limit(engine: Engine) -> None:
@@ -225,7 +225,7 @@ async def test_groups_without_members_are_not_in_memory(engine: Engine) -> None:
     await groups.close()
 
 
-# -- offsets, deletion, expiry -----------------------------------------------------------------------------------------
+# -- offsets, deletion, expiry ----------------------------------------------------------------------------------------
 
 
 async def test_offsets_from_outside_make_a_group(engine: Engine) -> None:

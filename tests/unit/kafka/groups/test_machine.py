@@ -1,4 +1,4 @@
-"""One group, event by event: who is let in, who waits for whom, who gets what."""
+"""One group, event by event: joining, waiting, and assignments."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_a_stranger_is_refused() -> None:
         assert bench.joined[bench.join("who")].error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# -- who is let in -----------------------------------------------------------------------------------------------------
+# -- joining ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("session_ms", [-1, 0, 999, 60_001])
@@ -364,7 +364,7 @@ def test_the_chosen_protocol_is_common_and_has_most_votes(likes: list[str], chos
     assert {bench.joined[token].protocol for token in tokens} == {chosen}
 
 
-# -- static members ----------------------------------------------------------------------------------------------------
+# -- static members ---------------------------------------------------------------------------------------------------
 
 
 def test_a_restarted_static_member_causes_no_rebalance() -> None:
@@ -464,7 +464,7 @@ def test_a_static_member_can_be_removed_by_instance_id() -> None:
     assert bench.group.state is State.EMPTY
 
 
-# -- offsets, deletion, the end ----------------------------------------------------------------------------------------
+# -- offsets, deletion, the end ---------------------------------------------------------------------------------------
 
 
 def test_offset_commits_are_accepted_only_from_the_current_generation() -> None:

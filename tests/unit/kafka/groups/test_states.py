@@ -6,7 +6,7 @@ import pytest
 
 from broker.kafka.groups.states import TABLE, Action, Event, ImpossibleEvent, State, action
 
-#: Nobody is a member of such a group, so nothing comes from one; and it has no barrier.
+#: Such a group has no members, so it gets no requests, and it has no barrier.
 _OF_MEMBERS = {
     Event.JOIN_REPLACED, Event.JOIN_AGAIN, Event.JOIN_CHANGED, Event.JOIN_LEADER, Event.SYNC, Event.SYNC_LEADER,
     Event.HEARTBEAT, Event.GONE, Event.BARRIER, Event.SYNC_LATE, Event.COMMIT,

@@ -1,4 +1,4 @@
-"""Acknowledgements by table: what is said of offsets, and what is to be done."""
+"""Acknowledgements by table: the type given for each offset, and the resulting action."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def batch(first: int, last: int, *types: int) -> AcknowledgementBatch:
         ([batch(0, 2, A, L, R)], 1, {A: [1], L: [2], R: [3]}, False),
         ([batch(0, 0, A), batch(4, 4, R)], 1, {A: [1], R: [5]}, False),
         ([batch(0, 4, A, A, A, G, A)], 1, {A: [1, 2, 3, 5]}, False),
-        # A gap where there is a job: whoever says so has not seen it.
+        # A gap at the offset of a job: the client did not see the job.
         ([batch(0, 0, G)], 1, {L: [1]}, False),
         ([batch(3, 3, G)], 1, {}, False),
         ([batch(3, 3, A)], 1, {}, True),

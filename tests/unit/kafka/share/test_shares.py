@@ -1,4 +1,4 @@
-"""Share groups on an engine without a port: who is silent, who has gone, and how many there may be."""
+"""Share groups on an engine without a port: silent members, members that leave, and limits on their number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def opened(shares: Shares, member_id: str = "m", peer: Peer | None = None, epoch
 
 
 async def taken(shares: Shares, session: Session, engine: Engine, wait_ms: int = 0) -> list[tuple[int, int]]:
-    """Seqs and deliveries of what it is given."""
+    """Seqs and delivery counts of the acquired records."""
     jobs = await shares.claim(session, engine.topic("q"), 10, wait_ms)
     return [(job.record.seq, job.deliveries) for job in jobs]
 

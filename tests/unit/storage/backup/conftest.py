@@ -64,14 +64,14 @@ class Rig(Machine):
         )
 
     async def opened(self, target: str = TARGET, **changes: Any) -> Engine:
-        """A second engine, on what was restored."""
+        """A second engine on the restored directory."""
         settings = options(**{**self.settings, "cold_dir": "", **changes})
         engine = Engine(target, settings, fs=self.disk, clock=self.clock, threaded=False)
         await engine.start()
         return engine
 
     async def found(self, target: str = TARGET, **more: Any) -> dict[str, TopicView]:
-        """What is in the newest backup, by restoring it."""
+        """The contents of the newest backup, found by a restore."""
         self.restore(target, **more)
         engine = await self.opened(target)
         there = await view(engine)

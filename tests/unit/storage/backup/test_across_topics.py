@@ -1,4 +1,4 @@
-"""What spans topics, and so shards, at whatever moment the instant falls: nothing is doubled and nothing lost."""
+"""Writes that span topics, and so shards, around the instant of a backup: nothing is doubled or lost."""
 
 from __future__ import annotations
 

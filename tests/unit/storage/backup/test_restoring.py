@@ -1,4 +1,4 @@
-"""Restores: checked to the last byte, into a directory of their own, and never taken for the original."""
+"""Restores: checked to the last byte, into a new directory, and never taken for the original."""
 
 from __future__ import annotations
 

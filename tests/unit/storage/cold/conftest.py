@@ -49,7 +49,7 @@ def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Rig:
     credentials(monkeypatch, s3_endpoint)
     disk = SimDisk()
     disk.mkdir("/local")
-    # A prefix of its own for each test, in one bucket for all.
+    # Each test uses a different prefix in one shared bucket.
     url = f"s3://{BUCKET}/{os.getpid()}-{next(_numbers)}/cold"
     return Rig(store=open_store(url, disk, timeout_s=20), fs=disk, folder="/local")
 

@@ -1,4 +1,4 @@
-"""Servers for the tests of object stores: one that works, and some that are silent, indiscreet or stall."""
+"""Servers for the tests of object stores: one works; others stay silent, leak credentials or stall."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def prepared(before: bytes | None, neighbour: bytes | None) -> SimDisk:
 
 
 def found(store: DirectoryStore, key: str = KEY) -> bytes | None:
-    """What a reader gets; None for missing. The list must say the same."""
+    """The object that a reader gets; None if missing. The list must agree."""
     try:
         data = store.get(key)
     except ColdMissing:
@@ -72,7 +72,7 @@ def crashes(action: str, before: bytes | None, neighbour: bytes | None) -> list[
             except SimCrash:
                 disks.append(disk)
             else:
-                # A call that is refused (the unlink of what is not there) has no moment after it.
+                # A refused call (unlink of a missing file) has no moment after it.
                 assert when is When.AFTER
     return disks
 
@@ -163,7 +163,7 @@ def test_a_file_whose_sync_failed_is_not_synced_again() -> None:
     disk = prepared(None, None)
     store = DirectoryStore(disk, ROOT)
     disk.fail("sync", "*.tmp")
-    disk.fail("unlink", "*.tmp", nth=2)  # the one that tidies up; the first finds nothing
+    disk.fail("unlink", "*.tmp", nth=2)  # the call that cleans up; the first finds nothing
     with pytest.raises(ColdUnavailable):
         store.put(KEY, LOCAL)
     store.put(KEY, LOCAL)

@@ -57,7 +57,7 @@ def refused(store: ColdStore, request_name: str) -> ColdUnavailable:
 
 
 def assert_discreet(error: BaseException) -> None:
-    """No credential, also not in what a log shows of an error or what hangs on it."""
+    """No credential is in the error, nor in a log of the error and its causes."""
     assert error.__cause__ is None
     assert error.__context__ is None
     text = "".join(traceback.format_exception(error)) + repr(error) + repr(vars(error))

@@ -1,4 +1,4 @@
-"""TOPICS_COLD_DIR is a path or a URL; what is neither is refused in words that help, and that show no credential."""
+"""TOPICS_COLD_DIR is a path or a URL; other values are rejected with a helpful message without credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics with consumers on a simulated machine: what the tests of consumers are written with."""
+"""Topics with consumers on a simulated machine: shared helpers of the consumer tests."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ STRICT = ConsumerConfig(consistency=Consistency.STRICTLY_AT_ONCE)
 
 
 def every(count: int) -> ConsumerConfig:
-    """At least once, with so many records that may come again."""
+    """A consumer config: at least once, with up to this many records repeated."""
     return ConsumerConfig(persist_every=count)
 
 
 async def consumed(
     machine: Machine, count: int = 10, config: ConsumerConfig | None = None, topic: TopicConfig = DISK, **options: Any
 ) -> Engine:
-    """An engine with a topic `a` of so many records and a consumer `c`."""
+    """An engine with a topic `a` with this many records and a consumer `c`."""
     engine = await machine.start(**options)
     await engine.put_topic("a", topic)
     if count:

@@ -1,4 +1,4 @@
-"""Topics whose records go once they are consumed, on a simulated machine: what the tests of reclaiming start from."""
+"""Topics whose records are deleted once consumed, on a simulated machine: shared helpers of the reclaim tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def consumed(**changes: Any) -> TopicConfig:
 
 
 async def filled(machine: Machine, count: int, config: TopicConfig = CONSUMED, *readers: str, **options: Any) -> Engine:
-    """An engine with so many records in `t`, in segments, and consumers that begin at the first."""
+    """An engine with this many records in `t`, in segments, and consumers that begin at the first."""
     engine = await machine.start(**{**SEGMENTS, **options})
     await engine.put_topic("t", config)
     for name in readers:
@@ -44,7 +44,7 @@ async def turns() -> None:
 
 
 async def care(engine: Engine) -> None:
-    """What the worker does when it is time; nothing of it is waited for elsewhere."""
+    """Run the worker's periodic work; the engine does not wait for it elsewhere."""
     await turns()
     await engine.segment_worker.tick()
 

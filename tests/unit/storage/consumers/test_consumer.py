@@ -1,4 +1,4 @@
-"""One cursor by itself: what may be handed out, what is due, what a crash would bring again."""
+"""One cursor alone: which records may be handed out, what must be saved, and what a crash would repeat."""
 
 from __future__ import annotations
 

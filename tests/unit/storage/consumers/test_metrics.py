@@ -1,4 +1,4 @@
-"""What is counted about consumers, with a bounded number of labels."""
+"""Metrics of consumers, with a bounded number of labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which segments all consumers have passed, from what a log knows anyway."""
+"""Which segments all consumers have passed, found without extra state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a crash, a clean stop, a second of silence make of cursors."""
+"""Cursors after a crash, a clean stop, and a second without reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumers of a log that salvage has shortened: none stands where no record is, and what comes next is read by all."""
+"""Consumers of a log shortened by salvage: no cursor stands behind the end, and every consumer reads new records."""
 
 from __future__ import annotations
 

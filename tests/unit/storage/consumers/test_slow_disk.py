@@ -1,4 +1,4 @@
-"""What others do while a cursor frame, or that of a new consumer, is on its way to a slow disk."""
+"""Other calls while a cursor frame, or the frame of a new consumer, waits for a slow disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def disk() -> SimDisk:
 
 @pytest.fixture
 async def engine(disk: SimDisk) -> AsyncIterator[Engine]:
-    """With a thread that syncs, so that the loop goes on meanwhile."""
+    """An engine with a sync thread, so that the loop runs meanwhile."""
     async with Engine.open(DATA, options(gc_min_us=0, gc_max_us=0), fs=disk) as engine:
         await engine.put_topic("a", FSYNC)
         await add(engine, 20)

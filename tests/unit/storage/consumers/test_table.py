@@ -1,4 +1,4 @@
-"""What frames about consumers do, alone and together with others."""
+"""The effects of consumer frames, alone and combined."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ async def test_an_undone_answer_is_read_again_after_a_crash(machine: Machine, co
     lost = await answer(engine, 3)
     assert await take(engine, checkpoint=False) == [4, 5]
     if config is None:
-        await machine.clock.advance(2000)  # a second in which nobody has read
+        await machine.clock.advance(2000)  # a second without reads
     assert durable(engine) == 3
     lost.undo()
     await turns()
@@ -141,7 +141,7 @@ async def test_a_seek_back_wakes_waiting_reads(
     waiting = asyncio.ensure_future(take(engine, wait_ms=LONG_MS, checkpoint=checkpoint))
     await turns()
     state = await engine.consumers.seek("a", "c", seq=1)
-    # What was sought, and not what a reader has made of it since.
+    # The sought position, not the reader's position since.
     assert state.cursor_seq == 1
     async with asyncio.timeout(5):
         assert await waiting == [2, 3]
@@ -168,7 +168,7 @@ def test_taken_back_records_are_not_counted_as_unpersisted() -> None:
     assert consumer.take_back(4, 9, 5)
     assert (consumer.cursor_seq, consumer.confirmed_seq, consumer.unpersisted, consumer.confirmed) == (4, 4, 4, 4)
     consumer.confirm()
-    # Also where a reader has come, and found nothing.
+    # Also after a reader came and found no record.
     assert consumer.take_back(0, 4, 4)
     assert (consumer.cursor_seq, consumer.confirmed_seq, consumer.unpersisted, consumer.confirmed) == (0, 0, 0, 0)
     assert not consumer.take_back(0, 4, 4)

@@ -1,4 +1,4 @@
-"""consumed_max_bytes: what waits for consumers is bounded exactly as a cap is, and what goes by it is announced."""
+"""consumed_max_bytes: unread bytes are bounded exactly like a cap, and dropped records are announced."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Two tables that are driven by the same operations: in one jobs are kept together, in the other each is by itself.
+"""Two tables driven by the same operations: one keeps jobs together in grants, the other each job alone.
 
-What they are asked is the same, at every turn, or `Pair` says so.
+After every operation both must give the same answers; `Pair` compares them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Leased(NamedTuple):
 
 
 class Holding:
-    """Is told when leases end."""
+    """Notes which leases end."""
 
     def __init__(self) -> None:
         self.ended: list[int] = []
@@ -41,7 +41,7 @@ class Holding:
 
 
 class Side:
-    """One of the two tables. What is taken from it is a grant or jobs; either goes the way of its kind."""
+    """One of the two tables. It hands out a grant or jobs; settling takes the same kind back."""
 
     def __init__(self, limits: Limits, together: bool) -> None:
         self.limits = limits
@@ -61,7 +61,7 @@ class Side:
             self.table.apply(value, node)
 
     def lease(self, taken: LeaseBatch | list[Job], value: Lease, node: str, *, durable: bool, held: bool) -> None:
-        """As `together.hand_out` and `Dispatcher._hand_out` do it."""
+        """Like `together.hand_out` and `Dispatcher._hand_out`."""
         grant = taken if isinstance(taken, LeaseBatch) else None
         if grant is None or grant.separate is not None or durable:
             self.apply(value, node)
@@ -133,7 +133,7 @@ def rows_of(taken: LeaseBatch | list[Job], tokens: Iterable[int], deadline: int)
 
 
 class Pair:
-    """Both tables, the records that are there, and what is on its way."""
+    """Both tables, the existing records, and the operations in flight."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -254,7 +254,7 @@ class Pair:
         self.write(lambda side: side.table.forget_deleted(seqs))
 
     def free(self) -> list[Any] | None:
-        """(seq, token, deliveries, forgiven) of what is picked, held and not busy."""
+        """(seq, token, deliveries, forgiven) of jobs that are picked, held and not busy."""
         leased = self.picked()
         if leased is None:
             return None
@@ -327,7 +327,7 @@ class Pair:
             self.write(lambda side: side.table.forget_deleted(dying))
 
     def snapshot(self) -> None:
-        """Both tables become what a snapshot of them gives, when nothing is on its way."""
+        """Replace both tables by their restored snapshots, when no operation is in flight."""
         if self.claiming or self.acking or self.random.random() < 0.7:
             return
         sections = [capture(side.table, leases=True) for side in self.sides]

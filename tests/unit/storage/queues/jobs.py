@@ -22,7 +22,7 @@ def config(**settings: Any) -> TopicConfig:
 
 
 async def with_jobs(machine: Machine, count: int = 0, **settings: Any) -> Engine:
-    """An engine with the queue `q` and so many jobs in it."""
+    """An engine with the queue `q` and this many jobs."""
     engine = await machine.start()
     await engine.put_topic("q", config(**settings))
     if count:

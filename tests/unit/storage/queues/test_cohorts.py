@@ -1,4 +1,4 @@
-"""With claim_jitter_ms claims are gathered for a moment and served together: evenly, atomically."""
+"""With claim_jitter_ms, claims are gathered for a moment and served together: evenly and atomically."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def files_of(machine: Machine) -> dict[str, Callable[[], bytes]]:
 
 
 async def gathered(machine: Machine, *claims: asyncio.Task[list[int]]) -> list[list[int]]:
-    """What they get when the window closes; before that, nothing."""
+    """The jobs of each claim when the window closes; before that, no claim is answered."""
     await machine.clock.advance(JITTER_MS - 1)
     assert not any(task.done() for task in claims)
     await machine.clock.advance(1)

@@ -1,4 +1,4 @@
-"""Jobs that are kept together, and the same jobs kept one by one: whatever happens to them, they are the same."""
+"""Jobs kept together in grants and jobs kept alone behave the same in every sequence of operations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from storage.state.queues.policy import Limits
 from tests.unit.storage.queues.grant_pair import Holding, Pair, Side
 
 HEAPS = ("_back", "_due", "_ends", "_low", "_firsts")
-#: So many entries a heap may have of which no job needs one.
+#: Number of entries that a heap may have beyond those that jobs need.
 SLACK = 1024
 
 
@@ -46,7 +46,7 @@ def test_a_replay_gives_the_same_state_for_batched_and_single_leases_and_is_idem
     for side in (*once, *twice):
         side.table.prune(live.__contains__)  # as at the end of a recovery
     images = [side.image(len(live)) for side in (*once, *twice)]
-    # How often the move of a job was counted does not matter, and nobody holds anything in a replay.
+    # Counts of moves may differ, and no job is held in a replay.
     assert images[0][0][:-1] == images[2][0][:-1]
     assert images[0][1:] == images[2][1:] == images[3][1:]
 

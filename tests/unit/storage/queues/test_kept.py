@@ -1,4 +1,4 @@
-"""Records kept for claims: whatever is taken is what was read, once, and never more is kept than may be."""
+"""Records kept for claims: each is taken once, as it was read, and their number is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims that wait: whatever makes a job claimable wakes them, at that moment, and nobody else."""
+"""Waiting claims: every event that makes a job claimable wakes them at once, and wakes no other claim."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ async def test_concurrent_claims_share_a_single_read(
     assert reads.asked == [0]
 
 
-# -- what comes next --------------------------------------------------------------------------------------------------
+# -- the next jobs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ async def test_a_read_ahead_does_not_hold_up_the_end(machine: Machine, reads: Re
     await engine.close()
 
 
-# -- what is no job any more -----------------------------------------------------------------------------------------
+# -- records that are no longer jobs ----------------------------------------------------------------------------------
 
 
 @IN_LOG
@@ -277,7 +277,7 @@ async def test_deleting_a_queue_drops_its_read_ahead_jobs(machine: Machine, in_l
     assert kept(engine) == {}
 
 
-# -- what cannot be read ---------------------------------------------------------------------------------------------
+# -- unreadable records -----------------------------------------------------------------------------------------------
 
 
 def damage(machine: Machine, content: bytes) -> None:

@@ -16,7 +16,7 @@ DURABLE = pytest.mark.parametrize("leases_durable", [False, True])
 
 
 async def dead_letters(engine: Engine) -> list[int]:
-    """Seqs in the queue of what lies in `dead`."""
+    """Seqs, in the queue, of the records in `dead`."""
     async with asyncio.timeout(5):
         while engine.queues.figures("q").dead_pending:
             await turns()
@@ -101,7 +101,7 @@ async def test_the_dead_letter_topic_may_change_during_a_reject(machine: Machine
     await engine.put_topic("q", config(leases_durable=True))
     assert (await rejecting).done == [1]
     await turns()
-    # Moved before the change, called off by it, or deleted after it: never both there and gone.
+    # Moved before the change, cancelled by it, or deleted after it: never both there and gone.
     gone, dead = not states(engine), await dead_letters(engine)
     assert not (dead and not gone)
 

@@ -1,4 +1,4 @@
-"""A job that waits costs nothing, and how many wait makes no difference to a claim."""
+"""A waiting job needs no memory, and the number of waiting jobs does not slow down a claim."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import add, with_jobs
 
 FEW, MANY = 10_000, 1_000_000
-#: What the queue's part may hold for a million jobs that nobody has touched, in all (bytes).
+#: Memory limit of the queue's state for a million untouched jobs (bytes).
 IDLE_BYTES = 200_000
-#: A hundred times the jobs; whoever looks at each of them is a hundred times as slow.
+#: A hundred times the jobs: code that looks at each of them would be a hundred times as slow.
 MUCH_SLOWER = 15
 
 
@@ -121,7 +121,7 @@ async def come_back(machine: Machine, engine: Engine, jobs: int, how: str) -> No
 
 
 async def looks(delayed: int) -> list[int]:
-    """Function calls of each way to look at a queue of so many delayed jobs and, behind them, one that is ready."""
+    """Function calls of each kind of claim, in a queue with this many delayed jobs and one ready job behind them."""
     async with Machine() as machine:
         engine = await with_jobs(machine)
         await add(engine, delayed, delay_ms=60_000)

@@ -1,4 +1,4 @@
-"""Topics and routers on a simulated machine: what the tests of routers are written with."""
+"""Topics and routers on a simulated machine: shared helpers of the router tests."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def datas(engine: Engine, name: str = "b") -> list[Any]:
 
 
 async def everything(engine: Engine, name: str = "b") -> list[Any]:
-    """What a reader gets from the beginning: data as text, and tombstones between."""
+    """Everything a reader gets from the beginning: data as text, with tombstones between."""
     await turns()
     found: list[Any] = []
     at = 0

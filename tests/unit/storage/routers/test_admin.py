@@ -224,7 +224,7 @@ async def test_pages_are_by_name_and_by_topic(machine: Machine) -> None:
 
 
 async def test_behind_a_stopped_shard_a_router_is_not_said_to_be_missing(machine: Machine) -> None:
-    """Its creation failed, so nobody was told of it; but its frame may be in the log, and then it is there again."""
+    """Its creation failed, but its frame may be in the log; after a restart the router would then exist."""
     engine = await machine.start()
     await engine.put_topic("a", FSYNC)
     await engine.put_topic("b", FSYNC)

@@ -1,4 +1,4 @@
-"""A dest that refuses holds its routers up, in order; what it can never have is said to be lost there."""
+"""A dest that refuses records delays its routers, in order; records that it can never accept are announced as lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is appended to the source comes to dest: in order, once, as it was."""
+"""Records appended to the source arrive in dest: in order, once, unchanged."""
 
 from __future__ import annotations
 

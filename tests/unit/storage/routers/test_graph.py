@@ -1,4 +1,4 @@
-"""Circles are found, and the shortest one is told."""
+"""Circles of routers are found, and the error names the shortest one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a router is doing, a stop ends it, and a caller who leaves does not."""
+"""A stop ends a router in any state; a caller that leaves does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever reads dest gets what its sources held before the read began."""
+"""A reader of dest gets every record that the sources had before the read began."""
 
 from __future__ import annotations
 

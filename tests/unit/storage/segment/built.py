@@ -1,4 +1,4 @@
-"""Segments put on a disk byte by byte, for those who read them."""
+"""Segments written to a disk byte by byte, for tests of readers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Made:
 
 @dataclass(kw_only=True)
 class Built:
-    """What was put there: the bytes, and where each frame begins (None: no record)."""
+    """The written bytes, and where each frame begins (None: no record)."""
 
     id: SegmentId
     made: list[Made | None]
@@ -102,5 +102,5 @@ def entry_at(number: int) -> int:
 
 
 def numbered(count: int, **same: object) -> list[Made | None]:
-    """So many records that can be told apart."""
+    """A number of records with distinct contents."""
     return [Made(data=f'{{"data":{number}}}'.encode(), ms=number, **same) for number in range(count)]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Records for segments, and what the independent decoder finds of them on a disk."""
+"""Records for segments, and reading them back with the independent decoder."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def spoil(disk: SimDisk, file: str, offset: int) -> None:
 
 
 def decoded(fs: FileSystem, end_seq: int, id: SegmentId = ID, root: str = ROOT) -> dict[int, SegmentRecord]:
-    """What the specification's reader finds; both files must be as it says, to the last byte."""
+    """The records that the specification's reader finds; both files must match it to the last byte."""
     data, idx = (content(fs, names.path(root, id, ext)) for ext in (names.DATA, names.IDX))
     found = decode_segment(data, idx, topic_id=id.topic_id, first_seq=id.first_seq, end_seq=end_seq)
     assert all(record.data == data_of(seq) and record.ts == TS + seq for seq, record in found.items())

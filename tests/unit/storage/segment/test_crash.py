@@ -1,6 +1,6 @@
-"""The machine stops at every call of a segment's life: what was marked is found whole, what was not is gone.
+"""The machine stops at every call of a segment's life: marked records are found whole, unmarked ones are gone.
 
-The manifest of the test is `Manifest`: it changes only where the engine would have synced the frame that says so.
+The test's manifest is `Manifest`: it changes only where the engine would have synced the corresponding frame.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tests.unit.storage.segment.steps import ID, ROOT, content, decoded, flushed
 
 @dataclass
 class Manifest:
-    """What the log says: the segment named, how far it is marked, which deletions are due and which are absorbed."""
+    """The log's knowledge: the segment's name, its mark, deletions that are due, and deletions in the files."""
 
     id: SegmentId | None = None
     end_seq: int = ID.first_seq
     records: list[int] = field(default_factory=list[int])
     due: list[int] = field(default_factory=list[int])
     flushed: set[int] = field(default_factory=set[int])
-    #: What a rewrite left out: no deletion of it is due any more.
+    #: Records that a rewrite left out: their deletions are no longer due.
     excluded_nodes: set[int] = field(default_factory=set[int])
 
 
 def life(disk: SimDisk, manifest: Manifest) -> None:
-    """Made, appended to, deleted from, appended to, rewritten, gone on with; the old files removed."""
+    """Create, append, delete, append, rewrite, continue; remove the old files."""
     segment = ActiveSegment.create(disk, ROOT, ID)
     manifest.id = ID
     for first, present in ((41, range(41, 60)), (60, [61, 62, 65])):
@@ -66,7 +66,7 @@ def delete(disk: SimDisk, manifest: Manifest, gone: list[int]) -> None:
 
 
 def recover(disk: SimDisk, manifest: Manifest) -> None:
-    """What a start does, and what it must find."""
+    """Do the recovery's work and check its findings."""
     sweep(disk, ROOT, ID.topic_id, {manifest.id} if manifest.id else set())
     if manifest.id is None:
         folder = names.folder(ROOT, ID.topic_id)
@@ -134,7 +134,7 @@ def test_marked_records_survive_a_crash_at_any_call() -> None:
 
 
 def unsettled() -> SimDisk:
-    """Records never marked, an index damaged and too long, files that nobody names."""
+    """Unmarked records, an index that is damaged and too long, and files without a manifest entry."""
     disk = new_disk()
     made(disk, flushed(41, range(41, 60)), flushed(60, [60, 61])).close()
     flip(disk, ROOT, ID, [0, 5])

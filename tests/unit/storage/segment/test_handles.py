@@ -1,4 +1,4 @@
-"""Open files of segments: few, shared by threads, closed when nobody reads from them and not before."""
+"""Open files of segments: few, shared by threads, closed as soon as no read uses them and not before."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_no_lock_is_held_during_a_read() -> None:
         thread = in_thread(lambda: found.append(rig.use(0)))
         gate.wait_held()
         assert rig.use(0) == bytes(rig.built[0].data[:10])
-        assert rig.use(1) == bytes(rig.built[1].data[:10])  # evicts the one that is read from
+        assert rig.use(1) == bytes(rig.built[1].data[:10])  # evicts the file that is being read
         rig.open.forget(rig.ids[0])
         rig.open.forget(rig.ids[1])
         assert found == []

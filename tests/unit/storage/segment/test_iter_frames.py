@@ -23,7 +23,7 @@ class Bytes:
         return self.content[offset : offset + size]
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing."""
 
 
 def frame(seq: int, size: int) -> bytes:

@@ -53,7 +53,7 @@ def settle_packed(disk: SimDisk, end_seq: int, data_bytes: int, packed_bytes: in
 
 
 def unpacked(disk: SimDisk, end_seq: int, id: SegmentId = NEW) -> dict[int, SegmentRecord]:
-    """What the specification's reader finds in the .data that the packed file stands for."""
+    """The records that the specification's reader finds in the unpacked .data."""
     idx = content(disk, path("idx", id))
     with opened(disk, id) as data:
         plain, gone = bytearray(data.pread(data.size(), 0)), data.delete_bytes()
@@ -155,13 +155,13 @@ def life(disk: SimDisk, manifest: Manifest) -> None:
 def recover(disk: SimDisk, manifest: Manifest) -> None:
     sweep(disk, ROOT, 7, {manifest.id})
     if manifest.id == ID:
-        return  # nothing names what was packed: test_crash says what is found of the old files
+        return  # no manifest entry names the packed files: test_crash checks the old files
     settle_packed(disk, 62, manifest.size, manifest.packed_bytes)
     flip(disk, ROOT, NEW, [seq - 41 for seq in manifest.due])
     found = disk.power_cut(Loss.DROP)
     settle_packed(found, 62, manifest.size, manifest.packed_bytes)
     records = unpacked(found, 62)
-    found.remove_file(path("idx", NEW))  # lost later on, when the Delete frames have gone
+    found.remove_file(path("idx", NEW))  # lost later, when the Delete frames are gone
     settle_packed(found, 62, manifest.size, manifest.packed_bytes)
     assert unpacked(found, 62) == records
     assert [*records] == [seq for seq in _SOME if seq not in _LEFT_OUT]

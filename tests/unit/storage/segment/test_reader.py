@@ -1,4 +1,4 @@
-"""Reading segments: slices, sizes, dead records, times, and what is said of damage."""
+"""Reading segments: slices, sizes, dead records, times, and reports of damage."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Rig:
         return self.reader.tagged(self.id, self.end, TagMatch(tag, True))
 
     def restart(self) -> None:
-        """A reader that has nothing open."""
+        """A new reader without open files."""
         self.reader.close()
         self.reader = SegmentReader(self.disk, ROOT, 8)
 
@@ -127,7 +127,7 @@ def test_only_records_with_a_tag_are_read(monkeypatch: pytest.MonkeyPatch) -> No
     assert read == len(rig.built.frames[1]) + len(rig.built.frames[-1])
 
 
-# ---- a sidecar that is not what it should be
+# ---- a wrong sidecar
 
 
 def _damage(rig: Rig, how: Callable[[bytes], bytes]) -> None:

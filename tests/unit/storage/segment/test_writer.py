@@ -1,4 +1,4 @@
-"""The active segment: what is appended is in both files; what failed does not count."""
+"""The active segment: appended records are in both files; failed appends do not count."""
 
 from __future__ import annotations
 
