@@ -9,6 +9,7 @@ from broker.endpoint import Endpoint
 from broker.heavy import Heavy
 from broker.kafka import Codecs, KafkaMetrics, Packed
 from broker.kafka.groups import CellOffsets, Coordinator, Limits, Offsets
+from broker.kafka.share.cell_shares import CellShares
 from broker.kafka.share.shares import Shares
 from broker.live import Live
 from broker.pressure import Pressure
@@ -64,7 +65,10 @@ class Broker(Endpoint):
         self.kafka_groups = _groups(engine, self.kafka_offsets, settings, cells)
         #: One large list is made at a time.
         self.kafka_lists = asyncio.Lock()
-        self.kafka_shares = Shares(engine, max_members=settings.kafka_max_group_members)
+        most = settings.kafka_max_group_members
+        self.kafka_shares = (
+            Shares(engine, max_members=most) if cells is None else CellShares(engine, cells, max_members=most)
+        )
         self.kafka_codecs = Codecs(engine)
         self.kafka_packed = Packed(Heavy())
         self.kafka_metrics = KafkaMetrics(self.kafka_groups, self.kafka_packed)

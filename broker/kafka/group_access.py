@@ -71,8 +71,10 @@ async def denial(call: Call, group_id: str, scopes: Scopes = READ, *, look: bool
     return ErrorCode.NONE if allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def may_use_share_group(call: Call, group_id: str) -> bool:
-    """Whether the key may use the share group."""
+async def may_use_share_group(call: Call, group_id: str) -> bool:
+    """Whether the key may use the share group. Raises Unavailable if another cell, which may know, cannot be asked."""
+    if call.access.prefixes:
+        await call.broker.kafka_shares.look(group_id)
     return not call.access.prefixes or covers_all(call.access, call.broker.kafka_shares.topics(group_id))
 
 

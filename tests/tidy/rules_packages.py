@@ -27,6 +27,7 @@ EXCEPTIONS: Final[dict[str, str]] = {
     "broker.kafka.messages": "each area of the port loads its own messages, and without the port nothing does",
     "broker.kafka.records.reading": "it needs the extra kafka, and the rest of the package does not",
     "broker.kafka.share.acquiring": "without the port nothing loads it",
+    "broker.kafka.share.cell_shares": CIRCLE,
     "broker.kafka.share.shares": CIRCLE,
     "storage.backup.restoring": "only the command line restores, and it needs all of storage.inspect",
     "storage.segments.tiering.relocation": CIRCLE,

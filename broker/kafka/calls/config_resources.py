@@ -66,7 +66,7 @@ async def _resources(call: Call, request: ListConfigResourcesRequest) -> ListCon
             for group_id, config_ in call.broker.kafka_shares.configs.groups()
             if config_.is_shown_to(call.access.prefixes)
             and await denial(call, group_id) is ErrorCode.NONE
-            and may_use_share_group(call, group_id)
+            and await may_use_share_group(call, group_id)
         ]
     return ListConfigResourcesResponse(config_resources=found)
 

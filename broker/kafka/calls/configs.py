@@ -236,7 +236,7 @@ async def _allow_group(call: Call, scopes: Scopes, group_id: str) -> None:
     if not group_id:
         raise Refused(ErrorCode.INVALID_REQUEST, "The group id is empty.")
     error = await denial(call, group_id, scopes)
-    if error is ErrorCode.NONE and not may_use_share_group(call, group_id):
+    if error is ErrorCode.NONE and not await may_use_share_group(call, group_id):
         error = _FORBIDDEN[Resource.GROUP]
     if error is not ErrorCode.NONE:
         raise Refused(error)

@@ -8,8 +8,7 @@ Source: docs/guides/kafka.md#consumer-groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 from broker.auth import DELETE, READ
@@ -102,11 +101,12 @@ async def list_all(call: Call, request: ListGroupsRequest) -> ListGroupsResponse
         return ListGroupsResponse(error_code=error)
     try:
         await call.broker.kafka_offsets.look(None)
+        await call.broker.kafka_shares.look(None)
     except Unavailable:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
-    found = chain(_classic(call), _shares(call))
+    found = [*_classic(call), *[each async for each in _shares(call)]]
     return ListGroupsResponse(
         groups=[
             each
@@ -128,10 +128,10 @@ def _classic(call: Call) -> Iterator[ListGroupsListedGroup]:
             )
 
 
-def _shares(call: Call) -> Iterator[ListGroupsListedGroup]:
+async def _shares(call: Call) -> AsyncIterator[ListGroupsListedGroup]:
     shares = call.broker.kafka_shares
     for group_id in sorted(shares.groups()):
-        if may_use_share_group(call, group_id):
+        if await may_use_share_group(call, group_id):
             state = State.STABLE if shares.members.size(group_id) else State.EMPTY
             yield ListGroupsListedGroup(group_id=group_id, protocol_type=_SHARE, group_state=state, group_type=_SHARE)
 

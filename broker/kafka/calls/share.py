@@ -40,7 +40,7 @@ from broker.kafka.packing import packed
 from broker.kafka.share import FIRST_EPOCH, MAX_TOPICS, InvalidBatches, Session, Step, plan
 from broker.kafka.share.acquiring import MAX_BYTES, Acquired, Room, acquire, batches_of, ranges_of
 from broker.memory import SMALL
-from storage import StorageError
+from storage import StorageError, Unavailable
 
 if TYPE_CHECKING:
     from storage.state import Topic
@@ -69,7 +69,9 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
     group_id, member_id, epoch = request.group_id, request.member_id, request.member_epoch
     shares = call.broker.kafka_shares
     try:
-        _check(call, group_id, member_id)
+        await _check(call, group_id, member_id)
+        if shares.refusal(group_id) is not ErrorCode.NONE:
+            raise Refused(shares.refusal(group_id), f"Another node coordinates {group_id}.")
         if epoch in _LEFT_EPOCHS:
             if not shares.leave(group_id, member_id):
                 raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of {group_id}.")
@@ -91,9 +93,7 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
     except Refused as refused:
         return ShareGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
     member.client_id, member.client_host = call.client_id or "", f"/{call.connection.address}"
-    topics = call.broker.engine.catalog.topics
-    found = [topics[name] for name in member.wanted if name in topics and "/" not in name]
-    ids = [cluster.uuid_of(topic) for topic in found if not topic.provisional]
+    ids = await shares.find(member.wanted)
     assignment = None
     if member.announce(ids):
         assignment = ShareGroupHeartbeatAssignment(
@@ -107,7 +107,7 @@ async def heartbeat(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGro
     )
 
 
-def _check(call: Call, group_id: str | None, member_id: str | None) -> tuple[str, str]:
+async def _check(call: Call, group_id: str | None, member_id: str | None) -> tuple[str, str]:
     """Check the ids and the permission. Returns both ids. Raises Refused."""
     if not group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID, "The group id is missing.")
@@ -117,7 +117,12 @@ def _check(call: Call, group_id: str | None, member_id: str | None) -> tuple[str
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key lacks the scope read.")
     # A client with a session was checked before. Fetches are frequent, and the check visits topics of all members.
     has_session = call.broker.kafka_shares.is_peer(group_id, member_id, call.connection)
-    if not has_session and not may_use_share_group(call, group_id):
+    try:
+        allowed = has_session or await may_use_share_group(call, group_id)
+        await call.broker.kafka_shares.look_up_config(group_id)
+    except Unavailable as error:
+        raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from None
+    if not allowed:
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "This key does not cover all topics of that share group.")
     return group_id, member_id
 
@@ -125,15 +130,18 @@ def _check(call: Call, group_id: str | None, member_id: str | None) -> tuple[str
 async def delete(call: Call, group_id: str) -> ErrorCode:
     """Delete a share group. Its queues belong to no group then."""
     shares = call.broker.kafka_shares
-    queues = shares.owners.queues(group_id)
-    if not queues:
+    try:
+        await shares.look(group_id)
+    except Unavailable:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if not shares.queues(group_id):
         return ErrorCode.GROUP_ID_NOT_FOUND
     if not may(call.access, DELETE, *shares.topics(group_id)):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     if shares.members.size(group_id):
         return ErrorCode.NON_EMPTY_GROUP
     try:
-        await shares.owners.release(group_id)
+        await shares.release(group_id)
     except Exception as error:
         return code_of(error, unavailable=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return ErrorCode.NONE
@@ -145,6 +153,9 @@ async def delete(call: Call, group_id: str) -> ErrorCode:
 async def _queue(call: Call, session: Session, topic_id: bytes, partition: int) -> Topic:
     """The queue, if this group may take jobs from it. Raises Refused, StorageError."""
     topic = cluster.with_uuid(call.broker.engine, topic_id)
+    cells = call.broker.cells
+    if topic is None and cells is not None and cluster.cell_of_uuid(cells, topic_id) != cells.me:
+        raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "Another node has this queue.")
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "No topic has this id.")
     name = topic.name
@@ -186,11 +197,11 @@ async def _acknowledge(
     return ErrorCode.NONE, None
 
 
-def _session(
+async def _session(
     call: Call, group_id: str | None, member_id: str | None, epoch: int, topics: Sequence[ShareTopic]
 ) -> tuple[Session, Step]:
     """The session of the request. Raises Refused."""
-    group, member = _check(call, group_id, member_id)
+    group, member = await _check(call, group_id, member_id)
     says = any(part.acknowledgement_batches for topic in topics for part in topic.partitions)
     if epoch == FIRST_EPOCH and says:
         raise Refused(
@@ -208,7 +219,9 @@ def _session(
 async def fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse:
     """Apply the acknowledgements, then acquire jobs. Waits if there are none."""
     try:
-        session, step = _session(call, request.group_id, request.member_id, request.share_session_epoch, request.topics)
+        session, step = await _session(
+            call, request.group_id, request.member_id, request.share_session_epoch, request.topics
+        )
     except Refused as refused:
         return ShareFetchResponse(error_code=refused.code, error_message=refused.message)
     answers = _Answers(call)
@@ -331,7 +344,7 @@ async def acknowledge(call: Call, request: ShareAcknowledgeRequest) -> ShareAckn
     try:
         if epoch == FIRST_EPOCH:
             raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "A share session must begin with a fetch.")
-        session, step = _session(call, request.group_id, request.member_id, epoch, request.topics)
+        session, step = await _session(call, request.group_id, request.member_id, epoch, request.topics)
     except Refused as refused:
         return ShareAcknowledgeResponse(error_code=refused.code, error_message=refused.message)
     responses: list[ShareAcknowledgeTopicResponse] = []

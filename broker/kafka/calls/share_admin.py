@@ -26,6 +26,7 @@ from broker.kafka.messages.share import (
     DeleteShareGroupOffsetsResponseTopic,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponseGroup,
     DescribeShareGroupOffsetsResponsePartition,
@@ -38,6 +39,8 @@ from broker.kafka.messages.share import (
     ShareGroupDescribeTopicPartitions,
 )
 from broker.kafka.refusals import Refused, refusal
+from broker.kafka.spread import ask, passable, spread
+from storage import StorageError, Unavailable
 
 if TYPE_CHECKING:
     from storage.state import Topic
@@ -47,12 +50,20 @@ _ASSIGNOR: Final = "simple"
 _NOTHING_BEGUN: Final = -1
 
 
-def _refusal(call: Call, group_id: str) -> tuple[ErrorCode, str | None]:
-    """The error if the group cannot be described."""
+async def _refusal(call: Call, group_id: str) -> tuple[ErrorCode, str | None]:
+    """The error if the group cannot be described. What another cell passes on was judged by the coordinator."""
+    if call.hops:
+        return ErrorCode.NONE, None
     shares = call.broker.kafka_shares
-    if not may(call.access, READ) or not may_use_share_group(call, group_id):
+    try:
+        if shares.refusal(group_id) is not ErrorCode.NONE:
+            return shares.refusal(group_id), f"Another node coordinates {group_id}."
+        await shares.look(group_id)
+    except Unavailable as error:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message
+    if not may(call.access, READ) or not await may_use_share_group(call, group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED, None
-    if not shares.owners.queues(group_id) and not shares.members.size(group_id):
+    if not shares.queues(group_id) and not shares.members.size(group_id):
         return ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} does not exist."
     return ErrorCode.NONE, None
 
@@ -61,14 +72,14 @@ async def describe(call: Call, request: ShareGroupDescribeRequest) -> ShareGroup
     """Describe the members of groups. After a restart, a group has none until they join again."""
     return ShareGroupDescribeResponse(
         groups=[
-            _described(call, group_id, tell_operations=request.include_authorized_operations)
+            await _described(call, group_id, tell_operations=request.include_authorized_operations)
             for group_id in request.group_ids
         ]
     )
 
 
-def _described(call: Call, group_id: str, *, tell_operations: bool) -> ShareGroupDescribeDescribedGroup:
-    error, message = _refusal(call, group_id)
+async def _described(call: Call, group_id: str, *, tell_operations: bool) -> ShareGroupDescribeDescribedGroup:
+    error, message = await _refusal(call, group_id)
     if error is not ErrorCode.NONE:
         return ShareGroupDescribeDescribedGroup(
             error_code=error, error_message=message, group_id=group_id, group_state=State.DEAD
@@ -99,29 +110,53 @@ def _described(call: Call, group_id: str, *, tell_operations: bool) -> ShareGrou
 
 
 def _assigned(call: Call, ids: tuple[bytes, ...]) -> list[ShareGroupDescribeTopicPartitions]:
-    topics = [(uuid, cluster.with_uuid(call.broker.engine, uuid)) for uuid in ids]
+    topics = [(uuid, call.broker.kafka_shares.name_of(uuid)) for uuid in ids]
     return [
-        ShareGroupDescribeTopicPartitions(topic_id=uuid, topic_name=topic.name, partitions=[0])
-        for uuid, topic in topics
-        if topic is not None
+        ShareGroupDescribeTopicPartitions(topic_id=uuid, topic_name=name, partitions=[0])
+        for uuid, name in topics
+        if name is not None
     ]
 
 
 async def describe_offsets(call: Call, request: DescribeShareGroupOffsetsRequest) -> DescribeShareGroupOffsetsResponse:
     """Describe the queues of groups: the offset of the first job, and the number of jobs."""
-    return DescribeShareGroupOffsetsResponse(groups=[_offsets_of(call, each) for each in request.groups])
+    return DescribeShareGroupOffsetsResponse(groups=[await _offsets_of(call, each) for each in request.groups])
 
 
-def _offsets_of(call: Call, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
-    error, message = _refusal(call, asked.group_id)
+async def _offsets_of(
+    call: Call, asked: DescribeShareGroupOffsetsRequestGroup
+) -> DescribeShareGroupOffsetsResponseGroup:
+    error, message = await _refusal(call, asked.group_id)
     answer = DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=error, error_message=message)
     if error is not ErrorCode.NONE:
         return answer
     queues = {topic.name: topic for topic in call.broker.kafka_shares.owners.queues(asked.group_id)}
-    wanted = [(name, [0]) for name in queues if may(call.access, READ, name)]
-    if asked.topics is not None:
-        wanted = [(each.topic_name, each.partitions) for each in asked.topics]
-    for name, partitions in wanted:
+    wanted = asked.topics
+    if wanted is None:
+        names = sorted(call.broker.kafka_shares.queues(asked.group_id))
+        wanted = [
+            DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=[0])
+            for name in names
+            if may(call.access, READ, name)
+        ]
+    cells = call.broker.cells
+    for each in wanted:
+        name, partitions = each.topic_name, each.partitions
+        if cells is not None and not call.hops and (cell := cells.owner(name)) != cells.me:
+            part = DescribeShareGroupOffsetsRequestGroup(group_id=asked.group_id, topics=[each])
+            try:
+                found = await ask(
+                    call,
+                    cell,
+                    DescribeShareGroupOffsetsRequest(groups=[part]),
+                    DescribeShareGroupOffsetsResponse,
+                )
+            except StorageError as failure:
+                answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, failure.message
+                answer.topics = []
+                return answer
+            answer.topics += found.groups[0].topics
+            continue
         topic = queues.get(name)
         described = DescribeShareGroupOffsetsResponseTopic(topic_name=name)
         if topic is not None and may(call.access, READ, name):
@@ -148,9 +183,14 @@ def _offset(call: Call, name: str, topic: Topic | None, number: int) -> Describe
 
 async def alter_offsets(call: Call, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
     """Delete the jobs before the offsets. An earlier offset does not bring back jobs: acknowledged ones are deleted."""
-    error, message = _change_refusal(call, request.group_id)
+    error, message = await _change_refusal(call, request.group_id)
     if error is not ErrorCode.NONE:
         return AlterShareGroupOffsetsResponse(error_code=error, error_message=message)
+    return await _alter_in_cells(call, request)
+
+
+async def _alter_here(call: Call, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
+    """The same, of the queues of this cell."""
     responses: list[AlterShareGroupOffsetsResponseTopic] = []
     for asked in request.topics:
         topic = call.broker.engine.catalog.topics.get(asked.topic_name)
@@ -185,9 +225,14 @@ async def _begin_at(call: Call, group_id: str, name: str, asked: AlterShareGroup
 async def delete_offsets(call: Call, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse:
     """Take queues away from the group. A queue then belongs to the next group that fetches from it, from that group's
     configured position on."""
-    error, message = _change_refusal(call, request.group_id)
+    error, message = await _change_refusal(call, request.group_id)
     if error is not ErrorCode.NONE:
         return DeleteShareGroupOffsetsResponse(error_code=error, error_message=message)
+    return await _delete_in_cells(call, request)
+
+
+async def _delete_here(call: Call, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse:
+    """The same, of the queues of this cell."""
     responses: list[DeleteShareGroupOffsetsResponseTopic] = []
     for asked in request.topics:
         answer = DeleteShareGroupOffsetsResponseTopic(topic_name=asked.topic_name)
@@ -202,8 +247,8 @@ async def delete_offsets(call: Call, request: DeleteShareGroupOffsetsRequest) ->
     return DeleteShareGroupOffsetsResponse(responses=responses)
 
 
-def _change_refusal(call: Call, group_id: str) -> tuple[ErrorCode, str | None]:
-    error, message = _refusal(call, group_id)
+async def _change_refusal(call: Call, group_id: str) -> tuple[ErrorCode, str | None]:
+    error, message = await _refusal(call, group_id)
     if error is ErrorCode.NONE and call.broker.kafka_shares.members.size(group_id):
         return ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members: stop them first."
     return error, message
@@ -222,6 +267,36 @@ def _queue(call: Call, scopes: Scopes, name: str, partition: int) -> Topic:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a log; share groups need queues.")
     return topic
 
+
+_alter_in_cells = spread(
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    _alter_here,
+    owner=lambda cells, topic: cells.owner(topic.topic_name),
+    refused=lambda topic, code, message: AlterShareGroupOffsetsResponseTopic(
+        topic_name=topic.topic_name,
+        partitions=[
+            AlterShareGroupOffsetsResponsePartition(
+                partition_index=each.partition_index, error_code=code, error_message=message
+            )
+            for each in topic.partitions
+        ],
+    ),
+    into=[("topics", "responses")],
+)
+_delete_in_cells = spread(
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    _delete_here,
+    owner=lambda cells, topic: cells.owner(topic.topic_name),
+    refused=lambda topic, code, message: DeleteShareGroupOffsetsResponseTopic(
+        topic_name=topic.topic_name, error_code=code, error_message=message
+    ),
+    into=[("topics", "responses")],
+)
+passable(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, DescribeShareGroupOffsetsRequest, describe_offsets)
 
 HANDLERS: Final[dict[int, Handler]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: decoded(ShareGroupDescribeRequest, describe),

@@ -11,15 +11,14 @@ Source: docs/cells.md#kafka-clients.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.kafka.errors import ErrorCode
 from broker.kafka.groups.offsets import Committed, Offsets, code_of_commit
 from broker.kafka.refusals import Refused
+from broker.kafka.spread import TopicsElsewhere, ask_others
 from storage import NotMine, StorageError
 
 if TYPE_CHECKING:
@@ -33,10 +32,8 @@ DELETE: Final = "kafka_delete_offset"
 DELETE_ALL: Final = "kafka_delete_group"
 TOPICS: Final = "kafka_group_topics"
 
-#: How long what other cells said about the topics of a group is taken as true.
-_FRESH_S: Final = 5.0
-#: The most groups about which this is remembered.
-_MAX_GROUPS: Final = 10_000
+#: The most topics whose cell is remembered because it is not their home.
+_MAX_MOVED: Final = 10_000
 #: The most partitions whose newest generation is remembered; the one used longest ago is forgotten.
 MAX_FENCES: Final = 100_000
 
@@ -49,9 +46,7 @@ class CellOffsets(Offsets):
         self._cells = cells
         self._here = Offsets(engine)
         self._fences: OrderedDict[tuple[str, str, int], int] = OrderedDict()
-        #: When other cells were last asked, and their topics with offsets of a group.
-        self._elsewhere: OrderedDict[str, tuple[float, frozenset[str]]] = OrderedDict()
-        self._asked_all = -_FRESH_S
+        self._elsewhere = TopicsElsewhere(cells, TOPICS)
         #: The cells of topics that are not in their home cell.
         self._moved: dict[str, int] = {}
         cells.handlers.update(
@@ -74,8 +69,7 @@ class CellOffsets(Offsets):
         code = await self._at_owner(committed.topic, COMMIT, [group_id, generation, *committed])
         if code != ErrorCode.NONE:
             raise Refused(ErrorCode(code))
-        asked, topics = self._elsewhere.get(group_id, (-_FRESH_S, frozenset[str]()))
-        self._remember(group_id, asked, topics | {committed.topic})
+        self._elsewhere.add(group_id, committed.topic)
 
     async def find(self, group_id: str, topic: str, partitions: Sequence[int]) -> list[Committed | None]:
         if self._is_here(topic):
@@ -84,7 +78,7 @@ class CellOffsets(Offsets):
         return [None if each is None else Committed(*each) for each in found]
 
     async def find_all(self, group_id: str) -> list[Committed]:
-        answers = await self._at_others(FIND_ALL, group_id)
+        answers = await ask_others(self._cells, FIND_ALL, group_id)
         return sorted([*self.all(group_id), *(Committed(*each) for found in answers for each in found)])
 
     async def delete(self, group_id: str, topic: str, partition: int) -> bool:
@@ -93,50 +87,28 @@ class CellOffsets(Offsets):
         found = await self._at_owner(topic, DELETE, [group_id, topic, partition])
         if isinstance(found, int) and not isinstance(found, bool):
             raise Refused(ErrorCode(found))
-        self._elsewhere.pop(group_id, None)
+        self._elsewhere.forget(group_id)
         return found
 
     async def delete_all(self, group_id: str) -> None:
-        await self._at_others(DELETE_ALL, group_id)
+        await ask_others(self._cells, DELETE_ALL, group_id)
         await super().delete_all(group_id)
-        self._elsewhere.pop(group_id, None)
+        self._elsewhere.forget(group_id)
 
     async def look(self, group_id: str | None) -> None:
-        now = monotonic()
-        asked = self._asked_all if group_id is None else self._elsewhere.get(group_id, (-_FRESH_S, None))[0]
-        if now - asked < _FRESH_S:
-            return
-        answers = await self._at_others(TOPICS, group_id)
-        if group_id is None:
-            self._elsewhere.clear()
-            self._asked_all = now
-        else:
-            self._remember(group_id, now, frozenset())
-        for found in answers:
-            for group, topics in found.items():
-                self._remember(group, now, self._elsewhere.get(group, (now, frozenset[str]()))[1] | {*topics})
+        await self._elsewhere.look(group_id)
 
     def has_any(self, group_id: str) -> bool:
-        return super().has_any(group_id) or bool(self._topics_elsewhere(group_id))
+        return super().has_any(group_id) or bool(self._elsewhere.of(group_id))
 
     def topics(self, group_id: str) -> set[str]:
-        return super().topics(group_id) | self._topics_elsewhere(group_id)
+        return super().topics(group_id) | self._elsewhere.of(group_id)
 
     def topics_of_all(self) -> dict[str, set[str]]:
         found = super().topics_of_all()
-        for group_id, (_, topics) in self._elsewhere.items():
-            if topics:
-                found[group_id] = found.get(group_id, set()) | topics
+        for group_id, topics in self._elsewhere.all():
+            found[group_id] = found.get(group_id, set()) | topics
         return found
-
-    def _topics_elsewhere(self, group_id: str) -> frozenset[str]:
-        return self._elsewhere.get(group_id, (0.0, frozenset[str]()))[1]
-
-    def _remember(self, group_id: str, asked: float, topics: frozenset[str]) -> None:
-        self._elsewhere[group_id] = asked, topics
-        self._elsewhere.move_to_end(group_id)
-        while len(self._elsewhere) > _MAX_GROUPS:
-            self._elsewhere.popitem(last=False)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -152,14 +124,10 @@ class CellOffsets(Offsets):
             if error.code != NotMine.code:
                 raise
             cell = int(error.detail["cell"])
-        if len(self._moved) >= _MAX_GROUPS:
+        if len(self._moved) >= _MAX_MOVED:
             self._moved.clear()
         self._moved[topic] = cell
         return await self._cells.peers.call(cell, method, argument)
-
-    async def _at_others(self, method: str, argument: Any) -> list[Any]:
-        others = [cell for cell in range(self._cells.count) if cell != self._cells.me]
-        return await asyncio.gather(*(self._cells.peers.call(cell, method, argument) for cell in others))
 
     # -- for other cells -----------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ class ShareGroupConfig(msgspec.Struct, frozen=True, kw_only=True):
         return not self.prefixes or self.is_within(prefixes)
 
 
-_NOTHING: Final = ShareGroupConfig()
+NOTHING: Final = ShareGroupConfig()
 
 
 class Configs:
@@ -51,11 +51,11 @@ class Configs:
         """The group's config if it applies to all of these topics; otherwise an empty one."""
         config = self.config_of(group_id)
         holds = not config.prefixes or all(name.startswith(config.prefixes) for name in topics)
-        return config.set if holds else _NOTHING.set
+        return config.set if holds else NOTHING.set
 
     def config_of(self, group_id: str) -> ShareGroupConfig:
         found = self._engine.states.get(KIND, group_id)
-        return _NOTHING if found is None else _decoded(found)
+        return NOTHING if found is None else _decoded(found)
 
     def groups(self) -> list[tuple[str, ShareGroupConfig]]:
         """The groups with a config."""

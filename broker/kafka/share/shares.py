@@ -73,12 +73,44 @@ class Shares:
             with suppress(asyncio.CancelledError):
                 await self._sweeping
 
+    # -- what other cells have (see `cell_shares`) ---------------------------------------------------------------------
+
+    def refusal(self, group_id: str) -> ErrorCode:
+        """The error if another node coordinates the group, or NONE."""
+        return ErrorCode.NONE
+
+    async def look(self, group_id: str | None) -> None:
+        """Find out what the group has in other cells (None: each group), for the methods that do not wait. Raises
+        Unavailable."""
+
+    async def look_up_config(self, group_id: str) -> None:
+        """Find out the group's config, for `configs`. Raises Unavailable."""
+
+    async def find(self, names: Sequence[str]) -> list[bytes]:
+        """The ids of those topics that exist."""
+        topics = self._engine.catalog.topics
+        found = [topics[name] for name in names if name in topics and "/" not in name]
+        return [cluster.uuid_of(topic) for topic in found if not topic.provisional]
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name of a topic that `find` has found."""
+        topic = cluster.with_uuid(self._engine, topic_id)
+        return None if topic is None else topic.name
+
+    async def release(self, group_id: str) -> None:
+        """Take all queues away from a group. Durable on return. Raises StorageError."""
+        await self.owners.release(group_id)
+
+    def member_left(self, group_id: str, member_id: str, *, forgiven: bool) -> None:
+        """A member has left or is overdue: its sessions in other cells end, too."""
+
     async def _sweep(self) -> None:
         while True:
             await self._engine.clock.sleep(HEARTBEAT_INTERVAL_MS / 1000)
             for group_id, member_id in self.members.overdue(self.now_ms()):
                 self.members.leave(group_id, member_id)
                 self.end((group_id, member_id), forgiven=False)
+                self.member_left(group_id, member_id, forgiven=False)
 
     def now_ms(self) -> int:
         """Monotonic time."""
@@ -141,12 +173,16 @@ class Shares:
     def leave(self, group_id: str, member_id: str) -> bool:
         """Remove a member. Returns whether it was one. Its session is ended after LEAVE_GRACE_S, unless it closes the
         session itself: its last acknowledgements may still be in flight on another connection."""
-        key = (group_id, member_id)
+        self.end_later((group_id, member_id))
+        self.member_left(group_id, member_id, forgiven=True)
+        return self.members.leave(group_id, member_id)
+
+    def end_later(self, key: tuple[str, str]) -> None:
+        """End the session of (group id, member id) after LEAVE_GRACE_S, unless it closes the session itself."""
         session = self._sessions.get(key)
         if session is not None:
             loop = asyncio.get_running_loop()
             self._leaving.append(loop.call_later(LEAVE_GRACE_S, self._on_session_gone, key, session))
-        return self.members.leave(group_id, member_id)
 
     def _on_session_gone(self, key: tuple[str, str], session: Session) -> None:
         now = asyncio.get_running_loop().time()
@@ -171,9 +207,13 @@ class Shares:
             found.setdefault(group_id, set()).add(topic.name)
         return found
 
+    def queues(self, group_id: str) -> set[str]:
+        """The names of the queues of a group."""
+        return {topic.name for topic in self.owners.queues(group_id)}
+
     def topics(self, group_id: str) -> set[str]:
         """The queues of a group, and the topics that its members subscribe to."""
-        return {topic.name for topic in self.owners.queues(group_id)} | self.members.wanted(group_id)
+        return self.queues(group_id) | self.members.wanted(group_id)
 
     def lock_ms(self, group_id: str, topic: Topic) -> int:
         """How long a member of the group holds a job of the queue."""

@@ -5,8 +5,19 @@ A single process answers them alone, without a look at any of this.
 Source: docs/cells.md#kafka-clients.
 """
 
-from broker.kafka.spread.asking import METHOD, passable, receiving
+from broker.kafka.spread.asking import METHOD, ask, passable, receiving
 from broker.kafka.spread.entries import spread
 from broker.kafka.spread.everywhere import from_all
+from broker.kafka.spread.topics_elsewhere import FRESH_S, TopicsElsewhere, ask_others
 
-__all__ = ["METHOD", "from_all", "passable", "receiving", "spread"]
+__all__ = [
+    "FRESH_S",
+    "METHOD",
+    "TopicsElsewhere",
+    "ask",
+    "ask_others",
+    "from_all",
+    "passable",
+    "receiving",
+    "spread",
+]

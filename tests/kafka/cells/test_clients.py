@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.kafka.cells.several import CELLS, name_of
 from tests.support.broker_process import PYTHON_PATH, BrokerProcess
@@ -102,7 +104,7 @@ class _Sending(threading.Thread):
 def test_killed_cells_lose_nothing_that_was_acked_and_the_group_goes_on(cells: KafkaCells) -> None:
     topics = [name_of(cell, "orders") for cell in range(CELLS)]
     group = name_of(1, "group")
-    admin = AdminClient({"bootstrap.servers": cells.address})
+    admin: Any = AdminClient({"bootstrap.servers": cells.address})
     made = admin.create_topics([NewTopic(each, 2, 1) for each in topics])
     for each in made.values():
         each.result(PATIENCE_S)

@@ -1,0 +1,78 @@
+"""The topics that groups have in other cells, for code that does not wait: what those said last.
+
+A cell asks again when its knowledge is older than a few seconds and a decision needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from broker.kafka.node import Cells
+
+#: How long what other cells said is taken as true.
+FRESH_S: Final = 5.0
+#: The most groups about which it is remembered.
+_MAX_GROUPS: Final = 10_000
+_NEVER: Final = -FRESH_S
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+class TopicsElsewhere:
+    """`method`: takes a group id, or None for all groups, and answers with names of topics by group id."""
+
+    def __init__(self, cells: Cells, method: str) -> None:
+        self._cells = cells
+        self._method = method
+        #: When the other cells were asked, and their topics.
+        self._groups: OrderedDict[str, tuple[float, frozenset[str]]] = OrderedDict()
+        self._asked_all = _NEVER
+
+    async def look(self, group_id: str | None) -> None:
+        """Ask about a group, or all. Raises Unavailable if a cell cannot be asked."""
+        now = monotonic()
+        asked = self._asked_all if group_id is None else self._groups.get(group_id, (_NEVER, _NONE))[0]
+        if now - asked < FRESH_S:
+            return
+        answers = await ask_others(self._cells, self._method, group_id)
+        if group_id is None:
+            self._groups.clear()
+            self._asked_all = now
+        else:
+            self._put(group_id, now, _NONE)
+        for found in answers:
+            for group, topics in found.items():
+                self._put(group, now, self.of(group) | {*topics})
+
+    def of(self, group_id: str) -> frozenset[str]:
+        return self._groups.get(group_id, (_NEVER, _NONE))[1]
+
+    def all(self) -> Iterator[tuple[str, frozenset[str]]]:
+        """The groups that have topics in other cells, with these."""
+        return ((group_id, topics) for group_id, (_, topics) in self._groups.items() if topics)
+
+    def add(self, group_id: str, topic: str) -> None:
+        """The group has this one, too."""
+        asked, topics = self._groups.get(group_id, (_NEVER, _NONE))
+        self._put(group_id, asked, topics | {topic})
+
+    def forget(self, group_id: str) -> None:
+        """Ask again before the next decision."""
+        self._groups.pop(group_id, None)
+        self._asked_all = _NEVER
+
+    def _put(self, group_id: str, asked: float, topics: frozenset[str]) -> None:
+        self._groups[group_id] = asked, topics
+        self._groups.move_to_end(group_id)
+        while len(self._groups) > _MAX_GROUPS:
+            self._groups.popitem(last=False)
+
+
+async def ask_others(cells: Cells, method: str, argument: Any) -> list[Any]:
+    """The results of a method of all other cells. Raises Unavailable."""
+    others = [cell for cell in range(cells.count) if cell != cells.me]
+    return await asyncio.gather(*(cells.peers.call(cell, method, argument) for cell in others))
