@@ -96,7 +96,8 @@ LOGGED: Final = (
     Event(
         "kafka_connection_refused", "warning", "why reason peer",
         "A connection of the Kafka port was closed without an answer: its request is malformed (`malformed`) or not "
-        "supported (`unsupported`), or came before a key (`unauthenticated`). One line a second for each kind.",
+        "supported (`unsupported`), came before a key (`unauthenticated`), or needs a cell that is away "
+        "(`unavailable`). One line a second for each kind.",
         "Check the client; `topics_kafka_refused_total` counts all of them.",
     ),
     Event(

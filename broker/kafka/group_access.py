@@ -43,17 +43,19 @@ def may_use_group(broker: Node, access: Access, group_id: str) -> bool:
     return not access.prefixes or _may_use(broker, access, group_id, topics_of(broker, group_id))
 
 
-def require_group(broker: Node, access: Access, group_id: str) -> None:
-    """Raises Forbidden if the key may not use the group."""
+async def require_group(broker: Node, access: Access, group_id: str) -> None:
+    """Raises Forbidden if the key may not use the group; Unavailable if another cell, which may know, is away."""
+    if access.prefixes:
+        await broker.kafka_offsets.look(group_id)
     if not may_use_group(broker, access, group_id):
         raise Forbidden("This key does not cover all topics of that group.", name=group_id[:255])
 
 
-def require_consumer(broker: Node, access: Access, consumer: str) -> None:
-    """Raises Forbidden if the consumer belongs to a group that the key may not use."""
+async def require_consumer(broker: Node, access: Access, consumer: str) -> None:
+    """Raises Forbidden if the consumer belongs to a group that the key may not use; Unavailable as `require_group`."""
     group_id = group_of(consumer)
     if group_id is not None:
-        require_group(broker, access, group_id)
+        await require_group(broker, access, group_id)
 
 
 async def denial(call: Call, group_id: str, scopes: Scopes = READ, *, look: bool = False) -> ErrorCode:

@@ -34,7 +34,7 @@ from broker.proxy.instance import KIND, Instance, check_name, config_of
 from broker.proxy.membership import UNDEFINED, Group, Member, count_of
 from broker.proxy.patterns import compiled
 from broker.proxy.reading import Limits, ProxyRead
-from storage import LimitReached, StorageError
+from storage import LimitReached, NotMine, StorageError
 
 if TYPE_CHECKING:
     from broker.kafka.groups import Coordinator
@@ -241,6 +241,9 @@ class Instances:
             raise IllegalState(_EXCLUSIVE)
         if pattern is not None:
             compiled(pattern)
+            check_alone(self._engine)
+        for topic in topics:
+            check_cell(self._engine, topic)
         instance.topics, instance.pattern = sorted(set(topics)), pattern
         instance.prefixes = list(prefixes)
         # Topics that it had before stay known, so that it continues there.
@@ -398,11 +401,29 @@ class Instances:
                 member.given.pop(partition, None)
 
 
+def check_cell(engine: Engine, topic: str) -> None:
+    """Raises Unprocessable for a topic of another cell, of which an instance could read nothing."""
+    try:
+        engine.admin.check_home(topic)
+    except NotMine:
+        raise Unprocessable(
+            f"{topic} is in another cell of the set than the consumer group, and instances read topics of their own "
+            "cell only."
+        ) from None
+
+
+def check_alone(engine: Engine) -> None:
+    """Raises Unprocessable in a set of cells, where a pattern would silently miss the topics of other cells."""
+    if engine.options.cell is not None:
+        raise Unprocessable("A set of cells has no subscriptions by topic_pattern: name the topics.")
+
+
 def check_partitions(engine: Engine, partitions: Sequence[Partition]) -> None:
     """Raises TopicMissing, PartitionMissing."""
     for topic, number in partitions:
         count = count_of(engine, topic)
         if not count:
+            check_cell(engine, topic)
             raise TopicMissing
         if not 0 <= number < count:
             raise PartitionMissing

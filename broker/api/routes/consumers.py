@@ -60,7 +60,7 @@ async def put_consumer(
     body: ConsumerRequest,
     partition: PartitionNumber = None,
 ) -> ConsumerPutAnswer:
-    require_consumer(current.broker, current.access, consumer)
+    await require_consumer(current.broker, current.access, consumer)
     state, created = await consumers.put(current.broker.engine, _address(current, topic, partition), consumer, body)
     if created:
         response.status_code = CREATED

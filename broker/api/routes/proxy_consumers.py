@@ -6,7 +6,7 @@ Source: docs/guides/rest-proxy.md.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AbstractContextManager
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -91,7 +91,7 @@ async def create(request: Request) -> Answer:
     given = await strict_json.decode(body, _instance) if body else {}
     if config_of(given).auto_commit:
         request.access.require(READ_WRITE)
-    require_group(request.broker, request.access, request.values[0])
+    await require_group(request.broker, request.access, request.values[0])
     instance = await request.broker.proxy.create(request.values[0], given, request.access.prefixes)
     scope = request.scope
     base = base_of(request.headers, scope.get("scheme", "http"), request.broker.settings.kafka_rest_prefix or "")
@@ -103,7 +103,7 @@ async def create(request: Request) -> Answer:
 
 
 async def delete(request: Request) -> Answer:
-    with _using(request) as member:
+    async with _using(request) as member:
         _may(request, member)
         await request.broker.proxy.delete(member)
     return _done()
@@ -116,20 +116,20 @@ async def subscribe(request: Request) -> Answer:
     asked = await strict_json.decode(await request.read_body(media.is_known), _subscription)
     topics = asked.topics or []
     request.access.require(READ, topics)
-    with _using(request) as member:
+    async with _using(request) as member:
         _may(request, member)
         await request.broker.proxy.subscribe(member, topics, asked.topic_pattern, request.access.prefixes)
     return _done()
 
 
 async def get_subscription(request: Request) -> Answer:
-    with _using(request) as member:
+    async with _using(request) as member:
         _may(request, member)
         return answer(request, {"topics": sorted(member.topics(request.broker.engine))})
 
 
 async def unsubscribe(request: Request) -> Answer:
-    with _using(request) as member:
+    async with _using(request) as member:
         _may(request, member)
         await request.broker.proxy.unsubscribe(member)
     return _done()
@@ -138,14 +138,14 @@ async def unsubscribe(request: Request) -> Answer:
 async def assign(request: Request) -> Answer:
     wanted = (await strict_json.decode(await request.read_body(media.is_known), _partitions)).partitions
     request.access.require(READ, [each.topic for each in wanted])
-    with _using(request) as member:
+    async with _using(request) as member:
         _may(request, member)
         await request.broker.proxy.assign(member, [each.pair for each in wanted])
     return _done()
 
 
 async def get_assignments(request: Request) -> Answer:
-    with _using(request) as member:
+    async with _using(request) as member:
         _may(request, member)
         held = request.broker.proxy.assigned(member)
         found = [{"topic": topic, "partition": number} for topic, number in sorted(held)]
@@ -158,7 +158,7 @@ async def get_assignments(request: Request) -> Answer:
 async def seek(request: Request) -> Answer:
     wanted = (await strict_json.decode(await request.read_body(media.is_known), _offsets)).offsets
     request.access.require(READ, [each.topic for each in wanted])
-    with _using(request) as member:
+    async with _using(request) as member:
         _may(request, member)
         await request.broker.proxy.seek(member, {each.pair: _natural(each.offset) for each in wanted})
     return _done()
@@ -177,7 +177,7 @@ async def _seek_to(request: Request, end: int) -> Answer:
     wanted = (await strict_json.decode(await request.read_body(media.is_known), _partitions)).partitions
     request.access.require(READ, [each.topic for each in wanted])
     engine = request.broker.engine
-    with _using(request) as member:
+    async with _using(request) as member:
         _may(request, member)
         check_partitions(engine, [each.pair for each in wanted])
         await request.broker.proxy.seek(member, {each.pair: reading.bounds(engine, each.pair)[end] for each in wanted})
@@ -190,7 +190,7 @@ async def commit(request: Request) -> Answer:
     # The client sends the offset of the last record that it has processed; the group stores the next offset.
     wanted = {each.pair: (_natural(each.offset + 1), each.metadata) for each in given.offsets or ()}
     request.access.require(READ_WRITE, [topic for topic, _ in wanted])
-    with _using(request) as member:
+    async with _using(request) as member:
         _may(request, member)
         if given.partitions and not wanted:
             held = request.broker.proxy.assigned(member)
@@ -202,7 +202,7 @@ async def commit(request: Request) -> Answer:
 async def get_committed(request: Request) -> Answer:
     engine = request.broker.engine
     body = await request.read_body(media.is_known)
-    with _using(request) as member:
+    async with _using(request) as member:
         _may(request, member)
         if body:
             wanted = [each.pair for each in (await strict_json.decode(body, _partitions)).partitions]
@@ -223,7 +223,7 @@ async def get_committed(request: Request) -> Answer:
 
 
 async def read(request: Request) -> Answer:
-    with _using(request) as member:
+    async with _using(request) as member:
         _may(request, member)
         if wants_events(request):
             return _stream(request, member)
@@ -268,7 +268,7 @@ async def _events(request: Request, member: Member, format: Format) -> AsyncGene
         while True:
             await request.broker.memory.wait_for_room()
             try:
-                with _using(request):
+                async with _using(request):
                     found: ProxyRead = await proxy.read(member, limits, reading.Streaming())
                     _may(request, member)
             except (StorageError, ProxyError) as error:
@@ -282,10 +282,12 @@ async def _events(request: Request, member: Member, format: Format) -> AsyncGene
 # -- the rest ----------------------------------------------------------------------------------------------------------
 
 
-def _using(request: Request) -> AbstractContextManager[Member]:
+@asynccontextmanager
+async def _using(request: Request) -> AsyncGenerator[Member]:
     """The instance of the path. Raises Forbidden before it reveals whether the instance exists."""
-    require_group(request.broker, request.access, request.values[0])
-    return request.broker.proxy.using(request.values[0], request.values[1])
+    await require_group(request.broker, request.access, request.values[0])
+    with request.broker.proxy.using(request.values[0], request.values[1]) as member:
+        yield member
 
 
 def _may(request: Request, member: Member) -> None:
