@@ -109,7 +109,7 @@ async def stopping(rig: Rig) -> httpx.Response:
 
 
 async def of_another_cell(rig: Rig) -> httpx.Response:
-    role = Role(set_id="s", count=2, run="", parent=0, cell=1 - home_cell("t", 2))
+    role = Role(set_id="s", count=2, run="", parent=0, cell=rig.server.engine.options.cell)
     rig.server.broker.cells = Cells(role, rig.server.engine)
     return await rig.http.get(T)
 
@@ -203,6 +203,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 LIMITS: dict[str, dict[str, int]] = {
     "segment_corrupt": {"tail_cache_bytes": 0},
+    "not_mine": {"cell": 1 - home_cell("t", 2), "cells": 2},
     "precondition_failed": {"segment_max_events": 10},
     "range_not_satisfiable": {"segment_max_events": 10},
     "wal_saturated": {"wal_queue_frames": 20, "wal_enqueue_timeout_ms": 10},
