@@ -7,6 +7,7 @@ Source: docs/guides/kafka.md#protocol-versions.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from broker.auth import READ, WRITE
@@ -57,7 +58,8 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
         found = await from_all(call, request, MetadataResponse, _topics)
         topics = found[0].topics
         if len(found) > 1:
-            topics = sorted((each for one in found for each in one.topics), key=lambda each: each.name or "")
+            listed = [each for one in found for each in one.topics]
+            topics = await asyncio.to_thread(sorted, listed, key=lambda each: each.name or "")
     else:
         topics = (await _topics_of_cells(call, request)).topics
     operations = MetadataResponse().cluster_authorized_operations

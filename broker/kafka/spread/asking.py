@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from broker.auth import ANYBODY, Access, Grant, Key, KeyAccess, Scope
-from broker.kafka.call import Call, Peer
+from broker.content import slices
+from broker.kafka.call import LARGE_REQUEST_BYTES, Call, Peer
 from broker.kafka.codec import Message, decode, encode
 from storage import Unavailable
 
@@ -49,6 +50,8 @@ class _Forwarded(msgspec.Struct, array_like=True):
     key_number: int
     scopes: list[str] | None
     prefixes: tuple[str, ...]
+    #: Its answer may be a large list.
+    large: bool
     body: bytes
 
 
@@ -57,15 +60,18 @@ def passable(api_key: int, kind: type[Q], handle: Handle[Q, R]) -> None:
     _ANSWERED[api_key] = kind, handle
 
 
-async def ask(call: Call, cell: int, request: Message, kind: type[R], *, patience_s: float = PATIENCE_S) -> R:
+async def ask(
+    call: Call, cell: int, request: Message, kind: type[R], *, patience_s: float = PATIENCE_S, large: bool = False
+) -> R:
     """The answer of another cell to a request of this call.
 
-    A cell that cannot be reached is tried again for `patience_s`, as long as nothing was sent to it. Raises
-    PeerUnavailable, PeerError.
+    A cell that cannot be reached is tried again for `patience_s`, as long as nothing was sent to it. `large`: the
+    request or its answer may be a large list, which is encoded on a thread. Raises PeerUnavailable, PeerError.
     """
     cells = call.broker.cells
     assert cells is not None
-    forwarded = msgspec.msgpack.encode(_forwarded(call, request))
+    written = await _encoded(request, call.version, large=large)
+    forwarded = msgspec.msgpack.encode(_forwarded(call, written, large=large))
     deadline = monotonic() + patience_s
     while True:
         try:
@@ -75,7 +81,7 @@ async def ask(call: Call, cell: int, request: Message, kind: type[R], *, patienc
                 raise
             await asyncio.sleep(_RETRY_S)
         else:
-            return decode(kind, call.version, body)
+            return await _decoded(kind, call.version, body)
 
 
 def receiving(broker: Node) -> Callable[[Any], Awaitable[bytes]]:
@@ -85,13 +91,27 @@ def receiving(broker: Node) -> Callable[[Any], Awaitable[bytes]]:
         forwarded = msgspec.msgpack.decode(argument, type=_Forwarded)
         kind, handle = _ANSWERED[forwarded.api_key]
         call = _call(forwarded, broker)
-        found = await handle(call, decode(kind, forwarded.version, forwarded.body))
-        return bytes(encode(found, forwarded.version))
+        found = await handle(call, await _decoded(kind, forwarded.version, forwarded.body))
+        return await _encoded(found, forwarded.version, large=forwarded.large)
 
     return answer
 
 
-def _forwarded(call: Call, request: Message) -> _Forwarded:
+async def _encoded(message: Message, version: int, *, large: bool) -> bytes:
+    if not large:
+        return bytes(encode(message, version))
+    async with slices.exclusive():
+        return bytes(await asyncio.to_thread(encode, message, version))
+
+
+async def _decoded(kind: type[R], version: int, body: bytes) -> R:
+    if len(body) <= LARGE_REQUEST_BYTES:
+        return decode(kind, version, body)
+    async with slices.exclusive():
+        return await asyncio.to_thread(decode, kind, version, body)
+
+
+def _forwarded(call: Call, body: bytes, *, large: bool) -> _Forwarded:
     access, peer = call.access, call.connection
     rights = access.grant if isinstance(access, KeyAccess) else None
     return _Forwarded(
@@ -105,7 +125,8 @@ def _forwarded(call: Call, request: Message) -> _Forwarded:
         access.number if isinstance(access, KeyAccess) else 0,
         None if rights is None else sorted(rights.scopes),
         access.prefixes,
-        encode(request, call.version),
+        large,
+        body,
     )
 
 

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from broker.kafka.call import Call
+from broker.content import in_slices
+from broker.kafka.call import LIST_ITEMS, Call
 from broker.kafka.codec import Message
 from broker.kafka.errors import ErrorCode, code_of, message_of
 from broker.kafka.node import Cells
@@ -46,7 +47,7 @@ def spread(
         field, result = next((pair for pair in into if getattr(request, pair[0])), into[0])
         entries: list[Any] = getattr(request, field) or []
         positions: dict[int, list[int]] = {}
-        for at, entry in enumerate(entries):
+        async for at, entry in in_slices(enumerate(entries)):
             positions.setdefault(owner(cells, entry), []).append(at)
         if positions.keys() <= {cells.me}:
             return await handle(call, request)
@@ -59,7 +60,8 @@ def spread(
                 if cell == cells.me:
                     answer = await handle(call, part)
                 else:
-                    answer = await ask(call, cell, part, answer_kind, patience_s=patience_s)
+                    large = len(wanted) > LIST_ITEMS
+                    answer = await ask(call, cell, part, answer_kind, patience_s=patience_s, large=large)
             except StorageError as error:
                 code = code_of(error, unavailable=unavailable if error.outcome == "none" else _UNKNOWN)
                 for at in wanted:

@@ -26,6 +26,5 @@ async def from_all(call: Call, request: Q, kind: type[R], handle: Handle[Q, R]) 
     if cells is None or call.hops:
         return [await handle(call, request)]
     others = [cell for cell in range(cells.count) if cell != cells.me]
-    return await asyncio.gather(
-        handle(call, request), *(ask(call, cell, request, kind, patience_s=LIST_PATIENCE_S) for cell in others)
-    )
+    asked = [ask(call, cell, request, kind, patience_s=LIST_PATIENCE_S, large=True) for cell in others]
+    return await asyncio.gather(handle(call, request), *asked)

@@ -21,6 +21,7 @@ from tests.kafka.cells.several import CELLS, name_of
 from tests.support.broker_process import PYTHON_PATH, BrokerProcess
 
 PATIENCE_S = 90
+pytestmark = pytest.mark.slow
 
 
 class KafkaCells(BrokerProcess):

@@ -228,3 +228,12 @@ async def test_the_cell_of_a_topic_judges_by_the_key_of_the_client(
             assert [each.error_code for each in told.topics] == [
                 0 if not expected[0] else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0 if not expected[1] else allowed
             ]  # fmt: skip
+
+
+async def test_long_lists_of_names_are_answered_in_their_order(cells: Several) -> None:
+    names = [f"many-{number}" for number in range(600)]
+    assert await create(cells, names, partitions=1) == [0] * len(names)
+    for asked in (names[::-1], None):
+        found = await _metadata(cells, 1, asked)
+        assert [each.name for each in found.topics] == (asked or sorted(names))
+        assert {each.error_code for each in found.topics} == {0}
