@@ -19,7 +19,7 @@ from broker.kafka.errors import ErrorCode
 from broker.kafka.groups.offsets import Committed, Offsets, code_of_commit
 from broker.kafka.refusals import Refused
 from broker.kafka.spread import TopicsElsewhere, ask_others
-from storage import NotMine, StorageError
+from storage import NotMine, StorageError, TopicNotFound
 
 if TYPE_CHECKING:
     from broker.kafka.node import Cells
@@ -74,7 +74,10 @@ class CellOffsets(Offsets):
     async def find(self, group_id: str, topic: str, partitions: Sequence[int]) -> list[Committed | None]:
         if self._is_here(topic):
             return await super().find(group_id, topic, partitions)
-        found = await self._at_owner(topic, FIND, [group_id, topic, list(partitions)])
+        try:
+            found = await self._at_owner(topic, FIND, [group_id, topic, list(partitions)])
+        except TopicNotFound:
+            return [None] * len(partitions)
         return [None if each is None else Committed(*each) for each in found]
 
     async def find_all(self, group_id: str) -> list[Committed]:
@@ -116,7 +119,7 @@ class CellOffsets(Offsets):
         return self._cells.owner(topic) == self._cells.me
 
     async def _at_owner(self, topic: str, method: str, argument: list[Any]) -> Any:
-        """Call the cell of a topic: its home cell, or the one that this names. Raises Unavailable."""
+        """Call the cell of a topic: its home cell, or the one that this names. Raises Unavailable, TopicNotFound."""
         cell = self._moved.get(topic, self._cells.owner(topic))
         try:
             return await self._cells.peers.call(cell, method, argument)
@@ -124,6 +127,8 @@ class CellOffsets(Offsets):
             if error.code != NotMine.code:
                 raise
             cell = int(error.detail["cell"])
+        if cell == self._cells.me:  # an entry names a cell that has no such topic any more
+            raise TopicNotFound(topic)
         if len(self._moved) >= _MAX_MOVED:
             self._moved.clear()
         self._moved[topic] = cell

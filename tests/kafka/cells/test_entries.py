@@ -6,10 +6,16 @@ from broker.cells.cells import ENTRY_KIND
 from broker.kafka.apis import ApiKey
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.kafka.messages.offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
 from broker.kafka.messages.topics import DeleteTopicsDeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse
 from storage.config import TopicConfig
 from tests.kafka.cells.several import CELLS, Several, name_of
-from tests.kafka.cells.test_groups import commit, committed
+from tests.kafka.cells.test_groups import GROUP, HOME, commit, committed
 from tests.kafka.cells.topics import create
 
 NAME = name_of(2, "orders")
@@ -40,3 +46,15 @@ async def test_a_topic_that_is_not_at_home_is_found_from_everywhere(cells: Sever
     gone = await cells.ask(1, ApiKey.DELETE_TOPICS, 6, away, DeleteTopicsResponse)
     assert gone.responses[0].error_code == 0
     assert NAME not in cells.servers[0].engine.catalog.topics
+
+
+async def test_an_entry_for_a_topic_that_is_gone_is_an_unknown_topic(cells: Several) -> None:
+    name = name_of(HOME, "gone")
+    await cells.servers[HOME].engine.states.put(ENTRY_KIND, name, b"0")
+    assert await commit(cells, 3, [name]) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    asked = OffsetFetchRequestGroup(
+        group_id=GROUP, topics=[OffsetFetchRequestTopics(name=name, partition_indexes=[0, 1])]
+    )
+    answer = await cells.ask(HOME, ApiKey.OFFSET_FETCH, 8, OffsetFetchRequest(groups=[asked]), OffsetFetchResponse)
+    found = answer.groups[0].topics[0].partitions
+    assert [(each.error_code, each.committed_offset) for each in found] == [(0, -1)] * 2
