@@ -13,7 +13,7 @@ from broker.kafka.share.cell_shares import CellShares
 from broker.kafka.share.shares import Shares
 from broker.live import Live
 from broker.pressure import Pressure
-from broker.proxy import Instances
+from broker.proxy import CellSources, Instances
 from broker.service import BackupJobs
 from storage import NotReady, ShuttingDown
 
@@ -78,6 +78,7 @@ class Broker(Endpoint):
             None if settings.kafka_port is None else self.kafka_groups,
             idle_s=settings.kafka_rest_idle_s,
             most=settings.max_kafka_rest_instances,
+            sources=None if cells is None else CellSources(engine, cells),
         )
         #: Threads that read large record batches.
         self.unpacking = Heavy()

@@ -16,7 +16,7 @@ from broker.kafka.group_access import may_use_group, require_consumer, require_g
 from broker.kafka.mapping import NO_TIME, Headers, concatenated, to_kafka, to_stored
 from broker.kafka.metrics import KafkaMetrics
 from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
-from broker.kafka.node import Node
+from broker.kafka.node import Cells, Node
 from broker.kafka.packed import Packed
 from broker.kafka.settings import InvalidConfig, Setting
 from broker.kafka.start import BoundPort, bind_port, listen_for_kafka
@@ -30,6 +30,7 @@ __all__ = [
     "NO_TIME",
     "BoundPort",
     "BrokerSetting",
+    "Cells",
     "Codecs",
     "ErrorCode",
     "Headers",

@@ -1,8 +1,9 @@
 """The parts of Kafka's REST Proxy, over the same topics: formats, consumer instances and their groups."""
 
-from broker.proxy import lags, media, offsets, producing, reading, records, topics, v3, v3_records
+from broker.proxy import lags, media, producing, reading, records, topics, v3, v3_records
 from broker.proxy.assignment import Partition
 from broker.proxy.base_uri import base_of
+from broker.proxy.cell_sources import CellSources
 from broker.proxy.errors import (
     BadRequest,
     ClusterMissing,
@@ -31,6 +32,7 @@ __all__ = [
     "V3",
     "BadRequest",
     "Batch",
+    "CellSources",
     "ClusterMissing",
     "ConfigMissing",
     "ConsumerMissing",
@@ -60,7 +62,6 @@ __all__ = [
     "group_view",
     "lags",
     "media",
-    "offsets",
     "producing",
     "reading",
     "records",

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from broker.limits import Slots
-from broker.proxy import offsets, reading
+from broker.proxy import offsets
 from broker.proxy.assignment import Partition
 from broker.proxy.errors import (
     IllegalState,
@@ -31,10 +31,11 @@ from broker.proxy.errors import (
     Unprocessable,
 )
 from broker.proxy.instance import KIND, Instance, check_name, config_of
-from broker.proxy.membership import UNDEFINED, Group, Member, count_of
+from broker.proxy.membership import UNDEFINED, Group, Member
 from broker.proxy.patterns import compiled
 from broker.proxy.reading import Limits, ProxyRead
-from storage import LimitReached, NotMine, StorageError
+from broker.proxy.sources import Sources
+from storage import LimitReached, StorageError
 
 if TYPE_CHECKING:
     from broker.kafka.groups import Coordinator
@@ -51,8 +52,18 @@ _EXCLUSIVE: Final = "Subscription to topics, partitions and pattern are mutually
 class Instances:
     """See the module. `idle_s`: how long an unused instance is kept; `most`: the most instances."""
 
-    def __init__(self, engine: Engine, coordinator: Coordinator | None = None, *, idle_s: float, most: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        coordinator: Coordinator | None = None,
+        *,
+        idle_s: float,
+        most: int,
+        sources: Sources | None = None,
+    ) -> None:
         self._engine = engine
+        #: What the instances read.
+        self.sources = sources or Sources(engine)
         self._coordinator = coordinator
         self._idle_ms = idle_s * 1000
         self._most = most
@@ -111,7 +122,7 @@ class Instances:
     def _group(self, name: str) -> Group:
         found = self._groups.get(name)
         if found is None:
-            found = self._groups[name] = Group(self._engine, name, self._coordinator)
+            found = self._groups[name] = Group(self.sources, name, self._coordinator)
         return found
 
     async def _run(self) -> None:
@@ -241,13 +252,12 @@ class Instances:
             raise IllegalState(_EXCLUSIVE)
         if pattern is not None:
             compiled(pattern)
-            check_alone(self._engine)
-        for topic in topics:
-            check_cell(self._engine, topic)
+        await self.sources.look(instance.group, topics, names=pattern is not None)
         instance.topics, instance.pattern = sorted(set(topics)), pattern
         instance.prefixes = list(prefixes)
         # Topics that it had before stay known, so that it continues there.
-        instance.known = sorted(each for each in member.topics(self._engine, anew=True) if count_of(self._engine, each))
+        await self._group(instance.group).look()
+        instance.known = sorted(each for each in member.topics(self.sources, anew=True) if self.sources.count(each))
         self._group(instance.group).meet()
         self._group(instance.group).share_out(anew=True)
         await self._keep(member)
@@ -273,7 +283,8 @@ class Instances:
         instance = member.instance
         if instance.subscribed:
             raise IllegalState(_EXCLUSIVE)
-        check_partitions(self._engine, partitions)
+        await self.sources.look(instance.group, {topic for topic, _ in partitions})
+        check_partitions(self.sources, partitions)
         group, has = self._group(instance.group), instance.positions
         instance.chosen = list(dict.fromkeys(partitions))
         member.assign({each: has[each] if each in has else group.begin(member, each) for each in instance.chosen})
@@ -305,22 +316,24 @@ class Instances:
         """
         if wanted is None:
             wanted = {each: (offset, None) for each, offset in member.instance.positions.items() if offset != UNDEFINED}
-        check_partitions(self._engine, list(wanted))
+        await self.sources.look(member.instance.group, {topic for topic, _ in wanted})
+        check_partitions(self.sources, list(wanted))
         for partition, (offset, metadata) in wanted.items():
-            await offsets.commit(self._engine, member.instance.group, partition, offset, metadata)
+            await self.sources.commit(member.instance.group, partition, offset, metadata)
             member.given.pop(partition, None)
         if member.dirty:
             await self._keep(member)
 
     async def _commit_given(self, member: Member) -> None:
-        if not member.instance.config.auto_commit:
+        if not member.instance.config.auto_commit or not member.given:
             return
-        engine, group = self._engine, member.instance.group
+        sources, group = self.sources, member.instance.group
+        await sources.look(group, {topic for topic, _ in member.given})
         for partition, offset in list(member.given.items()):
-            there = count_of(engine, partition[0]) > partition[1] and offsets.keeps_offsets(engine, partition[0])
+            there = sources.count(partition[0]) > partition[1] and sources.keeps_offsets(partition[0])
             # If the offset is beyond the end, the topic is a new one of the same name.
-            if there and offset <= reading.bounds(engine, partition)[1]:
-                await offsets.commit(engine, group, partition, offset)
+            if there and offset <= sources.bounds(partition)[1]:
+                await sources.commit(group, partition, offset)
             member.given.pop(partition, None)
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -334,6 +347,7 @@ class Instances:
         if not instance.subscribed and instance.chosen is None:
             raise IllegalState("Consumer is not subscribed to any topics or assigned any partitions")
         async with member.reading:
+            await self._group(instance.group).look()
             await self._commit_given(member)
             deadline = monotonic() + limits.timeout_ms / 1000
             while not self._standing(member):
@@ -344,7 +358,7 @@ class Instances:
                     await asyncio.sleep(min(left_s, _LOOK_S))
             before = self._standing(member)
             left_ms = max(0, round((deadline - monotonic()) * 1000))
-            found = await reading.read(self._engine, before, limits._replace(timeout_ms=left_ms), parking)
+            found = await self.sources.read(before, limits._replace(timeout_ms=left_ms), parking)
             return self._still_owned(member, found)
 
     def _standing(self, member: Member) -> dict[Partition, int]:
@@ -353,16 +367,16 @@ class Instances:
         if instance.subscribed:
             self._group(instance.group).share_out()
         for partition, at in list(instance.positions.items()):
-            if at != UNDEFINED and partition[1] < count_of(self._engine, partition[0]):
+            if at != UNDEFINED and partition[1] < self.sources.count(partition[0]):
                 self._return_from_beyond(member, partition, at)
         undefined = [f"{topic}-{number}" for (topic, number), at in instance.positions.items() if at == UNDEFINED]
         if undefined:
             raise IllegalState(f"Undefined offset with no reset policy for partitions: {undefined}")
-        return {each: at for each, at in instance.positions.items() if each[1] < count_of(self._engine, each[0])}
+        return {each: at for each, at in instance.positions.items() if each[1] < self.sources.count(each[0])}
 
     def _return_from_beyond(self, member: Member, partition: Partition, at: int) -> None:
         """Reset a position beyond the end. As in Kafka, `auto.offset.reset` decides where to."""
-        first, end = reading.bounds(self._engine, partition)
+        first, end = self.sources.bounds(partition)
         if at <= end:
             return
         reset = member.instance.config.reset
@@ -401,29 +415,11 @@ class Instances:
                 member.given.pop(partition, None)
 
 
-def check_cell(engine: Engine, topic: str) -> None:
-    """Raises Unprocessable for a topic of another cell, of which an instance could read nothing."""
-    try:
-        engine.admin.check_home(topic)
-    except NotMine:
-        raise Unprocessable(
-            f"{topic} is in another cell of the set than the consumer group, and instances read topics of their own "
-            "cell only."
-        ) from None
-
-
-def check_alone(engine: Engine) -> None:
-    """Raises Unprocessable in a set of cells, where a pattern would silently miss the topics of other cells."""
-    if engine.options.cell is not None:
-        raise Unprocessable("A set of cells has no subscriptions by topic_pattern: name the topics.")
-
-
-def check_partitions(engine: Engine, partitions: Sequence[Partition]) -> None:
+def check_partitions(sources: Sources, partitions: Sequence[Partition]) -> None:
     """Raises TopicMissing, PartitionMissing."""
     for topic, number in partitions:
-        count = count_of(engine, topic)
+        count = sources.count(topic)
         if not count:
-            check_cell(engine, topic)
             raise TopicMissing
         if not 0 <= number < count:
             raise PartitionMissing

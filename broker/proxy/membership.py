@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker.proxy import offsets
 from broker.proxy.assignment import Partition, by_range
 from broker.proxy.group_member import ProxyGroupMember
 from broker.proxy.instance import Instance
 from broker.proxy.patterns import compiled
-from broker.proxy.reading import bounds
 from storage import StorageError, TopicNotFound
 
 if TYPE_CHECKING:
     from broker.kafka.groups import Coordinator
+    from broker.proxy.sources import Sources
     from storage import Engine
 
 #: No position: nothing is committed, and auto.offset.reset is none.
@@ -50,14 +48,14 @@ class Member:
         self._matched: set[str] = set()
         self._matched_ms: int | None = None
 
-    def topics(self, engine: Engine, *, anew: bool = False) -> set[str]:
+    def topics(self, sources: Sources, *, anew: bool = False) -> set[str]:
         """The topics of its subscription. Those of a pattern may be a second old, unless `anew`."""
         instance = self.instance
         if instance.pattern is None:
             return set(instance.topics)
-        now_ms = engine.monotonic_ms()
+        now_ms = sources.engine.monotonic_ms()
         if anew or self._matched_ms is None or now_ms - self._matched_ms >= PATTERN_MS:
-            self._matched, self._matched_ms = _matching(engine, instance), now_ms
+            self._matched, self._matched_ms = _matching(sources, instance), now_ms
         return self._matched
 
     def assign(self, positions: dict[Partition, int]) -> None:
@@ -68,21 +66,17 @@ class Member:
         self.dirty = True
 
 
-def _matching(engine: Engine, instance: Instance) -> set[str]:
+def _matching(sources: Sources, instance: Instance) -> set[str]:
     assert instance.pattern is not None
     pattern, prefixes = compiled(instance.pattern), tuple(instance.prefixes)
-    return {
-        topic.name
-        for topic in engine.catalog.named("", "")
-        if not topic.provisional and (not prefixes or topic.name.startswith(prefixes)) and pattern.fullmatch(topic.name)
-    }
+    return {name for name in sources.names() if (not prefixes or name.startswith(prefixes)) and pattern.fullmatch(name)}
 
 
 class Group:
     """The members of one group, and the start positions in partitions that were left without a commit."""
 
-    def __init__(self, engine: Engine, name: str, coordinator: Coordinator | None) -> None:
-        self._engine = engine
+    def __init__(self, sources: Sources, name: str, coordinator: Coordinator | None) -> None:
+        self._sources = sources
         self._coordinator = coordinator
         self.name = name
         self.members: dict[str, Member] = {}
@@ -90,10 +84,17 @@ class Group:
         self.group_member: ProxyGroupMember | None = None
         self._released: dict[Partition, int] = {}
 
+    async def look(self) -> None:
+        """Find out what other cells have of the topics of the members. Raises Unavailable."""
+        patterns = any(member.instance.pattern is not None for member in self.members.values())
+        if patterns:
+            await self._sources.look(self.name, (), names=True)
+        await self._sources.look(self.name, self.topics())
+
     def share_out(self, *, anew: bool = False) -> None:
         """Distribute partitions among the subscribed members, from the current topics and members."""
         subscriptions = {
-            name: member.topics(self._engine, anew=anew)
+            name: member.topics(self._sources, anew=anew)
             for name, member in self.members.items()
             if member.instance.subscribed
         }
@@ -117,12 +118,11 @@ class Group:
     def meet(self) -> None:
         """Join the group among Kafka clients, from the first subscription on, if the Kafka port is open."""
         if self._coordinator is not None and self.group_member is None and self._is_subscribed:
-            count = partial(count_of, self._engine)
             self.group_member = ProxyGroupMember(
                 self._coordinator,
                 self.name,
                 subscriptions=self.subscriptions,
-                count=count,
+                count=self._sources.count,
                 changed=self.share_out,
                 prefixes=self.owner,
             )
@@ -152,11 +152,11 @@ class Group:
     def subscriptions(self) -> set[str]:
         """All topics that members currently subscribe to."""
         subscribed = [member for member in self.members.values() if member.instance.subscribed]
-        return {topic for member in subscribed for topic in member.topics(self._engine)}
+        return {topic for member in subscribed for topic in member.topics(self._sources)}
 
     def _numbers(self, topic: str) -> Sequence[int]:
         """The partitions of a topic that this proxy distributes."""
-        numbers = range(count_of(self._engine, topic))
+        numbers = range(self._sources.count(topic))
         has = None if self.group_member is None else self.group_member.assigned
         return numbers if has is None else [number for number in numbers if (topic, number) in has]
 
@@ -168,13 +168,13 @@ class Group:
 
     def begin(self, member: Member, partition: Partition) -> int:
         """The start position of a member that gets a partition. Raises TopicNotFound."""
-        engine, instance = self._engine, member.instance
-        committed = offsets.committed(engine, self.name, partition)
+        instance = member.instance
+        committed = self._sources.committed(self.name, partition)
         if committed is not None and committed[0] >= 0:
             return committed[0]
         if partition in self._released:
             return self._released[partition]
-        first, end = bounds(engine, partition)
+        first, end = self._sources.bounds(partition)
         match instance.config.reset:
             case "none":
                 return UNDEFINED

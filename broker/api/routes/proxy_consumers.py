@@ -40,7 +40,6 @@ from broker.proxy import (
     check_partitions,
     config_of,
     media,
-    offsets,
     reading,
 )
 from storage import StorageError
@@ -125,7 +124,7 @@ async def subscribe(request: Request) -> Answer:
 async def get_subscription(request: Request) -> Answer:
     async with _using(request) as member:
         _may(request, member)
-        return answer(request, {"topics": sorted(member.topics(request.broker.engine))})
+        return answer(request, {"topics": sorted(member.topics(request.broker.proxy.sources))})
 
 
 async def unsubscribe(request: Request) -> Answer:
@@ -176,11 +175,12 @@ async def _seek_to(request: Request, end: int) -> Answer:
     """Seek to the first offset (0) or to the one after the last (1). Checks the key before the topics."""
     wanted = (await strict_json.decode(await request.read_body(media.is_known), _partitions)).partitions
     request.access.require(READ, [each.topic for each in wanted])
-    engine = request.broker.engine
+    sources = request.broker.proxy.sources
     async with _using(request) as member:
         _may(request, member)
-        check_partitions(engine, [each.pair for each in wanted])
-        await request.broker.proxy.seek(member, {each.pair: reading.bounds(engine, each.pair)[end] for each in wanted})
+        await sources.look(member.instance.group, {each.topic for each in wanted})
+        check_partitions(sources, [each.pair for each in wanted])
+        await request.broker.proxy.seek(member, {each.pair: sources.bounds(each.pair)[end] for each in wanted})
     return _done()
 
 
@@ -200,7 +200,7 @@ async def commit(request: Request) -> Answer:
 
 
 async def get_committed(request: Request) -> Answer:
-    engine = request.broker.engine
+    sources = request.broker.proxy.sources
     body = await request.read_body(media.is_known)
     async with _using(request) as member:
         _may(request, member)
@@ -209,8 +209,9 @@ async def get_committed(request: Request) -> Answer:
             request.access.require(READ, [topic for topic, _ in wanted])
         else:
             wanted = sorted(request.broker.proxy.assigned(member))
-        check_partitions(engine, wanted)
-        found = [(each, offsets.committed(engine, member.instance.group, each)) for each in wanted]
+        await sources.look(member.instance.group, {topic for topic, _ in wanted})
+        check_partitions(sources, wanted)
+        found = [(each, sources.committed(member.instance.group, each)) for each in wanted]
     answered = [
         {"topic": topic, "partition": number, "offset": each[0], "metadata": each[1]}
         for (topic, number), each in found

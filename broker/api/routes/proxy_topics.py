@@ -237,7 +237,7 @@ def _one_line(text: bytes) -> bytes:
 def _partition(request: Request) -> Partition:
     """The partition of the path. Raises TopicMissing, PartitionMissing."""
     topic, number = request.values[0], _number(request.values[1])
-    check_partitions(request.broker.engine, [(topic, number)])
+    check_partitions(request.broker.proxy.sources, [(topic, number)])
     return topic, number
 
 

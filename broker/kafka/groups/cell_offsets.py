@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.kafka.errors import ErrorCode
 from broker.kafka.groups.offsets import Committed, Offsets, code_of_commit
 from broker.kafka.refusals import Refused
-from broker.kafka.spread import TopicsElsewhere, ask_others
-from storage import NotMine, StorageError, TopicNotFound
+from broker.kafka.spread import Owners, TopicsElsewhere, ask_others
+from storage import NotMine, TopicNotFound
 
 if TYPE_CHECKING:
     from broker.kafka.node import Cells
@@ -32,8 +32,6 @@ DELETE: Final = "kafka_delete_offset"
 DELETE_ALL: Final = "kafka_delete_group"
 TOPICS: Final = "kafka_group_topics"
 
-#: The most topics whose cell is remembered because it is not their home.
-_MAX_MOVED: Final = 10_000
 #: The most partitions whose newest generation is remembered; the one used longest ago is forgotten.
 MAX_FENCES: Final = 100_000
 
@@ -47,8 +45,7 @@ class CellOffsets(Offsets):
         self._here = Offsets(engine)
         self._fences: OrderedDict[tuple[str, str, int], int] = OrderedDict()
         self._elsewhere = TopicsElsewhere(cells, TOPICS)
-        #: The cells of topics that are not in their home cell.
-        self._moved: dict[str, int] = {}
+        self._owners = Owners(cells)
         cells.handlers.update(
             {
                 COMMIT: self._serve_commit,
@@ -66,7 +63,7 @@ class CellOffsets(Offsets):
         if self._is_here(committed.topic):
             await super().commit_in(group_id, generation, committed)
             return
-        code = await self._at_owner(committed.topic, COMMIT, [group_id, generation, *committed])
+        code = await self._owners.call(committed.topic, COMMIT, [group_id, generation, *committed])
         if code != ErrorCode.NONE:
             raise Refused(ErrorCode(code))
         self._elsewhere.add(group_id, committed.topic)
@@ -75,7 +72,7 @@ class CellOffsets(Offsets):
         if self._is_here(topic):
             return await super().find(group_id, topic, partitions)
         try:
-            found = await self._at_owner(topic, FIND, [group_id, topic, list(partitions)])
+            found = await self._owners.call(topic, FIND, [group_id, topic, list(partitions)])
         except TopicNotFound:
             return [None] * len(partitions)
         return [None if each is None else Committed(*each) for each in found]
@@ -87,7 +84,7 @@ class CellOffsets(Offsets):
     async def delete(self, group_id: str, topic: str, partition: int) -> bool:
         if self._is_here(topic):
             return await super().delete(group_id, topic, partition)
-        found = await self._at_owner(topic, DELETE, [group_id, topic, partition])
+        found = await self._owners.call(topic, DELETE, [group_id, topic, partition])
         if isinstance(found, int) and not isinstance(found, bool):
             raise Refused(ErrorCode(found))
         self._elsewhere.forget(group_id)
@@ -117,22 +114,6 @@ class CellOffsets(Offsets):
 
     def _is_here(self, topic: str) -> bool:
         return self._cells.owner(topic) == self._cells.me
-
-    async def _at_owner(self, topic: str, method: str, argument: list[Any]) -> Any:
-        """Call the cell of a topic: its home cell, or the one that this names. Raises Unavailable, TopicNotFound."""
-        cell = self._moved.get(topic, self._cells.owner(topic))
-        try:
-            return await self._cells.peers.call(cell, method, argument)
-        except StorageError as error:
-            if error.code != NotMine.code:
-                raise
-            cell = int(error.detail["cell"])
-        if cell == self._cells.me:  # an entry names a cell that has no such topic any more
-            raise TopicNotFound(topic)
-        if len(self._moved) >= _MAX_MOVED:
-            self._moved.clear()
-        self._moved[topic] = cell
-        return await self._cells.peers.call(cell, method, argument)
 
     # -- for other cells -----------------------------------------------------------------------------------------------
 

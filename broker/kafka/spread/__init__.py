@@ -8,11 +8,13 @@ Source: docs/cells.md#kafka-clients.
 from broker.kafka.spread.asking import METHOD, ask, passable, receiving
 from broker.kafka.spread.entries import spread
 from broker.kafka.spread.everywhere import from_all
+from broker.kafka.spread.owners import Owners
 from broker.kafka.spread.topics_elsewhere import FRESH_S, TopicsElsewhere, ask_others
 
 __all__ = [
     "FRESH_S",
     "METHOD",
+    "Owners",
     "TopicsElsewhere",
     "ask",
     "ask_others",

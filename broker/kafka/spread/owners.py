@@ -1,0 +1,43 @@
+"""Finds the cell of a topic that is not in its home cell: the home cell names it, and that is remembered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from storage import NotMine, StorageError, TopicNotFound
+
+if TYPE_CHECKING:
+    from broker.kafka.node import Cells
+
+#: The most topics whose cell is remembered because it is not their home.
+_MAX_MOVED: Final = 10_000
+
+
+class Owners:
+    """The cells of topics, as this cell has found them."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._cells = cells
+        self._moved: dict[str, int] = {}
+
+    def cell_of(self, topic: str) -> int:
+        """The cell that has, or would have, the topic."""
+        owner = self._cells.owner(topic)
+        return owner if owner == self._cells.me else self._moved.get(topic, owner)
+
+    async def call(self, topic: str, method: str, argument: Any) -> Any:
+        """The result of a method of the topic's cell, which is another one and raises NotMine for topics that it does
+        not have. Raises Unavailable, TopicNotFound, PeerError."""
+        cell = self.cell_of(topic)
+        try:
+            return await self._cells.peers.call(cell, method, argument)
+        except StorageError as error:
+            if error.code != NotMine.code:
+                raise
+            cell = int(error.detail["cell"])
+        if cell == self._cells.me:  # an entry names a cell that has no such topic any more
+            raise TopicNotFound(topic)
+        if len(self._moved) >= _MAX_MOVED:
+            self._moved.clear()
+        self._moved[topic] = cell
+        return await self._cells.peers.call(cell, method, argument)

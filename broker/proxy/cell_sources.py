@@ -1,0 +1,220 @@
+"""The topics that consumer instances read in a set of cells: the instances are in the home cell of their group, which
+asks the other cells for facts and records.
+
+Source: docs/cells.md#kafka-clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.kafka.spread import Owners, ask_others
+from broker.proxy import offsets, reading
+from broker.proxy.reading import Limits, Lost, ProxyRead
+from broker.proxy.records import Record
+from broker.proxy.sources import Sources
+from storage import NotMine, StorageError, TopicNotFound, Unavailable
+
+if TYPE_CHECKING:
+    from broker.kafka import Cells
+    from broker.limits import Slots
+    from broker.proxy.assignment import Partition
+    from storage import Engine
+
+FACTS: Final = "proxy_facts"
+NAMES: Final = "proxy_names"
+READ: Final = "proxy_read"
+COMMIT: Final = "proxy_commit"
+#: A read of another cell may take so much longer than it waits.
+_GRACE_S: Final = 10.0
+#: The most topics of other cells about which facts are kept.
+_MAX_TOPICS: Final = 10_000
+
+#: Whether a topic keeps offsets; and of each partition its bounds, and the group's commit there with its metadata.
+_Facts = tuple[bool, list[tuple[int, int, tuple[int, str] | None]]]
+
+
+class CellSources(Sources):
+    """See the module."""
+
+    def __init__(self, engine: Engine, cells: Cells) -> None:
+        super().__init__(engine)
+        self._cells = cells
+        self._owners = Owners(cells)
+        self._here = Sources(engine)
+        self._facts: dict[tuple[str, str], _Facts] = {}
+        self._topics: dict[str, _Facts] = {}
+        self._names: list[str] = []
+        cells.handlers.update(
+            {FACTS: self._serve_facts, NAMES: self._serve_names, READ: self._serve_read, COMMIT: self._serve_commit}
+        )
+
+    def _is_here(self, topic: str) -> bool:
+        return self._cells.owner(topic) == self._cells.me
+
+    # -- for instances -------------------------------------------------------------------------------------------------
+
+    async def look(self, group: str, topics: Collection[str], *, names: bool = False) -> None:
+        async def at(topic: str) -> None:
+            try:
+                keeps, parts = await self._owners.call(topic, FACTS, [group, topic])
+            except Unavailable:
+                raise
+            except StorageError:  # there is no such topic
+                self._topics.pop(topic, None)
+                self._facts.pop((group, topic), None)
+                return
+            found = keeps, [(first, end, None if said is None else (said[0], said[1])) for first, end, said in parts]
+            self._topics[topic] = self._facts[group, topic] = found
+
+        if len(self._facts) >= _MAX_TOPICS:
+            self._facts.clear()
+            self._topics.clear()
+        if names:
+            answers = await ask_others(self._cells, NAMES, None)
+            self._names = sorted(name for found in answers for name in found)
+        await asyncio.gather(*(at(topic) for topic in topics if not self._is_here(topic)))
+
+    def names(self) -> Iterable[str]:
+        return [*super().names(), *self._names]
+
+    def count(self, topic: str) -> int:
+        if self._is_here(topic):
+            return super().count(topic)
+        found = self._topics.get(topic)
+        return 0 if found is None else len(found[1])
+
+    def keeps_offsets(self, topic: str) -> bool:
+        return super().keeps_offsets(topic) if self._is_here(topic) else self._of(topic)[0]
+
+    def committed(self, group: str, partition: Partition) -> tuple[int, str] | None:
+        topic, number = partition
+        if self._is_here(topic):
+            return super().committed(group, partition)
+        found = self._facts.get((group, topic))
+        if found is None or number >= len(found[1]):
+            raise TopicNotFound(topic)
+        return found[1][number][2]
+
+    def bounds(self, partition: Partition) -> tuple[int, int]:
+        topic, number = partition
+        if self._is_here(topic):
+            return super().bounds(partition)
+        parts = self._of(topic)[1]
+        if number >= len(parts):
+            raise TopicNotFound(topic)
+        return parts[number][:2]
+
+    def _of(self, topic: str) -> _Facts:
+        found = self._topics.get(topic)
+        if found is None:
+            raise TopicNotFound(topic)
+        return found
+
+    async def commit(self, group: str, partition: Partition, offset: int, metadata: str | None = None) -> None:
+        topic, number = partition
+        if self._is_here(topic):
+            await super().commit(group, partition, offset, metadata)
+        else:
+            await self._owners.call(topic, COMMIT, [group, topic, number, offset, metadata])
+
+    async def read(self, positions: Mapping[Partition, int], limits: Limits, parking: Slots) -> ProxyRead:
+        """The first cell that has records, or whose time is over, ends the wait for the others."""
+        by_cell: dict[int, dict[Partition, int]] = {}
+        for partition, at in positions.items():
+            by_cell.setdefault(self._owners.cell_of(partition[0]), {})[partition] = at
+        if by_cell.keys() == {self._cells.me}:
+            return await super().read(positions, limits, parking)
+        share = limits._replace(
+            max_bytes=max(1, limits.max_bytes // len(by_cell)), max_records=max(1, limits.max_records // len(by_cell))
+        )
+        with parking.hold():
+            reads = [asyncio.ensure_future(self._read_at(cell, wanted, share)) for cell, wanted in by_cell.items()]
+            try:
+                await _until_one_has_records(reads)
+            finally:
+                for each in reads:
+                    each.cancel()
+                await asyncio.gather(*reads, return_exceptions=True)
+        merged = ProxyRead([], [], [], dict(positions), dict(positions))
+        failures: list[BaseException] = []
+        for each in reads:
+            if each.cancelled():
+                continue
+            failure = each.exception()
+            if failure is not None:
+                failures.append(failure)
+                continue
+            found = each.result()
+            merged.records.extend(found.records)
+            merged.lost.extend(found.lost)
+            merged.corrupt.extend(found.corrupt)
+            for partition, at in found.positions.items():
+                del merged.positions[partition]  # those read longest ago come first
+                merged.positions[partition] = at
+        if failures and merged.empty:
+            raise failures[0]
+        return merged
+
+    async def _read_at(self, cell: int, positions: Mapping[Partition, int], limits: Limits) -> ProxyRead:
+        if cell == self._cells.me:
+            return await super().read(positions, limits, reading.Streaming())
+        asked = [[topic, number, at] for (topic, number), at in positions.items()]
+        timeout_s = limits.timeout_ms / 1000 + _GRACE_S
+        answer = await self._cells.peers.call(cell, READ, [asked, list(limits)], timeout_s=timeout_s)
+        records, lost, corrupt, moved = answer
+        return ProxyRead(
+            [_record(*row) for row in records],
+            [Lost((topic, number), begin, end, reason) for (topic, number), begin, end, reason in lost],
+            [((topic, number), offset) for (topic, number), offset in corrupt],
+            {(topic, number): at for topic, number, at in moved},
+            dict(positions),
+        )
+
+    # -- for other cells -----------------------------------------------------------------------------------------------
+
+    async def _serve_facts(self, argument: Any) -> _Facts:
+        group, topic = argument
+        self._require(topic)
+        partitions = [(topic, number) for number in range(self._here.count(topic))]
+        if not partitions:
+            raise TopicNotFound(topic)
+        return self._here.keeps_offsets(topic), [
+            (*self._here.bounds(each), self._here.committed(group, each)) for each in partitions
+        ]
+
+    async def _serve_names(self, argument: object) -> list[str]:
+        return [*self._here.names()]
+
+    async def _serve_read(self, argument: Any) -> list[Any]:
+        asked, limits = argument
+        positions = {(topic, number): at for topic, number, at in asked}
+        found = await self._here.read(positions, Limits(*limits), reading.Streaming())
+        moved = [[topic, number, at] for (topic, number), at in found.positions.items()]
+        return [found.records, found.lost, found.corrupt, moved]
+
+    async def _serve_commit(self, argument: Any) -> None:
+        group, topic, number, offset, metadata = argument
+        self._require(topic)
+        await offsets.commit(self.engine, group, (topic, number), offset, metadata)
+
+    def _require(self, topic: str) -> None:
+        if not self._is_here(topic):
+            raise NotMine(topic, self._cells.owner(topic))
+
+
+def _record(
+    topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None, headers: list[Any], ts: int
+) -> Record:
+    return Record(topic, partition, offset, key, value, [(name, text) for name, text in headers], ts)
+
+
+async def _until_one_has_records(reads: Collection[asyncio.Future[ProxyRead]]) -> None:
+    """Wait until one of them has something, has failed, or all are over."""
+    left = set(reads)
+    while left:
+        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        if any(each.exception() is not None or not each.result().empty for each in done):
+            return
