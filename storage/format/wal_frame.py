@@ -13,7 +13,7 @@
     38   .     node, tag, data
     .    8     xxh3 u64        XXH3-64 (seed 0) over bytes [4 .. here)
 
-Little-endian. A length is checked against the available bytes before anything is allocated.
+Little-endian. `kernel.scan` reads them.
 
 Source: docs/reference/format.md#frames.
 """
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import NamedTuple
 
 from storage.format.checksum import checksum
 
@@ -72,20 +71,6 @@ MORE = int(FrameFlag.MORE)
 HOP_SHIFT = 5
 
 
-class Frame(NamedTuple):
-    """A verified frame. `size` is its whole length in the file."""
-
-    type: int
-    flags: int
-    topic_id: int
-    seq: int
-    ts: int
-    node: bytes
-    tag: bytes
-    data: bytes
-    size: int
-
-
 class FrameError(ValueError):
     """Bytes that are not a valid frame."""
 
@@ -107,26 +92,3 @@ def encode(
         flags |= 2
     body = REST.pack(type, flags, topic_id, seq, ts, len(node), len(tag), len(data)) + node + tag + data
     return LENGTH.pack(len(body) + 8) + body + CHECKSUM.pack(checksum(body))
-
-
-def decode(buffer: bytes | memoryview, offset: int = 0) -> Frame:
-    """The frame at `offset`, verified. Raises FrameError when the bytes there are not one whole valid frame."""
-    available = len(buffer) - offset
-    if available < OVERHEAD:
-        raise FrameError(f"{available} bytes are too few for a frame")
-    length, type_, flags, topic_id, seq, ts, node_len, tag_len, data_len = HEADER.unpack_from(buffer, offset)
-    if length != FIXED_LEN + node_len + tag_len + data_len:
-        raise FrameError("frame_len does not fit the lengths in the header")
-    size = length + 4
-    if size > available:
-        raise FrameError("frame_len overruns the bytes at hand")
-    end = offset + size - 8
-    body = bytes(buffer[offset + 4 : end])
-    (stored,) = CHECKSUM.unpack_from(buffer, end)
-    if checksum(body) != stored:
-        raise FrameError("checksum mismatch")
-    node_end = REST.size + node_len
-    tag_end = node_end + tag_len
-    return Frame(
-        type_, flags, topic_id, seq, ts, body[REST.size : node_end], body[node_end:tag_end], body[tag_end:], size
-    )

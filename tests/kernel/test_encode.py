@@ -126,7 +126,7 @@ def test_seqs_and_times_are_as_the_header_says() -> None:
     frames, sizes = kernel.encode_appends([b"1"] * 20, None, None, HEADER._replace(first_seq=(1 << 32) - 10))
     decoded, at = [], 0
     for size in sizes:
-        decoded.append(wal_frame.decode(frames, at))
+        decoded.append(wal_frame.HEADER.unpack_from(frames, at))
         at += size
-    assert all(after.seq == before.seq + 1 for before, after in pairwise(decoded))
-    assert {frame.ts for frame in decoded} == {HEADER.ts}
+    assert all(after[4] == before[4] + 1 for before, after in pairwise(decoded))
+    assert {ts for _, _, _, _, _, ts, *_ in decoded} == {HEADER.ts}

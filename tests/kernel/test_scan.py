@@ -46,9 +46,9 @@ def test_all_frames_of_the_log_are_found(batch: list[Sample], header: Header) ->
     lengths = (columns.node_lens, columns.tag_lens, columns.data_lens)
     frames, at = list[tuple[int, ...]](), 0
     while at < len(log):
-        one = wal_frame.decode(log, at)
-        frames.append((at, one.type, one.flags, *one[2:5], len(one.node), len(one.tag), len(one.data)))
-        at += one.size
+        length, *fields = wal_frame.HEADER.unpack_from(log, at)
+        frames.append((at, *fields))
+        at += wal_frame.LENGTH.size + length
     assert [*zip(*names, *lengths, strict=True)] == frames
     assert sum(columns.sizes) == columns.end == len(log)
     assert kernel.cut(log, columns, kernel.Part.BODY) == [sample.body for sample in batch]
@@ -74,10 +74,9 @@ def test_golden_frames_of_the_log(path: Path) -> None:
     content = path.read_bytes()
     found = kernel.scan(content)
     assert (found.end, found.reason) == (len(content), "")
-    frame = wal_frame.decode(content)
     _, topic_id, seq, ts, size, data_len, node_len, tag_len, type_, flags, _, _ = found.columns.row(0)
-    assert (type_, flags, topic_id, seq, ts, size) == (*frame[:5], frame.size)
-    assert (node_len, tag_len, data_len) == (len(frame.node), len(frame.tag), len(frame.data))
+    fields = (size - wal_frame.LENGTH.size, type_, flags, topic_id, seq, ts, node_len, tag_len, data_len)
+    assert wal_frame.HEADER.unpack_from(content) == fields
 
 
 @pytest.mark.parametrize("kind", list(Kind))

@@ -23,6 +23,7 @@ from storage.log.validation import is_plain
 from storage.records.batches import AppendedRecords
 from storage.records.record_columns import RecordColumns
 from storage.records.values import NewRecord, PlainRecords
+from tests.support import wal_frames
 from tests.support.sim_disk import SimDisk, SimFile
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -121,7 +122,7 @@ def test_encoded_frames_hold_the_sent_records_byte_for_byte(batch: list[NewRecor
     tagged: list[tuple[bytes, int]] = []
     at = 0
     for index, sent in enumerate(batch):
-        frame = wal_frame.decode(data, at)
+        frame = wal_frames.decode(data, at)
         at += frame.size
         assert frame[:1] + frame[2:5] == (1, 9, 41 + index, 1_700_000_000_000)
         flags, seq = frame.flags, frame.seq

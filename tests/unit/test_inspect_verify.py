@@ -16,6 +16,7 @@ from storage.inspect.wal import Finding
 from storage.platform import layout
 from storage.platform.posix import PosixFile, PosixFileSystem
 from storage.snapshot import contents as snapshot
+from tests.support import wal_frames
 from tests.unit.format.hand_written import (
     LOG,
     MORE,
@@ -372,7 +373,7 @@ def void(_: object) -> None:
 
 def resealed(frame: bytes, data: bytes) -> bytes:
     """The control frame with other data and a right checksum."""
-    decoded = wal_frame.decode(frame)
+    decoded = wal_frames.decode(frame)
     return wal_frame.encode(decoded.type, decoded.flags, decoded.topic_id, 0, decoded.ts, data=data)
 
 

@@ -11,6 +11,7 @@ from storage.format import control, wal_frame
 from storage.format.wal_frame import FrameType
 from storage.platform import layout
 from storage.snapshot import contents as snapshot
+from tests.support import wal_frames
 
 TS = 1_755_000_000_000
 DURABLE, MORE = 4, 8
@@ -48,7 +49,7 @@ def batch(*frames: bytes, first_seq: int | None = None, topic_id: int = LOG, **f
 
 def with_flag(frame: bytes, flag: int) -> bytes:
     """The same frame with one more flag, its checksum right again."""
-    decoded = wal_frame.decode(frame)
+    decoded = wal_frames.decode(frame)
     return wal_frame.encode(decoded.type, decoded.flags | flag, *decoded[2:8])
 
 

@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from storage import Engine, NewRecord, Options, ReadQuery
-from storage.format import control, snapshot_header, wal_frame
+from storage.format import control, snapshot_header
 from storage.inspect.directory import DataDirectory
 from storage.inspect.verify import verify
 from storage.platform.posix import PosixFileSystem
 from tests.golden.directory import RECORDS, directory_files
 from tests.golden.make_golden import FOLDER, FRAMES, SNAPSHOT_BODY, directory_paths, files
+from tests.support import wal_frames
 from tests.support.spec_decoder import read_data_dir
 from tests.support.spec_frames import decode_frame
 from tests.support.spec_meta import unseal_snapshot
@@ -32,7 +33,7 @@ def test_a_golden_frame_is_written_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(FRAMES))
 def test_a_golden_frame_is_read(name: str) -> None:
     expected = FRAMES[name]
-    frame = wal_frame.decode(_golden(name))
+    frame = wal_frames.decode(_golden(name))
     assert frame[:1] + frame[2:7] == (
         expected.type,
         expected.topic_id,

@@ -14,6 +14,7 @@ from storage.format.segment_frame import FrameError
 from storage.format.wal_frame import FrameType
 from tests.golden.segments import wal_frames
 from tests.support.spec_segment import decode_data
+from tests.support.wal_frames import decode as decode_of_log
 from tests.unit.format.mutations import one_byte_changes, truncations
 
 u64 = st.integers(0, (1 << 64) - 1)
@@ -47,7 +48,7 @@ def test_a_frame_of_the_log_is_read_the_same_in_a_segment(record: Record, before
     moved = segment_frame.from_wal(before + frame + behind, len(before), len(frame))
     assert len(moved) == len(frame)
     found = segment_frame.decode(before + moved + behind, len(before))
-    there = wal_frame.decode(frame)
+    there = decode_of_log(frame)
     assert found == (*there[1:8], False, len(frame))
     assert segment_frame.verify(moved, 0, len(moved))
 

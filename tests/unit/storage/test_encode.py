@@ -8,7 +8,7 @@ import pytest
 import xxhash
 
 from kernel import Header
-from storage.format import control, wal_frame
+from storage.format import control
 from storage.format.wal_frame import FrameFlag
 from storage.log.encode import DURABLE, assemble, encode_controls, hash_of, measured
 from storage.log.encode import encoded as encoded_records
@@ -16,6 +16,7 @@ from storage.log.submission import AppendStep
 from storage.options import Options
 from storage.records.record_columns import RecordColumns
 from storage.records.values import NewRecord
+from tests.support import wal_frames
 from tests.unit.storage.machine import record
 
 HEAD = Header(7, 41, 1_700_000_000_000, b"", DURABLE)
@@ -47,18 +48,18 @@ def test_a_single_plain_record_is_encoded_without_a_batch_frame() -> None:
     ],
 )
 def test_the_stored_object_has_the_documented_fields(sent: NewRecord, stored: bytes) -> None:
-    assert wal_frame.decode(encoded([sent]).payload).data == stored
+    assert wal_frames.decode(encoded([sent]).payload).data == stored
 
 
 def test_a_key_makes_a_batch_of_a_single_record() -> None:
     unit = encoded([record(5)], key="k", hash=b"h" * 16)
-    first = wal_frame.decode(unit.payload)
+    first = wal_frames.decode(unit.payload)
     batch = control.decode_control(first.type, first.data)
     assert batch == control.Batch(
         frames=1, body_bytes=len(unit.payload) - first.size, first_seq=41, key="k", hash=b"h" * 16
     )
     assert first.flags & FrameFlag.MORE
-    second = wal_frame.decode(unit.payload, first.size)
+    second = wal_frames.decode(unit.payload, first.size)
     assert (second.type, second.seq, second.flags & FrameFlag.MORE) == (1, 41, 0)
     (step,) = unit.unit.steps
     assert isinstance(step, AppendStep)
@@ -71,7 +72,7 @@ def test_creating_controls_precede_the_records_and_evicting_controls_follow() ->
     unit = encoded([record(), record()], before=before, after=after)
     types, at = [], 0
     while at < len(unit.payload):
-        frame = wal_frame.decode(unit.payload, at)
+        frame = wal_frames.decode(unit.payload, at)
         types.append(frame.type)
         assert bool(frame.flags & FrameFlag.MORE) == (at + frame.size < len(unit.payload))
         at += frame.size
@@ -81,13 +82,13 @@ def test_creating_controls_precede_the_records_and_evicting_controls_follow() ->
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_the_durable_flag_follows_the_durability_class(durable: bool) -> None:
-    frame = wal_frame.decode(encoded([record()], HEAD._replace(flags=DURABLE if durable else 0)).payload)
+    frame = wal_frames.decode(encoded([record()], HEAD._replace(flags=DURABLE if durable else 0)).payload)
     assert bool(frame.flags & FrameFlag.DURABLE) == durable
 
 
 def test_control_frames_can_be_written_without_records() -> None:
     one = encode_controls([control.HeadWatermark(reserved=5)], 7, 99)
-    frame = wal_frame.decode(one.payload)
+    frame = wal_frames.decode(one.payload)
     assert (one.frames, frame.type, frame.topic_id, frame.seq, frame.ts, frame.size) == (
         1,
         11,
@@ -97,7 +98,7 @@ def test_control_frames_can_be_written_without_records() -> None:
         len(one.payload),
     )
     two = encode_controls([control.HeadWatermark(reserved=5), control.TopicDelete(name="t")], 7, 99)
-    assert (two.frames, wal_frame.decode(two.payload).type) == (3, 12)
+    assert (two.frames, wal_frames.decode(two.payload).type) == (3, 12)
     assert two.unit.batch is not None
     assert (two.unit.batch.frames, two.unit.batch.first_seq) == (2, None)
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from kernel import Header
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.format.record import payload_size
-from storage.format.wal_frame import FrameFlag, FrameType, decode, encode
+from storage.format.wal_frame import FrameFlag, FrameType, encode
 from storage.log.encode import DURABLE, encode_stored
 from storage.log.validation import check_stored
 from storage.options import Options
 from storage.records.values import StoredBodies
+from tests.support.wal_frames import decode
 
 TS = 1_700_000_000_000
 
