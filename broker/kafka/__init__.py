@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from broker.kafka import settings
 from broker.kafka.broker_settings import BrokerSetting, broker_settings
 from broker.kafka.changes import change
-from broker.kafka.cluster import BROKER_ID, named_operations, topic_operations
+from broker.kafka.cluster import BROKER_ID, cluster_id, named_operations, topic_operations
 from broker.kafka.codecs import Codecs
 from broker.kafka.compacted import is_compacted, key_missing
 from broker.kafka.errors import ErrorCode
@@ -43,6 +43,7 @@ __all__ = [
     "bind_port",
     "broker_settings",
     "change",
+    "cluster_id",
     "concatenated",
     "consumer_name",
     "group_of",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker.auth import narrowed
 from broker.content import in_slices
 from broker.kafka import GROUP_PREFIX, consumer_name, group_of
+from broker.proxy.assignment import Partition
 from broker.proxy.group_view import MemberView, group_view
 from broker.proxy.v3 import Lag
 from storage.records import address
@@ -28,7 +29,16 @@ async def groups(broker: ProxyNode, prefixes: tuple[str, ...]) -> list[str]:
         for number in range(topic.config.partitions):
             for consumer in engine.catalog.topics[address(topic.name, number)].log.consumers.named(GROUP_PREFIX, ""):
                 found.add(group_of(consumer.name) or "")
+    if broker.cells is not None:
+        await broker.kafka_offsets.look(None)
+        of_all = broker.kafka_offsets.topics_of_all()
+        found |= {group for group, topics in of_all.items() if not prefixes or _any_within(topics, prefixes)}
+        found = {group for group in found if broker.cells.home(group) == broker.cells.me}
     return sorted(found - {""})
+
+
+def _any_within(topics: Iterable[str], prefixes: tuple[str, ...]) -> bool:
+    return any(topic.startswith(prefixes) for topic in topics)
 
 
 async def lags(broker: ProxyNode, group: str, prefixes: tuple[str, ...]) -> list[Lag]:
@@ -45,6 +55,27 @@ async def lags(broker: ProxyNode, group: str, prefixes: tuple[str, ...]) -> list
                 owner = owners.get((topic.name, number), _NOBODY)
                 offset = engine.consumers.committed(address(topic.name, number), consumer.name).seq
                 found.append(Lag(topic.name, number, offset, log.head, owner.id, owner.instance_id, owner.client_id))
+    if broker.cells is not None:
+        found += await _lags_elsewhere(broker, group, prefixes, owners)
+        found.sort(key=lambda each: (each.topic, each.partition))
+    return found
+
+
+async def _lags_elsewhere(
+    broker: ProxyNode, group: str, prefixes: tuple[str, ...], owners: Mapping[Partition, MemberView]
+) -> list[Lag]:
+    """Those in topics of other cells. Raises Unavailable."""
+    topics, sources = broker.engine.catalog.topics, broker.proxy.sources
+    committed = [each for each in await broker.kafka_offsets.find_all(group) if each.topic not in topics]
+    if prefixes:
+        committed = [each for each in committed if each.topic.startswith(prefixes)]
+    await sources.look(group, {each.topic for each in committed})
+    found: list[Lag] = []
+    for each in committed:
+        partition = each.topic, each.partition
+        owner = owners.get(partition, _NOBODY)
+        _, end = sources.bounds(partition)
+        found.append(Lag(*partition, each.offset, end, owner.id, owner.instance_id, owner.client_id))
     return found
 
 

@@ -18,6 +18,7 @@ from broker.kafka import (
     Setting,
     broker_settings,
     change,
+    cluster_id,
     may_use_group,
     named_operations,
     settings,
@@ -82,7 +83,7 @@ def base_uri(request: Request) -> str:
 
 def cluster_of(request: Request) -> V3:
     """The cluster in the path. Raises ClusterMissing."""
-    cluster = request.broker.engine.cluster_id
+    cluster = cluster_id(request.broker)
     if request.values and request.values[0] != cluster:
         raise ClusterMissing
     return V3(base_uri(request), cluster)

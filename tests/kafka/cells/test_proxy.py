@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from broker.kafka.groups import State
-from broker.proxy import Limits, ProxyRead
+from broker.proxy import Limits, ProxyRead, lags
 from broker.proxy.reading import Streaming
 from storage import Unavailable
 from tests.kafka.asking import a_batch, produce
@@ -106,3 +106,18 @@ async def test_a_topic_of_a_cell_that_is_away_is_no_missing_topic(cells: Several
             await proxy.read(member, Limits(timeout_ms=0), Streaming())
         await cells.start(2)
     assert len((await _read(cells, 2 * CELLS)).records) == 2 * CELLS
+
+
+async def test_the_home_cell_tells_the_group_and_its_lags_in_all_cells(cells: Several) -> None:
+    await create(cells, NAMES)
+    await _add(cells, b"a", b"b", b"c")
+    proxy = cells.servers[0].broker.proxy
+    await proxy.create(GROUP, {"name": "i"})
+    with proxy.using(GROUP, "i") as member:
+        await proxy.assign(member, [(name, 0) for name in NAMES])
+        await proxy.commit(member, {(name, 0): (1, None) for name in NAMES})
+    brokers = [cells.servers[cell].broker for cell in range(CELLS)]
+    assert [await lags.groups(broker, ()) for broker in brokers] == [[GROUP], [], []]
+    found = await lags.lags(brokers[0], GROUP, ())
+    assert sorted((each.topic, each.offset, each.end) for each in found) == sorted((name, 1, 3) for name in NAMES)
+    assert [each.topic for each in await lags.lags(brokers[0], GROUP, (NAMES[1],))] == [NAMES[1]]
