@@ -1,0 +1,144 @@
+"""What a set of cells costs: processor time of cells and gateway per request, and what that gives on more cores.
+
+    python -m loadtest.cells                              append-1, append-100 and diff-1000 with 2 cells
+    python -m loadtest.cells --cells 3 --only append-100 --seconds 10
+
+Each load runs against one broker without cells, and then through the gateway of a set, on the same machine. The rates
+are those of this machine, where the load generator runs too; with fewer cores than processes the set is slower than it
+would be elsewhere. The model divides the cores between cells and gateways as well as it can: each core gives
+1 / (time per request) of what runs there. It says nothing of disks, and takes topics to be busy alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from loadtest.generator import Task
+from loadtest.measure import Target, generate, prepare, seen_in
+from loadtest.observed import cpu_of
+from loadtest.own_broker import OwnBroker
+from loadtest.scenario import Scenario
+
+CORES: Final = (4, 8, 16)
+#: Topics of a load: enough for every cell to have some.
+_TOPICS: Final = 12
+SCENARIOS: Final = {
+    "append-1": Scenario(batch=1, topics=_TOPICS),
+    "append-100": Scenario(batch=100, topics=_TOPICS),
+    "diff-1000": Scenario(kind="read", batch=1000, topics=_TOPICS, preload=20_000, connections=16),
+}
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests a second, and processor seconds per request of the broker, or the cells, and of the gateway."""
+
+    rate: float
+    cell_s: float
+    gateway_s: float = 0.0
+
+
+class Split(msgspec.Struct, frozen=True, kw_only=True):
+    """How cores are divided, and the requests a second that this gives."""
+
+    cells: int
+    gateways: int
+    rate: float
+
+
+def best_split(seen: Seen, cores: int) -> Split:
+    """The division of so many cores, 2 or more, that gives the most requests a second."""
+    splits: list[Split] = []
+    for gateways in range(1, cores):
+        rate = min((cores - gateways) / seen.cell_s, gateways / seen.gateway_s)
+        splits.append(Split(cells=cores - gateways, gateways=gateways, rate=rate))
+    return max(splits, key=lambda split: split.rate)
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--cells", type=int, default=2, help="cells of the set (2)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each load (5)")
+    parser.add_argument("--only", default="", metavar="NAMES", help=f"of {', '.join(SCENARIOS)}: a comma list")
+    options = parser.parse_args()
+    chosen = options.only.split(",") if options.only else list(SCENARIOS)
+    if unknown := set(chosen) - set(SCENARIOS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    cores = len(os.sched_getaffinity(0))
+    print(f"{cores} cores, {options.cells} cells and 1 gateway beside the load generator")
+    for name in chosen:
+        scenario = msgspec.structs.replace(SCENARIOS[name], seconds=options.seconds)
+        alone = run(scenario, {})
+        cells = run(scenario, {"CELLS": str(options.cells), "GATEWAYS": "1"})
+        print("\n".join(lines(name, alone, cells)), flush=True)
+    return 0
+
+
+def run(scenario: Scenario, settings: Mapping[str, str]) -> Seen:
+    """One load on a broker of its own, with these settings."""
+    own = OwnBroker(settings={"WAL_SHARDS": "1", **settings})
+    try:
+        own.start()
+        prepare(Target(host=own.host, port=own.port), scenario)
+        with generate(Task(scenario=scenario, host=own.host, port=own.port)) as generator:
+            assert generator.stdout is not None
+            generator.stdout.readline()
+            before = _used_s(own.pid)
+            generator.stdout.readline()
+            after = _used_s(own.pid)
+            seen = seen_in(generator.stdout.readline())
+    finally:
+        own.close()
+    if seen.failed:
+        raise RuntimeError(f"requests failed: {seen.failed}")
+    spent = {role: (after[role] - before[role]) / max(1, seen.requests) for role in after}
+    rate = seen.requests / seen.seconds
+    return Seen(rate=rate, cell_s=spent["cell"], gateway_s=spent["gateway"])
+
+
+def _used_s(pid: int) -> dict[str, float]:
+    """Processor seconds of the cells, or of a broker without, and of the gateways."""
+    used = {"cell": 0.0, "gateway": 0.0}
+    roles = {int(child): _role(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    if not any(roles.values()):
+        used["cell"] = cpu_of(pid).total_s
+    for child, role in roles.items():
+        if role:
+            used[role] += cpu_of(child).total_s
+    return used
+
+
+def _role(pid: str) -> str:
+    """What the process is in a set; "" if it is none of one."""
+    command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    if b"--role" not in command:
+        return ""
+    return "gateway" if b"broker.gateway" in command else "cell"
+
+
+def lines(name: str, alone: Seen, cells: Seen) -> list[str]:
+    """The report of one load."""
+    found = [
+        f"{name}:",
+        f"  one broker        {alone.rate:>9,.0f} requests/s, {1e6 * alone.cell_s:,.0f} us of processor each",
+        f"  through a gateway {cells.rate:>9,.0f} requests/s (x {cells.rate / alone.rate:.2f}), "
+        f"{1e6 * cells.cell_s:,.0f} us in a cell and {1e6 * cells.gateway_s:,.0f} us in the gateway each",
+    ]
+    for cores in CORES:
+        split = best_split(cells, cores)
+        found.append(
+            f"  {cores:>2} cores: {split.rate:>9,.0f} requests/s with {split.cells} cells, {split.gateways} gateways: "
+            f"x {split.rate * alone.cell_s:.1f} of one broker on one core"
+        )
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

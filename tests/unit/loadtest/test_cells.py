@@ -1,0 +1,30 @@
+"""The model of `loadtest.cells`: how cores are divided between cells and gateways."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadtest.cells import Seen, best_split, lines
+
+
+@pytest.mark.parametrize(
+    ("cell_us", "gateway_us", "cores", "expected"),
+    [
+        (100, 100, 4, (2, 2, 20_000)),
+        (300, 100, 4, (3, 1, 10_000)),
+        (100, 300, 8, (2, 6, 20_000)),
+        (50, 50, 2, (1, 1, 20_000)),
+    ],
+)
+def test_cores_go_where_they_give_the_most(
+    cell_us: int, gateway_us: int, cores: int, expected: tuple[int, int, int]
+) -> None:
+    split = best_split(Seen(rate=1, cell_s=cell_us / 1e6, gateway_s=gateway_us / 1e6), cores)
+    assert (split.cells, split.gateways, round(split.rate)) == expected
+
+
+def test_the_report_compares_with_one_broker_on_one_core() -> None:
+    alone, cells = Seen(rate=5000, cell_s=100e-6), Seen(rate=4000, cell_s=100e-6, gateway_s=100e-6)
+    report = lines("append-1", alone, cells)
+    assert "(x 0.80)" in report[2]
+    assert "x 2.0 of one broker" in report[3]
