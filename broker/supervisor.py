@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ import msgspec
 import structlog
 
 from broker import VERSION
-from broker.cells import Peers, PeerUnavailable, Role
+from broker.cells import Peers, PeerUnavailable, Role, write_restarts
 from broker.kafka import listen_for_kafka
 from broker.lifecycle import ExitCode
 from broker.net import listen, write_port_file
@@ -55,8 +55,11 @@ _FINAL: Final = (ExitCode.CANNOT_START, ExitCode.BAD_SETTINGS)
 class Child:
     """One process of the set, over all its restarts."""
 
-    def __init__(self, name: str, module: str, role: Role, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, module: str, role: Role, environment: Mapping[str, str], on_restart: Callable[[], None]
+    ) -> None:
         self.name = name
+        self._on_restart = on_restart
         self._command = (sys.executable, "-m", module, "--role", msgspec.json.encode(role).decode())
         self._environment = environment
         self._sockets = tuple(each for each in (role.http_fd, role.kafka_fd) if each is not None)
@@ -86,6 +89,7 @@ class Child:
                 return
             _log.error("process_ended", process=self.name, exit_code=code, again_in_s=backoff_s)
             self.restarts += 1
+            self._on_restart()
             backoff_s = MIN_BACKOFF_S if loop.time() - self._began >= STEADY_S else backoff_s
             await asyncio.sleep(backoff_s)
             backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
@@ -147,16 +151,23 @@ class Supervisor:
             parent=os.getpid(),
             kafka_ports=tuple(each.getsockname()[1] for each in kafka),
         )
+        folder = Path(role.run)
+
+        def note() -> None:
+            with suppress(OSError):  # it is for information only
+                write_restarts(folder, {child.name: child.restarts for child in (*self._cells, *self._gateways)})
+
+        note()
         for cell in range(found.cells):
             fd = kafka[cell].fileno() if kafka else None
             its_role = msgspec.structs.replace(role, cell=cell, kafka_fd=fd)
-            self._start(Child(f"cell-{cell:02d}", _module("broker"), its_role, self._environment), self._cells)
+            self._start(Child(f"cell-{cell:02d}", _module("broker"), its_role, self._environment, note), self._cells)
         scheme, (host, port, *_) = "https" if settings.tls_cert else "http", public.getsockname()
         url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         telling = asyncio.create_task(self._notifier.keep_telling(lambda: [] if not self._stop.is_set() else [EXTEND]))
         its_role = msgspec.structs.replace(role, http_fd=public.fileno())
         for number in range(settings.gateways):
-            child = Child(f"gateway-{number:02d}", _module("broker.gateway"), its_role, self._environment)
+            child = Child(f"gateway-{number:02d}", _module("broker.gateway"), its_role, self._environment, note)
             self._start(child, self._gateways)
         _log.info("listening", url=url, docs=f"{url}/docs", data_dir=root, version=VERSION)
         if settings.port_file is not None:

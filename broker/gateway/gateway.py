@@ -25,7 +25,7 @@ class Gateway(Endpoint):
     Keys are judged by the cells, which get them with each request; here they only refuse early.
     """
 
-    __slots__ = ("owners", "set_id", "states", "upstreams")
+    __slots__ = ("owners", "restarts", "run_folder", "set_id", "states", "upstreams")
 
     def __init__(self, settings: Settings, sockets: Sequence[Path], set_id: str) -> None:
         """`sockets`: where each cell takes HTTP."""
@@ -36,6 +36,9 @@ class Gateway(Endpoint):
         self.owners = Owners(len(self.upstreams))
         #: How each cell was found last.
         self.states = [State.DOWN] * len(self.upstreams)
+        self.run_folder = sockets[0].parent
+        #: How often each process of the set was started again, by its name.
+        self.restarts: dict[str, int] = {}
 
     def check_serving(self) -> None:
         """A gateway serves from its start until its sockets close."""

@@ -15,7 +15,7 @@ import msgspec
 import kernel
 from broker import VERSION, process
 from broker.api import Request
-from broker.cells import PeerUnavailable
+from broker.cells import PeerUnavailable, read_restarts
 from broker.content import Answer, prefers_json
 from broker.gateway.asking import Asking, Part, refused
 from broker.gateway.heads import front, with_body
@@ -51,11 +51,11 @@ class Status:
     async def watch(self) -> None:
         """Ask the cells again and again how they are, for ever."""
         while True:
+            self._gateway.restarts = read_restarts(self._gateway.run_folder)
             await asyncio.gather(*(self._look(cell.number) for cell in self._gateway.upstreams))
             await asyncio.sleep(LOOK_S)
 
     async def _look(self, number: int) -> None:
-        self._gateway.states[number] = State.DOWN
         try:
             async with asyncio.timeout(PATIENCE_S):
                 exchange = await self._forwarder.begin(number, _ASK_READY, changes=False)
@@ -65,6 +65,7 @@ class Status:
                 finally:
                     exchange.close()
         except (PeerUnavailable, TimeoutError):
+            self._gateway.states[number] = State.DOWN
             return
         self._gateway.states[number] = State.READY if head.status < 500 else State.STARTING
 
@@ -81,7 +82,7 @@ class Status:
                     "uptime_ms": gateway.uptime_ms(),
                     "cluster_id": gateway.set_id,
                     "kernel": "compiled" if kernel.COMPILED else "python",
-                    "cells": [{"cell": number, "state": state} for number, state in enumerate(gateway.states)],
+                    "cells": self._cells(),
                 }
             )
         )
@@ -99,8 +100,14 @@ class Status:
     async def cluster(self, _request: Request) -> Answer:
         """The cells of the set."""
         gateway = self._gateway
-        cells = [{"cell": number, "state": state} for number, state in enumerate(gateway.states)]
-        return Answer(msgspec.json.encode({"set_id": gateway.set_id, "cells": cells}))
+        return Answer(msgspec.json.encode({"set_id": gateway.set_id, "cells": self._cells()}))
+
+    def _cells(self) -> list[dict[str, Any]]:
+        gateway = self._gateway
+        return [
+            {"cell": number, "state": state, "restarts": gateway.restarts.get(f"cell-{number:02d}", 0)}
+            for number, state in enumerate(gateway.states)
+        ]
 
     async def metrics(self, request: Request) -> Answer:
         """The metrics of all cells that answer, with the label `cell`, and those of the gateway."""
