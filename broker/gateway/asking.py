@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -87,9 +87,17 @@ class Asking:
     async def ask_all(self, request: Request, cells: Iterable[int] | None = None, **given: Any) -> list[Part]:
         """The answers of all cells, or those named, in order. Raises PeerUnavailable if one of them cannot answer."""
         numbers = range(len(self._gateway.upstreams)) if cells is None else cells
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self.ask(request, number, **given)) for number in numbers]
-        return [task.result() for task in tasks]
+        return await collected(self.ask(request, number, **given) for number in numbers)
+
+
+async def collected(asked: Iterable[Coroutine[Any, Any, Part]]) -> list[Part]:
+    """All answers, in order. If one fails, the others are given up. Raises what that one raised."""
+    tasks = [asyncio.ensure_future(each) for each in asked]
+    try:
+        return [*await asyncio.gather(*tasks)]
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def refused(parts: Iterable[Part]) -> Part | None:

@@ -9,7 +9,7 @@ Source: docs/cells.md#the-gateway.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,7 +18,7 @@ import msgspec
 from broker.api import EVENT_STREAM, EVENT_STREAM_HEADERS, PATIENCE_S, RETRY, Request, error_event
 from broker.cells import PeerUnavailable
 from broker.content import Answer, Streamed
-from broker.gateway.asking import OK, Asking, Part, refused
+from broker.gateway.asking import OK, Asking, Part, collected, refused
 from broker.gateway.exchange import Exchange
 from broker.gateway.forward import Forwarder, answered, request_front
 from broker.gateway.heads import with_body
@@ -70,7 +70,7 @@ class Watching:
         for name, start in named.items():
             by_cell.setdefault(await self._locating.cell(name, request.headers), {})[name] = start
         asked = [self._asking.ask(request, cell, body={**wanted, "topics": its}) for cell, its in by_cell.items()]
-        parts = await request.unless_gone(_all(asked))
+        parts = await request.unless_gone(collected(asked))
         return self._created(request, named, [*parts])
 
     def _created(self, request: Request, topics: dict[str, Any], parts: list[Part]) -> Answer:
@@ -202,10 +202,6 @@ class Merging:
 
     def _id(self) -> bytes:
         return cursor.encode([cursor.entry(msgspec.json.encode(name), each) for name, each in self._positions.items()])
-
-
-async def _all(asked: Iterable[Coroutine[Any, Any, Part]]) -> list[Part]:
-    return [*await asyncio.gather(*asked)]
 
 
 async def _read(exchange: Exchange, queue: asyncio.Queue[Piece]) -> None:

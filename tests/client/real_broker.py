@@ -38,6 +38,8 @@ class RealBroker:
             "TOPICS_WAL_FILE_BYTES": str(4 << 20),
             "TOPICS_WAL_RESERVE_BYTES": str(1 << 16),
         }
+        if cells := os.environ.get("TOPICS_TEST_CELLS", ""):
+            settings["TOPICS_CELLS"] = cells
         with (self._directory / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "broker"],

@@ -200,3 +200,15 @@ async def test_an_answer_without_a_reader_is_not_read_from_the_cell(tmp_path: Pa
         assert written < 16 << 20
         wire.close()
         server.close()
+
+
+@pytest.mark.parametrize("path", ["/v0/ready", "/v0/topics", "/v0/routers"])
+async def test_what_all_cells_have_to_say_needs_all_cells(tmp_path: Path, path: str) -> None:
+    async def fine(head: bytes, body: bytes) -> bytes:
+        return answer(200, b'{"topics":[],"routers":[]}')
+
+    async with gateway(tmp_path) as (_, client, _port), ScriptedCell(tmp_path / "0", fine):
+        response = await client.get(path)
+        assert outcome(response) == (503, "not_ready", "none")
+        assert response.json()["error"]["detail"]["cell"] == 1
+        assert (await client.get("/v0/health")).status_code == 200

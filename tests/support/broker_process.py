@@ -43,7 +43,9 @@ def environment(data_dir: Path, **settings: object) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("TOPICS_")}
     kept["PYTHONPATH"] = PYTHON_PATH
     backend = os.environ.get("TOPICS_TEST_BACKEND", "")
-    named = {"data_dir": data_dir, "port": 0, **({"io_backend": backend} if backend else {}), **settings}
+    cells = os.environ.get("TOPICS_TEST_CELLS", "")
+    chosen = {**({"io_backend": backend} if backend else {}), **({"cells": cells} if cells else {})}
+    named = {"data_dir": data_dir, "port": 0, **chosen, **settings}
     return kept | {f"TOPICS_{name.upper()}": str(value) for name, value in named.items()}
 
 
