@@ -117,6 +117,17 @@ def test_an_announced_loss_in_a_synced_topic_is_reported(book: Book, pair: Write
     wrong(book, view_of(book, served(1, pair, 0), served(2, pair, 1), head_seq=256, gaps=(gap,)), "nothing is lost")
 
 
+def test_a_torn_log_may_announce_a_loss_except_in_a_synced_topic() -> None:
+    for durability in ("disk", "fsync"):
+        book = Book("t", durability)
+        book.torn = True
+        view = view_of(book, head_seq=256, gaps=(Gap(1, 256, "crash"),))
+        if durability == "disk":
+            check_topic(book, view)
+        else:
+            wrong(book, view, "nothing is lost")
+
+
 def test_a_loss_in_an_ephemeral_topic_passes_only_if_announced() -> None:
     book = Book("t", "ephemeral", tight=False)
     write_of(book, "one", None, first_seq=1)

@@ -109,6 +109,8 @@ class Book:
         self.tight = tight
         self.turns = turns
         self.cap = cap
+        #: A kill has torn the end of a log: a start then announces the seqs that may have been in the torn write.
+        self.torn = False
         self.writes: dict[str, Write] = {}
         self.refused: set[str] = set()
         self.old_keys: deque[tuple[str, int, int]] = deque(maxlen=_OLD_KEYS)

@@ -14,8 +14,11 @@ from tests.support.kill_view import View
 KEYS_TRIED = 60
 
 
-def check(ledger: Ledger, found: dict[str, View]) -> None:
-    """All topics: which there are, and what is in them."""
+def check(ledger: Ledger, found: dict[str, View], *, torn: bool = False) -> None:
+    """All topics: which there are, and what is in them. `torn`: a start has cut off the torn end of a log."""
+    if torn:
+        for book in ledger.books():
+            book.torn = True
     for name, book in list(ledger.churned.items()):
         if book is None:
             continue
