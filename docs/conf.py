@@ -59,6 +59,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "reference/errors",
         "reference/settings",
         "reference/cli",
+        "reference/python-client",
         "reference/metrics",
         "reference/events",
         "reference/guarantees",

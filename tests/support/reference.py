@@ -17,6 +17,7 @@ import click
 from broker import logged, metric_table
 from broker.content.errors import CODES
 from broker.settings import PREFIX, Settings
+from tests.support import client_reference
 from tests.tidy.tree import ROOT
 from topics_client.cli import app
 
@@ -121,6 +122,7 @@ TABLES: Final[dict[str, tuple[Path, Callable[[], str]]]] = {
     "metrics": (REFERENCE / "metrics.md", metrics),
     "errors": (REFERENCE / "errors.md", errors),
     "commands": (REFERENCE / "cli.md", commands),
+    "names of the client": (REFERENCE / "python-client.md", client_reference.page),
 }
 
 

@@ -10,7 +10,7 @@ from broker import metric_table
 from broker.api.app import OPERATIONS as DECLARED
 from broker.api.openapi import document
 from broker.settings import PREFIX, Settings
-from tests.support import reference
+from tests.support import client_reference, reference
 from tests.tidy.tree import ROOT
 
 API = ROOT / "docs/reference/api.md"
@@ -76,6 +76,20 @@ def test_the_generated_tables_are_current(name: str) -> None:
     path, make = reference.TABLES[name]
     page = path.read_text()
     assert reference.written(page, name, make()) == page, f"run {reference.COMMAND}"
+
+
+def test_the_reference_of_the_client_has_every_name_that_it_exports() -> None:
+    assert client_reference.undocumented() == set()
+
+
+def test_the_reference_of_the_client_has_signatures_and_docstrings() -> None:
+    page = client_reference.page()
+    assert "def read(topic: str, from_seq: int = 0, **options: Unpack[ReadOptions]) -> Diff" in page
+    assert "| `wait_ms` | `int` |" in page
+    assert "| `tag` | `str \\| None` |" in page
+    assert "The records after `from_seq` (exclusive)" in page
+    assert "    *,\n    linger_ms: float = 5.0,\n" in page
+    assert " at 0x" not in page
 
 
 def test_a_page_without_markers_for_its_table_is_refused() -> None:
