@@ -147,7 +147,12 @@ class Load:
                 self._due.extend([at * _TICK_S] * int(owed))
                 owed -= int(owed)
             tick = now + 1
-            while self._idle and (due := self._next_due()) is not None:
+            while self._idle:
+                if not self._idle[-1].is_open:
+                    self._idle.pop()  # the broker has closed it
+                    continue
+                if (due := self._next_due()) is None:
+                    break
                 connection = self._idle.pop()
                 connection.send(self.next_request(connection), due)
             if self.measuring:
@@ -186,6 +191,10 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's does not derive from it
         self._load.free(self)
+
+    @property
+    def is_open(self) -> bool:
+        return not self._transport.is_closing()
 
     def send(self, request: bytes, since: float) -> None:
         self._since = since

@@ -24,7 +24,7 @@ class WatchStart(RequestModel):
 
     partition: PartitionOf | None = Field(None, description="Counted from 0; the default is 0.")
     partitions: Annotated[list[PartitionOf], Field(min_length=1)] | None = Field(
-        None, description="Several partitions instead of one. from_seq and tail apply to each."
+        None, description="Several partitions, besides partition if it is given. from_seq and tail apply to each."
     )
     from_seq: U64 | None = Field(None, description="The last seq that the reader has; watching begins after it.")
     tail: Flag | U64 | None = Field(
@@ -110,7 +110,7 @@ class Unsubscribe(RequestModel):
     topics: list[str] | dict[str, Any] | None = None
     partition: U64 | None = Field(None, description="The partition of each topic; the default is 0.")
     partitions: Annotated[list[PartitionOf], Field(min_length=1)] | None = Field(
-        None, description="Several partitions of each topic instead of one."
+        None, description="Several partitions of each topic, besides partition if it is given."
     )
 
     def names(self) -> list[str]:

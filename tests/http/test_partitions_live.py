@@ -125,7 +125,6 @@ async def test_one_stream_has_several_partitions_of_a_topic(http: httpx.AsyncCli
         ({"partitions": [-1]}, "topics.t.partitions[0]"),
         ({"partitions": [0, 3]}, "topics.t.partitions"),
         ({"partitions": [1 << 40]}, "topics.t.partitions"),
-        ({"partitions": [0], "partition": 0}, "topics.t.partitions"),
         ({"partitions": [*range(257)]}, "topics"),
     ],
 )
@@ -185,3 +184,9 @@ async def test_the_client_reaches_every_partition(server: HotServer, http: httpx
         tail = client.tail("t", 0, partition=2)
         assert (await anext(tail)).seq == 2
         await tail.aclose()
+
+
+async def test_partition_is_one_more_of_the_partitions_of_a_watch(http: httpx.AsyncClient) -> None:
+    await http.put("/v0/topics/t", json={"partitions": 3})
+    answer = await http.post("/v0/watch", json={"topics": {"t": {"partition": 2, "partitions": [0, 2]}}})
+    assert [each["partition"] for each in answer.json()["topics"]["t"]["partitions"]] == [2, 0]

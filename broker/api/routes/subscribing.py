@@ -65,7 +65,7 @@ class Subscribing:
 
     async def subscribe(self, asked: Subscribe, to: ReplyTo) -> None:
         """Subscribe. Returns once it is done or waits. Raises what refuses it."""
-        named = {name: start_of(name, start) for name, start in asked.starts().items()}
+        named = {name: start_of(start) for name, start in asked.starts().items()}
         watch_options.check_topics(named)
         self._caller.require(COMMANDS["subscribe"], named)
         starts = watch_options.addressed(self._live.engine, named, lenient=asked.lenient)
@@ -76,7 +76,8 @@ class Subscribing:
         """Unsubscribe. Returns and raises like `subscribe`."""
         names = asked.names()
         self._caller.require(COMMANDS["unsubscribe"], names)
-        numbers = asked.partitions if asked.partitions is not None else [asked.partition or 0]
+        one = [] if asked.partition is None else [asked.partition]
+        numbers = [*one, *asked.partitions] if asked.partitions is not None else one or [0]
         addresses = [address(name, number) for name in names for number in dict.fromkeys(numbers)]
         await self._in_order(addresses, False, lambda _: self._end(addresses, to), to)
 

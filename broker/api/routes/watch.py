@@ -20,7 +20,6 @@ from broker.content import OK, Shape, Streamed, status_of
 from broker.live import TTL_MS, Event, Heartbeat, Session, Watcher, cursor, watch_options
 from broker.service import routers
 from schemas import QueryFlag, RoutedPerformance, WatchAnswer, WatchedTopic, WatchEvent, WatchRequest, WatchStart
-from storage import InvalidRequest
 
 DEFAULT_LIMIT: Final = 256
 DEFAULT_BATCH_BYTES: Final = 262_144
@@ -45,7 +44,7 @@ async def create_watch(
     lenient: Annotated[QueryFlag, Query(description="Ignore topics that do not exist.")] = False,
 ) -> WatchAnswer:
     live = current.broker.live
-    named = {name: start_of(name, start) for name, start in body.topics.items()}
+    named = {name: start_of(start) for name, start in body.topics.items()}
     watch_options.check_topics(named)
     current.access.require(READ, named)
     starts = watch_options.addressed(live.engine, named, lenient=lenient)
@@ -78,8 +77,8 @@ async def create_watch(
     return answer
 
 
-def start_of(name: str, given: WatchStart | None) -> watch_options.Start:
-    """Where to start, from the client's fields. Raises InvalidRequest."""
+def start_of(given: WatchStart | None) -> watch_options.Start:
+    """Where to start, from the client's fields."""
     if given is None:
         return watch_options.Start()
     # tail wins over from_seq. true means the same as no tail: start after the head. It does not mean the number 1.
@@ -87,10 +86,8 @@ def start_of(name: str, given: WatchStart | None) -> watch_options.Start:
     from_seq = given.from_seq if given.tail is None or given.tail is False else None
     if given.partitions is None:
         return watch_options.Start(from_seq=from_seq, tail=tail, partitions=(given.partition or 0,))
-    if given.partition is not None:
-        field = f"topics.{name}.partitions"
-        raise InvalidRequest(f"{field}: give this or partition, not both.", field=field)
-    numbers = tuple(dict.fromkeys(given.partitions))
+    one = () if given.partition is None else (given.partition,)
+    numbers = tuple(dict.fromkeys((*one, *given.partitions)))
     return watch_options.Start(from_seq=from_seq, tail=tail, partitions=numbers, field="partitions")
 
 
