@@ -314,18 +314,20 @@ def test_without_a_dead_letter_topic_a_rejected_job_is_not_thrown_away(client: C
 
 def test_a_stop_waits_for_running_handlers_and_returns_the_other_jobs(client: Client) -> None:
     release = threading.Event()
+    started: list[int] = []
     done: list[int] = []
     worker = Worker(client)
 
     @worker.queue("q", concurrency=2)
     def handler(number: int, context: JobContext) -> None:
+        started.append(number)
         assert release.wait(PATIENCE_S)
         assert context.stopping
         done.append(number)
 
     client.append("q", [1, 2, 3, 4])
     worker.start()
-    until(lambda: figures(client)[1] == 2)
+    until(lambda: len(started) == 2)
     stopping = threading.Thread(target=worker.stop)
     stopping.start()
     until(lambda: worker.stopping and worker.lanes[0].stopping)
