@@ -16,7 +16,7 @@ from tests.support.crash_sweep import MAX_FAILURES, Size
 from tests.support.sim_disk import When
 
 #: So many stops of each cell are tried at size SOME, and so many at FEW.
-POINTS = {Size.SOME: 30, Size.FEW: 3}
+POINTS = {Size.SOME: 12, Size.FEW: 3}
 
 
 REST_MS, MOST_RESTS = 100_000, 5
