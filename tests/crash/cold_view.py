@@ -1,4 +1,4 @@
-"""What is in the cold tier, a directory on the simulated disk, against what the manifests say."""
+"""Compares the cold tier, a directory on the simulated disk, with the manifests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def objects(disk: SimDisk) -> dict[str, bytes]:
 
 
 def tier_problems(session: Session) -> list[str]:
-    """Where tier and manifests differ. What is read along proves that a copy of every record is there."""
+    """Differences between tier and manifests. Reading every record proves that a copy of each is there."""
     engine, disk = session.engine, session.disk
     there = objects(disk)
     expected: set[str] = set()

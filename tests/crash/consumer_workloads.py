@@ -1,4 +1,4 @@
-"""What the sweep of consumers crashes: short lives, each about one thing, the same in every run."""
+"""The workloads of the consumer crash sweep: short, one topic each, the same in every run."""
 
 from __future__ import annotations
 

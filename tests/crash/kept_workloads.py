@@ -1,4 +1,4 @@
-"""What the sweep of producers, states and offsets crashes: short lives, the same in every run."""
+"""The workloads of the crash sweep of producers, states and offsets: short, the same in every run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sweep of queues crashes: short lives, each about one thing, the same in every run."""
+"""The workloads of the queue crash sweep: short, one topic each, the same in every run."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ async def rejected_into_other_classes(s: JobSession, config: TopicConfig) -> Non
 
 @workload(SHARDED)
 async def rejected_and_refused(s: JobSession, config: TopicConfig) -> None:
-    """The dead letter topic is full: what it refuses waits until it has room."""
+    """The dead letter topic is full: refused jobs wait until it has room."""
     full = TopicConfig(durability=Durability.FSYNC, cap_records=1, discard=Discard.REJECT)
     await s.put_dead("q-dead", full)
     await s.put("q", with_(config, max_deliveries=1, dead_letter="q-dead"))
@@ -317,7 +317,7 @@ async def clean_stops(s: JobSession, config: TopicConfig) -> None:
 
 @workload()
 async def claims_alone_after_a_clean_stop(s: JobSession, config: TopicConfig) -> None:
-    """Without durable leases nothing of this is in the log."""
+    """Without durable leases the log has no frame of these claims."""
     await s.put("q", with_(config, lease_ms=300_000))
     await s.append("q", 3)
     await s.claim("q", "a", 1)

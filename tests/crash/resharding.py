@@ -75,7 +75,7 @@ async def some_of_everything(s: Session) -> None:
 
 
 async def filled(count: int, options: Options = OPTIONS, body: Body = some_of_everything) -> Session:
-    """A process that has lived through the body with so many shards."""
+    """A process that has run the workload with this number of shards."""
     session = Session(SimDisk(), shards(count, options))
     await session.start()
     await body(session)
@@ -83,7 +83,7 @@ async def filled(count: int, options: Options = OPTIONS, body: Body = some_of_ev
 
 
 def crashed_with(count: int, options: Options = OPTIONS, body: Body = some_of_everything) -> Crashed:
-    """What it leaves when it is killed."""
+    """The files after the process is killed."""
 
     async def work() -> Crashed:
         session = await filled(count, options, body)
@@ -123,7 +123,7 @@ def _below(folder: str, content: dict[str, bytes]) -> dict[str, Callable[[], byt
 async def examine(
     found: SimDisk, crashed: Crashed, count: int, ending: Ending, seed: int, options: Options = OPTIONS
 ) -> list[str]:
-    """Start with a count what a broken change has left, twice; write; cut the power; start with any count."""
+    """Start with the given shard count after an interrupted change, twice; write; cut power; start with any count."""
     rng = Random(seed)
     ledger = crashed.ledger.copy()
     session = Session(found.process_kill(), shards(count, options), clock=crashed.clock, ledger=ledger)

@@ -1,4 +1,4 @@
-"""What the sweep of routers crashes: short lives, each about one thing, the same in every run."""
+"""The workloads of the router crash sweep: short, one topic each, the same in every run."""
 
 from __future__ import annotations
 

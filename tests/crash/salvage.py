@@ -20,7 +20,7 @@ SALVAGE = msgspec.structs.replace(NORMAL, recovery=Recovery.SALVAGE)
 
 
 class Damaged:
-    """A directory whose log is to be damaged, and what had been acked in it. It stays as it is when it is opened."""
+    """A directory whose log will be damaged, and the acked records in it. Opening works on a copy."""
 
     def __init__(self, disk: SimDisk, ledger: Ledger, clock: FakeClock, made_bytes: int) -> None:
         self.disk = disk
@@ -70,7 +70,7 @@ async def written(*, snapshot: bool = False, options: Options = NORMAL) -> Damag
 
 
 def broken_promises(seen: dict[str, TopicView], ledger: Ledger) -> list[str]:
-    """What salvage may not do: serve what was never sent, tear a batch apart, or keep a loss to itself."""
+    """Salvage must not serve bytes that were never sent, split a batch, or hide a loss."""
     problems = [problem for each in seen.values() for problem in each.problems]
     for life in ledger.lives:
         found = seen.get(life.name)

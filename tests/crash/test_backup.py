@@ -1,4 +1,4 @@
-"""A backup, or a restore, that ends anywhere: what was whole before stays whole, and nothing deleted comes back."""
+"""A backup or restore that ends at any call: earlier backups stay whole, and deleted files do not come back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIONS = shards(0)
 
 
 class BackupStage(NamedTuple):
-    """A killed engine's disk with two backups on it; what was there at the second, and what is there now."""
+    """A killed engine's disk with two backups; the contents at the second backup, and the current contents."""
 
     crashed: Crashed
     first: dict[str, TopicView]
@@ -116,7 +116,7 @@ def _failures(stage: BackupStage, tries: Iterable[tuple[CrashPoint, Cut]]) -> It
 
 
 async def _examine(stage: BackupStage, found: SimDisk) -> list[str]:
-    """What is there now is one of the two; and the next backup is as good as any, and leaves nothing behind."""
+    """The restored contents are one of the two states; the next backup is complete and leaves no other files."""
     crashed = stage.crashed
     now = await restored_view(found.process_kill(), crashed.clock, OPTIONS)
     problems = differences(stage.first, now)
@@ -148,7 +148,7 @@ def _numbers(disk: SimDisk) -> list[int]:
 
 
 def _named(disk: SimDisk) -> set[str]:
-    """Files that the manifests there name, and those that are always there."""
+    """Files that the manifests name, and the fixed files."""
     found = {".lock", files.MARKER}
     numbers = _numbers(disk)
     assert len(numbers) <= 2
@@ -261,7 +261,7 @@ def test_a_restore_stopped_at_any_call_is_refused_or_whole(staged: BackupStage) 
 
 
 def test_the_engine_recovers_after_an_interrupted_backup(staged: BackupStage) -> None:
-    """Pins are in memory: nothing of a backup is there for the next start of the engine."""
+    """Pins are in memory only: the next start finds no trace of the backup."""
     rng = Random(random.getrandbits(32))
     for point in rng.sample(_points(staged), 5):
         disk = staged.crashed.disk.process_kill()

@@ -29,7 +29,7 @@ async def moving(s: Session) -> None:
 
 
 def unmounted(disk: SimDisk, *, keep_root: bool = True) -> SimDisk:
-    """The same disk with nothing in the place of the store, or not even that."""
+    """The same disk with an empty directory in the store's place, or without that directory."""
     bare = disk.process_kill()
     for path in sorted((path for path in bare.tree() if path.startswith(f"{MOUNT}/")), reverse=True):
         if not path.endswith("/"):

@@ -1,4 +1,4 @@
-"""After any crash the cold tier comes to hold what the manifests name, as they say it, and nothing else."""
+"""After any crash the cold tier gets exactly the files that the manifests name, with the named contents."""
 
 from __future__ import annotations
 

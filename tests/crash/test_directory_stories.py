@@ -1,4 +1,4 @@
-"""What a start makes of the directory as a whole: FORMAT, lock, shard count and snapshots."""
+"""How a start handles the directory as a whole: FORMAT, lock, shard count and snapshots."""
 
 from __future__ import annotations
 

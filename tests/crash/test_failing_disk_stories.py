@@ -1,4 +1,4 @@
-"""Writes and syncs that fail: the shard stops, nothing unsure is acked, and the next start is consistent."""
+"""Writes and syncs that fail: the shard stops, no uncertain write is acked, and the next start is consistent."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ async def test_a_keyed_retry_resolves_a_write_of_unknown_outcome() -> None:
 async def test_frames_left_in_the_page_cache_by_a_failed_sync_are_written_again(
     config: TopicConfig, torn: bool
 ) -> None:
-    """After a failed fsync the pages pass for clean: a later fsync of the same file succeeds and writes nothing."""
+    """After a failed fsync the kernel treats the pages as clean: a later fsync of the same file succeeds and writes
+    nothing.
+    """
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("t", 2, config=config)

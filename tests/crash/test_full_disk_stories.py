@@ -1,4 +1,4 @@
-"""A full disk is a state, not a failure: nothing half written, deletes go on, and service resumes by itself."""
+"""A full disk is a state, not a failure: no write is stored in part, deletes work, and writes resume by themselves."""
 
 from __future__ import annotations
 

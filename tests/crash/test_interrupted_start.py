@@ -1,8 +1,8 @@
-"""A start is killed at every call to the disk, and another one follows: no loss is announced that never was.
+"""A start is killed at every call to the disk, and another start follows: no false loss is announced.
 
-The process before was killed as well, so the page cache has everything that it had written. Only a torn end of its log
-announces a loss, whatever became of the starts in between; what a killed start has written itself, torn or not, is no
-evidence of anything.
+The process before was killed as well, so the page cache has everything that it wrote. Only a torn end of its log
+announces a loss, whatever happened to the starts in between. Bytes written by a killed start, torn or not, are no
+evidence of a loss.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SAMPLE = 12
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What the killed process had done. `torn`: the topic whose last write was cut short by the kill."""
+    """The work of the killed process. `torn`: the topic whose last write was cut short by the kill."""
 
     body: Callable[[Session], Awaitable[None]]
     options: Options = SMALL
@@ -65,7 +65,7 @@ async def forwarded(s: Session) -> None:
 
 
 async def claimed_before_a_clean_stop(s: Session) -> None:
-    """The start that follows writes a frame of its own, which says that the leases end with its process."""
+    """The next start writes a frame which says that the leases end with its process."""
     await s.append("q", 3, config=QUEUE)
     await s.engine.queues.claim("q", "worker")
     await s.close()
@@ -117,8 +117,8 @@ def left_by(scene: Scene) -> Session:
 
 
 def started(scene: Scene, before: Session, disk: SimDisk) -> tuple[dict[str, TopicView], dict[str, int], set[str]]:
-    """What a start on this disk gives: all topics, the seq of the next record of each, which share a shard with what
-    is torn.
+    """The result of a start on this disk: all topics, and the next seq of each topic that shares a shard with the torn
+    one.
     """
 
     async def go() -> tuple[dict[str, TopicView], dict[str, int], set[str]]:
@@ -141,7 +141,7 @@ def _shard(session: Session, name: str) -> int:
 
 
 def interrupted(scene: Scene, before: Session, disk: SimDisk, index: int, when: When) -> SimDisk:
-    """What is left of a start that is killed at that call; the whole start has fewer calls where it is not crashed."""
+    """The disk after a start is killed at that call; a start that ends before that call is not killed."""
     disk.crash_at(index, when)
 
     async def go() -> None:
@@ -195,7 +195,7 @@ def test_a_killed_start_announces_no_false_loss(name: str) -> None:
 
 
 def test_a_loss_is_announced_where_the_page_cache_is_gone() -> None:
-    """The other way round: after a power cut the same directory has lost what it may have lost."""
+    """The counterpart: after a power cut the same directory announces a loss."""
     scene = SCENES["written"]
     before = left_by(scene)
     disk = interrupted(scene, before, before.disk.process_kill(), 12, When.AFTER)

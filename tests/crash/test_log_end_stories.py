@@ -1,4 +1,4 @@
-"""How a log can end, or be damaged, and what the next start makes of it."""
+"""The possible ends of a log, damaged or not, and how the next start handles each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def begun(options: msgspec.Struct = SMALL, config: TopicConfig = FSYNC) ->
 
 
 async def refused(disk: SimDisk, options: msgspec.Struct = SMALL) -> WalCorrupt:
-    """The start is refused as corrupt, and nothing of the log and the snapshots is touched."""
+    """The start is refused as corrupt, and log and snapshots stay untouched."""
     kept = {path: data for path, data in disk.content().items() if "/wal" in path or "/meta" in path}
     with pytest.raises(WalCorrupt) as caught:
         await Session(disk, options).start()
@@ -165,7 +165,7 @@ async def test_a_short_write_is_finished(keep_bytes: int | None) -> None:
 
 
 async def _with_sync_point(*, behind: bool) -> tuple[SimDisk, int]:
-    """A log whose third write is to be damaged, with or without a SyncPoint behind it that covers it."""
+    """A log whose third write will be damaged, with or without a SyncPoint after it that covers it."""
     options = msgspec.structs.replace(SMALL, sync_point_bytes=1 if behind else 1 << 30, sync_point_ms=1 << 30)
     session = await begun(options)
     await session.append("t")

@@ -1,6 +1,6 @@
-"""What a crash leaves of topics with several partitions, as the independent decoder reads it.
+"""Topics with several partitions after a crash, read by the independent decoder.
 
-That the promises to readers and writers are kept is for `test_sweep`, which has the same workloads.
+`test_sweep` has the same workloads and checks the promises to readers and writers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def decoded(disk: SimDisk) -> Decoded:
 
 
 def problems(workload: Workload, point: CrashPoint, cut: Cut) -> list[str]:
-    """In what the cut left, and in what a start made of it."""
+    """Problems in the files after the cut, and in those after the next start."""
     crashed = run_until(workload, point)
     disk = cut.of(crashed.disk)
     # Other files may be half written, which is for recovery to see to.

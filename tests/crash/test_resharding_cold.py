@@ -121,7 +121,7 @@ def _life(session: Session, name: str) -> int:
 
 
 async def _settled(found: Crashed, count: int, cut: Cut) -> list[str]:
-    """A start goes on to the end, and the tier comes to hold what the manifests say."""
+    """A start continues to the end, and the tier gets the files that the manifests name."""
     session = Session(cut.of(found.disk), shards(count, COLD_OPTIONS), clock=found.clock, ledger=found.ledger.copy())
     await session.start()
     for _ in range(3):

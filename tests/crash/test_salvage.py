@@ -146,7 +146,7 @@ async def test_a_crash_in_salvage_can_be_salvaged_again(seed: int, snapshot: boo
 
 
 async def damage_sweep(step: int, first: int, *, snapshot: bool) -> list[str]:
-    """One byte flipped, at every so many bytes of the log."""
+    """Flip one byte, at regular distances over the whole log."""
     damaged = await written(snapshot=snapshot)
     problems: list[str] = []
     for path in damaged.logs():

@@ -75,7 +75,7 @@ async def write(session: Session, name: str, rounds: int, acks: list[int], rng: 
 
 
 async def load(session: Session, rounds: int, seed: int = 0) -> dict[str, list[int]]:
-    """Sixteen writers a class, each class in a topic of its own."""
+    """Sixteen writers per class, each class in a separate topic."""
     rng = Random(seed)
     acks: dict[str, list[int]] = {str(each): [] for each in Durability}
     for each in Durability:
@@ -87,7 +87,7 @@ async def load(session: Session, rounds: int, seed: int = 0) -> dict[str, list[i
 
 
 def in_order(session: Session, acks: dict[str, list[int]]) -> None:
-    """Seqs have no gaps, and nobody was answered before somebody whose seq is lower."""
+    """Seqs have no gaps, and no write is answered before one with a lower seq."""
     for name, seqs in acks.items():
         assert seqs == sorted(seqs), name
         life = session.ledger.live(name)
@@ -193,7 +193,7 @@ async def test_a_stop_under_load_answers_all_writes_and_keeps_acked_writes() -> 
 
 
 async def test_a_snapshot_between_the_acks_of_a_group_loses_no_write_of_the_group() -> None:
-    """A disk-class write is acked before the sync that the fsync-class write in front of it waits for."""
+    """A disk-class write is acked before the sync that an earlier fsync-class write waits for."""
     disk = SimDisk()
     options = msgspec.structs.replace(SMALL, sync_point_ms=1 << 30, disk_sync_ms=1 << 30)
     async with stopped_after(threaded(disk, options)) as session:

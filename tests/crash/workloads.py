@@ -1,4 +1,4 @@
-"""What the sweep crashes: short lives of an engine, each about one thing, the same in every run."""
+"""The workloads of the crash sweep: short lives of an engine, one subject each, the same in every run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Writes the golden files that are missing, never one that exists. See README.md.
 
-Each value below is what its file in v1/ holds; the tests compare both ways.
+Each value below is the content of its file in v1/; the tests compare both ways.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def directory_paths() -> dict[str, Path]:
 
 
 def show() -> None:
-    """What the independent decoder reads in each file."""
+    """The values that the independent decoder reads in each file."""
     for path in sorted(FOLDER.glob("frame-*.bin")):
         # A SyncPoint says where it lies, so it is put there.
         at = FRAMES["sync-point"].control.at if path.stem == "frame-sync-point" else 0  # type: ignore[union-attr]

@@ -56,7 +56,7 @@ async def server() -> AsyncIterator[HotServer]:
 
 @pytest.fixture
 def agains(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What no parser has seen, at first at least."""
+    """The bytes of the requests that skipped the parser because their head was known."""
     seen: list[bytes] = []
     make = AgainCycle.__init__
 

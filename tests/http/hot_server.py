@@ -83,7 +83,7 @@ class Wire:
             return Reply(status, headers, await self._reader.readexactly(size))
 
     async def read(self) -> bytes:
-        """What has come, at least a byte; b"" at the end."""
+        """The bytes that have come, at least one; b"" at the end."""
         return await self._reader.read(1 << 16)
 
     async def ended(self) -> None:
@@ -98,15 +98,15 @@ class Wire:
             await self.writer.wait_closed()
 
     async def reset(self) -> None:
-        """Both sides at once, which nobody reads on after."""
+        """Reset the connection: both directions end at once."""
         wire = self.transport.get_extra_info("socket")
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         await self.close()
 
 
 class HotServer:
-    """`taken` counts the writes that went past ASGI and were taken by the engine at once, `left` those that it did not
-    take and that went on in a task. `is_direct` while a request past ASGI is begun.
+    """`taken` counts writes that bypassed ASGI and that the engine accepted at once; `left` those that continued in a
+    task. `is_direct` is set while a request that bypasses ASGI is begun.
     """
 
     is_direct = False
@@ -156,7 +156,7 @@ class HotServer:
         hot.take = direct
 
     def _count_together(self) -> None:
-        """Those of one record go with others that came with them; tried together, then maybe each by itself."""
+        """Count the writes of single records that came together; they are tried together first, then each alone."""
         engine, together = self.engine, self.engine.appender
         try_append_coalesced, attempt = engine.try_append_coalesced, together._attempt  # pyright: ignore[reportPrivateUsage]
         direct: set[Any] = set()
@@ -203,13 +203,13 @@ class HotServer:
         await self.engine.put_topic(name, config)
 
     async def ask(self, request: bytes) -> Reply:
-        """One request on a connection of its own."""
+        """One request on a new connection."""
         wire = await self.connect()
         wire.send(request)
         return await wire.answer()
 
     def stop(self) -> asyncio.Task[None]:
-        """As after a signal whose drain is over. What is returned ends when the server has."""
+        """Like a signal whose drain is over. The returned awaitable ends with the server."""
         assert self._serving is not None
         self.broker.stopping = True
         self.server.request_stop()

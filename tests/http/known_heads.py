@@ -38,7 +38,7 @@ def connection(server: HotServer) -> Any:
 
 
 async def raw(wire: Wire, request: bytes) -> bytes:
-    """An answer to the byte, but for what is of its moment."""
+    """The bytes of an answer, without the parts that change with time."""
     wire.send(request)
     got = b""
     while b"\r\n\r\n" not in got:

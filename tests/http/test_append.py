@@ -1,4 +1,4 @@
-"""Appending records: what is answered when it works."""
+"""Appending records: answers of successful requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Appends that are refused: a row a case. Nothing of a refused write is stored, nor is a topic made for it."""
+"""Refused appends, one case per row. No part of a refused write is stored, and no topic is created for it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Requests that mean harm, over real sockets: each is refused or its connection closed, no file is looked at, nothing
-is done, and the next one is served.
+"""Malicious requests over real sockets: each is refused or its connection closed, no file is accessed, no state
+changes, and the next request is served.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[HotServer]:
 
 
 async def still_serves(server: HotServer) -> None:
-    """Nothing is there that was not before, and a write is carried out."""
+    """The topics are unchanged, and a write succeeds."""
     with pytest.raises(TopicNotFound):
         server.engine.state(SMUGGLED)
     before = server.engine.state(THERE).head_seq
@@ -104,7 +104,7 @@ async def test_an_unknown_target_is_refused_without_file_access(server: HotServe
 
 
 async def test_the_file_access_check_notices_a_served_file(server: HotServer) -> None:
-    """The watch itself: it notices what it is to notice."""
+    """Tests the check itself."""
     with pytest.raises(AssertionError), no_file_touched():
         assert (await server.ask(b"GET /docs/swagger-ui.css HTTP/1.1\r\nhost: localhost\r\n\r\n")).status == 200
 
@@ -162,7 +162,7 @@ async def test_a_proxy_request_is_refused(server: HotServer) -> None:
 async def test_a_write_followed_by_invalid_bytes_is_answered(
     server: HotServer, what: str, kind: dict[str, str]
 ) -> None:
-    """A refusal in its place would say that nothing was done."""
+    """A refusal in place of its answer would mean that the write was not done."""
     wire = await server.connect()
     wire.send(post(THERE, records(1), kind) + (AMBIGUOUS | RUBBISH)[what])
     found = await statuses(wire)

@@ -1,4 +1,4 @@
-"""Keys on requests: how they are sent, what is checked before what, whose a watch stream is."""
+"""Keys on requests: how they are sent, the order of checks, and the owner of a watch stream."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every route and every command against every set of scopes and prefixes.
+"""Every route and every command with every set of scopes and prefixes.
 
-What there is comes from the application itself, what it needs from `auth_calls.EXPECTED`: a new route fails here until
-both this and the table know it.
+The list of routes comes from the application, the required scopes from `auth_calls.EXPECTED`: a new route fails here
+until the table has it.
 """
 
 from __future__ import annotations

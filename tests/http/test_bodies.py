@@ -1,4 +1,4 @@
-"""Bodies: media type, size and compression, judged in that order and before what they say."""
+"""Bodies: media type, size and compression are checked in this order, and before the content."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def client(server: HotServer, key: str | None = "one") -> httpx.AsyncClient:
 
 
 def limited(server: HotServer) -> dict[str, float]:
-    """How often each limit has refused somebody."""
+    """Number of refusals by each limit."""
     return {limit: count for (limit,), count in server.counted("topics_limit_refused").items()}
 
 

@@ -1,4 +1,4 @@
-"""PATCH: what is named changes, all else stays. Of topics, routers and consumers."""
+"""PATCH of topics, routers and consumers: named settings change, all others stay."""
 
 from __future__ import annotations
 

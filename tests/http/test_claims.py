@@ -1,4 +1,4 @@
-"""Claiming and settling jobs over HTTP: what answers look like, and who waits for what."""
+"""Claiming and settling jobs over HTTP: the form of answers, and waiting claims."""
 
 from __future__ import annotations
 

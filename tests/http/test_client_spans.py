@@ -19,7 +19,7 @@ from topics_client.otel import instrument
 
 
 class Spans:
-    """What was made by one provider, in the order in which it ended."""
+    """The spans of one provider, in the order in which they ended."""
 
     def __init__(self) -> None:
         self._memory = InMemorySpanExporter()

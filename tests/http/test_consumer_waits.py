@@ -223,7 +223,7 @@ async def test_a_waiting_read_of_a_broken_connection_takes_no_record(
 
 
 def ended(server: HotServer) -> float:
-    """Reads that were answered, and those whose client had gone."""
+    """Reads that were answered, and reads whose client had gone."""
     answered = server.counted("topics_http_requests").get((READ, "POST", "2xx"), 0)
     return answered + server.counted("topics_http_clients_gone").get((READ,), 0)
 
@@ -236,7 +236,7 @@ async def one_more_ended(server: HotServer, before: float) -> None:
 async def test_a_disconnect_at_the_moment_of_an_append_loses_no_record(
     server: HotServer, http: httpx.AsyncClient, consistency: str
 ) -> None:
-    """Whichever comes first: what a reader that is known to have left was to be given is for the next one."""
+    """In either order: the next reader gets the records that the disconnected reader would have got."""
     await http.put("/v0/topics/t")
     await put(http, consistency=consistency)
     for number in range(20):

@@ -1,7 +1,7 @@
-"""Whose records come first when there is more to deliver than time, and that everybody's come.
+"""The order of deliveries when there are more records than time, and that every watcher gets all its records.
 
-Time stands still unless a test moves it. Watchers take whatever they are given, so the order is that of their turns
-alone: each record is a turn.
+Time stands still unless a test moves it. Watchers accept everything, so the order depends only on their turns: each
+record is a turn.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Deliveries:
 
 @asynccontextmanager
 async def watched(broker: Broker, *topics: str, from_seq: int, watchers: int = WATCHERS) -> AsyncIterator[Deliveries]:
-    """So many watchers of each of these topics, who begin behind this seq."""
+    """Watchers of each of these topics that begin after this seq."""
     deliveries = Deliveries()
     all: list[Watcher[bytes]] = []
     tasks: list[asyncio.Task[None]] = []

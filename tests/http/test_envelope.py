@@ -1,4 +1,4 @@
-"""Every refusal looks the same, whoever makes it; methods and paths are judged in one place."""
+"""Every refusal has the same form, wherever it is made; methods and paths are checked in one place."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What other tools make of the OpenAPI document: a linter has nothing to say, types and clients that are generated from
-it compile, and programs that use them do with a broker what they say.
+"""Tools accept the OpenAPI document: a linter finds nothing, generated types and clients compile, and programs that use
+them work with a broker.
 """
 
 from __future__ import annotations

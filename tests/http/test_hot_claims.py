@@ -1,4 +1,4 @@
-"""Claims and acks on the short way: answered as on the long one, and nothing is lost when they end otherwise."""
+"""Claims and acks that bypass ASGI have the same answers as others, and none is lost when they end early."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_NOW = re.compile(rb"lease_[0-9a-f]{16}|\b1[0-9]{12}\b")
 
 
 class Counted(HotServer):
-    """`went` counts the claims and acks past ASGI that the engine took at once, `stayed` those that it did not take."""
+    """`went` counts the claims and acks which bypassed ASGI that the engine accepted at once, `stayed` the others."""
 
     went = stayed = 0
 

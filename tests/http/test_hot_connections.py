@@ -1,4 +1,4 @@
-"""Connections on the short way: what is pipelined, cut short, refused or closed is answered as on the long one."""
+"""Connections that bypass ASGI: pipelined, cut, refused or closed requests have the same answers as through ASGI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How writes on the short way end when the log does not take them, and when the server stops meanwhile."""
+"""Writes that bypass ASGI when the log refuses them, and when the server stops meanwhile."""
 
 from __future__ import annotations
 

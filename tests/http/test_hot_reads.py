@@ -54,7 +54,7 @@ def diff(topic: str, body: Any = None, headers: dict[str, str] | None = None, qu
 
 
 async def filled(server: HotServer, topic: str, **settings: Any) -> None:
-    """Eight records that differ in all a record can differ in; of those before them nothing is left."""
+    """Eight records of all different kinds; all records before them are gone."""
     await server.topic(topic, TopicConfig(durability=Durability.FSYNC, cap_records=8, **settings))
     for body in (
         records(*range(20)),

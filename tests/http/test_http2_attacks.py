@@ -1,4 +1,4 @@
-"""HTTP/2 that means harm: floods end their connection, what is no request is reset, and others notice nothing."""
+"""Malicious HTTP/2: floods close their connection, invalid requests are reset, and other clients are not affected."""
 
 from __future__ import annotations
 

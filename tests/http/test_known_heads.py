@@ -1,6 +1,6 @@
-"""Requests whose head came before on their connection: answered as those that are parsed, and held to the same limits.
+"""Requests with a head that was seen before on the connection: same answers and limits as parsed requests.
 
-No test here means anything unless `agains` grows: it counts the requests that no parser has seen.
+Each test here needs `agains` to grow: it counts the requests that skipped the parser.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ async def test_a_known_head_may_not_grow_over_the_limits(agains: list[bytes]) ->
 
 
 def revoked(*_: object) -> None:
-    """Nobody has this key."""
+    """No client has this key."""
 
 
 async def test_a_key_is_checked_for_each_request(agains: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,7 @@ BETWEEN: dict[str, list[bytes]] = {
 async def test_an_incomplete_or_changed_head_between_known_heads_is_a_single_request(
     server: HotServer, agains: list[bytes], pieces: list[bytes]
 ) -> None:
-    """It gets one answer and writes nothing, and the next request gets its own."""
+    """The request gets one answer and writes nothing, and the next request gets its own answer."""
     wire = await warm(server, post("t", ONE), post("t", ONE))
     for piece in pieces:
         wire.send(piece)

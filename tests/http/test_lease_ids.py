@@ -34,7 +34,7 @@ def test_absent_lease_ids_are_parsed_as_none(given: list[str] | None) -> None:
 
 @given(st.lists(st.lists(PARTS, max_size=3).map("".join), min_size=1, max_size=4))
 def test_an_invalid_lease_id_is_refused_by_its_index(texts: list[str]) -> None:
-    """However well they go together."""
+    """Wherever the invalid id stands."""
     sound = [text == "" or (len(text) == 22 and text == "lease_0123456789abcdef") for text in texts]
     if all(sound):
         assert tokens(texts) == [int(text[6:], 16) if text else 0 for text in texts]
@@ -45,7 +45,7 @@ def test_an_invalid_lease_id_is_refused_by_its_index(texts: list[str]) -> None:
 
 
 def told(call: Callable[[], Sequence[int] | None]) -> object:
-    """The tokens, or what is wrong with them."""
+    """The tokens, or the error."""
     try:
         found = call()
     except InvalidRequest as error:

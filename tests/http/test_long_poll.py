@@ -1,4 +1,4 @@
-"""Reads that wait: they wake for what they wait for, and for nothing else."""
+"""Waiting reads: they wake for their records and for nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker shows that has had everything used is what is declared, by name, type, meaning and labels."""
+"""After use of every feature, a broker shows exactly the declared metrics: name, type, meaning and labels."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def shown(client: httpx.AsyncClient) -> list[Parsed]:
 
 
 def differences(there: Iterable[Parsed], declared: Iterable[Metric]) -> list[str]:
-    """Where what is shown and what is declared are not the same."""
+    """Differences between shown and declared metrics."""
     table = {metric.name: metric for metric in declared}
     found = {family.name: family for family in there}
     problems = [f"{name} is shown, and not declared" for name in found.keys() - table.keys()]

@@ -1,4 +1,4 @@
-"""Metrics: both forms, and bounds on what they name."""
+"""Metrics: both formats, and bounds on the number of label values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document tells what there is, and its page needs nothing from elsewhere."""
+"""The OpenAPI document is complete, and its page loads nothing from other hosts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Requests made up from the OpenAPI document: each answer is one that the document knows, none a failure of ours.
+"""Requests generated from the OpenAPI document: each answer is a documented one, and never a server error.
 
-Requests at the bounds that the document names, and those with keys, are in the slow tier.
+Requests at the documented bounds, and those with keys, are in the slow tier.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def seeds(soak_mode: bool) -> list[int]:
 
 
 def covering(label: str, soak_mode: bool) -> Iterator[Case]:
-    """Those of the coverage phase: all in the soak tier, every so many-eth otherwise."""
+    """Cases of the coverage phase: all in the soak tier, otherwise a sample at regular distances."""
     return islice(CASES.covering(label), None, None, 1 if soak_mode else COVERED_ONE_OF)
 
 
 def held_to(soak_mode: bool, made: SearchStrategy[T], judge: Callable[[T], None]) -> None:
-    """Judge so many requests of each seed; what fails says which it was."""
+    """Check this many requests of each seed; a failure names its request."""
     for number in seeds(soak_mode):
 
         @settings(max_examples=SOAK_EXAMPLES if soak_mode else EXAMPLES, database=None)
@@ -77,7 +77,7 @@ def held_to(soak_mode: bool, made: SearchStrategy[T], judge: Callable[[T], None]
 
 @pytest.mark.parametrize("label", CASES.labels)
 def test_a_made_up_request_is_answered_as_documented(server: LiveServer, soak_mode: bool, label: str) -> None:
-    """And what the document allows is taken, what it does not allow is refused."""
+    """Requests that the document allows are accepted, others are refused."""
     with requests.Session() as session:
         furnish(session, server.url)
 

@@ -1,4 +1,4 @@
-"""Schemathesis' stateful phase: what one answer names is asked for in the next request, as its own program does it."""
+"""Schemathesis' stateful phase: the next request uses names from the previous answer, as in its own program."""
 
 from __future__ import annotations
 

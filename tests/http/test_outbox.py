@@ -21,7 +21,7 @@ from tests.http.test_long_poll import until
 
 
 class Queues:
-    """Nothing is ready."""
+    """Queues without ready jobs."""
 
     def claimable_bytes(self, name: str, max: int) -> tuple[int, int]:
         return 0, 0

@@ -1,4 +1,4 @@
-"""Writes under pressure: who is refused, how, and what goes on all the same (docs/reference/api.md#records)."""
+"""Writes under pressure: which requests are refused, how, and which still work (docs/reference/api.md#records)."""
 
 from __future__ import annotations
 

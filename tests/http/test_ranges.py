@@ -1,4 +1,4 @@
-"""Range headers by themselves: every one that is understood gives what a slice would."""
+"""Range headers alone: every valid one gives the same bytes as a slice."""
 
 from __future__ import annotations
 

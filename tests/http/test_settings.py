@@ -1,4 +1,4 @@
-"""Settings from the environment: those that are read, refused or ignored."""
+"""Settings from the environment: valid, refused and ignored ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that hold connections by being slow, over real sockets: they are cut off, and nobody who keeps a pace is."""
+"""Clients that hold connections by being slow, over real sockets: they are cut off; clients at a fair pace are not."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def ends(wire: Wire) -> bytes:
 
 
 async def drip(wire: Wire, text: bytes, every_s: float) -> None:
-    """A byte at a time, until it is over or nobody listens."""
+    """Send a byte at a time, until all are sent or the connection is closed."""
     for number in range(len(text)):
         if wire.transport.is_closing():
             return

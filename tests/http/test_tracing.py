@@ -1,4 +1,4 @@
-"""Spans: of what they are made, whose trace they belong to, and that nothing is done where nobody traces."""
+"""Spans: their content, their trace, and that no work is done without tracing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Lost wake-ups: a write that races a wait is never slept through. Long polls, event streams and WebSockets.
+"""Lost wake-ups: a wait never misses a concurrent write. Long polls, event streams and WebSockets.
 
-Each round, the wait begins at another moment of the write: before it, amid it, behind it.
+In each round the wait begins at another moment of the write: before it, during it, after it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ async def test_no_long_poll_misses_a_write(http: httpx.AsyncClient, dice: random
 
 @pytest.mark.timeout(900)
 async def test_no_stream_misses_a_write(server: HotServer, http: httpx.AsyncClient, dice: random.Random) -> None:
-    """Neither one that is there, nor one that is just being opened."""
+    """Neither an open stream nor one that is being opened."""
     server.broker.live.sessions.max = 0
     await append(http, "t", {"data": 0})
     path = await session(http, topics={"t": {}}, heartbeat_ms=60_000)

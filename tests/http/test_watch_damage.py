@@ -1,4 +1,4 @@
-"""A damaged record in a watched topic: what is in front of it is given, it itself never, and what is told of it."""
+"""A damaged record in a watched topic: earlier records are delivered, it never is, and the loss is announced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a watch is refused for, and what it is answered with."""
+"""Refused watch requests and their answers."""
 
 from __future__ import annotations
 

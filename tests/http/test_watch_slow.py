@@ -1,4 +1,4 @@
-"""Clients that do not read: they cost the others nothing, memory is bounded, and nothing is lost to them in silence."""
+"""Clients that do not read: others are not slowed down, memory is bounded, and every loss is announced."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ async def http(server: HotServer) -> AsyncIterator[httpx.AsyncClient]:
 
 
 class Socket:
-    """What is said over one connection."""
+    """The messages of one connection."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
@@ -52,7 +52,7 @@ class Socket:
         return await self.next()
 
     async def closed(self) -> int:
-        """The code it is closed with; nothing more may come."""
+        """The close code; no further message may come."""
         async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(ConnectionClosed) as closing:
                 await self.connection.recv()

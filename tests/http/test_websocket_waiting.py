@@ -1,4 +1,4 @@
-"""A subscription that waits for routers holds nothing up but what is about its own topics."""
+"""A subscription that waits for routers delays only messages about its own topics."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def release(server: HotServer, http: httpx.AsyncClient, monkeypatch: pytes
 
 
 async def waits(server: HotServer) -> None:
-    """Until somebody waits for the router."""
+    """Wait until a subscription waits for the router."""
     [router] = server.engine.catalog.routes.by_name.values()
     await soon(lambda: len(router.waiters) > 0)
 
@@ -89,7 +89,7 @@ async def test_commands_on_topics_of_a_waiting_subscription_keep_their_order(
 
 
 async def four_answers(ws: Socket) -> AsyncIterator[dict[str, object]]:
-    """What comes until four answers have."""
+    """The messages up to the fourth answer."""
     answers = 0
     while answers < 4:
         message = await ws.next()

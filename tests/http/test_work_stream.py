@@ -55,7 +55,7 @@ class Stream:
             return await anext(self._frames)
 
     async def event(self) -> tuple[str, Any, str | None]:
-        """The next one that is an event: its name, data and id."""
+        """The next event of the stream: its name, data and id."""
         lines: list[str] = []
         while not any(line.startswith("event: ") for line in lines):
             lines = (await self.frame()).split("\n")

@@ -35,7 +35,7 @@ async def http(server: HotServer) -> AsyncIterator[httpx.AsyncClient]:
 
 
 class Peer:
-    """A client that gives its stream no more room than HTTP/2 begins with, until it is told to."""
+    """A client that keeps its stream at HTTP/2's initial window until a test enlarges it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

@@ -48,7 +48,7 @@ class Watch(Stream):
         return found
 
     async def records(self, count: int) -> list[dict[str, Any]]:
-        """At least so many records, of whatever events."""
+        """At least this many records, from any number of events."""
         found: list[dict[str, Any]] = []
         while len(found) < count:
             event = await self.next()

@@ -1,4 +1,4 @@
-"""Targets that mean another place: nothing beside or within the data directory is told of, made or removed."""
+"""Request targets with foreign paths: no file beside or within the data directory is read, created or removed."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Window(NamedTuple):
 
 
 async def contents(directory: Path) -> State:
-    """All that a data directory holds, by an engine of its own."""
+    """All records of a data directory, read by a separate engine."""
     async with Engine.open(directory, Options()) as engine:
         found: State = {}
         for state in engine.topics(limit=1000):

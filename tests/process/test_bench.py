@@ -1,4 +1,4 @@
-"""The table of measurements, for a moment each: what is asked for is what is measured, and where it says."""
+"""The table of measurements, with short runs: each measures the requested scenario at the requested place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a real file system, with real threads: the blocks of what was consumed are free again, log files included."""
+"""On a real file system, with real threads: the blocks of consumed records are freed, log files included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 of a broker whose consumers are being read while clients write: what a crash may do to each, and no more."""
+"""kill -9 of a broker whose consumers are read while clients write: each consumer keeps its promise over a crash."""
 
 from __future__ import annotations
 

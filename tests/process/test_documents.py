@@ -1,4 +1,4 @@
-"""The documents do what they show: their commands are run, in order, and the output is compared."""
+"""The documents' commands are run in order, and their output is compared with the documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loads of every interface run, and what is too slow is reported."""
+"""The loads of every interface run, and slow health answers are reported."""
 
 from __future__ import annotations
 

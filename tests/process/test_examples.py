@@ -1,4 +1,4 @@
-"""The examples do what they say, started by the commands of their docstrings against a real broker."""
+"""The examples work, started by the commands of their docstrings against a real broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def environment(broker: BrokerProcess, **more: str) -> dict[str, str]:
 
 
 def run(broker: BrokerProcess, *command: str, **more: str) -> str:
-    """What a Python program prints that ends well."""
+    """The output of a Python program that must succeed."""
     done = subprocess.run(
         [sys.executable, *command], cwd=ROOT, env=environment(broker, **more), stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE_S, check=False,
@@ -48,7 +48,7 @@ def run(broker: BrokerProcess, *command: str, **more: str) -> str:
 
 
 class Running:
-    """A Python program that goes on until it is told to end."""
+    """A Python program that runs until it is stopped."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self._process = process
@@ -58,7 +58,7 @@ class Running:
         return self._output.read_text()
 
     def until(self, pattern: str) -> re.Match[str]:
-        """Until what it has printed matches."""
+        """Wait until the output matches."""
         deadline = time.monotonic() + PATIENCE_S
         while (found := re.search(pattern, self.printed(), re.MULTILINE)) is None:
             assert self._process.poll() is None, self.printed()

@@ -1,4 +1,4 @@
-"""The measurement of many filtered routers out of one source: what it finds is counted."""
+"""The measurement of many filtered routers from one source counts its copies correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is really full: writes are refused and leave nothing, all else goes on, and nobody has to restart."""
+"""A disk that is really full: writes are refused and leave nothing, other calls work, and no restart is needed."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def write_until_full(broker: BrokerProcess, topics: tuple[str, ...], acked: dict
 
 
 def fill_to_the_brim(broker: BrokerProcess, disk: SmallDisk) -> dict[str, list[str]]:
-    """Until not a byte is left and the broker has noticed; what it acknowledged on the way.
+    """Fill the disk until no byte is left and the broker has noticed; returns the acknowledged writes.
 
-    A full broker tries again now and then, and may just then hold the little that is left: so it is asked many times.
+    A full broker retries from time to time and may then hold the last free bytes: so it is asked many times.
     """
     acked: dict[str, list[str]] = {topic: [] for topic in CLASSES}
     disk.fill(leave_bytes=LEFT_BYTES)

@@ -33,7 +33,7 @@ def broker(tmp_path: Path, small_disk: SmallDisk, port: int) -> Iterator[BrokerP
 
 
 def wait_stuck(load: GroupLoad, disk: SmallDisk) -> None:
-    """Until nothing has been acked for a while, and there is not a byte left."""
+    """Wait until no ack has come for a while and no byte is left."""
     acked, since = -1, time.monotonic()
     while time.monotonic() - since < QUIET_S:
         disk.fill(leave_bytes=0)

@@ -20,7 +20,7 @@ PAGES = ["/", "/docs", "/docs/start.js", "/openapi.json", "/v0/metrics", "/v0/he
 
 
 def requests(server: LiveServer, key: str) -> list[str]:
-    """All that is said to somebody who uses a key in every way there is, rightly and wrongly."""
+    """Requests and answers of a client that uses a key in every valid and invalid way."""
     said: list[str] = []
     for two in (False, True):
         with httpx.Client(base_url=server.url, http1=not two, http2=two, timeout=20) as http:

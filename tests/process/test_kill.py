@@ -1,4 +1,4 @@
-"""kill -9 at random moments under load, on the real disk: what was answered is what a restart finds."""
+"""kill -9 at random moments under load, on the real disk: a restart finds every acknowledged write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service manager is told, over a real socket of its own; without one, or with one that is gone, nothing."""
+"""Messages to the service manager over a real socket; without a socket, or with a closed one, none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_S = 30
 
 
 class Listener:
-    """Listens to what it is told."""
+    """Records the messages it gets."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -31,14 +31,14 @@ class Listener:
         return self._socket.recv(4096).decode().splitlines()
 
     def until(self, line: str) -> list[list[str]]:
-        """All that it is told up to the datagram with that line."""
+        """All messages up to the datagram with that line."""
         found = [self.next()]
         while line not in found[-1]:
             found.append(self.next())
         return found
 
     def forget(self) -> None:
-        """What it was told and has not been read."""
+        """Drop the messages that were not read yet."""
         self._socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while True:

@@ -1,4 +1,4 @@
-"""Twice as much as a broker can do: it refuses some, loses nothing, keeps its memory, and is well again soon."""
+"""Twice the broker's capacity: it refuses some requests, loses nothing, keeps its memory, and recovers soon."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def test_the_broker_survives_twice_its_capacity(tmp_path: Path, soak_mode: bool)
 
 
 def test_writes_beyond_the_queue_are_refused_and_no_acked_write_is_lost(tmp_path: Path) -> None:
-    """A log that takes next to nothing at a time: what does not fit is refused, with 429 or 503, and nothing else."""
+    """With a log that accepts very little at a time: other writes are refused with 429 or 503, and no other error
+    occurs.
+    """
     found = run(SHORT, settings={"WAL_QUEUE_FRAMES": "20", "WAL_ENQUEUE_TIMEOUT_MS": "50"}, parent=str(tmp_path))
     print(*lines(SHORT, found), sep="\n")
     assert set(found.failed) <= {503}

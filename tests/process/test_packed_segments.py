@@ -1,4 +1,4 @@
-"""What a compressing producer sent takes less room on disk, and nobody who reads it sees a difference."""
+"""Records of a compressing producer take less room on disk, and readers see no difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge of queue histories is no use if it lets things pass, or sees ghosts: both kinds are shown to it by hand.
+"""The checker of queue histories is shown valid and invalid histories: it must accept the former and reject the latter.
 
 Times are ms from 0; "a takes 1 at 10" means asked at 10 and answered at 11.
 """

@@ -1,4 +1,4 @@
-"""The judge of queue histories sees what is wrong with pauses, purges, redrives, strict calls, backoff and streams.
+"""The checker of queue histories finds errors of pauses, purges, redrives, strict calls, backoff and streams.
 
 Times are ms from 0; "a takes 1 at 10" means asked at 10 and answered at 11.
 """

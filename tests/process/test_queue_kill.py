@@ -1,4 +1,4 @@
-"""kill -9 of a broker whose queues are at work: afterwards the whole history is one that a lease queue may have."""
+"""kill -9 of a broker with busy queues: afterwards the whole history is a valid one of a lease queue."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_a_queue_keeps_its_promises_when_the_process_is_killed(
 
 
 def excluded_nodes(loads: list[QueueLoad]) -> list[str]:
-    """What has not happened yet to any of them, or to one of them."""
+    """Events that have not happened yet to any of the queues, or to one of them."""
     of_any = [what for what in ASKED_FOR if not any(load.counts[what] for load in loads)]
     return of_any + [f"{load.calls.topic}: {what}" for load in loads for what in OF_EACH if not load.counts[what]]
 
@@ -124,7 +124,7 @@ def excluded_nodes(loads: list[QueueLoad]) -> list[str]:
 async def be_killed_again_and_again(
     broker: BrokerProcess, service: Service, loads: list[QueueLoad], dice: random.Random
 ) -> None:
-    """At moments spread over the work; one of the ends is a clean stop. After each start, what is there is noted."""
+    """Kill at moments spread over the work; one of the stops is clean. After each start, note the contents."""
     clean = dice.randrange(KILLS + 1)
     for number in range(KILLS + 1):
         share = int(0.8 * JOBS * (number + 1) / (KILLS + 1))
@@ -172,14 +172,14 @@ def brought_back(look: Observation, load: QueueLoad) -> set[int]:
 
 
 def tell(load: QueueLoad) -> None:
-    """What the load was like: pytest shows it when the test fails, or with -s."""
+    """Describe the load: pytest shows it when the test fails, or with -s."""
     operations = load.calls.history.operations
     outcomes = Counter(f"{type(each).__name__.lower()} {each.outcome.value}" for each in operations)
     print(load.calls.topic, dict(sorted(outcomes.items())), dict(sorted(load.counts.items())))
 
 
 def it_was_worth_it(load: QueueLoad) -> None:
-    """A load in which nothing went wrong would prove nothing."""
+    """A load without any failure would prove nothing."""
     history = load.calls.history
     assert any(not claim.known for claim in history.of(Claim))
     assert any(not settle.known for settle in history.of(Settle))

@@ -40,7 +40,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 async def work_off(broker: BrokerProcess, load: QueueLoad, service: Service, *, turns: int = 0) -> list[str]:
-    """All jobs, to the end, with so many turns of the operator at least; what the judge says."""
+    """Work off all jobs, with at least this many turns of the operator; returns the checker's verdict."""
     service.port = broker.port
     await load.create()
     service.up()

@@ -1,4 +1,4 @@
-"""kill -9 of a broker that drops what its consumers have passed: nothing unread goes, and the disk is given back."""
+"""kill -9 of a broker that drops consumed records: no unread record goes, and disk space is freed."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ async def test_kills_lose_no_unread_record_and_consumed_disk_space_is_freed(
 
 
 async def watch(load: Load, looks: list[int]) -> None:
-    """While it goes on: no topic begins behind what one of its consumers has yet to read, as far as it is durable.
+    """During the load: no topic begins after the durable cursor of one of its consumers.
 
-    `looks`: where topics were seen to begin.
+    `looks`: the observed beginnings of topics.
     """
     broker = load.broker
     while True:
@@ -105,7 +105,7 @@ async def watch(load: Load, looks: list[int]) -> None:
 
 
 async def given_back(broker: BrokerProcess, load: Load) -> None:
-    """All but what the last segment of each topic holds is gone, from the disk, too."""
+    """Everything but the last segment of each topic is gone, from the disk, too."""
     assert load.heads is not None
     written = sum(load.heads.values()) * RECORD_BYTES
     topics = broker.data_dir / "topics"

@@ -51,7 +51,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def fingerprint(data_dir: Path) -> dict[str, str]:
-    """What is in the files that hold data."""
+    """The contents of the data files."""
     return {
         str(path.relative_to(data_dir)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(data_dir.rglob("*"))

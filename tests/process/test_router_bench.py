@@ -1,4 +1,4 @@
-"""The measurement of a router, for a moment: it counts what is there, and a copy that is missing makes no figure."""
+"""The measurement of a router, with a short run: it counts the copies, and gives no figure when one is missing."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ async def drained(broker: BrokerProcess) -> None:
 
 
 def contents(broker: BrokerProcess, topic: str) -> list[tuple[str, str]]:
-    """(data, tag) of all records; nothing may have been lost."""
+    """(data, tag) of all records; there must be no loss."""
     found: list[tuple[str, str]] = []
     at = 0
     while True:

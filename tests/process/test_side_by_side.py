@@ -62,7 +62,7 @@ def cluster_id(broker: BrokerProcess) -> str:
 
 
 def test_http_2_serves_requests_with_a_body_and_without(broker: BrokerProcess) -> None:
-    """Also one that ends with its headers, as curl sends a POST or PUT of nothing."""
+    """Also a request that ends with its headers, like curl's POST or PUT without a body."""
     broker.start()
     with Http2(broker.port) as client:
         assert client.call("PUT", "/v0/topics/orders")[0] == 201

@@ -1,4 +1,4 @@
-"""The port opens before recovery: who asks is told how far it is."""
+"""The port opens before recovery, and requests are answered with its progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StartSample(NamedTuple):
 
 
 async def fill(data_dir: Path) -> int:
-    """So many more records in a directory's log that reading it takes a while."""
+    """Add records to a directory's log until reading it takes a while."""
     options = Options(wal_shards=1, wal_file_bytes=16 << 20, wal_reserve_bytes=1 << 16)
     async with Engine.open(data_dir, options) as engine:
         engine.flusher.finish = _nothing  # what is in segments has not to be replayed

@@ -1,4 +1,4 @@
-"""SIGTERM: what is asked for is answered, what is answered is kept, and the process is gone soon."""
+"""SIGTERM: requests in flight are answered, acknowledged writes are kept, and the process ends soon."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 async def park(broker: BrokerProcess, count: int) -> list[asyncio.Task[tuple[int, object]]]:
-    """Readers who wait for a record that nobody writes."""
+    """Readers that wait for a record that is never written."""
     body = {"from_seq": 0, "wait_ms": WAIT_MS}
     waiting = [asyncio.create_task(call(broker.port, "POST", "/v0/topics/quiet/diff", body)) for _ in range(count)]
     await asyncio.to_thread(broker.until, lambda: broker.metric("topics_parked_requests") >= count)
@@ -42,7 +42,7 @@ async def park(broker: BrokerProcess, count: int) -> list[asyncio.Task[tuple[int
 
 
 async def watch(port: int, ledger: Ledger, opened: asyncio.Event) -> str:
-    """Note what a watcher is given, until it is told why that ends: the reason."""
+    """Collect a watcher's records until the stream ends; returns the reason."""
     books = {book.topic: book for book in ledger.fixed if book.topic in WATCHED}
     starts = {name: {"from_seq": book.base} for name, book in books.items()}
     async with (
@@ -77,7 +77,7 @@ def stopping(broker: BrokerProcess, jobs: Jobs) -> Callable[[], None]:
 async def test_a_stop_under_load_answers_all_requests_and_keeps_acked_writes(
     broker: BrokerProcess, dice: random.Random, soak_mode: bool
 ) -> None:
-    """Writers of every class, workers of a queue, a watcher, readers who wait."""
+    """Writers of every class, workers of a queue, a watcher, and waiting readers."""
     ledger, jobs = Ledger(dice), Jobs(dice)
     rounds = SOAK_ROUNDS if soak_mode else ROUNDS
     broker.start()

@@ -17,7 +17,7 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 class Collector(http.server.ThreadingHTTPServer):
-    """Keeps what it is sent."""
+    """Keeps the spans it gets."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _CollectorHandler)
@@ -69,7 +69,7 @@ def collecting() -> Iterator[Collector]:
 
 
 def used(broker: BrokerProcess) -> int:
-    """One append with a context; what the stop says."""
+    """One append with a context; returns the output of the stop."""
     body = {"records": [{"data": 1, "meta": {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}}]}
     assert broker.call("POST", "/v0/topics/t", body)[0] == 201
     return broker.stop()

@@ -1,4 +1,4 @@
-"""`python -m loadtest.trip`: what one request runs through, counted in a process of its own."""
+"""`python -m loadtest.trip` counts the calls of one request, in a separate process."""
 
 from __future__ import annotations
 

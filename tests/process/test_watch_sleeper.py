@@ -1,7 +1,8 @@
-"""Watchers that stop reading, on real sockets: the others do not notice, memory is bounded, and none of it is lost.
+"""Watchers that stop reading, on real sockets: others are not affected, memory is bounded, and no loss is silent.
 
-Two sleep, one on an event stream and one on a WebSocket, while more than 50 MB go by on topics that others watch too:
-one that keeps everything, and one that keeps so little that they miss most of it, which they have to be told.
+Two watchers sleep, one on an event stream and one on a WebSocket, while more than 50 MB are written to topics that
+others watch too. One topic keeps everything. The other keeps so little that the sleepers miss most of it, and they must
+be told of the loss.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ async def http(broker: BrokerProcess) -> AsyncIterator[httpx.AsyncClient]:
 
 
 class Delays:
-    """From the sending of a write to its coming, ms, of all who read. `seen` by watcher."""
+    """Time from the sending of a write to its delivery, ms, of all readers. `seen` by watcher."""
 
     def __init__(self) -> None:
         self.ms: list[float] = []
@@ -78,7 +79,7 @@ class Delays:
 
 
 class Stream(asyncio.Protocol):
-    """What comes of an event stream over its socket."""
+    """The events of a stream, read from its socket."""
 
     def __init__(self, path: str, last_id: str | None = None) -> None:
         self._hello = f"GET {path} HTTP/1.1\r\nhost: localhost\r\n"
@@ -145,7 +146,7 @@ async def session(http: httpx.AsyncClient) -> str:
 
 
 async def write(http: httpx.AsyncClient, seconds: float, least_bytes: int = 0) -> int:
-    """Records to both topics, one after the other, for so long, and so much altogether; the bytes of each topic."""
+    """Write to both topics in turn, for a time and up to a number of bytes; returns the bytes of each topic."""
     pad = "x" * RECORD_BYTES
     begin = time.monotonic()
     count = 0
@@ -227,7 +228,7 @@ async def asleep(stream: Stream, coverage: Coverage) -> None:
 
 
 async def follow(events: AsyncIterator[Event], coverage: Coverage, heads: dict[str, int]) -> None:
-    """Until there is nothing more to come."""
+    """Read to the end."""
     async for event in events:
         coverage.take(event)
         if coverage.at == heads:
@@ -236,7 +237,7 @@ async def follow(events: AsyncIterator[Event], coverage: Coverage, heads: dict[s
 
 
 async def wake(events: AsyncIterator[Event], coverage: Coverage, middle: int) -> None:
-    """Read what came before the broker gave it up; or (it was not yet), of all it has missed, about a half."""
+    """Read the events sent before the broker gave up the connection or, if it has not, about half of those missed."""
     async for event in events:
         coverage.take(event)
         if event.name == "error" or (coverage.at["kept"] >= middle and not SOAK):

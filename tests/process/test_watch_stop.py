@@ -1,4 +1,4 @@
-"""Watchers of a broker that is told to stop: they are told so, whatever they speak, and the stop does not wait."""
+"""Watchers of a broker that stops: they are told so in every protocol, and the stop does not wait for them."""
 
 from __future__ import annotations
 

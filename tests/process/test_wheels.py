@@ -1,4 +1,4 @@
-"""The wheels, installed with what they ask for beside a program whose packages have the names of ours."""
+"""The wheels, installed with their dependencies beside a program whose packages have the same names as ours."""
 
 from __future__ import annotations
 

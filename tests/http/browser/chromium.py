@@ -36,8 +36,8 @@ FLAGS = (
 
 
 class Site:
-    """Started by `with`. `page` is its page, `files` a folder with the page's scripts. `reports`: what pages have
-    said; `broker_port`: where to lead on what is not the site's.
+    """Started by `with`. `page` is its page, `files` a folder with the page's scripts. `reports`: reports sent by
+    pages. `broker_port`: requests for other paths are forwarded to this port.
     """
 
     def __init__(self, page: Path = PAGE, files: Path | None = None) -> None:
@@ -107,7 +107,7 @@ class Site:
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:
-    """What comes of one goes to the other, until either ends; then both do."""
+    """Forward bytes in both directions until either side ends; then close both."""
     with suppress(OSError):
         while data := source.recv(1 << 16):
             sink.sendall(data)
@@ -117,7 +117,7 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
 
 
 def visit(chromium: str, site: Site, origin: str, broker: str, folder: Path) -> dict[str, Any]:
-    """What the page of that origin reports of the broker."""
+    """The page's report about the broker, from a page of that origin."""
     profile = folder / "profile"
     shutil.rmtree(profile, ignore_errors=True)
     command = [chromium, *FLAGS, f"--user-data-dir={profile}", f"{origin}/page?broker={quote(broker, safe='')}"]

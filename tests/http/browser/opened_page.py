@@ -100,7 +100,7 @@ class OpenedPage:
 
     @property
     def text(self) -> str:
-        """What is to be read on the page."""
+        """The visible text of the page."""
         return self.evaluate("document.body?.innerText")
 
     def until(self, condition: str) -> None:

@@ -1,5 +1,5 @@
-"""A page in a real browser, against a broker on loopback without keys: what one of another site can do (nothing), and
-what one can whose site is named in TOPICS_CORS_ORIGINS.
+"""A page in a real browser, against a broker on loopback without keys: a page of another site can do nothing, a page of
+a site named in TOPICS_CORS_ORIGINS can use the broker.
 
 In the slow tier: a browser takes seconds to start.
 """
@@ -36,7 +36,7 @@ def furnish(server: LiveServer, site: Site) -> None:
 
 
 def written(server: LiveServer) -> list[object]:
-    """Who has written into the log."""
+    """The data of the records in the topic `log`: the names of its writers."""
     told = httpx.post(f"{server.url}/v0/topics/log/diff", json={"from_seq": 0}).raise_for_status().json()
     return [record["data"] for record in told["records"]]
 

@@ -1,4 +1,4 @@
-"""The TypeScript client in a page of another site: the whole walk if the broker names the site, otherwise nothing."""
+"""The TypeScript client in a page of another site: it works if the broker names the site, otherwise no call does."""
 
 from __future__ import annotations
 

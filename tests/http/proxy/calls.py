@@ -18,7 +18,7 @@ def b64(text: str | bytes) -> str:
 
 
 async def produce(client: httpx.AsyncClient, topic: str, *values: Any, **fields: Any) -> list[dict[str, Any]]:
-    """Write JSON values; what the answer says of each."""
+    """Write JSON values; returns the answer's entry for each."""
     records = [{"value": value, **fields} for value in values]
     answer = await client.post(f"/topics/{topic}", json={"records": records}, headers=JSON)
     assert answer.status_code == 200, answer.text
@@ -34,7 +34,7 @@ async def instance(client: httpx.AsyncClient, name: str = "i", group: str = "g",
 
 
 async def send(client: httpx.AsyncClient, path: str, body: Any = None) -> None:
-    """A POST that has nothing to say."""
+    """A POST without a body."""
     answer = await client.post(path, json=body, headers=V2) if body is not None else await client.post(path)
     assert (answer.status_code, answer.content) == (204, b""), answer.text
 

@@ -1,4 +1,4 @@
-"""Instances of the REST Proxy and Kafka clients in one group: what one reads the others do not."""
+"""Instances of the REST Proxy and Kafka clients in one group: no two members read the same records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def client(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
 
 
 class KafkaClient:
-    """What a consumer of Kafka does in a group, told to the coordinator itself."""
+    """A Kafka consumer's group protocol, sent directly to the coordinator."""
 
     def __init__(self, broker: Broker) -> None:
         self._groups = broker.kafka_groups
@@ -47,7 +47,7 @@ class KafkaClient:
         self.generation = -1
 
     async def join(self) -> set[Partition]:
-        """One rebalance; what it is assigned."""
+        """One rebalance; returns the assignment."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 joined: JoinAnswer = await self._groups.join(

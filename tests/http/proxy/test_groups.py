@@ -1,4 +1,4 @@
-"""REST Proxy v2: members of one group share what they are subscribed to."""
+"""REST Proxy v2: members of one group share their subscribed topics."""
 
 from __future__ import annotations
 

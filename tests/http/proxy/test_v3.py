@@ -1,4 +1,4 @@
-"""REST v3: what the tools of Confluent ask for."""
+"""REST v3: the requests of Confluent's tools."""
 
 from __future__ import annotations
 
