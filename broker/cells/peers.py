@@ -30,8 +30,8 @@ _log = structlog.get_logger("broker.cells")
 
 #: The longest frame: a batch of records of the largest request, and room for what is around it.
 MAX_FRAME_BYTES: Final = 80 << 20
-#: The most calls of one connection that a cell works on, calls that wait for records among them; it reads no further
-#: ones meanwhile.
+#: The most calls of one connection that a cell works on, calls that wait for records among them; it refuses others. It
+#: goes on reading: what it reads may be that a caller no longer waits.
 MAX_CALLS: Final = 4096
 #: Bytes of answers that a peer has yet to read, before a cell takes no more calls of it.
 MAX_UNREAD_BYTES: Final = 8 << 20
@@ -97,7 +97,6 @@ class PeerServer:
         assert task is not None
         self._connections.add(task)
         calls: dict[int, asyncio.Task[None]] = {}
-        room = asyncio.Semaphore(MAX_CALLS)
         writer.transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
         try:
             while (frame := await _read_frame(reader)) is not None:
@@ -106,14 +105,17 @@ class PeerServer:
                     if (call := calls.get(number)) is not None:
                         call.cancel()
                     continue
-                await room.acquire()
+                if len(calls) >= MAX_CALLS:
+                    refusal = "The cell works on as many calls of this cell as it may."
+                    _write_frame(writer, [number, False, ["not_ready", refusal, {"outcome": "none"}]])
+                    await writer.drain()
+                    continue
                 await writer.drain()
                 call = asyncio.create_task(self._answer(writer, number, method, argument))
                 calls[number] = call
 
                 def ended(_: object, number: int = number) -> None:
                     calls.pop(number, None)
-                    room.release()
 
                 call.add_done_callback(ended)
         except (OSError, ValueError, asyncio.CancelledError) as error:
@@ -166,6 +168,7 @@ class _Peer:
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._connecting = asyncio.Lock()
+        #: Calls without an answer, of the present connection.
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._next = 0
 
@@ -173,8 +176,9 @@ class _Peer:
         writer = self._writer
         if writer is None or writer.is_closing():
             writer = await self._connect()
+        waiting = self._waiting
         self._next = number = self._next + 1
-        future = self._waiting[number] = asyncio.get_running_loop().create_future()
+        future = waiting[number] = asyncio.get_running_loop().create_future()
         try:
             _write_frame(writer, [number, method, argument])
             async with asyncio.timeout(timeout_s):
@@ -185,7 +189,7 @@ class _Peer:
         except OSError:
             raise PeerUnavailable(self._cell, "unknown") from None
         finally:
-            del self._waiting[number]
+            del waiting[number]
             if (future.cancelled() or not future.done()) and not writer.is_closing():
                 _write_frame(writer, [number, None, None])
 
@@ -203,15 +207,18 @@ class _Peer:
                     reader, writer = await asyncio.open_unix_connection(str(self._path), limit=1 << 20)
             except (OSError, TimeoutError):
                 raise PeerUnavailable(self._cell, "none") from None
-            self._writer = writer
-            self._reading = asyncio.create_task(self._read(reader, writer), name=f"peer-{self._cell}")
+            self._writer, self._waiting = writer, {}
+            reading = self._read(reader, writer, self._waiting)
+            self._reading = asyncio.create_task(reading, name=f"peer-{self._cell}")
             return writer
 
-    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _read(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, waiting: dict[int, asyncio.Future[Any]]
+    ) -> None:
         try:
             while (frame := await _read_frame(reader)) is not None:
                 number, is_result, value = frame
-                future = self._waiting.get(number)
+                future = waiting.get(number)
                 if future is None or future.done():
                     continue  # its caller has gone
                 if is_result:
@@ -222,7 +229,7 @@ class _Peer:
             _log.warning("peer_connection_lost", cell=self._cell, reason=str(error))
         finally:
             writer.close()
-            for future in self._waiting.values():
+            for future in waiting.values():
                 if not future.done():
                     future.set_exception(PeerUnavailable(self._cell, "unknown"))
 

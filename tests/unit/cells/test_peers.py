@@ -132,3 +132,31 @@ def test_a_cancelled_call_is_cancelled_at_the_other_cell(tmp_path: Path) -> None
                 await peers.call(1, "held", None, timeout_s=0.01)
 
     run(scenario())
+
+
+def test_calls_beyond_the_limit_are_refused_and_given_up_ones_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.cells.peers.MAX_CALLS", 2)
+
+    async def scenario() -> None:
+        cancelled = asyncio.Event()
+
+        async def held(argument: Any) -> Any:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        async with serving(tmp_path, {"held": held, "echo": echo}) as (peers, _):
+            calls = [asyncio.create_task(peers.call(1, "held", None)) for _ in range(2)]
+            await asyncio.sleep(0)
+            with pytest.raises(PeerError) as caught:
+                await peers.call(1, "echo", None)
+            assert (caught.value.code, caught.value.outcome) == ("not_ready", "none")
+            calls[0].cancel()
+            await cancelled.wait()
+            assert await peers.call(1, "echo", 5) == 5
+            calls[1].cancel()
+
+    run(scenario())
