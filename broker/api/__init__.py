@@ -6,7 +6,7 @@ from broker.api.app import all_operations, build_app
 from broker.api.dispatch import Dispatcher
 from broker.api.events import EVENT_STREAM, PATIENCE_S, RETRY, error_event
 from broker.api.events import HEADERS as EVENT_STREAM_HEADERS
-from broker.api.hot import MAX_HOT_BODY_BYTES, Application, Hot, HotRequests, Sent
+from broker.api.hot import MAX_HOT_BODY_BYTES, Application, Hot, HotRequests, Sent, direct_target
 from broker.api.operation import Operation, Owner
 from broker.api.request import ClientGone, Request, by_name, has_hung_up, request_id
 from broker.api.routing import RouteTable
@@ -36,6 +36,7 @@ __all__ = [
     "all_operations",
     "build_app",
     "by_name",
+    "direct_target",
     "error_event",
     "has_hung_up",
     "request_id",

@@ -89,6 +89,29 @@ class Hot(Protocol):
     def client_gone(self, request: Any) -> None: ...
 
 
+def direct_target(
+    app: Dispatcher, method: bytes, path: bytes, query: bytes, headers: Mapping[bytes, bytes], max_body_bytes: int
+) -> Target | None:
+    """The target of a request with a usual head, of an operation that is `is_direct`; None for any other request."""
+    if (
+        b"%" in path
+        or b"content-encoding" in headers
+        or b"origin" in headers
+        or b"sec-fetch-site" in headers
+        or not app.broker.sites.answers_to(headers.get(b"host"))
+    ):
+        return None
+    if method == b"POST":
+        length = headers.get(b"content-length", b"")
+        if headers.get(b"content-type") != b"application/json" or not length.isdigit() or int(length) > max_body_bytes:
+            return None
+    found = app.table.match(path.decode())
+    operation = None if found is None else found[0].operations.get(method.decode())
+    if found is None or operation is None or not operation.is_direct:
+        return None
+    return Target(found[0], operation, found[1], query)
+
+
 class HotRequests:
     """Takes requests, or leaves them to the dispatcher."""
 
@@ -105,29 +128,10 @@ class HotRequests:
 
         The dispatcher refuses a request before its body has arrived, where the head is reason enough.
         """
-        if (
-            b"%" in path
-            or b"content-encoding" in headers
-            or b"origin" in headers
-            or b"sec-fetch-site" in headers
-            or not self._broker.sites.answers_to(headers.get(b"host"))
-        ):
-            return None
-        if method == b"POST":
-            length = headers.get(b"content-length", b"")
-            if (
-                headers.get(b"content-type") != b"application/json"
-                or not length.isdigit()
-                or int(length) > self.max_body_bytes
-            ):
-                return None
-        found = self._app.table.match(path.decode())
-        operation = None if found is None else found[0].operations.get(method.decode())
-        if found is None or operation is None or not operation.is_direct:
-            return None
-        if not operation.always and (self._broker.stopping or not self._broker.engine.ready):
-            return None
-        return Target(found[0], operation, found[1], query)
+        target = direct_target(self._app, method, path, query, headers, self.max_body_bytes)
+        if target is None or target.operation.always:
+            return target
+        return None if self._broker.stopping or not self._broker.engine.ready else target
 
     def begin(self, target: Target, headers: dict[bytes, bytes]) -> Request | None:
         """Begin a request that may be taken. None leaves it to the dispatcher, which refuses it and says why."""

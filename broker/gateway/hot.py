@@ -15,7 +15,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.api import MAX_HOT_BODY_BYTES, Dispatcher, Owner, Request, Sent, request_id
+from broker.api import MAX_HOT_BODY_BYTES, Dispatcher, Owner, Request, Sent, direct_target, request_id
 from broker.auth import READ
 from broker.cells import PeerUnavailable
 from broker.content import Answer, BodyTooSlow
@@ -58,27 +58,10 @@ class HotForwards:
 
     def target(self, method: bytes, path: bytes, query: bytes, headers: Mapping[bytes, bytes]) -> HotTarget | None:
         """The target of a request, if its body is worth collecting; None leaves the request to the dispatcher."""
-        if (
-            b"%" in path
-            or b"content-encoding" in headers
-            or b"origin" in headers
-            or b"sec-fetch-site" in headers
-            or not self.gateway.sites.answers_to(headers.get(b"host"))
-        ):
+        found = direct_target(self.app, method, path, query, headers, self.max_body_bytes)
+        if found is None:
             return None
-        if method == b"POST":
-            length = headers.get(b"content-length", b"")
-            if (
-                headers.get(b"content-type") != b"application/json"
-                or not length.isdigit()
-                or int(length) > self.max_body_bytes
-            ):
-                return None
-        found = self.app.table.match(path.decode())
-        operation = None if found is None else found[0].operations.get(method.decode())
-        if found is None or operation is None or not operation.is_direct:
-            return None
-        route, values = found
+        route, operation, values, _ = found
         if operation.owner is not Owner.TOPIC:
             return HotTarget(route, operation, values, query, b"", "") if operation.always else None
         whole = b"%b?%b" % (path, query) if query else path
