@@ -1,4 +1,4 @@
-"""The set of cells, as one of its cells sees it: who it is, which names are its own, and how it calls the others.
+"""What one cell knows about the set of cells: its own number, which names belong to it, and how to call the others.
 
 Source: docs/cells.md.
 """
@@ -26,14 +26,14 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     #: The folder of the sockets.
     run: str
-    #: The supervisor's process number. The process ends with it.
+    #: The process id of the supervisor. This process ends when the supervisor does.
     parent: int
-    #: The number of this cell; None: a gateway.
+    #: The number of this cell. None for a gateway.
     cell: int | None = None
     #: Inherited listening sockets: the public HTTP port of a gateway, the Kafka port of a cell.
     http_fd: int | None = None
     kafka_fd: int | None = None
-    #: Ports of the Kafka clients, by cell; empty: there is no port for them.
+    #: The ports for Kafka clients, by cell. Empty if the set has none.
     kafka_ports: tuple[int, ...] = ()
 
     @property
@@ -42,16 +42,16 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
         return "gateway" if self.cell is None else f"cell-{self.cell:02d}"
 
     def http_socket(self, cell: int) -> Path:
-        """Where a cell takes HTTP requests of gateways."""
+        """The socket on which a cell accepts HTTP requests from gateways."""
         return Path(self.run) / f"cell-{cell:02d}.http"
 
     def peer_socket(self, cell: int) -> Path:
-        """Where a cell takes calls of other cells."""
+        """The socket on which a cell accepts calls from other cells."""
         return Path(self.run) / f"cell-{cell:02d}.peer"
 
 
 class Cells:
-    """See the module. Belongs to the event loop of its engine."""
+    """See the module. Used only on the event loop of its engine."""
 
     def __init__(self, role: Role, engine: Engine) -> None:
         assert role.cell is not None
@@ -60,44 +60,44 @@ class Cells:
         self.count = role.count
         self._engine = engine
         self.peers = Peers({cell: role.peer_socket(cell) for cell in range(role.count) if cell != self.me})
-        #: What other cells may call, by name; complete before `start`.
+        #: The methods that other cells may call, by name. Complete before `start`.
         self.handlers: dict[str, Method] = {"ready": _ready, **engine.methods_for_neighbours}
         self._server = PeerServer(role.peer_socket(self.me), self.handlers)
         engine.admin.check_home = self.check_mine
         engine.join(PeerNeighbours(self.me, self.owner, self.peers))
 
     async def start(self) -> None:
-        """Take calls of other cells from now on: the engine is ready."""
+        """Accept calls from other cells. Called when the engine is ready."""
         await self._server.start()
 
     async def stop(self) -> None:
-        """Take no more calls, and make none."""
+        """Stop accepting calls, and stop making them."""
         await self._server.stop()
         await self.peers.close()
 
     def home(self, name: str) -> int:
-        """The cell that decides about this name."""
+        """The cell that decides whether this name exists."""
         return home_cell(name, self.count)
 
     def owner(self, topic: str) -> int:
-        """The cell that has, or would have, this topic, as far as this cell knows: it knows of its own topics and of
-        those whose names it decides about; of others it names their home."""
+        """The cell that has this topic, or would have it. This cell knows that for its own topics and for names whose
+        home it is. For any other name it returns the home cell."""
         if topic in self._engine.catalog.topics:
             return self.me
         entry = self._engine.states.get(ENTRY_KIND, topic)
         return self.home(topic) if entry is None else int(entry)
 
     def is_mine(self, topic: str) -> bool:
-        """Whether this cell has, or would have, this topic."""
+        """Whether this cell has this topic, or would have it."""
         return self.owner(topic) == self.me
 
     def check_mine(self, topic: str) -> None:
-        """Raises NotMine for a topic that another cell has, or would have."""
+        """Raises NotMine if another cell has this topic, or would have it."""
         owner = self.owner(topic)
         if owner != self.me:
             raise NotMine(topic, owner)
 
 
 async def _ready(argument: object) -> bool:
-    """The cell serves: it takes calls of others only then."""
+    """Answers that this cell serves. Until then it accepts no calls."""
     return True

@@ -1,4 +1,4 @@
-"""What an engine asks of the other cells, over their sockets. See `storage.neighbours`.
+"""Calls from the engine of one cell to the engines of the others, over their sockets. See `storage.neighbours`.
 
 Source: docs/cells.md#routers-and-dead-letters-between-cells.
 """
@@ -12,10 +12,10 @@ from broker.cells.peers import Peers
 
 
 class PeerNeighbours:
-    """The set of a cell, for its engine. Belongs to the engine's event loop."""
+    """The other cells of the set, as an engine calls them. Used only on the event loop of the engine."""
 
     def __init__(self, me: int, owner: Callable[[str], int], peers: Peers) -> None:
-        """`owner`: the cell that has, or would have, the topic of that name."""
+        """`owner`: returns the cell that has the topic of that name, or would have it."""
         self.me = me
         self.owner = owner
         self._peers = peers

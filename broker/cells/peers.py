@@ -1,14 +1,14 @@
-"""Calls between the cells of a set, over unix sockets that only their user can open.
+"""Calls between the cells of a set, over unix sockets that only the user of the broker can open.
 
 A connection carries frames: a length of 4 bytes (little endian), then a MessagePack array. Many calls share a
-connection; answers come in any order.
+connection, and answers come in any order.
 
     [number, method, argument]   a call
     [number, None, None]         the caller no longer waits for that call
     [number, True, result]       an answer
     [number, False, [code, message, detail]]   an error
 
-A call is carried out at most once, and never repeated here: the caller knows whether its method may be repeated.
+A call is carried out at most once. Nothing here repeats a call: only the caller knows whether that is safe.
 
 Source: docs/cells.md#calls-between-cells.
 """
@@ -28,16 +28,17 @@ from storage import StorageError, Unavailable
 
 _log = structlog.get_logger("broker.cells")
 
-#: The longest frame: a batch of records of the largest request, and room for what is around it.
+#: The largest frame: the records of the largest request, and room for the rest of the message.
 MAX_FRAME_BYTES: Final = 80 << 20
-#: The most calls of one connection that a cell works on, calls that wait for records among them; it refuses others. It
-#: goes on reading: what it reads may be that a caller no longer waits.
+#: The most calls in progress on one connection, including calls that wait for records. Further calls are refused, but
+#: the connection is still read: the next frame may cancel a call.
 MAX_CALLS: Final = 4096
-#: Bytes of answers that a peer has yet to read, before a cell takes no more calls of it.
+#: Bytes of unread answers on a connection after which no more calls are read from it.
 MAX_UNREAD_BYTES: Final = 8 << 20
 CONNECT_S: Final = 5.0
 
-#: Carries out one method: takes its argument, returns what MessagePack can hold. A StorageError goes to the caller.
+#: Carries out one method. Takes the argument and returns something that MessagePack can hold. A StorageError goes to
+#: the caller.
 Method = Callable[[Any], Awaitable[Any]]
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -56,7 +57,7 @@ class PeerUnavailable(Unavailable):
 
 
 class PeerError(StorageError):
-    """The error that another cell answered with: its code, message and detail."""
+    """The error that another cell answered, with its code, message and detail."""
 
     def __init__(self, code: str, message: str, detail: dict[str, Any]) -> None:
         super().__init__(message, **detail)
@@ -65,24 +66,24 @@ class PeerError(StorageError):
 
 
 class PeerServer:
-    """Carries out the calls of other cells."""
+    """Accepts and carries out calls from other cells."""
 
     def __init__(self, path: Path, methods: Mapping[str, Method]) -> None:
-        """`path`: of the socket. A file that an earlier process left there is replaced."""
+        """`path`: the path of the socket. A file left there by an earlier process is replaced."""
         self._path = path
         self._methods = methods
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Take calls from now on."""
+        """Begin to accept calls."""
         with suppress(FileNotFoundError):
             self._path.unlink()
         self._server = await asyncio.start_unix_server(self._connected, str(self._path), limit=1 << 20)
         self._path.chmod(0o600)
 
     async def stop(self) -> None:
-        """Take no more calls; those in progress are cancelled."""
+        """Accept no more calls, and cancel those in progress."""
         if self._server is None:
             return
         self._server.close()
@@ -106,7 +107,7 @@ class PeerServer:
                         call.cancel()
                     continue
                 if len(calls) >= MAX_CALLS:
-                    refusal = "The cell works on as many calls of this cell as it may."
+                    refusal = "Too many calls from this cell are in progress."
                     _write_frame(writer, [number, False, ["not_ready", refusal, {"outcome": "none"}]])
                     await writer.drain()
                     continue
@@ -140,16 +141,16 @@ class PeerServer:
 
 
 class Peers:
-    """The other cells of the set, as one process calls them. Belongs to one event loop."""
+    """The other cells of the set. Used only on one event loop."""
 
     def __init__(self, paths: Mapping[int, Path]) -> None:
-        """`paths`: the socket of each cell. Connections are opened by the first call."""
+        """`paths`: the socket of each cell. The first call to a cell opens the connection."""
         self._peers = {cell: _Peer(cell, path) for cell, path in paths.items()}
 
     async def call(self, cell: int, method: str, argument: Any, *, timeout_s: float = 30.0) -> Any:
-        """The result of a method that another cell carries out.
+        """Call a method of another cell and return its result.
 
-        Raises PeerUnavailable, whose `outcome` says whether it may have been carried out, and PeerError.
+        Raises PeerUnavailable, whose `outcome` says whether the call may have been carried out, and PeerError.
         """
         return await self._peers[cell].call(method, argument, timeout_s)
 
@@ -168,7 +169,7 @@ class _Peer:
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._connecting = asyncio.Lock()
-        #: Calls without an answer, of the present connection.
+        #: Calls on the current connection that have no answer yet.
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._next = 0
 
@@ -220,7 +221,7 @@ class _Peer:
                 number, is_result, value = frame
                 future = waiting.get(number)
                 if future is None or future.done():
-                    continue  # its caller has gone
+                    continue  # the caller has gone
                 if is_result:
                     future.set_result(value)
                 else:
@@ -235,7 +236,7 @@ class _Peer:
 
 
 async def _read_frame(reader: asyncio.StreamReader) -> tuple[Any, Any, Any] | None:
-    """The next frame; None at the end of the connection. Raises ValueError for one that is not of this protocol."""
+    """Read the next frame. None at the end of the connection. Raises ValueError for a frame that is malformed."""
     try:
         length = int.from_bytes(await reader.readexactly(4), "little")
         if length > MAX_FRAME_BYTES:
@@ -249,7 +250,7 @@ async def _read_frame(reader: asyncio.StreamReader) -> tuple[Any, Any, Any] | No
         case [number, method, argument]:
             return number, method, argument
         case _:
-            raise ValueError("a frame that is no array of 3")
+            raise ValueError("a frame that is not an array of 3")
 
 
 def _write_frame(writer: asyncio.StreamWriter, frame: list[Any]) -> None:

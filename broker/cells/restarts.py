@@ -1,4 +1,4 @@
-"""How often the supervisor has started each process of a set again: it writes a file, and gateways tell it.
+"""How often the supervisor has restarted each process of a set. The supervisor writes a file, and gateways read it.
 
 Source: docs/cells.md#processes.
 """
@@ -15,14 +15,14 @@ _FILE: Final = "restarts.json"
 
 
 def write_restarts(folder: Path, restarts: Mapping[str, int]) -> None:
-    """Replace the file in the folder of the sockets. `restarts`: by the name of the process. Raises OSError."""
+    """Replace the file in the folder of the sockets. `restarts`: the number for each process name. Raises OSError."""
     temporary = folder / f"{_FILE}.tmp"
     temporary.write_bytes(msgspec.json.encode(restarts))
     temporary.replace(folder / _FILE)
 
 
 def read_restarts(folder: Path) -> dict[str, int]:
-    """What was written last; empty if nothing was, or if it cannot be read."""
+    """Read the file. Empty if there is none, or if it cannot be read."""
     try:
         return msgspec.json.decode((folder / _FILE).read_bytes(), type=dict[str, int])
     except (OSError, msgspec.DecodeError):

@@ -1,4 +1,4 @@
-"""The public side of a set of cells: it finds the cell of each request, and merges what several have to say.
+"""The public side of a set of cells: it sends each request to the right cell, and merges the answers of several.
 
 Source: docs/cells.md#the-gateway.
 """

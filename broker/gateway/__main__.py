@@ -1,4 +1,4 @@
-"""`python -m broker.gateway`: a gateway of a set of cells. The supervisor of the set starts it."""
+"""`python -m broker.gateway`: one gateway of a set of cells. The supervisor of the set starts it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ from broker.settings import Settings, SettingsError, load
 
 def main() -> int:
     """Run the gateway. Returns the exit code of the process, like `python -m broker`."""
-    parser = argparse.ArgumentParser(prog="python -m broker.gateway", description="Part of a set of cells.")
-    parser.add_argument("--role", required=True, help="given by the supervisor")
+    parser = argparse.ArgumentParser(
+        prog="python -m broker.gateway",
+        description="A gateway of a set of cells. The broker starts it when TOPICS_CELLS is more than 1.",
+    )
+    parser.add_argument("--role", required=True, help="the role that the supervisor passes to this process")
     role = msgspec.json.decode(parser.parse_args().role, type=Role)
     end_with(role.parent)
     try:
@@ -43,7 +46,7 @@ async def _serve(settings: Settings, role: Role) -> None:
     server = GatewayServer(gateway, socket.socket(fileno=role.http_fd))
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, server.stop)
-    # A terminal sends Ctrl-C to all processes of a set; the supervisor stops them in order.
+    # A terminal sends Ctrl-C to every process of the set. Only the supervisor reacts, and stops them in order.
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     tune_garbage_collection()
     await server.run()

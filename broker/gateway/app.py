@@ -1,4 +1,5 @@
-"""The application of the gateway: every operation of the broker, with a handler that passes it on or merges answers."""
+"""The application of the gateway. It has every operation of the broker, with handlers that forward the request to a
+cell, or ask several cells and merge their answers."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class GatewayApp:
         watching = Watching(gateway, self.forwarder, asking, locating)
         sockets = Sockets(gateway, locating)
         prefix = gateway.settings.kafka_rest_prefix or ""
-        #: Operations of all cells, by method and path.
+        #: Operations that ask all cells, by method and path.
         self._merged: dict[tuple[str, str], _Handler] = {
             ("GET", "/v0/topics"): lists.topics,
             ("GET", "/v0/routers"): lists.routers,

@@ -1,4 +1,4 @@
-"""Asks several cells the same, and collects their whole answers, for operations that the gateway merges."""
+"""Sends one request to several cells and collects their complete answers, for operations that the gateway merges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from broker.gateway.gateway import Gateway
 
 OK: Final = 200
-#: The longest answer of a cell to something that is merged.
+#: The largest answer from a cell that is merged.
 MOST_BYTES: Final = 256 << 20
 
 
@@ -29,7 +29,7 @@ class Part(NamedTuple):
     body: bytes
 
     def to_client(self, request: Request) -> Answer:
-        """The answer as the client gets it, if it is not merged."""
+        """The answer as the client gets it when it is not merged."""
         identity = self.head.header(b"x-request-id")
         if identity:
             request.answered_as(identity)
@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 class Asking:
-    """Asks the cells of one gateway."""
+    """Sends requests to the cells of one gateway."""
 
     def __init__(self, gateway: Gateway, forwarder: Forwarder) -> None:
         self._gateway = gateway
@@ -63,9 +63,10 @@ class Asking:
         body: Any = None,
         headers: Mapping[bytes, bytes] | None = None,
     ) -> Part:
-        """The answer of one cell to the client's request, changed by what is given. Raises PeerUnavailable."""
+        """Send the client's request to one cell, with the changes given here, and return the answer. Raises
+        PeerUnavailable."""
         given = {**request.headers, **(headers or {})}
-        given.pop(b"accept-encoding", None)  # what is merged is not compressed
+        given.pop(b"accept-encoding", None)  # an answer that is merged must not be compressed
         given.pop(b"content-encoding", None)
         given[b"x-request-id"] = request.request_id
         query = request.query_string
@@ -85,13 +86,15 @@ class Asking:
             raise
 
     async def ask_all(self, request: Request, cells: Iterable[int] | None = None, **given: Any) -> list[Part]:
-        """The answers of all cells, or those named, in order. Raises PeerUnavailable if one of them cannot answer."""
+        """The answers of all cells, or of those named, in order. Raises PeerUnavailable if one of them does not
+        answer."""
         numbers = range(len(self._gateway.upstreams)) if cells is None else cells
         return await collected(self.ask(request, number, **given) for number in numbers)
 
 
 async def collected(asked: Iterable[Coroutine[Any, Any, Part]]) -> list[Part]:
-    """All answers, in order. If one fails, the others are given up. Raises what that one raised."""
+    """Run all of them and return their results in order. If one fails, the others are cancelled and its error is
+    raised."""
     tasks = [asyncio.ensure_future(each) for each in asked]
     try:
         return [*await asyncio.gather(*tasks)]
@@ -101,5 +104,5 @@ async def collected(asked: Iterable[Coroutine[Any, Any, Part]]) -> list[Part]:
 
 
 def refused(parts: Iterable[Part]) -> Part | None:
-    """The first answer that is none of success."""
+    """The first answer that is an error."""
     return next((part for part in parts if part.head.status != OK), None)

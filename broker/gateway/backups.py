@@ -1,4 +1,4 @@
-"""Backups of all cells. Each writes to its own directory below that of the request, at an instant of its own."""
+"""Backups of all cells. Each cell writes to its own directory below that of the request, as of its own instant."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from broker.api import Request
 from broker.content import Answer
 from broker.gateway.asking import Asking, Part, refused
 
-#: The longest body of a request without records.
+#: The largest body of a request that carries no records.
 _MOST_BYTES: Final = 1 << 20
 _SUMMED: Final = ("done_bytes", "total_bytes", "copied_bytes", "reused_bytes", "files")
 _HIGHEST: Final = ("number", "seconds")
-#: A state is that of all cells if one of them has it; the first that one has.
+#: The state of the whole backup is the first of these that some cell reports.
 _STATES: Final = ("failed", "running", "none", "done")
 
 
@@ -30,7 +30,7 @@ class Backups:
         body = await request.read_body(max_bytes=_MOST_BYTES) or b"{}"
         wanted = _decoded(body)
         if wanted is None or not isinstance(wanted.get("directory", ""), str | None):
-            return (await self._asking.ask(request, 0, body=body)).to_client(request)  # it says what is wrong
+            return (await self._asking.ask(request, 0, body=body)).to_client(request)  # this cell says what is wrong
         below = wanted.get("directory") or ""
         parts = [
             await self._asking.ask(
@@ -41,7 +41,7 @@ class Backups:
         return _merged(request, parts)
 
     async def get(self, request: Request) -> Answer:
-        """How the backups of the cells are."""
+        """The state of the backup in every cell."""
         return _merged(request, await request.unless_gone(self._asking.ask_all(request)))
 
 

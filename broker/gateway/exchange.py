@@ -1,4 +1,4 @@
-"""One request to a cell, and its answer as it comes: read no faster than somebody takes it."""
+"""One request to a cell and its answer. The answer is read no faster than it is consumed."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from broker.memory import SMALL
 
 _log = structlog.get_logger("broker.gateway")
 
-#: Bytes of an answer that wait to be taken, before no more of it is read.
+#: Bytes of an answer that may wait to be consumed. Above this, reading from the cell stops.
 MOST_WAITING: Final = SMALL
 
 
 class Exchange:
-    """A request that has the connection `link`. Whoever makes one ends it: by reading all, or by `close`.
+    """A request that uses the connection `link`. The creator must end it, by reading the whole answer or by `close`.
 
-    `changes`: the request may change something, so that it is unknown what was done if the cell goes away.
+    `changes`: whether the request may change something. If so, the outcome is unknown when the cell goes away.
     """
 
     def __init__(self, link: Link, cell: int, *, changes: bool, bodiless: bool = False, received: bytes = b"") -> None:
-        """`bodiless`: it is a HEAD. `received`: bytes of the answer that have come already."""
+        """`bodiless`: the request is a HEAD. `received`: bytes of the answer that have arrived already."""
         self.cell = cell
-        #: The body of the request is not complete yet.
+        #: Whether the body of the request is still being sent.
         self.is_sending = False
         self._link: Link | None = link
         self._changes = changes
@@ -64,13 +64,13 @@ class Exchange:
             await self._link.drain()
 
     def close(self) -> None:
-        """The client has gone, or does not want the rest."""
+        """Stop: the client has gone, or does not want the rest."""
         link, self._link = self._link, None
         if link is not None:
             link.close()
 
     def end(self) -> None:
-        """The answer is complete: give the connection back."""
+        """The answer is complete: release the connection."""
         link, self._link = self._link, None
         if link is None:
             return
@@ -96,7 +96,8 @@ class Exchange:
         return self._head
 
     async def pieces(self) -> AsyncGenerator[bytes]:
-        """The pieces of the body; the first is empty, so that closing this ends the exchange. After `head`.
+        """The pieces of the body, after `head`. The first piece is empty, so that closing the generator ends the
+        exchange.
 
         Raises PeerUnavailable.
         """
@@ -125,7 +126,7 @@ class Exchange:
             self.close()
 
     async def body(self, most: int) -> bytes:
-        """The whole body, which has at most so many bytes. After `head`. Raises PeerUnavailable."""
+        """The whole body, at most `most` bytes, after `head`. Raises PeerUnavailable."""
         parts: list[bytes] = []
         size = 0
         async for piece in self.pieces():

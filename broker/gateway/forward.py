@@ -1,7 +1,7 @@
-"""Passes a request on to one cell, and its answer back: heads without the fields of a connection, bodies as they come.
+"""Forwards a request to one cell and returns its answer. Bodies are passed on piece by piece as they arrive.
 
-A request is sent again only if the cell answered `not_mine`, or if no connection was to be had and so nothing was sent.
-Everything else that goes wrong is answered 503 with `outcome`.
+A request is sent again only if the cell answered `not_mine`, or if no connection could be opened, so that nothing was
+sent. Every other failure is answered with 503 and an `outcome`.
 
 Source: docs/cells.md#the-gateway.
 """
@@ -26,11 +26,11 @@ from broker.memory import SMALL
 if TYPE_CHECKING:
     from broker.gateway.gateway import Gateway
 
-#: How often a request follows `not_mine`.
+#: How many `not_mine` answers a request follows.
 MAX_FOLLOWED: Final = 2
-#: A body up to this size is collected, so that it can be sent again after `not_mine`.
+#: Bodies up to this size are collected, so that they can be sent again after `not_mine`.
 MOST_COLLECTED: Final = SMALL
-#: The longest body of `not_mine`.
+#: The largest body of a `not_mine` answer.
 _MOST_OF_REFUSAL: Final = 64 * 1024
 
 
@@ -50,28 +50,28 @@ _refusal = msgspec.json.Decoder(_Refusal)
 
 
 def cell_in(body: bytes) -> int | None:
-    """The cell that the answer `not_mine` names."""
+    """The cell that a `not_mine` answer names."""
     with suppress(msgspec.DecodeError, UnicodeDecodeError):
         return _refusal.decode(body).error.detail.cell
     return None
 
 
 class Forwarder:
-    """Passes on the requests of one gateway."""
+    """Forwards the requests of one gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     async def to_topic(self, request: Request, topic: str) -> Answer:
-        """Pass the request on to the cell that has the topic. Raises PeerUnavailable, ClientGone, BodyTooSlow."""
+        """Forward the request to the cell that has the topic. Raises PeerUnavailable, ClientGone, BodyTooSlow."""
         return await self._forward(request, self._gateway.owners.cell(topic), topic)
 
     async def to_cell(self, request: Request, cell: int, *, target: bytes | None = None) -> Answer:
-        """Pass the request on to that cell. `target`: instead of the client's. Raises like `to_topic`."""
+        """Forward the request to that cell. `target` replaces the client's target. Raises like `to_topic`."""
         return await self._forward(request, cell, None, target)
 
     async def to_any(self, request: Request) -> Answer:
-        """Pass the request on to the first cell that accepts a connection. Raises like `to_topic`."""
+        """Forward the request to the first cell that accepts a connection. Raises like `to_topic`."""
         for cell in self._gateway.upstreams[:-1]:
             try:
                 link = await cell.link()
@@ -82,7 +82,7 @@ class Forwarder:
         return await self.to_cell(request, len(self._gateway.upstreams) - 1)
 
     async def begin(self, cell: int, data: bytes, *, changes: bool, bodiless: bool = False) -> Exchange:
-        """Send `data`, the beginning of a request. Raises PeerUnavailable: nothing was sent."""
+        """Send `data`, the beginning of a request. If it raises PeerUnavailable, nothing was sent."""
         link = await self._gateway.upstreams[cell].link()
         exchange = Exchange(link, cell, changes=changes, bodiless=bodiless)
         exchange.write(data)
@@ -103,7 +103,7 @@ class Forwarder:
             raise
 
     async def _whole(self, request: Request, cell: int, topic: str | None, data: bytes) -> Answer:
-        """Send a request whose body is here."""
+        """Send a request whose body has arrived completely."""
         for left in range(MAX_FOLLOWED, -1, -1):
             exchange = await self.begin(cell, data, changes=changes(request), bodiless=_is_head(request))
             try:
@@ -122,7 +122,7 @@ class Forwarder:
     async def _in_pieces(
         self, request: Request, cell: int, topic: str | None, front: bytes, start: bytes, pieces: AsyncGenerator[bytes]
     ) -> Answer:
-        """Send a request whose body is still coming. It may be answered before its end, and meanwhile."""
+        """Send a request while its body still arrives. The cell may answer before the end of the body."""
         head, is_chunked = framed(front, request.headers)
         exchange = await self.begin(cell, head, changes=changes(request))
         exchange.is_sending = True
@@ -131,7 +131,7 @@ class Forwarder:
         try:
             await asyncio.wait((sending, answering), return_when=asyncio.FIRST_COMPLETED)
             if not answering.done() and sending.exception() is None:
-                # All of the body was sent.
+                # The whole body was sent.
                 answer_head = await request.unless_gone(exchange.head())
             elif answering.done():
                 answer_head = answering.result()
@@ -139,7 +139,7 @@ class Forwarder:
                 raise sending.exception() or AssertionError
             if answer_head.status == NOT_MINE and topic is not None:
                 self._gateway.owners.learn(topic, cell_in(await exchange.body(_MOST_OF_REFUSAL)), cell)
-                raise PeerUnavailable(cell, "none")  # the body is gone: the client sends it again
+                raise PeerUnavailable(cell, "none")  # the body was not kept: the client has to send it again
             answer = await answered(request, exchange, answer_head)
         except BaseException:
             sending.cancel()
@@ -156,7 +156,7 @@ class Forwarder:
 
 
 async def answered(request: Request, exchange: Exchange, head: Head) -> Answer:
-    """The answer to the client, from that of the cell: its body is read while it is sent."""
+    """The answer for the client, made from the answer of the cell. Its body is read while it is sent."""
     identity = head.header(b"x-request-id")
     if identity:
         request.answered_as(identity)
@@ -179,7 +179,7 @@ async def answered(request: Request, exchange: Exchange, head: Head) -> Answer:
 
 
 def request_front(request: Request, target: bytes | None = None) -> bytes:
-    """The head of the request to a cell, up to its framing."""
+    """The head of the request to a cell, without the fields that frame the body."""
     scope: Any = request.scope
     if target is None:
         query: bytes = request.query_string
@@ -201,13 +201,13 @@ def _is_head(request: Request) -> bool:
 
 
 async def _primed(rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    """Run to the first piece, which is empty: from then on, closing the generator ends what it began."""
+    """Run the generator to its first piece, which is empty. After that, closing the generator ends the exchange."""
     await anext(rest)
     return rest
 
 
 async def _start_of(pieces: AsyncGenerator[bytes]) -> tuple[bytes, bool]:
-    """The first bytes of a body, and whether these are all."""
+    """Read the first bytes of a body. Returns them, and whether they are the whole body."""
     start: list[bytes] = []
     size = 0
     async for piece in pieces:
@@ -219,7 +219,7 @@ async def _start_of(pieces: AsyncGenerator[bytes]) -> tuple[bytes, bool]:
 
 
 async def _send(exchange: Exchange, start: bytes, pieces: AsyncGenerator[bytes], *, chunked: bool) -> None:
-    """Send the body as fast as the cell takes it. If the client goes away, so does the connection to the cell."""
+    """Send the body as fast as the cell reads it. If the client goes away, close the connection to the cell."""
     try:
         exchange.write(_chunk(start) if chunked else start)
         async for piece in pieces:
@@ -241,7 +241,7 @@ def _chunk(piece: bytes) -> bytes:
 async def _with_body(
     rest: AsyncGenerator[bytes], sending: asyncio.Task[None], exchange: Exchange
 ) -> AsyncGenerator[bytes]:
-    """The answer while the body is still sent; what remains of the body at the answer's end is not read."""
+    """The answer, while the body is still being sent. When the answer ends, the rest of the body is not read."""
     try:
         yield b""
         async for piece in rest:

@@ -15,36 +15,36 @@ from broker.gateway.state import State
 if TYPE_CHECKING:
     from broker.settings import Settings
 
-#: How often connections are closed that were idle for long.
+#: How often idle connections are closed.
 LOOK_S: Final = 1.0
 
 
 class Gateway(Endpoint):
-    """The public side of a set of cells: it has no engine, and passes requests on to those who have.
+    """The public side of a set of cells. It has no engine and forwards requests to the cells.
 
-    Keys are judged by the cells, which get them with each request; here they only refuse early.
+    The cells check keys, which they get with each request. The checks here only refuse earlier.
     """
 
     __slots__ = ("owners", "restarts", "run_folder", "set_id", "states", "upstreams")
 
     def __init__(self, settings: Settings, sockets: Sequence[Path], set_id: str) -> None:
-        """`sockets`: where each cell takes HTTP."""
+        """`sockets`: the HTTP socket of each cell."""
         # The cells count the requests of each key.
         super().__init__(settings.model_copy(update={"max_inflight_per_key": 0}))
         self.set_id = set_id
         self.upstreams = [Cell(number, path, settings.keep_alive_s / 2) for number, path in enumerate(sockets)]
         self.owners = Owners(len(self.upstreams))
-        #: How each cell was found last.
+        #: The state of each cell when it was last asked.
         self.states = [State.DOWN] * len(self.upstreams)
         self.run_folder = sockets[0].parent
-        #: How often each process of the set was started again, by its name.
+        #: How often each process of the set was restarted, by its name.
         self.restarts: dict[str, int] = {}
 
     def check_serving(self) -> None:
-        """A gateway serves from its start until its sockets close."""
+        """Does nothing: a gateway serves from its start until its sockets close."""
 
     async def run(self) -> None:
-        """Look after the connections, for ever."""
+        """Close idle connections and ask the cells for their state, for ever."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_S)

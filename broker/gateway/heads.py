@@ -1,6 +1,6 @@
-"""Heads of messages between the gateway and a cell: what is sent on, and how an answer is framed. Pure.
+"""Heads of messages between the gateway and a cell: which fields are forwarded, and how a body is framed. Pure.
 
-A cell is this server itself, so what it sends is well formed; what is not is an error of the connection.
+A cell runs this same server, so its messages are well formed. One that is not is treated as a broken connection.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 END: Final = b"\r\n\r\n"
-#: Fields of one connection (RFC 9110 §7.6.1), and those of framing, which each connection has its own of.
+#: Fields that belong to one connection (RFC 9110 §7.6.1), and the fields that frame a body. They are not forwarded.
 _OF_A_CONNECTION: Final = frozenset(
     [
         b"connection",
@@ -25,9 +25,9 @@ _OF_A_CONNECTION: Final = frozenset(
         b"content-length",
     ]
 )
-#: Of requests, in addition: the gateway itself decides about pages of other sites (`broker.content.sites`).
+#: Fields of requests that are not forwarded either: the gateway checks pages of other sites (`broker.content.sites`).
 _DECIDED: Final = frozenset([b"origin", b"sec-fetch-site", *_OF_A_CONNECTION])
-#: Of answers, in addition: the gateway writes them itself, from what the cell says.
+#: Fields of answers that are not forwarded either: the gateway writes its own.
 _WRITTEN: Final = frozenset([b"date", b"x-request-id", b"content-type", *_OF_A_CONNECTION])
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *([0-9]+)\r\n", re.IGNORECASE)
 #: Statuses of answers without a body (RFC 9112 §6.3).
@@ -37,11 +37,11 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 
 
 class BadAnswer(Exception):
-    """A cell has sent bytes that are no answer."""
+    """A cell sent bytes that are not a valid answer."""
 
 
 class Head(NamedTuple):
-    """The head of an answer. `length` None: the body is chunked. `lasts`: the connection can be used again."""
+    """The head of an answer. `length` is None if the body is chunked. `lasts`: the connection can be used again."""
 
     size: int
     status: int
@@ -53,24 +53,26 @@ class Head(NamedTuple):
         return next((value for each, value in self.headers if each == name), default)
 
     def shared(self) -> list[tuple[bytes, bytes]]:
-        """The headers that go on to the client as they are."""
+        """The headers that are forwarded to the client unchanged."""
         return [each for each in self.headers if each[0] not in _WRITTEN]
 
 
 def front(method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The head of a request to a cell, up to its framing. `headers`: those of the client, with lower-case names."""
+    """The head of a request to a cell, without the fields that frame the body. `headers`: the client's, in lower
+    case."""
     dropped = _DECIDED | _named(headers)
     lines = [b"%b: %b\r\n" % each for each in headers if each[0] not in dropped]
     return b"%b %b HTTP/1.1\r\n%b" % (method, target, b"".join(lines))
 
 
 def with_body(front: bytes, body: bytes) -> bytes:
-    """A whole request."""
+    """A complete request."""
     return b"%bcontent-length: %d\r\n\r\n%b" % (front, len(body), body)
 
 
 def framed(front: bytes, headers: Mapping[bytes, bytes]) -> tuple[bytes, bool]:
-    """The head of a request whose body follows in pieces, and whether these are chunks: if its length is unknown."""
+    """The head of a request whose body follows in pieces, and whether the body is chunked, because its length is
+    unknown."""
     length = headers.get(b"content-length", b"")
     if length.isdigit() and b"transfer-encoding" not in headers:
         return b"%bcontent-length: %b\r\n\r\n" % (front, length), False
@@ -85,13 +87,13 @@ def _named(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
 
 
 def length_of(data: bytes, end: int) -> int | None:
-    """The length of the body of an answer whose head ends at `end`; None if the head does not give it."""
+    """The length of the body of an answer whose head ends at `end`. None if the head does not say."""
     length = _LENGTH.search(data, 0, end)
     return None if length is None else int(length[1])
 
 
 def head_of(data: bytes | bytearray, *, bodiless: bool = False) -> Head | None:
-    """The head at the start of `data`; None if it is incomplete. `bodiless`: it answers a HEAD. Raises BadAnswer."""
+    """The head at the start of `data`. None if it is incomplete. `bodiless`: it answers a HEAD. Raises BadAnswer."""
     end = data.find(END)
     if end < 0:
         if len(data) > MAX_HEAD_BYTES:
@@ -114,18 +116,18 @@ def head_of(data: bytes | bytearray, *, bodiless: bool = False) -> Head | None:
 
 
 class Chunks:
-    """Takes the chunks of a body apart (RFC 9112 §7.1). Pure."""
+    """Decodes a chunked body (RFC 9112 §7.1). Pure."""
 
     __slots__ = ("_buffer", "_left", "is_complete")
 
     def __init__(self) -> None:
         self._buffer: bytes = b""
-        #: Bytes of the chunk that are missing, with its line end; 0: a size line comes next.
+        #: Bytes that are still missing from the chunk, with its line end. 0: a size line comes next.
         self._left = 0
         self.is_complete = False
 
     def feed(self, data: bytes) -> bytes:
-        """The bytes of the body in the next data. Raises BadAnswer."""
+        """Decode more data and return the bytes of the body in it. Raises BadAnswer."""
         parts: list[bytes] = []
         if self._buffer:
             data = self._buffer + data
@@ -134,7 +136,7 @@ class Chunks:
             if self._left:
                 piece = data[at : at + self._left]
                 at += len(piece)
-                # The last two bytes of what is left are the line end.
+                # The last two missing bytes are the line end.
                 parts.append(piece[: max(0, self._left - 2)])
                 self._left -= len(piece)
                 continue
@@ -144,7 +146,7 @@ class Chunks:
             try:
                 size = int(data[at:end].partition(b";")[0], 16)
             except ValueError:
-                raise BadAnswer("no size of a chunk") from None
+                raise BadAnswer("a chunk without a size") from None
             if size:
                 self._left, at = size + 2, end + 2
             elif len(data) >= end + 4:  # our server sends no trailers

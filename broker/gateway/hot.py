@@ -1,8 +1,8 @@
-"""Passes the most frequent requests on without a task: small JSON requests over HTTP/1.1.
+"""Forwards the most frequent requests without a task: small JSON requests over HTTP/1.1.
 
 The protocol (`broker.server.http1`) collects the body and calls `take`. The request goes to the cell in one write, over
-a connection that has no other request, and the bytes of the cell's answer go to the client as they are. An answer that
-is large goes on in a task (`broker.gateway.exchange`), which reads it no faster than the client does.
+a connection that has no other request in progress, and the cell's answer goes to the client byte for byte. A task takes
+over a large answer (`broker.gateway.exchange`) and reads it no faster than the client does.
 
 Source: docs/cells.md#the-gateway.
 """
@@ -36,7 +36,7 @@ _NOT_MINE: Final = b"%d" % NOT_MINE
 
 
 class HotTarget(NamedTuple):
-    """What the head of a request asks for. `front`: the head for the cell, up to its framing."""
+    """What the head of a request asks for. `front`: the head for the cell, without the fields that frame the body."""
 
     route: Route
     operation: Operation
@@ -47,17 +47,17 @@ class HotTarget(NamedTuple):
 
 
 class HotForwards:
-    """Takes requests of one topic, or leaves them to the dispatcher. See `broker.api.Hot`."""
+    """Forwards requests for one topic, or leaves them to the dispatcher. See `broker.api.Hot`."""
 
     def __init__(self, app: Dispatcher, gateway: Gateway) -> None:
         self.app = app
         self.gateway = gateway
-        #: Requests with longer bodies are left to the dispatcher.
+        #: Requests with larger bodies are left to the dispatcher.
         self.max_body_bytes = min(MAX_HOT_BODY_BYTES, gateway.settings.max_body_bytes)
         self._connecting: set[asyncio.Task[None]] = set()
 
     def target(self, method: bytes, path: bytes, query: bytes, headers: Mapping[bytes, bytes]) -> HotTarget | None:
-        """The target of a request, if its body is worth collecting; None leaves the request to the dispatcher."""
+        """The target of a request, if its body should be collected. None leaves the request to the dispatcher."""
         found = direct_target(self.app, method, path, query, headers, self.max_body_bytes)
         if found is None:
             return None
@@ -72,11 +72,11 @@ class HotForwards:
         return HotCall(self, target, headers)
 
     def take(self, request: HotCall, body: bytes, caller: Any) -> None:
-        """Pass the request on. Never raises."""
+        """Forward the request. Never raises."""
         request.start(body, caller)
 
     def give_up(self, request: HotCall, caller: Any) -> None:
-        """The grace period of a shutdown has ended."""
+        """Cancel all requests: the grace period of a shutdown has ended."""
         request.fail(ShuttingDown(outcome="unknown"))
 
     def too_slow(self, request: HotCall, caller: Any) -> None:
@@ -107,7 +107,7 @@ class HotForwards:
 
 
 class HotCall:
-    """One request on its way. It stands in for the protocol's event that says that the client has gone."""
+    """One request in progress. The protocol sets it, like an event, when the client has gone."""
 
     __slots__ = (
         "_buffer",
@@ -137,7 +137,7 @@ class HotCall:
     # -- of the protocol ---------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """The request is answered, or there is nobody to answer."""
+        """The request is answered, or nobody is left to answer."""
 
     def set(self) -> None:
         """The client has closed its side, or the connection."""
@@ -218,7 +218,7 @@ class HotCall:
             self._observe(int(status))
 
     def _follow(self, body: bytes) -> bool:
-        """After `not_mine`: ask the cell that it names, or answer that this cannot be done now."""
+        """After `not_mine`: send the request to the cell that it names, or answer that the broker is not ready."""
         owners = self._forwards.gateway.owners
         self._buffer = b""
         self._followed += 1
@@ -230,7 +230,7 @@ class HotCall:
         return True
 
     def _go_on(self, data: bytes) -> None:
-        """Go on in a task: the answer is large, or of unusual form."""
+        """Continue in a task: the answer is large, or has an unusual form."""
         link, self._link = self._link, None
         assert link is not None
         target, forwards = self.target, self._forwards
@@ -244,7 +244,7 @@ class HotCall:
             exchange.close()
 
     def lost(self) -> None:
-        """The connection to the cell has ended before the answer."""
+        """The connection to the cell ended before the answer."""
         self._link = None
         self.fail(PeerUnavailable(self.cell, "unknown" if self._changes else "none"))
 

@@ -1,7 +1,7 @@
-"""Connections to the cells: one request at a time on each, and used again for the next.
+"""Connections to the cells. Each carries one request at a time, and is reused for the next.
 
-A connection that a cell has closed while it was idle is never used. So a request whose connection breaks before its
-answer may have been carried out, and nothing here repeats it.
+A connection that a cell closed while it was idle is never used. So if a connection breaks before the answer, the
+request may have been carried out, and nothing here repeats it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, Final, Protocol
 
 from broker.cells import PeerUnavailable
 
-#: Connections to one cell that are being opened: more would only wait in the cell's backlog.
+#: The most connections to one cell that are being opened at a time. More would only wait in the cell's backlog.
 MAX_CONNECTING: Final = 64
 CONNECT_S: Final = 5.0
 
 
 class User(Protocol):
-    """The request that has a connection."""
+    """The request that uses a connection."""
 
     def received(self, data: bytes) -> None:
-        """Bytes of the answer have come."""
+        """Bytes of the answer have arrived."""
         ...
 
     def lost(self) -> None:
@@ -43,7 +43,7 @@ class Link(asyncio.Protocol):
         self._room: asyncio.Event | None = None
         self.user: User | None = None
         self.idle_since = 0.0
-        #: This side is closed.
+        #: Whether this side is closed.
         self.has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -78,17 +78,17 @@ class Link(asyncio.Protocol):
             await self._room.wait()
 
     def end_side(self) -> None:
-        """Close this side: the client has closed its own, and may have gone. The connection is not used again."""
+        """Close this side: the client has closed its own, and may have gone. The connection is not reused."""
         self.has_ended = True
         self.transport.write_eof()
 
     def release(self) -> None:
-        """The answer is complete: the connection can be used for another request."""
+        """The answer is complete: the connection can carry another request."""
         self.user = None
         self._cell.release(self)
 
     def close(self) -> None:
-        """End the connection at once; its user hears nothing more. The cell sees that its client has gone."""
+        """End the connection at once without a call to its user. The cell notices that its client has gone."""
         self.user = None
         self.transport.abort()
 
@@ -97,7 +97,7 @@ class Cell:
     """One cell, as the gateway sees it."""
 
     def __init__(self, number: int, path: Path, idle_s: float) -> None:
-        """`idle_s`: connections that were idle for longer are closed; the cell does so later."""
+        """`idle_s`: connections idle for longer are closed here. The cell's own limit is longer."""
         self.number = number
         self.links: set[Link] = set()
         self.path = path
@@ -106,7 +106,7 @@ class Cell:
         self._connecting = asyncio.Semaphore(MAX_CONNECTING)
 
     def idle(self) -> Link | None:
-        """A connection that waits for a request; the one that was used last."""
+        """The idle connection that was used last, if there is one."""
         while self._idle:
             link = self._idle.pop()
             if not link.transport.is_closing():
@@ -114,7 +114,7 @@ class Cell:
         return None
 
     async def link(self) -> Link:
-        """A connection for a request. Raises PeerUnavailable: the cell does not accept any."""
+        """A connection for a request. Raises PeerUnavailable if the cell accepts none."""
         found = self.idle()
         if found is not None:
             return found
@@ -132,7 +132,7 @@ class Cell:
             self._idle.append(link)
 
     def close_idle(self, now: float) -> None:
-        """Close the connections that nobody has used for long."""
+        """Close the connections that have been idle for too long."""
         while self._idle and self._idle[0].idle_since + self._idle_s < now:
             with suppress(OSError):
                 self._idle.popleft().close()

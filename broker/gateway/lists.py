@@ -1,4 +1,5 @@
-"""Lists that all cells have a part of: pages in the order of the names, and the lists of the REST Proxy."""
+"""Lists merged from all cells: pages of topics and routers in the order of their names, and the lists of the REST
+Proxy."""
 
 from __future__ import annotations
 
@@ -43,12 +44,12 @@ class Lists:
         return await self._page(request, "routers", lambda raw: _router.decode(raw).router)
 
     async def _page(self, request: Request, field: str, name_of: Callable[[msgspec.Raw], str]) -> Answer:
-        """Each cell gives the first names after the cursor; the first of all of them are the page."""
+        """Ask each cell for its first names after the cursor, and make a page from the first of all of them."""
         parts = await request.unless_gone(self._asking.ask_all(request))
         if (refusal := refused(parts)) is not None:
             return refusal.to_client(request)
         decoded = [_object.decode(part.body) for part in parts]
-        # A router that several cells know of is shown once.
+        # A router that several cells list is shown once.
         entries = {name_of(raw): raw for each in decoded for raw in _array.decode(each[field])}
         names = sorted(entries, key=str.encode)
         most = min(request.query.number("page_size") or topics.DEFAULT_PAGE_SIZE, topics.MAX_PAGE_SIZE)
@@ -80,7 +81,7 @@ class Lists:
 
 
 def _key(entry: Mapping[str, Any]) -> tuple[str, int, str]:
-    """The order of the entries: topics by name, replicas by topic and partition, groups by name."""
+    """The sort key of an entry: topics by name, replicas by topic and partition, groups by name."""
     return entry.get("topic_name", ""), entry.get("partition_id", 0), entry.get("consumer_group_id", "")
 
 

@@ -1,4 +1,4 @@
-"""Finds the cells of topics in advance, for what cannot follow `not_mine` itself: streams and their commands."""
+"""Finds the cells of topics in advance, for requests that cannot follow `not_mine`: streams and their commands."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from broker.gateway.heads import NOT_MINE, front, with_body
 if TYPE_CHECKING:
     from broker.gateway.gateway import Gateway
 
-#: Topics that were asked for. Of more, the one that was asked for first is asked for again.
+#: The most topics remembered. Beyond that, the one that was asked for first is forgotten, and asked for again if
+#: needed.
 MAX_KNOWN: Final = 10_000
 _MOST_BYTES: Final = 16 << 20
 
 
 class Locating:
-    """Which cells have been asked for which topics."""
+    """Asks cells which topics they have, and remembers the answers."""
 
     def __init__(self, gateway: Gateway, forwarder: Forwarder) -> None:
         self._gateway = gateway
@@ -26,7 +27,7 @@ class Locating:
         self._known: OrderedDict[str, None] = OrderedDict()
 
     async def cell(self, topic: str, headers: dict[bytes, bytes]) -> int:
-        """The cell that has a topic; its home cell is asked the first time. Raises PeerUnavailable."""
+        """The cell that has a topic. The first time, its home cell is asked. Raises PeerUnavailable."""
         owners = self._gateway.owners
         cell = owners.cell(topic)
         if topic in self._known:

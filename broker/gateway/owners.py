@@ -1,4 +1,4 @@
-"""Which cell has a topic: its home cell, or the one that `not_mine` named. Pure."""
+"""Which cell has a topic: its home cell, or the cell that a `not_mine` named. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 from broker.cells import home_cell
 
-#: Topics remembered that are elsewhere than at home. Of more, the one that was learned first is forgotten.
+#: The most topics remembered that are not in their home cell. Beyond that, the one learned first is forgotten.
 MAX_MOVED: Final = 10_000
 
 
 class Owners:
-    """The cells of topics, as far as they are known. A wrong answer costs one more call, nothing else."""
+    """The cells of topics, as far as they are known. A wrong entry costs one more call and nothing else."""
 
     def __init__(self, cells: int) -> None:
         self.cells = cells
@@ -23,7 +23,8 @@ class Owners:
         return home_cell(topic, self.cells) if found is None else found
 
     def learn(self, topic: str, cell: int | None, asked: int) -> bool:
-        """The cell `asked` has answered `not_mine` and named `cell`. Returns whether another one can be asked."""
+        """Note that the cell `asked` answered `not_mine` and named `cell`. Returns whether there is another cell to
+        ask."""
         self._moved.pop(topic, None)
         if cell is not None and 0 <= cell < self.cells and cell != home_cell(topic, self.cells):
             self._moved[topic] = cell

@@ -1,4 +1,4 @@
-"""Operations of the REST Proxy whose topic is in the body."""
+"""Operations of the REST Proxy that name their topic in the body."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _named = msgspec.json.Decoder(_Named)
 
 
 class Proxying:
-    """The creation of topics by the REST Proxy."""
+    """Creates topics for the REST Proxy."""
 
     def __init__(self, gateway: Gateway, asking: Asking) -> None:
         self._gateway = gateway
         self._asking = asking
 
     async def create_topic(self, request: Request) -> Answer:
-        """Create a topic in the cell that its name belongs to."""
+        """Create a topic in the home cell of its name."""
         body = await request.read_body(max_bytes=_MOST_BYTES)
         try:
             name = _named.decode(body).topic_name
         except (msgspec.DecodeError, UnicodeDecodeError):
-            name = ""  # any cell says what is wrong
+            name = ""  # any cell can say what is wrong
         cell = self._gateway.owners.cell(name)
         return (await self._asking.ask(request, cell, body=body or b"{}")).to_client(request)

@@ -1,5 +1,5 @@
-"""The life of a gateway: it serves from its start, and ends in order: not ready, drain, sockets closed, requests in
-flight answered.
+"""Runs a gateway from start to stop. A stop goes in order: report not ready, drain, close the sockets, answer the
+requests in progress.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = structlog.get_logger("broker.gateway")
 
 
 class GatewayServer:
-    """Serves one gateway at a listening socket."""
+    """Serves one gateway on a listening socket."""
 
     def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
         """Raises CannotListen if the certificate cannot be used."""
@@ -34,7 +34,7 @@ class GatewayServer:
         self._hurry = asyncio.Event()
 
     def stop(self) -> None:
-        """Called for a signal. A second call shortens the drain."""
+        """Begin to stop: called for a signal. A second call shortens the drain."""
         (self._hurry if self._stop.is_set() else self._stop).set()
 
     async def run(self) -> None:

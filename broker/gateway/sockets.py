@@ -1,7 +1,7 @@
-"""WebSockets through the gateway: one connection of the client, and one to each cell that has a topic of its commands.
+"""WebSockets through the gateway: one connection to the client, and one to each cell that has a topic of its commands.
 
-A command goes to the cell of its topic as it is. One that names topics of several cells goes to each of them with its
-own topics, and the client gets one answer, before any event of those topics.
+A command goes unchanged to the cell of its topic. A command that names topics of several cells is split: each cell gets
+its own topics, and the client gets one answer, before any event of those topics.
 
 Source: docs/cells.md#the-gateway.
 """
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 _SWITCHED: Final = 101
 _GOING_AWAY, _POLICY = 1001, 1008
-#: Messages of a cell that wait for the client; more are not read from the cell.
+#: Messages from one cell that may wait for the client. Above this, reading from the cell stops.
 _MOST_WAITING: Final = 4
-#: The fields of a client's connection that go on to a cell.
+#: The fields of the client's request that are forwarded to a cell.
 _FORWARDED: Final = (b"authorization", b"traceparent", b"tracestate")
 _OPS: Final = ("subscribe", "unsubscribe")
 _ANSWERS: Final = ("subscribed", "unsubscribed")
 
 
 class _Command(msgspec.Struct):
-    """What the gateway reads of a command."""
+    """The fields of a command that the gateway reads."""
 
     op: Any = None
     type: Any = None
@@ -64,7 +64,7 @@ class Sockets:
         self._locating = locating
 
     async def serve(self, broker: Any, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection, from its opening handshake to its end."""
+        """Serve one connection, from its opening handshake to its end."""
         await receive()
         started = perf_counter()
         gateway = self._gateway
@@ -73,7 +73,7 @@ class Sockets:
             self._check(scope, headers)
             with gateway.streams.hold():
                 async with Conversation(gateway, self._locating, headers, send) as conversation:
-                    # A cell refuses what the gateway does not know of: too many streams of a key.
+                    # A cell may refuse for reasons unknown to the gateway, such as too many streams of a key.
                     await conversation.connect(0)
                     await send({"type": "websocket.accept"})
                     await conversation.converse(receive)
@@ -95,7 +95,7 @@ class Sockets:
         gateway.http_metrics.observe(WEBSOCKET_PATH, "GET", _SWITCHED, perf_counter() - started)
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        """Raises what refuses the connection."""
+        """Raises the error that refuses the connection, if any."""
         gateway = self._gateway
         gateway.sites.check_host(headers)
         gateway.sites.check_page(headers, scope["scheme"], changes=True)
@@ -106,7 +106,7 @@ class Sockets:
 
 
 class _Refused(Exception):
-    """A cell has refused the handshake."""
+    """A cell refused the handshake."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class _Refused(Exception):
 
 
 class _Divided:
-    """A command that went to several cells, until all have answered."""
+    """A command that was split between several cells, until all have answered."""
 
     def __init__(self, waiting: set[int], request_id: Any) -> None:
         self.waiting = waiting
@@ -124,7 +124,7 @@ class _Divided:
 
 
 class Conversation:
-    """One client's connection, and those to cells that belong to it. Ends with the first of them that ends."""
+    """One client's connection, and its connections to cells. When one of them ends, all end."""
 
     def __init__(self, gateway: Gateway, locating: Locating, headers: dict[bytes, bytes], send: Send) -> None:
         self._gateway = gateway
@@ -137,7 +137,7 @@ class Conversation:
         self._ended = asyncio.Event()
         self._code = _GOING_AWAY
         self._numbers = itertools.count(1)
-        #: Divided commands by the request_id that the cells got.
+        #: Split commands by the request_id that the cells got.
         self._divided: dict[str, _Divided] = {}
         self._word = frames.EITHER
 
@@ -149,7 +149,7 @@ class Conversation:
             reader.cancel()
         await asyncio.gather(*self._readers, return_exceptions=True)
         for connection in self._cells.values():
-            # The cell sees at once that nobody is there; a closing handshake would wait for its answer.
+            # Cancelled, so that the cell notices at once. A closing handshake would wait for its answer.
             connection.transport.abort()
 
     async def connect(self, cell: int) -> ClientConnection:
@@ -221,7 +221,7 @@ class Conversation:
                 return
 
     async def _owners(self, command: _Command) -> dict[int, list[str]]:
-        """The topics of a command, by their cells. Empty: any cell says what is wrong with it."""
+        """The topics of a command by cell. Empty if any cell can say what is wrong with the command."""
         kind = command.op if command.op is not None else command.type
         self._word = frames.OP if command.op is not None else frames.TYPE if command.type is not None else self._word
         names: list[str] = [command.topic] if isinstance(command.topic, str) else []
@@ -234,7 +234,7 @@ class Conversation:
         return found
 
     async def _divide(self, text: str, by_cell: dict[int, list[str]]) -> None:
-        """Give each cell the part of a command that is its own."""
+        """Send each cell its own part of a command."""
         whole = _object.decode(text)
         topics = whole.get("topics")
         starts: dict[str, Any] = {**topics} if isinstance(topics, dict) else {}
@@ -253,7 +253,7 @@ class Conversation:
     # -- from the cells ----------------------------------------------------------------------------------------------
 
     async def _read(self, cell: int, connection: ClientConnection) -> None:
-        """Pass the messages of a cell on, in their order and as fast as the client reads them."""
+        """Forward the messages of a cell, in order, and no faster than the client reads them."""
         try:
             while True:
                 message = await connection.recv(decode=True)
@@ -274,7 +274,7 @@ class Conversation:
             self._ended.set()
 
     async def _is_part(self, cell: int, message: str) -> bool:
-        """Whether it answers a part of a divided command. If so, the events behind it wait for the other parts."""
+        """Whether the message answers a part of a split command. If so, later events wait for the other parts."""
         if '"gateway-' not in message[:200]:
             return False
         number = _reply.decode(message).request_id
@@ -294,7 +294,8 @@ class Conversation:
         return True
 
     async def _lost(self, cell: int) -> None:
-        """A cell has gone away: what was under way there may have been done. The client comes back, and goes on."""
+        """A cell has gone away, and commands in progress there may have been carried out. Close, so that the client
+        reconnects and resumes."""
         error = PeerUnavailable(cell, "unknown")
         text = frames.message(self._word, "error", None, code=error.code, message=error.message, detail=error.detail)
         await self._send({"type": "websocket.send", "text": text})
@@ -305,7 +306,7 @@ def _decoded(text: str) -> _Command:
     try:
         return _command.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
-        return _Command()  # a cell says what is wrong with it
+        return _Command()  # the cell says what is wrong with it
 
 
 def _names(topics: Any) -> list[Any]:
@@ -313,7 +314,7 @@ def _names(topics: Any) -> list[Any]:
 
 
 def _as_one(divided: _Divided) -> str:
-    """The answer to a divided command: an error, if one cell has refused its part."""
+    """The answer to a split command. It is an error if one cell refused its part."""
     kinds = [each.get("op", each.get("type")) for each in divided.answers]
     answer = dict(divided.answers[0])
     failed = next((each for each, kind in zip(divided.answers, kinds, strict=True) if kind not in _ANSWERS), None)

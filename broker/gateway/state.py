@@ -1,4 +1,4 @@
-"""How a cell was found when the gateway looked last."""
+"""The state of a cell when the gateway last asked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class State(enum.StrEnum):
-    """`down`: it accepts no connection. `starting`: it answers, but is not ready."""
+    """`down`: the cell accepts no connection. `starting`: it answers, but is not ready."""
 
     DOWN = "down"
     STARTING = "starting"

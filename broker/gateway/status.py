@@ -1,6 +1,6 @@
-"""How the set is: health and readiness, the list of its cells, and their metrics.
+"""The status of the set: health, readiness, the list of its cells, and their metrics.
 
-Health is answered from what was found last, so that nothing holds it up.
+Health is answered from the states seen last, so that no cell can delay it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from broker.gateway.gateway import Gateway
 
 _TEXT: Final = b"text/plain; version=0.0.4; charset=utf-8"
-#: How often the cells are asked how they are, and how long one may take to say so.
+#: How often the cells are asked for their state, and how long one may take to answer.
 LOOK_S: Final = 1.0
 PATIENCE_S: Final = 2.0
 _NAME: Final = re.compile(rb"^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{?)", re.MULTILINE)
 _FAMILY: Final = b"# HELP "
 _ASK_READY: Final = with_body(front(b"GET", b"/v0/ready", [(b"host", b"localhost")]), b"")
-#: Label of the gateway's own metrics.
+#: The `cell` label of the gateway's own metrics.
 OWN: Final = b"gateway"
 
 
@@ -49,7 +49,7 @@ class Status:
         self._scraping = asyncio.Lock()
 
     async def watch(self) -> None:
-        """Ask the cells again and again how they are, for ever."""
+        """Ask the cells for their state again and again, for ever."""
         while True:
             self._gateway.restarts = read_restarts(self._gateway.run_folder)
             await asyncio.gather(*(self._look(cell.number) for cell in self._gateway.upstreams))
@@ -72,7 +72,7 @@ class Status:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def health(self, _request: Any) -> Answer:
-        """Whether the gateway lives, and what was found last about its cells."""
+        """Whether the gateway is alive, and the state of each cell when it was last asked."""
         gateway = self._gateway
         return Answer(
             msgspec.json.encode(
@@ -88,7 +88,7 @@ class Status:
         )
 
     async def ready(self, request: Request) -> Answer:
-        """Ready when all cells are. Raises PeerUnavailable, ShuttingDown."""
+        """The set is ready when all cells are. Raises PeerUnavailable, ShuttingDown."""
         if self._gateway.stopping:
             raise ShuttingDown
         parts = await request.unless_gone(self._asking.ask_all(request, target=b"/v0/ready"))
@@ -110,7 +110,7 @@ class Status:
         ]
 
     async def metrics(self, request: Request) -> Answer:
-        """The metrics of all cells that answer, with the label `cell`, and those of the gateway."""
+        """The metrics of all cells that answer, with a label `cell`, and those of the gateway."""
         async with self._scraping:
             asked = (self._try_ask(request, cell.number) for cell in self._gateway.upstreams)
             parts = [part for part in await asyncio.gather(*asked) if part is not None]
@@ -137,7 +137,8 @@ class Status:
 
 
 async def _as_text(texts: list[tuple[bytes, bytes]]) -> bytes:
-    """The families of all cells, each once, with the samples of all. Others have their turn between two families."""
+    """Render the families of all cells, each once with the samples of every cell. Yields to other tasks between
+    families."""
     heads: dict[bytes, bytes] = {}
     samples: dict[bytes, list[bytes]] = {}
     for label, text in texts:

@@ -1,7 +1,8 @@
-"""Watching topics of several cells: a session of the gateway is one session in each cell, and its stream their streams.
+"""Watching topics of several cells. A session of the gateway is made of one session in each cell, and its stream merges
+their streams.
 
 The id of such a session, `wid`, names the cells and their sessions, so that every gateway of the set can serve it. The
-id of an event has the positions of all topics, as those of one cell have.
+id of an event has the positions in all topics, like the ids of a single cell.
 
 Source: docs/cells.md#the-gateway.
 """
@@ -30,17 +31,17 @@ if TYPE_CHECKING:
 
 _MOST_BYTES: Final = 1 << 20
 _WID: Final = "wid_"
-#: Between the sessions of a wid, and between the cell and its session.
+#: The separators between the sessions of a wid, and between a cell and its session.
 _NEXT: Final = "~"
 _OF: Final = "."
-#: Events that wait for the client, of each cell; the cells wait then.
+#: Events of one cell that may wait for the client. Above this, the cell waits.
 _MOST_EVENTS: Final = 4
 _END: Final = b"\n\n"
 _ERROR: Final = b"event: error\n"
 
 
 class Piece(NamedTuple):
-    """An event of a cell's stream; `data` None: the stream has ended, for `error` or without one."""
+    """An event of a cell's stream. If `data` is None, the stream has ended, and `error` says why if it failed."""
 
     cell: int
     data: bytes | None
@@ -48,7 +49,7 @@ class Piece(NamedTuple):
 
 
 class Watching:
-    """The watch sessions of one gateway; all their state is in the cells, and in their ids."""
+    """The watch sessions of one gateway. Their whole state is in the cells and in the ids."""
 
     def __init__(self, gateway: Gateway, forwarder: Forwarder, asking: Asking, locating: Locating) -> None:
         self._gateway = gateway
@@ -64,7 +65,7 @@ class Watching:
         wanted = _object(body)
         topics = None if wanted is None else wanted.get("topics")
         if wanted is None or not isinstance(topics, dict) or not topics:
-            return (await self._asking.ask(request, 0, body=body)).to_client(request)  # it says what is wrong
+            return (await self._asking.ask(request, 0, body=body)).to_client(request)  # this cell says what is wrong
         named: dict[str, Any] = {**topics}
         by_cell: dict[int, dict[str, Any]] = {}
         for name, start in named.items():
@@ -94,7 +95,7 @@ class Watching:
     # -- streams -----------------------------------------------------------------------------------------------------
 
     async def stream(self, request: Request) -> Answer:
-        """The stream of a session: that of its cell, or those of its cells, merged."""
+        """The stream of a session: the stream of its only cell, or the merged streams of its cells."""
         sessions = self._sessions(request.values[0])
         if len(sessions) == 1 or request.scope["method"] == "HEAD":
             cell, wid = sessions[0]
@@ -127,7 +128,7 @@ class Watching:
         )
 
     def _sessions(self, wid: str) -> list[tuple[int, str]]:
-        """The cells of a session, and its ids there. Raises SessionNotFound."""
+        """The cells of a session, with the id of the session in each. Raises SessionNotFound."""
         found: list[tuple[int, str]] = []
         for each in wid.removeprefix(_WID).split(_NEXT):
             cell, of, session = each.partition(_OF)
@@ -158,14 +159,14 @@ class Watching:
 
 
 class Merging:
-    """The events of several cells as those of one stream. Pure.
+    """Merges the events of several cells into one stream. Pure.
 
-    An event gets an id once each cell has given one: before that, the positions of some topics are not known, and a
-    client that came back with the others would miss records.
+    Events get an id once every cell has sent one. Before that, the positions in some topics are unknown, and a client
+    that resumed from such an id would miss records.
     """
 
     def __init__(self, positions: dict[str, Position], cells: set[int]) -> None:
-        """`positions`: those that the client came with."""
+        """`positions`: the positions that the client came with."""
         self._positions = dict(positions)
         self._open = set(cells)
         self._silent = set(cells)
@@ -176,7 +177,7 @@ class Merging:
         return bool(self._open)
 
     def event(self, piece: Piece) -> bytes | None:
-        """What the client gets for an event of a cell; None: nothing."""
+        """The event for the client, made from an event of a cell. None if the client gets nothing."""
         cell, data, error = piece
         if data is None:
             self._open.discard(cell)
@@ -185,7 +186,7 @@ class Merging:
                 self._open.clear()
                 return error_event(PeerUnavailable(cell, "none"))
             if not self._last_error.get(cell, False):
-                self._open.clear()  # it stops
+                self._open.clear()  # the stream ends
             return None
         if data == RETRY:
             return None
@@ -205,7 +206,7 @@ class Merging:
 
 
 async def _read(exchange: Exchange, queue: asyncio.Queue[Piece]) -> None:
-    """Give the events of one cell, each whole, as fast as they are taken."""
+    """Read the events of one cell, each complete, as fast as they are consumed."""
     buffer = bytearray()
     try:
         async with aclosing(exchange.pieces()) as pieces:

@@ -1,6 +1,6 @@
-"""Requests that several cells of a set answer together: each its part, and one answer for the client.
+"""Requests that several cells of a set answer in part. The client gets one answer.
 
-A single process answers them alone, without a look at any of this.
+A broker that is a single process does not use any of this.
 
 Source: docs/cells.md#kafka-clients.
 """

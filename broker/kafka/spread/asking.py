@@ -1,7 +1,7 @@
-"""Asks another cell to answer a request, on behalf of the client that sent it.
+"""Passes a client's request to another cell, which answers it.
 
-What a client may do is decided by the cell that has the data: the permissions of its key are passed on with the
-request. Only cells can connect to the socket that takes these calls, so no client can claim permissions.
+The cell that has the data decides what the client may do: the permissions of its key are sent with the request. Only
+cells can connect to the socket for these calls, so no client can claim permissions.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from broker.kafka.node import Node
 
 METHOD: Final = "kafka_request"
-#: A request is passed on at most so often: to the home cell of a name, and from there to the cell that has it.
+#: How often a request is passed on at most: to the home cell of a name, and from there to the cell that has it.
 MAX_HOPS: Final = 2
-#: How long a request waits for a cell that starts again, and how often it tries.
+#: How long a request waits for a cell that is restarting, and how often it tries again.
 PATIENCE_S: Final = 5.0
 _RETRY_S: Final = 0.05
 
@@ -33,12 +33,12 @@ Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 Handle = Callable[[Call, Q], Awaitable[R]]
 
-#: The requests that cells pass on, by kind: how to read one, and who answers it.
+#: The kinds of requests that cells pass on: how to decode each, and its handler.
 _ANSWERED: dict[int, tuple[type[Message], Handle[Any, Any]]] = {}
 
 
 class _Forwarded(msgspec.Struct, array_like=True):
-    """A request as it travels. `scopes` None: there are no keys."""
+    """A request on its way to another cell. `scopes` is None if the broker uses no keys."""
 
     api_key: int
     version: int
@@ -50,23 +50,23 @@ class _Forwarded(msgspec.Struct, array_like=True):
     key_number: int
     scopes: list[str] | None
     prefixes: tuple[str, ...]
-    #: Its answer may be a large list.
+    #: Whether the answer may be a large list.
     large: bool
     body: bytes
 
 
 def passable(api_key: int, kind: type[Q], handle: Handle[Q, R]) -> None:
-    """Cells may pass on requests of this kind."""
+    """Allow cells to pass on requests of this kind."""
     _ANSWERED[api_key] = kind, handle
 
 
 async def ask(
     call: Call, cell: int, request: Message, kind: type[R], *, patience_s: float = PATIENCE_S, large: bool = False
 ) -> R:
-    """The answer of another cell to a request of this call.
+    """Ask another cell for the answer to a request of this call.
 
     A cell that cannot be reached is tried again for `patience_s`, as long as nothing was sent to it. `large`: the
-    request or its answer may be a large list, which is encoded on a thread. Raises PeerUnavailable, PeerError.
+    request or its answer may be a large list, so it is encoded on a thread. Raises PeerUnavailable, PeerError.
     """
     cells = call.broker.cells
     assert cells is not None
@@ -85,7 +85,7 @@ async def ask(
 
 
 def receiving(broker: Node) -> Callable[[Any], Awaitable[bytes]]:
-    """The method that answers requests which other cells pass on."""
+    """The method that answers requests passed on by other cells."""
 
     async def answer(argument: Any) -> bytes:
         forwarded = msgspec.msgpack.decode(argument, type=_Forwarded)
@@ -139,7 +139,7 @@ def _call(forwarded: _Forwarded, broker: Node) -> Call:
 
 
 def _access(forwarded: _Forwarded) -> Access:
-    """The permissions of the client's key. The cell that the client connected to counts its requests."""
+    """The permissions of the client's key. The cell that the client is connected to counts its requests."""
     if forwarded.scopes is None:
         return ANYBODY
     scopes = frozenset(Scope(each) for each in forwarded.scopes)

@@ -1,4 +1,5 @@
-"""Requests with a list of names: each cell answers for those that it has, and the client gets one list in its order."""
+"""Requests with a list of names. Each cell answers for the names that it has, and the client gets one list in its
+order."""
 
 from __future__ import annotations
 
@@ -32,12 +33,12 @@ def spread(
     unavailable: ErrorCode = ErrorCode.LEADER_NOT_AVAILABLE,
     patience_s: float = PATIENCE_S,
 ) -> Handle[Q, R]:
-    """Make `handle`, which answers for the names of this cell, answer for those of all cells.
+    """Wrap `handle`, which answers for the names of this cell, so that it answers for the names of all cells.
 
-    `into`: the field with the list of the request, and that of the answer, which has one entry for each of the
-    request; of several pairs, the first whose list is not empty counts. `owner`: the cell of an entry. `refused`: the
-    answer for an entry that could not be asked for, with `unavailable` as its code if the cell cannot be reached, or
-    REQUEST_TIMED_OUT if it may have done it.
+    `into`: pairs of a list field in the request and the list field in the answer that has one entry for each of its
+    entries. Of several pairs, the first with a list that is not empty is used. `owner`: the cell of an entry.
+    `refused`: makes the answer for an entry whose cell did not answer. Its code is `unavailable` if the cell cannot be
+    reached, or REQUEST_TIMED_OUT if the request may have been carried out.
     """
 
     async def handle_all(call: Call, request: Q) -> R:

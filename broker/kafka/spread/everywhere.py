@@ -1,4 +1,4 @@
-"""Requests about everything that there is: all cells answer, and the answers become one."""
+"""Requests about everything in the broker: all cells answer, and the answers are merged."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from broker.kafka.spread.asking import Handle, ask
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
-#: A request for everything waits so long for a cell that starts again.
+#: How long a request for everything waits for a cell that is restarting.
 LIST_PATIENCE_S = 2.0
 
 
 async def from_all(call: Call, request: Q, kind: type[R], handle: Handle[Q, R]) -> Sequence[R]:
-    """The answer of `handle`, and those of all other cells, if this request was not passed on by one of them.
+    """The answer of `handle` and those of all other cells. Only that of `handle` if another cell passed the request on.
 
-    Raises Unavailable if one cannot be asked: an answer that lacks topics would tell clients that they were deleted.
+    Raises Unavailable if a cell cannot be asked. An answer without its topics would tell clients that they were
+    deleted.
     """
     cells = call.broker.cells
     if cells is None or call.hops:

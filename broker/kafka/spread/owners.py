@@ -1,4 +1,4 @@
-"""Finds the cell of a topic that is not in its home cell: the home cell names it, and that is remembered."""
+"""Finds the cell of a topic that is not in its home cell. The home cell names it, and the answer is remembered."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from storage import NotMine, StorageError, TopicNotFound
 if TYPE_CHECKING:
     from broker.kafka.node import Cells
 
-#: The most topics whose cell is remembered because it is not their home.
+#: The most topics remembered that are not in their home cell.
 _MAX_MOVED: Final = 10_000
 
 
 class Owners:
-    """The cells of topics, as this cell has found them."""
+    """The cells of topics, as far as this cell knows."""
 
     def __init__(self, cells: Cells) -> None:
         self._cells = cells
         self._moved: dict[str, int] = {}
 
     def cell_of(self, topic: str) -> int:
-        """The cell that has, or would have, the topic."""
+        """The cell that has the topic, or would have it."""
         owner = self._cells.owner(topic)
         return owner if owner == self._cells.me else self._moved.get(topic, owner)
 
     async def call(self, topic: str, method: str, argument: Any) -> Any:
-        """The result of a method of the topic's cell, which is another one and raises NotMine for topics that it does
-        not have. Raises Unavailable, TopicNotFound, PeerError."""
+        """Call a method of the topic's cell, which is another cell, and return the result. The method raises NotMine
+        for a topic that its cell does not have. Raises Unavailable, TopicNotFound, PeerError."""
         cell = self.cell_of(topic)
         try:
             return await self._cells.peers.call(cell, method, argument)
@@ -35,7 +35,7 @@ class Owners:
             if error.code != NotMine.code:
                 raise
             cell = int(error.detail["cell"])
-        if cell == self._cells.me:  # an entry names a cell that has no such topic any more
+        if cell == self._cells.me:  # an entry names a cell that no longer has the topic
             raise TopicNotFound(topic)
         if len(self._moved) >= _MAX_MOVED:
             self._moved.clear()

@@ -1,6 +1,6 @@
-"""The topics that groups have in other cells, for code that does not wait: what those said last.
+"""The topics in other cells that groups have offsets for, as those cells last said. For code that cannot wait.
 
-A cell asks again when its knowledge is older than a few seconds and a decision needs it.
+The other cells are asked again when a decision needs an answer and the last one is older than a few seconds.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from broker.kafka.node import Cells
 
-#: How long what other cells said is taken as true.
+#: How long an answer of the other cells is used.
 FRESH_S: Final = 5.0
-#: The most groups about which it is remembered.
+#: The most groups remembered.
 _MAX_GROUPS: Final = 10_000
 _NEVER: Final = -FRESH_S
 _NONE: Final[frozenset[str]] = frozenset()
 
 
 class TopicsElsewhere:
-    """`method`: takes a group id, or None for all groups, and answers with names of topics by group id."""
+    """`method`: takes a group id, or None for all groups. It answers with the names of topics by group id."""
 
     def __init__(self, cells: Cells, method: str) -> None:
         self._cells = cells
         self._method = method
-        #: When the other cells were asked, and their topics.
+        #: When the other cells were last asked about a group, and its topics.
         self._groups: OrderedDict[str, tuple[float, frozenset[str]]] = OrderedDict()
         self._asked_all = _NEVER
 
     async def look(self, group_id: str | None) -> None:
-        """Ask about a group, or all. Raises Unavailable if a cell cannot be asked."""
+        """Ask the other cells about one group, or about all. Raises Unavailable if a cell cannot be asked."""
         now = monotonic()
         asked = self._asked_all if group_id is None else self._groups.get(group_id, (_NEVER, _NONE))[0]
         if now - asked < FRESH_S:
@@ -52,11 +52,11 @@ class TopicsElsewhere:
         return self._groups.get(group_id, (_NEVER, _NONE))[1]
 
     def all(self) -> Iterator[tuple[str, frozenset[str]]]:
-        """The groups that have topics in other cells, with these."""
+        """The groups that have topics in other cells, with these topics."""
         return ((group_id, topics) for group_id, (_, topics) in self._groups.items() if topics)
 
     def add(self, group_id: str, topic: str) -> None:
-        """The group has this one, too."""
+        """Add a topic to those of a group."""
         asked, topics = self._groups.get(group_id, (_NEVER, _NONE))
         self._put(group_id, asked, topics | {topic})
 
@@ -73,6 +73,6 @@ class TopicsElsewhere:
 
 
 async def ask_others(cells: Cells, method: str, argument: Any) -> list[Any]:
-    """The results of a method of all other cells. Raises Unavailable."""
+    """Call a method in all other cells and return the results. Raises Unavailable."""
     others = [cell for cell in range(cells.count) if cell != cells.me]
     return await asyncio.gather(*(cells.peers.call(cell, method, argument) for cell in others))
