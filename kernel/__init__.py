@@ -1,7 +1,7 @@
 """The only interface to the bytes of frames: all code that creates, checks, copies or shows frames uses it.
 
-It uses compiled code or, if that was not built, `kernel.plain`: the same functions in Python, row by row, with the same
-bytes as results (tests/kernel runs one suite over both). TOPICS_KERNEL=python selects the Python version.
+It uses compiled code, or `kernel.plain` if that was not built: the same functions in Python, row by row, with
+byte-identical results (tests/kernel runs one suite over both). TOPICS_KERNEL=python selects the Python version.
 
 Pure: bytes go in, bytes and columns come out. Nothing here touches a disk or a clock, and nothing imports from storage.
 A buffer is any object that exports contiguous bytes; it must not change during a call. Work on large buffers releases
@@ -88,13 +88,13 @@ _ENVIRONMENT: Final = "TOPICS_KERNEL"
 def _choose() -> tuple[Any, bool, str]:
     wanted = os.environ.get(_ENVIRONMENT, "")
     if wanted == "python":
-        return plain, False, f"{_ENVIRONMENT}=python asks for the Python twin"
+        return plain, False, f"{_ENVIRONMENT}=python selects the Python version"
     try:
         compiled: Any = import_module("._compiled", __package__)
     except ImportError as error:
         return plain, False, f"the compiled kernel cannot be loaded: {error}"
     if getattr(compiled, "INTERFACE", 0) != plain.INTERFACE:
-        return plain, False, "the compiled kernel is of another version: install it anew"
+        return plain, False, "the compiled kernel has another version: reinstall it"
     return compiled, True, ""
 
 
@@ -122,7 +122,7 @@ class Body(enum.IntEnum):
 
     #: JSON text, to be wrapped: {"data":…,"meta":…,"deliver_at":…}.
     JSON = 0
-    #: Raw bytes, to be wrapped as a MessagePack map: neither meta nor deliver_at.
+    #: Raw bytes, to be wrapped as a MessagePack map. They cannot have meta or deliver_at.
     BINARY = 1
     #: A complete JSON body.
     STORED_JSON = 2
@@ -133,8 +133,8 @@ class Body(enum.IntEnum):
 class Header(NamedTuple):
     """The header fields that all frames of one call share.
 
-    `flags`: DURABLE, or 0, and the hop count << 5; has_tag, has_node, more and binary are set here. `node`: of records
-    that have none of their own.
+    `flags`: DURABLE or 0, and the hop count << 5. The kernel sets has_tag, has_node, more and binary. `node`: the node
+    of records that have none of their own.
     """
 
     topic_id: int
@@ -158,20 +158,21 @@ def encode_appends(
     apart: bool = False,
     around: Callable[[int], tuple[Buffer, Buffer]] | None = None,
 ) -> tuple[bytes, array[int]]:
-    """The Append frames of these records, adjacent, and the bytes of each frame (u32).
+    """Encode these records as Append frames. Returns the frames, adjacent in one buffer, and the size of each in bytes
+    (u32).
 
-    Records have the seqs from `header.first_seq` on. A column is None where no record has such a thing, and a value
-    None (or, but for a meta, empty) where this record has none; `tags` may be one buffer, the tag of all.
-    `deliver_ats`: ms since the epoch; 0 is written, None is not. `body`: a Body, of all records; `bodies`: a byte of
-    each instead.
+    The records get consecutive seqs from `header.first_seq` on. A column is None if no record has that field. A value
+    is None (or empty, except for a meta) if its record lacks the field. `tags` may be one buffer: the tag of all
+    records. `deliver_ats`: ms since the epoch; 0 is written, None is not. `body`: the Body of all records; `bodies`:
+    instead, one byte for each record.
 
-    `more`: a frame of the same batch follows the last one. `apart`: no frame says that another one of its batch
-    follows (then `more` says nothing). `around`: called once with the bytes of all frames, before they are made; gives
-    what is to stand in front of them and behind them in the result (a Batch frame, for which the size is wanted).
+    `more`: a frame of the same batch follows the last one. `apart`: no frame says that another frame of its batch
+    follows, and `more` is ignored. `around`: called once with the total size of the frames in bytes, before they are
+    made. It returns the bytes to put before and after them in the result, for a Batch frame that contains the size.
 
-    Raises ValueError where columns differ in length, a node or tag has more than 65,535 bytes, a frame more than
-    4 GiB, the seqs end beyond u64, or a meta or deliver_at is given for a body other than JSON. TypeError for what is
-    no buffer.
+    Raises ValueError if columns differ in length, a node or tag has more than 65,535 bytes, a frame has more than 4
+    GiB, a seq does not fit into 64 bits, or a meta or deliver_at is given for a body other than JSON. Raises TypeError
+    for an argument that is not a buffer.
     """
     frames, sizes = _code.encode_appends(
         datas, metas, tags, nodes, deliver_ats, bodies, body, *header, more, apart, around
@@ -182,13 +183,14 @@ def encode_appends(
 def encode_copies(
     buffer: Buffer, columns: Columns, header: Header, *, more: bool = False, apart: bool = False
 ) -> tuple[bytes, array[int]]:
-    """The Append frames of routed copies of these frames, with the seqs from `header.first_seq` on, and their sizes.
+    """Encode the routed copies of these frames as Append frames, with seqs from `header.first_seq` on. Returns the
+    frames and their sizes.
 
-    `buffer`: that in which the frames of `columns` were found, of the log or of a segment. Node, tag and body stay the
-    same bytes, has_tag, has_node and binary the same flags; all other flags are those of `header` (its node says
-    nothing). `more` and `apart`: as of `encode_appends`. Checksums of the originals are not verified again.
+    `buffer`: the buffer in which the frames of `columns` were found, of the log or of a segment. Node, tag and body are
+    copied byte for byte, and so are the flags has_tag, has_node and binary. All other flags come from `header`; its
+    node is ignored. `more` and `apart`: see `encode_appends`. Checksums of the originals are not verified again.
 
-    Raises ValueError where a row of `columns` lies outside the buffer, or the seqs end beyond u64.
+    Raises ValueError if a row of `columns` lies outside the buffer, or a seq does not fit into 64 bits.
     """
     frames, sizes = _code.encode_copies(
         buffer, columns.rows, header.topic_id, header.first_seq, header.ts, header.flags, more, apart
@@ -207,7 +209,7 @@ class Kind(enum.IntEnum):
 
 
 class Scan(NamedTuple):
-    """The result of `scan`: the frames, and where and why they end.
+    """The result of `scan`: the verified frames, and where and why the scan ended.
 
     `end`: offset in the buffer of the first byte that belongs to no frame in `columns`. `reason`:
 
@@ -226,7 +228,7 @@ class Scan(NamedTuple):
     reason: str
 
 
-#: Reasons by the number that the code returns.
+#: The reasons by the number that the code returns.
 REASONS: Final = ("", "short", "zero", "length", "checksum", "delete", "other", "full")
 
 
@@ -242,12 +244,13 @@ def scan(
     topic_id: int | None = None,
     first_seq: int | None = None,
 ) -> Scan:
-    """The verified frames from buffer[start] on, as long as they are sound, up to `stop` (None: the buffer's end).
+    """Return the verified frames between `start` and `stop` (None: the end of the buffer), up to the first that is not
+    sound.
 
-    `max_frames`: no more than so many (0: any number). `max_bytes`: bodies of no more bytes in all, but at least one
-    frame (0: any number). `topic_id`: frames are to be of this topic; `first_seq`: the first is to be an Append of this
-    seq, the next one of the next seq, and so on. `verify` False: checksums are known to be right (of bytes that never
-    left memory); lengths are checked all the same.
+    `max_frames`: at most this many frames (0: no limit). `max_bytes`: at most this many bytes of bodies in all, but at
+    least one frame (0: no limit). `topic_id`: accept only frames of this topic. `first_seq`: the first frame must be an
+    Append with this seq, the next one an Append with the next seq, and so on. `verify`: False skips the checksums, for
+    bytes that never left memory. Lengths are always checked.
 
     No byte outside [start, stop) is read, whatever the bytes say. Raises ValueError unless 0 <= start <= stop <=
     len(buffer).
@@ -272,31 +275,31 @@ def scan(
 class GroupKind(enum.IntEnum):
     """The kind of a group of consecutive frames of the log."""
 
-    #: One frame that is no Append.
+    #: One frame that is not an Append.
     CONTROL = 0
-    #: Appends within a batch: one topic, one ts, consecutive seqs, each but the last with the flag `more`. Or one that
-    #: stands alone and has a tag.
+    #: Appends of one batch: one topic, one ts, consecutive seqs, and the flag `more` on each but the last. Or one
+    #: Append outside a batch that has a tag.
     BATCHED = 1
-    #: Whole units of data alone, of any topics, see `by_topic`: an Append that stands alone, or a Batch frame that says
-    #: no more than `frames`, `bytes` and `first_seq`, with the Appends that it says. None of them has a tag.
+    #: Complete units of data, of any topics; see `by_topic`. A unit is an Append outside a batch, or a Batch frame with
+    #: no fields but `frames`, `bytes` and `first_seq` and the Appends of its batch. No record has a tag.
     DATA = 2
 
 
 def groups(buffer: Buffer, columns: Columns, inside: bool = False) -> list[tuple[int, int, int]]:
-    """Consecutive frames of the log that belong together, as (first, end, kind): rows [first, end), a GroupKind.
+    """Group consecutive frames of the log that belong together. Returns (first, end, kind): rows [first, end) and a
+    GroupKind.
 
-    Groups are as long as they can be, and together are all rows in order. `inside`: the frame in front of the first
-    one said that its batch goes on. Whether a batch goes on behind a group is said by the flag `more` of its last
-    frame. An Append that opens a batch without a Batch frame is in a group BATCHED. Raises ValueError if a row lies
-    outside the buffer.
+    Groups are as long as possible, and cover all rows in order. `inside`: the frame before the first one said that its
+    batch continues. The flag `more` of a group's last frame says whether its batch continues after the group. An Append
+    that opens a batch without a Batch frame is in a group BATCHED. Raises ValueError if a row lies outside the buffer.
     """
     return _code.groups(buffer, columns.rows, inside)
 
 
 class Batches(NamedTuple):
-    """Whole units of a topic's records, with consecutive seqs. Of each unit: its first `seqs`, its time (`stamps`),
-    where its first Append lies (`lsns`; u64), and the bytes of it in front of that (`leads`, u32). Of each record:
-    `sizes` of the frames, and `payloads` (u32)."""
+    """Complete units of one topic with consecutive seqs. For each unit: its first seq (`seqs`), its time (`stamps`),
+    the place of its first Append (`lsns`, u64), and how many bytes of the unit are before that (`leads`, u32). For each
+    record: the bytes of its frame (`sizes`) and of its payload (`payloads`, u32)."""
 
     topic_id: int
     seqs: array[int]
@@ -308,11 +311,11 @@ class Batches(NamedTuple):
 
 
 def by_topic(columns: Columns, payloads: array[int], base: int) -> list[Batches]:
-    """The units of a group DATA by topic, each list of consecutive seqs on its own.
+    """Split the units of a group DATA by topic, and the units of a topic into lists of consecutive seqs.
 
-    Lists are in the order of their first frames, frames of a list in their own. A frame continues the list of its
-    topic that was last extended, or begins another. `payloads`: as measured, of every row; `base` is added to offsets.
-    Raises ValueError if there are more or fewer of them.
+    Lists are in the order of their first frames, and keep the order of their frames. A frame extends the latest list of
+    its topic, or begins a new list. `payloads`: the measured payload of every row. `base` is added to offsets. Raises
+    ValueError if there are more or fewer payloads than rows.
     """
     return [
         Batches(
@@ -329,9 +332,9 @@ def by_topic(columns: Columns, payloads: array[int], base: int) -> list[Batches]
 
 
 class Measured(NamedTuple):
-    """What Append frames hold. `payloads` (u32): bytes of data and meta as sent, and of `ct` and `h` with all that they
-    add to an object. `delayed`: (row, ms since the epoch) of those not to be handed out as jobs before a time. `bad`:
-    the first row whose body is no record, -1 where there is none; its payload is a guess."""
+    """What Append frames contain. `payloads` (u32): the bytes of data and meta as sent, and all bytes that `ct` and `h`
+    add to an object. `delayed`: (row, ms since the epoch) of jobs that must not be delivered before that time. `bad`:
+    the first row whose body is not a record, or -1; its payload is a guess."""
 
     payloads: array[int]
     delayed: list[tuple[int, int]]
@@ -339,8 +342,8 @@ class Measured(NamedTuple):
 
 
 def measure(buffer: Buffer, columns: Columns) -> Measured:
-    """The payload bytes and delays of these frames; what is no Append counts 0. Raises ValueError if a row lies outside
-    the buffer."""
+    """Measure the payload bytes and delays of these frames. A frame that is not an Append counts 0. Raises ValueError
+    if a row lies outside the buffer."""
     payloads, delayed, bad = _code.measure(buffer, columns.rows)
     return Measured(array("I", payloads), delayed, bad)
 
@@ -351,18 +354,18 @@ class Part(enum.IntEnum):
     NODE = 0
     TAG = 1
     BODY = 2
-    #: The data in the body, as it was appended: raw bytes, or JSON text.
+    #: The data in the body as it was appended: raw bytes or JSON text.
     DATA = 3
 
 
 def cut(buffer: Buffer, columns: Columns, part: int) -> list[bytes]:
-    """This part of every frame, b"" if a frame has none. Raises ValueError if a row lies outside the buffer, or, asked
-    for its data, has a body that is no record."""
+    """Return this part of every frame, b"" for a frame without it. Raises ValueError if a row lies outside the buffer,
+    or, when the data is asked for, if a body is not a record."""
     return _code.cut(buffer, columns.rows, part)
 
 
 def parts(buffer: Buffer, columns: Columns) -> tuple[list[bytes], list[bytes], list[bytes]]:
-    """Node, tag and body of every frame, as `cut` gives them."""
+    """Return node, tag and body of every frame, as `cut` does."""
     node, tag, body = (_code.cut(buffer, columns.rows, part) for part in (Part.NODE, Part.TAG, Part.BODY))
     return node, tag, body
 
@@ -371,8 +374,8 @@ def parts(buffer: Buffer, columns: Columns) -> tuple[list[bytes], list[bytes], l
 
 
 class Index(NamedTuple):
-    """The entries of an .idx, by field: u32, u32, u64, a byte each. `len` 0: no record has that seq. `damaged`: the
-    first entry that is cut short or fails its check, -1 where there is none; the fields hold it as it was read."""
+    """The entries of an .idx, by field: u32, u32, u64, and one byte each. `len` is 0 if no record has that seq.
+    `damaged`: the first entry that is incomplete or fails its check, or -1; its fields are as read."""
 
     offsets: array[int]
     lens: array[int]
@@ -390,15 +393,15 @@ def to_segment(
     last_ts: int = 0,
     dead: Buffer | None = None,
 ) -> tuple[bytes, bytes]:
-    """These Append frames of the log as a segment has them: bytes for its .data, and entries for its .idx.
+    """Convert these Append frames of the log for a segment: the bytes for its .data, and the entries for its .idx.
 
-    `data_offset`: where in .data they go; `next_seq`: the seq of the first entry, None: of the first frame; `last_ts`:
-    that of the entry in front. Seqs without a frame become entries without a record, and so do frames whose byte of
-    `dead` is not 0 (None: all live), which are left out of .data. .len and .tag come from `measure` and `cut`.
+    `data_offset`: where in .data they go. `next_seq`: the seq of the first entry; None: that of the first frame.
+    `last_ts`: the ts of the entry before. Seqs without a frame become entries without a record. So do frames whose byte
+    of `dead` is not 0 (None: all are live); these are left out of .data. .len and .tag come from `measure` and `cut`.
 
-    Checksums are copied: what `scan` has verified is not hashed again. Raises ValueError where a row lies outside the
-    buffer, is no Append of the log, seqs do not ascend from `next_seq` on or have more than 2**24 holes in all, or
-    .data would end beyond 4 GiB - 1.
+    Checksums are copied: what `scan` has verified is not hashed again. Raises ValueError if a row lies outside the
+    buffer or is not an Append of the log, if seqs do not ascend from `next_seq` or leave out more than 2**24 seqs in
+    all, or if .data would end beyond 4 GiB - 1.
     """
     first = next_seq if next_seq is not None else (columns.row(0)[2] if len(columns) else 0)
     return _code.to_segment(buffer, columns.rows, data_offset, first, last_ts, dead)
@@ -407,16 +410,17 @@ def to_segment(
 def build_index(
     lens: Sequence[int], stamps: Sequence[int], flags: Buffer, *, data_offset: int = 0, last_ts: int = 0
 ) -> bytes:
-    """Entries of .idx for frames that lie one behind the other in .data from `data_offset` on, a frame a seq.
+    """Build the entries of an .idx for frames that are adjacent in .data from `data_offset` on, one frame for each seq.
 
-    `lens`: 0 where a seq has no record; then its entry has the ts of the one in front (`last_ts`) and no flags.
-    Raises ValueError where columns differ in length or .data would end beyond 4 GiB - 1.
+    `lens`: 0 for a seq without a record; its entry gets the ts of the entry before (`last_ts`) and no flags. Raises
+    ValueError if columns differ in length or .data would end beyond 4 GiB - 1.
     """
     return _code.build_index(_as_array("I", lens), _as_array("Q", stamps), flags, data_offset, last_ts)
 
 
 def parse_index(buffer: Buffer) -> Index:
-    """The entries of an .idx, each checked. An entry cut short at the end is `damaged`, and not in the columns."""
+    """Read and check the entries of an .idx. An entry that is cut short at the end is `damaged`, and not in the
+    columns."""
     offsets, lens, stamps, flags, damaged = _code.parse_index(buffer)
     return Index(array("I", offsets), array("I", lens), array("Q", stamps), flags, damaged)
 
@@ -425,7 +429,8 @@ def parse_index(buffer: Buffer) -> Index:
 
 
 class RowShape(enum.IntFlag):
-    """The parts of a record to show: its tag, meta and data, and its stored body if that differs from the shown one."""
+    """The parts of a record to show: its tag, its meta and data, and its stored body if that differs from the shown
+    one."""
 
     TAGS = 1
     META = 2
@@ -434,11 +439,11 @@ class RowShape(enum.IntFlag):
 
 
 def render_rows(buffer: Buffer, columns: Columns, shape: int = RowShape.META | RowShape.DATA) -> bytes:
-    """The records of these Append frames as JSON objects, separated by commas: the rows of a read.
+    """Render the records of these Append frames as JSON objects, separated by commas: the rows of a read.
 
-    {"$seq":…,"$ts":…,"$node":…,"$tag":…,"$stored":…,"data":…,"meta":…}. Data and meta go out as the bytes they came
-    in, raw bytes as {"$base64":…}; deliver_at, ct and h are left out. Raises ValueError where a body that has to be
-    taken apart is no record, a node or tag is not UTF-8, or a row lies outside the buffer.
+    {"$seq":…,"$ts":…,"$node":…,"$tag":…,"$stored":…,"data":…,"meta":…}. Data and meta are the bytes that were appended;
+    raw bytes become {"$base64":…}. deliver_at, ct and h are left out. Raises ValueError if a body that has to be parsed
+    is not a record, a node or tag is not UTF-8, or a row lies outside the buffer.
     """
     return _code.render_rows(buffer, columns.rows, shape)
 
@@ -446,7 +451,8 @@ def render_rows(buffer: Buffer, columns: Columns, shape: int = RowShape.META | R
 def render_records(
     records: Sequence[tuple[int, int, bytes, bytes, bytes]], shape: int = RowShape.META | RowShape.DATA
 ) -> bytes:
-    """`render_rows` for records as (seq, ts, node, tag, stored body), like StoredRecord. Raises as `render_rows`."""
+    """`render_rows` for records given as (seq, ts, node, tag, stored body), like StoredRecord. Raises like
+    `render_rows`."""
     return _code.render_records(records, shape)
 
 
@@ -456,11 +462,11 @@ def render_jobs(
     deadlines: Sequence[int] | int,
     deliveries: Sequence[int] | int,
 ) -> bytes:
-    """Jobs as JSON objects, separated by commas: the rows of a claim.
+    """Render jobs as JSON objects, separated by commas: the rows of a claim.
 
-    {"$seq":…,"lease_id":"lease_…","deadline":…,"$ts":…,"$node":…,"$tag":…,"deliveries":…,"data":…,"meta":…}.
-    `records` as of `render_records`; a number instead of a column is that of all. Raises ValueError as `render_rows`,
-    and where columns differ in length.
+    {"$seq":…,"lease_id":"lease_…","deadline":…,"$ts":…,"$node":…,"$tag":…,"deliveries":…,"data":…,"meta":…}. `records`:
+    see `render_records`. A number instead of a column applies to all jobs. Raises ValueError like `render_rows`, and if
+    columns differ in length.
     """
     return _code.render_jobs(records, *_of_jobs(len(records), lease_ids, deadlines, deliveries))
 
@@ -488,9 +494,9 @@ def _of_jobs(
 
 
 class JsonCheck(NamedTuple):
-    """`depth`: how deep arrays and objects lie within each other; `deep_at`: the byte with which the depth first is
-    more than was allowed, -1: never; `invalid_at`: the first byte that begins no UTF-8 character, -1: there is none
-    (else the depth is that of what stands in front of it)."""
+    """`depth`: how deeply arrays and objects are nested. `deep_at`: the first byte at which the depth exceeds the
+    limit, or -1. `invalid_at`: the first byte that does not begin a UTF-8 character, or -1. If there is one, the depth
+    is that of the text before it."""
 
     depth: int
     deep_at: int
@@ -498,9 +504,9 @@ class JsonCheck(NamedTuple):
 
 
 def check_json(body: Buffer, max_depth: int = 256) -> JsonCheck:
-    """How deep text that should be JSON is nested, and whether it is UTF-8. Brackets within strings do not count.
+    """Find how deeply JSON text is nested, and whether it is UTF-8. Brackets within strings do not count.
 
-    The grammar is not checked: of text that is no JSON the depth says little.
+    The grammar is not checked. For text that is not JSON, the depth means little.
     """
     return JsonCheck._make(_code.check_json(body, max_depth))
 
@@ -509,8 +515,8 @@ def check_json(body: Buffer, max_depth: int = 256) -> JsonCheck:
 
 
 class KafkaRecords(NamedTuple):
-    """The records of a batch by column. `keys` None: all are null; `headers` None: no record has any. `time_deltas`:
-    ms behind the batch's base_timestamp (i64); `offset_deltas`: i64, as the records say them."""
+    """The records of a batch by column. `keys` is None if all are null, and `headers` is None if no record has any.
+    `time_deltas`: ms after the batch's base_timestamp (i64). `offset_deltas`: i64, as in the records."""
 
     keys: list[bytes | None] | None
     values: list[bytes | None]
@@ -520,18 +526,18 @@ class KafkaRecords(NamedTuple):
 
 
 def read_kafka(records: Buffer, count: int, *, max_headers: int = 1 << 20) -> KafkaRecords:
-    """The `count` records in these bytes, which follow the header of a batch, uncompressed.
+    """Parse `count` records from these bytes, which follow the header of a batch, uncompressed.
 
-    Raises ValueError saying what is wrong where they are not exactly so many sound records; OverflowError where they
-    have more than `max_headers` headers in all. Memory is taken only for what is there.
+    Raises ValueError with the reason if the bytes are not exactly that many sound records, and OverflowError if they
+    have more than `max_headers` headers in all. Memory is taken only for what the bytes contain.
     """
     keys, values, headers, time_deltas, offset_deltas = _code.read_kafka(records, count, max_headers)
     return KafkaRecords(keys, values, headers, array("q", time_deltas), array("q", offset_deltas))
 
 
 class KafkaValues(NamedTuple):
-    """Values and times (ms, i64) of records as Kafka clients get them; `odd`: numbers of those whose value is None,
-    because their bodies have to be taken apart."""
+    """Values and times (ms, i64) of records as Kafka clients get them. `odd`: the numbers of the records whose value is
+    None because their bodies have to be parsed."""
 
     values: list[bytes | None]
     stamps: array[int]
@@ -539,10 +545,10 @@ class KafkaValues(NamedTuple):
 
 
 def kafka_values(bodies: Sequence[bytes], nodes: Sequence[bytes], stamps: Sequence[int]) -> KafkaValues:
-    """Values of stored bodies that hold nothing else, but perhaps a create time, which then is the time of the record
-    instead of that in `stamps`. A body without a create time and with a node is odd: the node becomes a header.
+    """Return the values of stored bodies that contain only data, or data and a create time. The create time replaces
+    the record's time in `stamps`. A body without a create time and with a node is odd: the node becomes a header.
 
-    Raises ValueError where columns differ in length.
+    Raises ValueError if columns differ in length.
     """
     values, found, odd = _code.kafka_values(bodies, nodes, _as_array("q", stamps))
     return KafkaValues(values, array("q", found), odd)
@@ -557,10 +563,10 @@ def write_kafka(
     stamps: Sequence[int],
     leader_epoch: int,
 ) -> bytes:
-    """A record batch of format v2, uncompressed, sealed with its CRC-32C: at least one record.
+    """Encode at least one record as a batch of format v2, uncompressed, sealed with its CRC-32C.
 
-    `offset_deltas`: how far behind `base_offset` each record is, ascending from 0 on; `stamps`: ms. Without a producer
-    id. Raises ValueError where columns differ in length, or there is no record.
+    `offset_deltas`: how far each record is after `base_offset`, ascending from 0. `stamps`: ms. The batch has no
+    producer id. Raises ValueError if columns differ in length, or there are no records.
     """
     return _code.write_kafka(
         base_offset, _as_array("q", offset_deltas), keys, values, headers, _as_array("q", stamps), leader_epoch

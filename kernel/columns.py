@@ -36,7 +36,7 @@ _LABELS = bytes(flags for flags in range(256) if flags & 0b11)
 
 
 class Columns:
-    """Verified frames, in the order of their buffer; the buffer itself is not held.
+    """Verified frames, in the order of their buffer. The buffer itself is not kept.
 
     Immutable. Each use of a property creates a new array (about 10 ns per frame): read it once and keep it.
     """
@@ -44,9 +44,9 @@ class Columns:
     __slots__ = ("count", "rows")
 
     def __init__(self, rows: bytes = b"") -> None:
-        """`rows`: as above; the caller guarantees that they are right."""
+        """`rows`: as above. The caller guarantees that they are correct."""
         self.rows = rows
-        #: The number of frames, as `len` says it.
+        #: The number of frames, like `len`.
         self.count = len(rows) // ROW_SIZE
 
     def __len__(self) -> int:
@@ -180,7 +180,7 @@ def _column(typecode: str, view: memoryview[int]) -> array[int]:
 
 # -- columns whose numbers are usually all equal ----------------------------------------------------------------------
 
-#: Up to this many numbers are added one by one as quickly as they are compared.
+#: Up to this count, adding the numbers one by one is as fast as comparing them.
 _FEW = 8
 
 

@@ -24,17 +24,18 @@ from xxhash import xxh3_64_intdigest as checksum
 from kernel.columns import ROW, ROW_SIZE
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-#: A row, taken apart; see `kernel.columns`.
+#: The fields of a row; see `kernel.columns`.
 _Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
 
 __all__ = ["checksum"]
 
-#: Of the functions' arguments and results; that of kernel/src/kernel.h must be the same. Raise both when one changes.
+#: The version of the functions' arguments and results. kernel/src/kernel.h must have the same. Raise both when one
+#: changes.
 INTERFACE: Final = 3
 
 _LOG_HEADER = struct.Struct("<IBBQQQHHI")
 _SEGMENT_HEADER = struct.Struct("<IBQQQHHI")
-_REST = struct.Struct("<BBQQQHHI")  # a log frame's header without frame_len: what the checksum begins with
+_REST = struct.Struct("<BBQQQHHI")  # the header of a log frame without frame_len: the checksum begins with it
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 _OVERHEAD: Final = 46
 _APPEND: Final = 1
@@ -78,7 +79,7 @@ def _crc_by_table(buffer: Buffer) -> int:
 
 
 def _crc_of_package() -> Callable[[Buffer], int]:
-    """The function of google-crc32c, which the Kafka port installs; else one with a table."""
+    """The CRC-32C of google-crc32c, which the Kafka port installs, or else one with a table."""
     try:
         value: Any = import_module("google_crc32c").value
     except ImportError:
@@ -283,7 +284,7 @@ def scan(
 
 
 def _checked(buffer: Buffer, rows: bytes) -> Iterator[_Row]:
-    """The rows. Each must be of a frame inside the buffer."""
+    """The rows. Raises ValueError for a row that lies outside the buffer."""
     if len(rows) % ROW_SIZE:
         raise ValueError("the rows are cut short")
     for number, row in enumerate(ROW.iter_unpack(rows)):
@@ -306,7 +307,7 @@ def _parts_of(buffer: Buffer, row: _Row) -> tuple[bytes, bytes, bytes]:
 
 
 _BATCH: Final = 12
-#: What a Batch frame says that says no more than its sizes: numbers of any width.
+#: The content of a Batch frame that has nothing but its sizes: numbers of any width.
 _NUMBER: Final = rb"([\0-\x7f]|\xcc.|\xcd..|\xce.{4}|\xcf.{8})"
 _SIZES_ALONE = re.compile(rb"\x83\xa6frames%b\xa5bytes%b\xa9first_seq%b" % (_NUMBER, _NUMBER, _NUMBER), re.DOTALL)
 
@@ -320,7 +321,7 @@ def _is_plain(row: _Row) -> bool:
 
 
 def _unit_of_data(buffer: Buffer, rows: list[_Row], number: int) -> int:
-    """How many rows from here on are a unit of data alone; 0: none."""
+    """How many rows from here on are one unit of data; 0: none."""
     opening = rows[number]
     if not opening[9] & _MORE:
         return int(_is_plain(opening))
@@ -423,7 +424,7 @@ _META_KEY: Final = b',"meta":'
 
 
 def _payload(body: bytes) -> int:
-    """Payload bytes of the body; -1: it is no record."""
+    """Payload bytes of the body; -1 if it is not a record."""
     if not body.startswith(b"{"):
         return max(0, len(body) - _PLAIN_OVERHEAD) if body else -1
     if _META_KEY not in body and _DELIVER_AT not in body:
@@ -547,10 +548,10 @@ _Parts: TypeAlias = tuple[bytes, bytes | None, bytes | None, bytes | None]
 
 
 def _split(body: bytes) -> _Parts | None:
-    """The values of `data`, `meta`, `ct` and `h` of a JSON object, as they stand there; None: it is no such object.
+    """The values of `data`, `meta`, `ct` and `h` of a JSON object, as written. None if it is not such an object.
 
-    The last one counts where a key comes twice. What is in values is not checked but for its brackets and strings: it
-    was before it was stored.
+    If a key is repeated, the last one counts. In values only brackets and strings are checked: the rest was checked
+    before it was stored.
     """
     found: dict[bytes, bytes] = {}
     at = _behind_spaces(body, 0)
@@ -583,7 +584,7 @@ def _behind_spaces(text: bytes, at: int) -> int:
 
 
 def _value_end(text: bytes, at: int) -> int:
-    """Where the value that begins at `at` ends; -1: there is no value."""
+    """Where the value that begins at `at` ends; -1 if there is no value."""
     opening = text[at : at + 1]
     if opening == b'"':
         match = _STRING.match(text, at)
@@ -639,15 +640,15 @@ def _json_parts(body: bytes) -> tuple[bytes, bytes | None]:
 
 # -- showing -----------------------------------------------------------------------------------------------------------
 
-#: How bodies end that have nothing behind data and meta: all that is stored for others than readers ends in a digit or
-#: a bracket, and the brace.
+#: How bodies without anything after data and meta end. The fields that are stored there and not shown to readers all
+#: end in a digit or a bracket, before the brace.
 _SURE_ENDS: Final = frozenset(b'"}el')
 _STAMPED = re.compile(rb',"ct":-?[0-9]+}\Z')
 _DUE = re.compile(rb',"deliver_at":[0-9]{1,20}}\Z')
 
 
 def _shown(body: bytes) -> bytes:
-    """The members of a stored body's object as readers see them, and the brace behind them."""
+    """The members of a stored body's object that readers see, and the brace after them."""
     if body.startswith(b"{") and len(body) >= 2 and body[-2] in _SURE_ENDS:
         return body[1:]
     if not body.startswith(b"{") or b',"h":' in body:
@@ -758,7 +759,7 @@ _I32_END, _I64_END = 1 << 31, 1 << 63
 
 
 class _Reader:
-    """Reads fields in sequence, none beyond `end`."""
+    """Reads fields in sequence, and never beyond `end`."""
 
     def __init__(self, data: bytes, at: int, end: int) -> None:
         self.data, self.at, self.end = data, at, end
@@ -805,7 +806,7 @@ def read_kafka(
         if not 0 <= length <= reader.end - reader.at:
             raise ValueError("a record is longer than what is left")
         reader.end = at = reader.at + length
-        reader.byte()  # attributes: none has a meaning
+        reader.byte()  # attributes: no bit has a meaning
         time_deltas.append(reader.varint())
         offset_deltas.append(reader.varint())
         keys.append(reader.field())

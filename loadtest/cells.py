@@ -1,12 +1,12 @@
-"""What a set of cells costs: processor time of cells and gateway per request, and what that gives on more cores.
+"""What a set of cells costs: processor time of cells and gateway per request, and the rates that follow for more cores.
 
     python -m loadtest.cells                              append-1, append-100 and diff-1000 with 2 cells
     python -m loadtest.cells --cells 3 --only append-100 --seconds 10
 
-Each load runs against one broker without cells, and then through the gateway of a set, on the same machine. The rates
-are those of this machine, where the load generator runs too; with fewer cores than processes the set is slower than it
-would be elsewhere. The model divides the cores between cells and gateways as well as it can: each core gives
-1 / (time per request) of what runs there. It says nothing of disks, and takes topics to be busy alike.
+Each load runs against one broker without cells, and then through the gateway of a set, on the same machine. The load
+generator runs there too, so with fewer cores than processes the set is slower than it would be elsewhere. The model
+divides the cores between cells and gateways in the best way; each core gives 1 / (time per request) of what runs on it.
+It ignores disks, and assumes that all topics are equally busy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SCENARIOS: Final = {
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests a second, and processor seconds per request of the broker, or the cells, and of the gateway."""
+    """Requests a second, and processor seconds per request in the broker or the cells, and in the gateway."""
 
     rate: float
     cell_s: float
@@ -45,7 +45,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):
-    """How cores are divided, and the requests a second that this gives."""
+    """A division of the cores, and the requests a second that it gives."""
 
     cells: int
     gateways: int
@@ -53,7 +53,7 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def best_split(seen: Seen, cores: int) -> Split:
-    """The division of so many cores, 2 or more, that gives the most requests a second."""
+    """The division of this many cores, at least 2, that gives the most requests a second."""
     splits: list[Split] = []
     for gateways in range(1, cores):
         rate = min((cores - gateways) / seen.cell_s, gateways / seen.gateway_s)
@@ -64,8 +64,8 @@ def best_split(seen: Seen, cores: int) -> Split:
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--cells", type=int, default=2, help="cells of the set (2)")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each load (5)")
+    parser.add_argument("--cells", type=int, default=2, help="number of cells (2)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds for each load (5)")
     parser.add_argument("--only", default="", metavar="NAMES", help=f"of {', '.join(SCENARIOS)}: a comma list")
     options = parser.parse_args()
     chosen = options.only.split(",") if options.only else list(SCENARIOS)
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def run(scenario: Scenario, settings: Mapping[str, str]) -> Seen:
-    """One load on a broker of its own, with these settings."""
+    """Run one load on a broker of its own, with these settings."""
     own = OwnBroker(settings={"WAL_SHARDS": "1", **settings})
     try:
         own.start()
@@ -104,7 +104,7 @@ def run(scenario: Scenario, settings: Mapping[str, str]) -> Seen:
 
 
 def _used_s(pid: int) -> dict[str, float]:
-    """Processor seconds of the cells, or of a broker without, and of the gateways."""
+    """Processor seconds of the cells (or of the broker without cells), and of the gateways."""
     used = {"cell": 0.0, "gateway": 0.0}
     roles = {int(child): _role(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
     if not any(roles.values()):
@@ -116,7 +116,7 @@ def _used_s(pid: int) -> dict[str, float]:
 
 
 def _role(pid: str) -> str:
-    """What the process is in a set; "" if it is none of one."""
+    """The role of the process in a set; "" if it belongs to none."""
     command = Path(f"/proc/{pid}/cmdline").read_bytes()
     if b"--role" not in command:
         return ""

@@ -1,4 +1,4 @@
-"""Backups of a whole set: a backup directory for each cell, below one directory. Each cell has an instant of its own.
+"""Backups of a whole set: one directory with a backup of each cell, each as of its own instant.
 
     BACKUP_DIR/
       cell-00/ cell-01/ ...   backup directories, as of one engine (`storage.backup.manifest`)
@@ -30,7 +30,7 @@ Progress = Callable[[str, int, int], None]
 async def back_up_set(
     fs: FileSystem, root: str, backup: str, found: CellSet, options: Options, *, include_cold: bool = False
 ) -> list[Summary]:
-    """Back up a set that no broker runs on. Raises the errors of `Engine.backup` and of a start."""
+    """Back up a set while no broker runs on it. Raises the errors of `Engine.backup` and of a start."""
     lock = take_lock(fs, root)
     try:
         done: list[Summary] = []
@@ -45,7 +45,7 @@ async def back_up_set(
 
 
 def is_backup_of_set(fs: FileSystem, backup: str) -> bool:
-    """Whether this is the directory of the backups of a set."""
+    """Whether this directory has the backups of a set."""
     return fs.is_dir(cell_folder(backup, 0))
 
 
@@ -60,13 +60,13 @@ async def restore_set(
     options: Options | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> list[Restored]:
-    """Restore the backups of a set into `root`, which is a set of as many cells, or of more, on return.
+    """Restore the backups of a set into `root`. On return, `root` is a set of as many cells, or of more if `cells` says
+    so.
 
-    Each cell stays what it was. If there are more `cells` than before, the topics stay in their cells as well, and the
-    cells that decide about their names from now on are told so.
+    Each cell keeps its number and its topics. If there are more cells than before, the new home cells of names are told
+    which cells have the topics.
 
-    Raises what `restore` raises; then the directory is empty again. A crash leaves a directory that no broker starts
-    in.
+    Raises the errors of `restore`; then the directory is empty again. After a crash, no broker starts in the directory.
     """
     count = _cells_of(fs, backup, number)
     cells = cells or count
@@ -105,7 +105,7 @@ async def restore_set(
 
 
 def _cells_of(fs: FileSystem, backup: str, number: int) -> int:
-    """How many cells the set had. Raises BackupRefused if not all of them are there."""
+    """How many cells the set had. Raises BackupRefused if the backup of one is missing."""
     found = cell_folders(fs.listdir(backup))
     for cell in found:
         its_cell, cells = cell_in(fs, cell_folder(backup, cell), number)

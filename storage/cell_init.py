@@ -3,8 +3,8 @@
     the directory starts and stops as one engine → intent file → its files are moved into cell-00 →
     cells that decide about names of its topics are told that cell 0 has them → the intent becomes cells.json
 
-The intent file is there first and is renamed last. A directory that has one is neither opened as one engine nor as a
-set; whatever step a crash interrupts, the same call again goes on from there.
+The intent file is written first and renamed last. A directory with an intent file is opened neither as one engine nor
+as a set. After a crash at any step, the same call continues from there.
 
 Source: docs/cells.md#an-existing-directory.
 """
@@ -35,30 +35,30 @@ from storage.platform import FileSystem, ensure_dir, layout, replace_file, take_
 from storage.records import MAX_CELLS
 from storage.segments import names
 
-#: What a data directory consists of. FORMAT is first: without it a program that knows nothing of sets refuses what is
-#: left.
+#: The contents of a data directory. FORMAT is moved first: without it, a program that does not know sets refuses the
+#: rest.
 _MOVED: Final = (layout.FORMAT, "meta", "wal", names.TOPICS, "quarantine")
-#: So many entries are written together.
+#: How many entries are written in one batch.
 _ROUND: Final = 1000
 
 
 class MadeSet(msgspec.Struct, frozen=True, kw_only=True):
-    """What `make_set` has made."""
+    """The result of `make_set`."""
 
     directory: str
     set_id: str
     cells: int
-    #: Topics of cell 0.
+    #: The number of topics of cell 0.
     topics: int
-    #: Those of them whose names other cells decide about.
+    #: How many of them have a name whose home is another cell.
     entries: int
 
 
 async def make_set(fs: FileSystem, root: str, cells: int, options: Options | None = None, **seams: Any) -> MadeSet:
-    """Make the data directory `root`, which no engine has open, cell 0 of a set of so many cells. Durable on return.
+    """Make the data directory `root` cell 0 of a set of `cells` cells. No engine may have it open. Durable on return.
 
-    `options` as for its engine, for the cold store; `seams` are for tests. After an error or a crash the same call goes
-    on where this one ended; an error before the intent is written leaves a data directory as it was.
+    `options`: as for its engine, for the cold store. `seams`: for tests. After an error or a crash, the same call
+    continues where this one ended. After an error before the intent is written, the data directory is as it was.
 
     Raises InvalidRequest, CellsDiffer, AlreadyLocked, the errors of a start, OSError.
     """
@@ -67,7 +67,7 @@ async def make_set(fs: FileSystem, root: str, cells: int, options: Options | Non
     seams["fs"] = fs
     options = options or Options()
     if _check(fs, root, cells) is None:
-        # Whatever a start would refuse is refused before anything has changed.
+        # Everything that a start would refuse is refused before anything changes.
         async with Engine.open(root, options, **seams):
             pass
     lock = take_lock(fs, root)
@@ -86,7 +86,8 @@ async def make_set(fs: FileSystem, root: str, cells: int, options: Options | Non
 
 
 def _check(fs: FileSystem, root: str, cells: int) -> CellSet | None:
-    """The intent of an earlier call; None: the directory is still that of one engine. Raises CellsDiffer, OpenError."""
+    """The intent of an earlier call. None if the directory is still that of one engine. Raises CellsDiffer,
+    OpenError."""
     if (found := read_set(fs, root) if fs.is_dir(root) else None) is not None:
         raise CellsDiffer(
             f"{root} is a set of {found.cells} cells already, and their number is fixed. To change it, back up the set "
@@ -106,11 +107,12 @@ def _check(fs: FileSystem, root: str, cells: int) -> CellSet | None:
 
 
 def _move(fs: FileSystem, root: str, lock_text: str) -> None:
-    """Move everything of the engine into the folder of cell 0. What others put into the directory stays."""
+    """Move all files of the engine into the folder of cell 0. Files that are not the engine's stay."""
     target = cell_folder(root, 0)
     ensure_dir(fs, target)
     if not fs.exists(layout.join(target, layout.LOCK)):
-        # It says whether the page cache has all that was written. The file itself is locked by this process.
+        # The content says whether the page cache has everything that was written. The file in `root` is locked by this
+        # process.
         replace_file(fs, target, layout.LOCK, lock_text.encode())
     for name in _MOVED:
         if fs.exists(layout.join(root, name)):
@@ -120,9 +122,9 @@ def _move(fs: FileSystem, root: str, lock_text: str) -> None:
 
 
 async def write_entries(root: str, cells: int, options: Options, seams: dict[str, Any]) -> tuple[int, int]:
-    """Tell each cell of its topics whose names other cells decide about, and those cells where the topics are. Returns
-    how many topics there are, and how many such topics. Durable on return."""
-    # Entries are not refused for being many.
+    """Write an entry for each topic whose home is another cell, in its cell and in its home cell. Returns how many
+    topics there are, and how many of them have an entry. Durable on return."""
+    # These entries are not limited.
     options = msgspec.structs.replace(options, max_states=1 << 31)
     entries: list[dict[str, int]] = [{} for _ in range(cells)]
     topics = foreign = 0
@@ -136,7 +138,7 @@ async def write_entries(root: str, cells: int, options: Options, seams: dict[str
             await _put(engine, entries[cell])
             entries[cell] = {}
     for cell in range(cells):
-        if entries[cell]:  # of cells that came later
+        if entries[cell]:  # the entries of cells opened after this one
             async with _cell(root, cell, cells, options, seams) as engine:
                 await _put(engine, entries[cell])
     return topics, foreign

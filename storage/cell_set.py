@@ -21,11 +21,11 @@ from storage.errors import MetadataLost, OpenError, UnsupportedFormat
 from storage.platform import FileSystem, ensure_dir, layout, replace_file
 
 CELLS_FILE: Final = "cells.json"
-#: The content of CELLS_FILE to be, while an existing directory is made a set (`storage.cell_init`).
+#: The future content of CELLS_FILE, while an existing directory is made a set (`storage.cell_init`).
 INTENT_FILE: Final = "cells.json.init"
-#: The kind of the values that say which cell has a topic, if its home cell has it not: key is the topic's name, value
-#: the cell's number in decimal. The home cell has one, and so has the cell that has the topic: both still say the same
-#: when the topic is deleted, so that a new topic of that name is made where the one before was.
+#: The kind of the entries that say which cell has a topic that is not in its home cell. The key is the topic's name,
+#: the value the cell's number in decimal. The home cell and the cell with the topic both have the entry. It stays when
+#: the topic is deleted, so that a new topic of that name is made in the same cell.
 ENTRY_KIND: Final = "cell_of_topic"
 _VERSION = 1
 _FOLDER = re.compile(r"cell-(\d{2,})")
@@ -35,17 +35,18 @@ class CellSet(msgspec.Struct, frozen=True, kw_only=True):
     """The content of `cells.json`."""
 
     version: int = _VERSION
-    #: Drawn when the set was made.
+    #: Random, drawn when the set was made.
     set_id: str
     cells: int
 
 
 class CellsDiffer(OpenError):
-    """The directory does not have as many cells as the settings say."""
+    """The directory has another number of cells than the settings say."""
 
 
 def home_cell(name: str, cells: int) -> int:
-    """The cell that decides about a topic, a router, a Kafka group or another name, of a set of so many cells."""
+    """The cell that decides about a name in a set of this many cells: the name of a topic, a router, a Kafka group or
+    anything else."""
     return xxhash.xxh3_64_intdigest(name.encode()) % cells
 
 
@@ -65,7 +66,7 @@ def run_folder(root: str) -> str:
 
 
 def read_set(fs: FileSystem, root: str, name: str = CELLS_FILE) -> CellSet | None:
-    """The set in this directory; None if the directory is none. Raises MetadataLost, UnsupportedFormat, OSError."""
+    """The set in this directory. None if it is not a set. Raises MetadataLost, UnsupportedFormat, OSError."""
     path = layout.join(root, name)
     if not fs.exists(path):
         return None
@@ -84,10 +85,10 @@ def read_set(fs: FileSystem, root: str, name: str = CELLS_FILE) -> CellSet | Non
 
 
 def open_set(fs: FileSystem, root: str, cells: int) -> CellSet:
-    """The set in this directory, which is made if the directory is empty or missing. Durable on return.
+    """Open the set in this directory. An empty or missing directory becomes a new set. Durable on return.
 
-    Raises CellsDiffer if the directory is a set of another number of cells, or the data directory of one engine, and as
-    `read_set`.
+    Raises CellsDiffer if the directory is a set of another number of cells, or the data directory of one engine. Also
+    raises the errors of `read_set`.
     """
     found = read_set(fs, root)
     if found is None:
@@ -98,7 +99,7 @@ def open_set(fs: FileSystem, root: str, cells: int) -> CellSet:
                 "makes it the first cell of a set, without copying it."
             )
         if fs.is_dir(root) and fs.exists(layout.join(root, layout.RESTORING)):
-            raise OpenError(f"A restore into {root} has not come to its end: empty the directory and restore again.")
+            raise OpenError(f"A restore into {root} was not completed: empty the directory and restore again.")
         if fs.exists(cell_folder(root, 0)):
             raise MetadataLost(f"{root} holds cells but no {CELLS_FILE}; it is not started as a new set.")
         found = CellSet(set_id=uuid.uuid4().hex, cells=cells)
@@ -114,7 +115,7 @@ def open_set(fs: FileSystem, root: str, cells: int) -> CellSet:
 
 
 def refuse_set(fs: FileSystem, root: str) -> None:
-    """Raises CellsDiffer if the directory is a set, or is being made one: one engine must not open it."""
+    """Raises CellsDiffer if the directory is a set, or is being made one. One engine alone must not open it."""
     if (found := read_set(fs, root)) is not None:
         raise CellsDiffer(f"{root} is a set of {found.cells} cells: start the broker with TOPICS_CELLS={found.cells}.")
     _refuse_half_a_set(fs, root)
@@ -123,7 +124,7 @@ def refuse_set(fs: FileSystem, root: str) -> None:
 def _refuse_half_a_set(fs: FileSystem, root: str) -> None:
     if (intent := read_set(fs, root, INTENT_FILE)) is not None:
         raise CellsDiffer(
-            f"{root} is being made a set of cells, and that has not come to its end: run "
+            f"{root} is being made a set of cells, and that was not completed: run "
             f"`python -m storage cells init {root} --cells {intent.cells}` again."
         )
 

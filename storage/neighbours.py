@@ -1,8 +1,8 @@
-"""The other cells of a set, as an engine that is one of them sees them.
+"""The other cells of a set, as the engine of one cell sees them.
 
-An engine of a set is given one `Neighbours`. It calls methods of other engines by it, and carries out what they call
-(`Engine.methods_for_neighbours`). Arguments and results are what MessagePack can hold. A call may fail without it being
-known whether it was carried out, and may then still arrive: each method says why that does no harm.
+An engine that is part of a set is given one `Neighbours`. The engine calls methods of other engines with it, and
+carries out their calls (`Engine.methods_for_neighbours`). Arguments and results are what MessagePack can hold. A call
+that failed may have been carried out, and may even arrive later: each method says why that does no harm.
 
 Source: docs/cells.md#routers-and-dead-letters-between-cells.
 """
@@ -16,12 +16,12 @@ from storage.errors import Unavailable
 
 #: Carries out a method that another cell calls.
 Method = Callable[[Any], Awaitable[Any]]
-#: How long a call may take that writes or reads records.
+#: How long a call that reads or writes records may take.
 CALL_S: Final = 30.0
 
 
 class Neighbours(Protocol):
-    """The set that an engine belongs to. Belongs to the engine's event loop."""
+    """The set that an engine belongs to. Used only on the engine's event loop."""
 
     @property
     def me(self) -> int:
@@ -30,30 +30,30 @@ class Neighbours(Protocol):
 
     @property
     def owner(self) -> Callable[[str], int]:
-        """Tells the cell that has the topic of a name, or would have it, as far as this cell knows."""
+        """Returns the cell that has the topic of that name, or would have it, as far as this cell knows."""
         ...
 
     async def call(self, cell: int, method: str, argument: Any, *, timeout_s: float = CALL_S) -> Any:
-        """The result of a method of another cell.
+        """Call a method of another cell and return its result.
 
-        Raises StorageError: what that cell answered, or Unavailable when it cannot be reached.
+        Raises StorageError: the error that the cell answered, or Unavailable if it cannot be reached.
         """
         ...
 
 
 class OvertakenCall(Unavailable):
-    """The call arrived when its caller no longer waited for it, and was not carried out."""
+    """The call arrived after its caller had stopped waiting for it, and was not carried out."""
 
 
 class Era:
-    """A number that calls of this process carry, so that those that were given up are not carried out later.
+    """A number that calls of this process carry, so that a call that was given up is not carried out later.
 
-    It rises when a call ends without an answer, and over restarts. A cell that has seen a call of an era carries out
-    none of an earlier one that arrives later, as it may be one that was given up.
+    It rises when a call ends without an answer, and at each start. A cell that has seen a call of one era refuses calls
+    of earlier eras that arrive later: their callers may have given them up.
     """
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
-        """`now_ns`: a clock that rises as long as the machine runs, for all processes on it."""
+        """`now_ns`: a clock that rises as long as the machine runs, the same for all processes on it."""
         self._now_ns = now_ns
         self.now = now_ns()
 
@@ -63,13 +63,13 @@ class Era:
 
 
 class Eras:
-    """The eras of other cells that this process has seen. It has received no calls of those before it started."""
+    """The eras of other cells that this process has seen. It received no calls of eras before it started."""
 
     def __init__(self) -> None:
         self._eras: dict[int, int] = {}
 
     def enter(self, cell: int, era: int) -> None:
-        """A call of that cell arrived, or an answer. Raises OvertakenCall for one of an earlier era."""
+        """Note the era of a call or an answer of that cell. Raises OvertakenCall if it is an earlier era."""
         if era < self._eras.get(cell, 0):
             raise OvertakenCall()
         self._eras[cell] = era

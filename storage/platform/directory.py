@@ -185,7 +185,7 @@ def open_format(fs: FileSystem, root: str, wanted_shards: int) -> Format:
     path = layout.join(root, layout.FORMAT)
     if fs.exists(layout.join(root, layout.RESTORING)):
         raise OpenError(
-            f"A restore into {root} has not come to its end ({layout.RESTORING} is there), so this is no whole data "
+            f"A restore into {root} was not completed ({layout.RESTORING} is there), so this is no whole data "
             "directory. Empty it and restore again."
         )
     if not fs.exists(path):

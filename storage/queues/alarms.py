@@ -25,7 +25,7 @@ class Alarms:
         self._stopped = False
 
     def set(self, key: int, at_ms: int) -> None:
-        """Ring for `key` at that time; an earlier time set for it remains."""
+        """Ring for `key` at that time. An earlier time that is already set stays."""
         before = self.times.get(key)
         if self._stopped or (before is not None and before <= at_ms):
             return
@@ -50,7 +50,7 @@ class Alarms:
             self._sleeper = asyncio.get_running_loop().create_task(self._wait(heap[0][0]), name="storage-alarms")
 
     async def _wait(self, at_ms: int) -> None:
-        # Engine time may stand still after the wall clock was set back: it is read again, not assumed.
+        # Engine time may stand still after the wall clock was set back, so it is read again.
         while (left_ms := at_ms - self._now_ms()) > 0:
             await self._clock.sleep(left_ms / 1000)
         self._sleeper = None

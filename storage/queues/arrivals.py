@@ -1,7 +1,7 @@
-"""Records that other cells move here: dead jobs and redrives between cells, on the side of their target.
+"""Records that other cells move to this one: dead jobs and redrives between cells, on the side of the target.
 
-A copy is remembered (`Moves.came`) until its source says that the record is gone there for good. What it could not say,
-because it or this cell was away just then, is asked for.
+A copy is remembered (`Moves.came`) until its source says that the record is gone there for good. If the source could
+not say so, because it or this cell was away, this cell asks.
 
     source                                     here
     Lease{dead}, synced
@@ -38,13 +38,13 @@ from storage.state import Topic, shard_of
 
 _log = structlog.get_logger("storage")
 
-#: How often other cells are asked about copies that were there a round before, and about how many at a time.
+#: How often other cells are asked about copies that were remembered a round before, and about how many at a time.
 ASK_EVERY_S: Final = 30.0
 MAX_ASKED: Final = 10_000
 
 
 class Arrivals:
-    """The methods that other cells call about moves. Belongs to the event loop."""
+    """The methods that other cells call to move records here. Used only on the event loop."""
 
     def __init__(self, shared: SharedQueues, targets: Targets, queues: Redriving) -> None:
         self._shared = shared
@@ -52,16 +52,16 @@ class Arrivals:
         self._targets = targets
         self._queues = queues
         self._eras = Eras()
-        #: (source topic_id, seq) of copies that are being written: by whom.
+        #: (source topic_id, seq) of copies that are being written, and the task that writes them.
         self._coming: dict[tuple[int, int], asyncio.Task[None]] = {}
-        #: Copies that their sources are being asked about, and that were not written again since.
+        #: Copies whose sources are being asked about them, and that were not written again since.
         self._asking: set[tuple[int, int]] = set()
-        #: Those that were there in the last round.
+        #: The copies that were remembered in the last round.
         self._before: set[tuple[int, int]] = set()
 
     @property
     def methods(self) -> dict[str, Method]:
-        """By name."""
+        """The methods by name."""
         return {
             "moves_dest": self._dest,
             "moves_ensure_dest": self._ensure_dest,
@@ -76,13 +76,14 @@ class Arrivals:
     # -- the target's side -------------------------------------------------------------------------------------------
 
     async def _dest(self, topic_id: int) -> str | None:
-        """The name of a topic; None: it is gone."""
+        """The name of the topic; None if it is gone."""
         self._logs.check_open()
         topic = self._logs.catalog.by_id.get(topic_id)
         return None if topic is None else topic.name
 
     async def _ensure_dest(self, argument: Any) -> tuple[int, int]:
-        """(id of the topic of that name, this cell), made with this config if it is missing; (0, the cell to ask)."""
+        """(id of the topic of that name, this cell); the topic is made with this config if it is missing. (0, the cell
+        to ask) if it belongs to another cell."""
         name, config = argument
         self._logs.check_open()
         neighbours = self._logs.neighbours
@@ -94,7 +95,7 @@ class Arrivals:
         return topic.topic_id, cell_of(topic.topic_id)
 
     async def _arrived(self, era: int, source_id: int, dest_id: int, seqs: Sequence[int]) -> Topic | None:
-        """The target, once no copies of these records are being written; None: it is gone."""
+        """The target, once no copies of these records are being written. None if it is gone."""
         self._logs.check_open()
         self._eras.enter(cell_of(source_id), era)
         while coming := {self._coming[source_id, seq] for seq in seqs if (source_id, seq) in self._coming}:
@@ -102,7 +103,7 @@ class Arrivals:
         return self._logs.catalog.by_id.get(dest_id)
 
     async def _came(self, argument: Any) -> list[int] | None:
-        """Those of these records that have a copy here. Copies of the others come no more, unless by a later call."""
+        """Those of these records that have a copy here. Copies of the others come only by a later call."""
         era, source_id, dest_id, seqs = argument
         topic = await self._arrived(era, source_id, dest_id, seqs)
         if topic is None:
@@ -114,10 +115,10 @@ class Arrivals:
 
     def _check_alive(self, topic: Topic) -> None:
         if self._logs.shards[topic.log.shard].log.failed is not None:
-            raise StorageFailed()  # only the next start can know: a frame in flight then may be in the log after all
+            raise StorageFailed()  # the frame that was in flight may be in the log: only the next start can know
 
     async def _write(self, argument: Any) -> bool:
-        """Write the copies that are not here yet, synced. False: the topic is gone."""
+        """Write the missing copies, synced. False if the topic is gone."""
         era, source_id, dest_id, seqs, bodies, tags, payloads, node = argument
         self._logs.check_open()
         self._eras.enter(cell_of(source_id), era)
@@ -160,16 +161,18 @@ class Arrivals:
         return True
 
     async def _finished(self, argument: Any) -> None:
-        """These records are gone from their source for good. True for ever, so it may be said at any time."""
+        """These records are gone from their source for good. That stays true, so a late or repeated call does no
+        harm."""
         era, source_id, dest_id, seqs = argument
         topic = await self._arrived(era, source_id, dest_id, seqs)
         if topic is not None:
             forget_copies(topic, source_id, seqs)
 
     async def _still_open(self, argument: Any) -> None:
-        """A process of the source has started, and these are its open moves to here: all others are finished.
+        """A process of the source's cell has started. These are its open moves to this cell; all its others are
+        finished.
 
-        It has not written copies for others before this was answered.
+        It writes no other copies before it has this answer.
         """
         era, source_id, dest_id, still = argument
         topic = await self._arrived(era, source_id, dest_id, ())
@@ -183,7 +186,7 @@ class Arrivals:
     # -- asking ------------------------------------------------------------------------------------------------------
 
     async def ask(self) -> None:
-        """Ask about copies of which nothing was heard for a round: those of moves that are over are forgotten."""
+        """Ask about copies that nothing was heard of for a round, and forget those whose moves are over."""
         neighbours, catalog = self._logs.neighbours, self._logs.catalog
         if neighbours is None:
             return
@@ -222,7 +225,8 @@ class Arrivals:
     # -- the source's side -------------------------------------------------------------------------------------------
 
     async def _ask(self, argument: Any) -> tuple[int, list[int]]:
-        """(this process's era, those of these moves that are still open). What the answer rests on is synced."""
+        """Returns (this process's era, those of these moves that are still open). What the answer depends on is
+        synced."""
         source_id, seqs = argument
         logs = self._logs
         logs.check_open()
@@ -237,7 +241,8 @@ class Arrivals:
         return era, still
 
     async def _redrive(self, argument: Any) -> tuple[int, int]:
-        """(moved, remaining) of a redrive from a topic of this cell to a queue of another. See `Queues.redrive`."""
+        """Redrive from a topic of this cell to a queue of another one. Returns (moved, remaining). See
+        `Queues.redrive`."""
         queue_id, queue, source, count, rate_per_s, dry_run, seqs = argument
         self._logs.check_open()
         dest = await self._targets.find(queue_id)

@@ -1,9 +1,9 @@
-"""Moves records from log to log, exactly once over crashes: dead jobs to their dead letter topic, and back.
+"""Moves records from log to log, exactly once even across crashes: dead jobs to their dead letter topic, and back.
 
-A move consists of the steps in `moves`; after a crash or a refusal at any step, the next try continues from there.
-Many moves share frames: one Lease{dead} for each reason, one batch of copies for each node, and one Delete for all.
-Those that fail are then tried one by one. A refused move (the target is full, or cannot be created) leaves its job
-in place, unclaimable, and is tried again.
+A move takes the steps in `moves`. After a crash or a refusal at any step, the next attempt continues from there. Many
+moves share frames: one Lease{dead} for each reason, one batch of copies for each node, and one Delete for all. If that
+fails, they are tried one by one. A refused move (the target is full, or cannot be created) leaves its job in place,
+where it cannot be claimed, and is tried again.
 
 Source: docs/reference/api.md#queues.
 """
@@ -35,10 +35,10 @@ from storage.tracing import Tracer, moving
 
 _log = structlog.get_logger("storage")
 
-#: Most moves of one log that share frames, and how many such groups run at a time: some wait for a sync while others
-#: are prepared.
+#: The most moves of one log that share frames, and how many such groups run at a time: some wait for a sync while
+#: others are prepared.
 MAX_MOVES, AT_ONCE = 1000, 2
-#: Most single moves that run at a time.
+#: The most single moves that run at a time.
 SIDE_BY_SIDE = 64
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
 _node_of = attrgetter("node")
@@ -63,14 +63,14 @@ class Mover:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         #: (source topic_id, seq) of moves in progress, redrives included.
         self._under_way: dict[tuple[int, int], asyncio.Future[None]] = {}
-        #: Moves of many in progress: they continue when their caller is gone.
+        #: Groups of moves in progress. They continue when their caller is gone.
         self._working: set[asyncio.Task[list[int]]] = set()
         #: Moves whose first step is about to be taken.
         self.opening: set[tuple[int, int]] = set()
         self._stopped = False
 
     def kick(self, topic: Topic) -> None:
-        """There may be something to move out of this topic."""
+        """Move records out of this topic, if there are any to move."""
         if not self._stopped and topic.topic_id not in self._tasks:
             task = self._logs.runtime.loop.create_task(self._run(topic), name="storage-mover")
             self._tasks[topic.topic_id] = task
@@ -81,7 +81,7 @@ class Mover:
             self._tasks.pop(topic_id, None)
 
     async def stop(self) -> None:
-        """Begin no further moves; those in progress have ended, or continue after the next start."""
+        """Begin no further moves. On return, moves in progress have ended, or continue after the next start."""
         self._stopped = True
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -102,7 +102,7 @@ class Mover:
     async def _run(self, topic: Topic) -> None:
         backoff_s = MIN_BACKOFF_S
         while pending := self._pending(topic):
-            # In turn: moves that are refused for good must not keep later ones from being tried.
+            # Take turns: moves that are refused for good must not keep later ones from being tried.
             for begin in range(0, len(pending), AT_ONCE * MAX_MOVES):
                 if self._logs.catalog.by_id.get(topic.topic_id) is not topic:
                     self._ended(topic.topic_id)
@@ -112,11 +112,11 @@ class Mover:
                     continue
                 await self._logs.clock.sleep(backoff_s)
                 backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
-        # In the same step that found nothing to move, so that a later job starts another task.
+        # Without a wait after nothing was found to move, so that a later job starts another task.
         self._ended(topic.topic_id)
 
     async def _try_all(self, topic: Topic, seqs: list[int]) -> bool:
-        """Take these moves as far as possible; False when one was refused."""
+        """Take these moves as far as possible. False if one was refused."""
         left, refused = seqs, list[tuple[int, BaseException]]()
         if len(seqs) > 1:
             left = (await self.move_many(topic, seqs)).remaining
@@ -134,8 +134,8 @@ class Mover:
         return False
 
     async def move_many(self, topic: Topic, seqs: list[int]) -> MovedJobs:
-        """Move many at once. Nobody else moves the same records meanwhile, and cancelling the caller does not end
-        it. Does not raise: moves that failed are returned, and each continues from where it is."""
+        """Move many at once. Nobody else moves the same records meanwhile. Cancelling the caller does not stop the
+        moves. Does not raise: moves that failed are returned, and each continues later from where it is."""
         if len(seqs) > MAX_MOVES:
             parts = [seqs[begin : begin + MAX_MOVES] for begin in range(0, len(seqs), MAX_MOVES)]
             outcomes = await asyncio.gather(*(self.move_many(topic, part) for part in parts))
@@ -171,7 +171,7 @@ class Mover:
                 if error is not None:
                     raise error
                 if not copied:
-                    break  # dest was deleted just now
+                    break  # the target was deleted just now
         except StorageError:
             pass  # possibly an error of one of them; the single try reports it
         except Exception:
@@ -179,7 +179,7 @@ class Mover:
         return moved
 
     async def _open_moves(self, topic: Topic, seqs: Sequence[int]) -> None:
-        """Step 1 for dead jobs without an open move."""
+        """Step 1 for dead jobs that have no open move."""
         table = topic.log.queue
         if table is None or all(map(topic.log.moves.out.__contains__, seqs)):
             return
@@ -200,8 +200,8 @@ class Mover:
     async def _copy_many(
         self, topic: Topic, seqs: Sequence[int]
     ) -> tuple[Target, list[int], BaseException | None] | None:
-        """Step 2 for moves to one topic, as many bytes as one read returns: the target, which copies are
-        there, and the error of the others. None: there is nothing to do for several at once."""
+        """Step 2 for moves to one topic, for as many bytes as one read returns. Returns the target, which copies are
+        there, and the error of the others. None if nothing can be done for several at once."""
         self._check_there(topic)
         open_moves = topic.log.moves.out
         live = topic.log.live_of(seqs)
@@ -221,7 +221,7 @@ class Mover:
         records = [record for record in found.values() if record.seq in open_moves]
         if not records:
             return None
-        # A batch has one node. All are enqueued in order, in one turn of the loop, and share a sync.
+        # A batch has one node. All batches are enqueued in order without a wait in between, and share a sync.
         groups = [[*group] for _, group in groupby(records, _node_of)]
         outcomes = await asyncio.gather(
             *(self._copy_group(topic, each, dest) for each in groups), return_exceptions=True
@@ -233,7 +233,7 @@ class Mover:
         return dest, copied, errors[0] if errors else None
 
     async def _copy_group(self, topic: Topic, records: list[StoredRecord], dest: Target) -> list[int]:
-        """Their seqs, once the copies are durable; none when dest is gone."""
+        """Their seqs, once the copies are durable. None if the target is gone."""
         moves = [topic.log.moves.out[record.seq] for record in records]
         seqs = [record.seq for record in records]
         what = "dead_letter" if moves[0].deliveries else "redrive"
@@ -242,11 +242,12 @@ class Mover:
         return seqs if there else []
 
     async def move(self, topic: Topic, seq: int) -> bool:
-        """Take one step after the other until the record is gone from here. Raises StorageError when one is refused.
+        """Take one step after the other until the record is gone from its source. Raises StorageError if a step is
+        refused.
 
-        False: it was called off, or there is nothing to move any more.
+        False if the move was called off, or there is nothing to move any more.
 
-        Only one caller may run a move: two that both find no copy would make two.
+        Only one caller may run a move: two callers that both find no copy would write two.
         """
         key = (topic.topic_id, seq)
         while (other := self._under_way.get(key)) is not None:
@@ -266,7 +267,7 @@ class Mover:
         move = log.moves.out.get(seq)
         if move is None:
             return False
-        if not log.is_live(seq):  # lost or deleted meanwhile, and announced: the copy, if any, is all there is
+        if not log.is_live(seq):  # lost or deleted meanwhile, and announced: at most the copy remains
             log.moves.out.pop(seq, None)
             log.section = None
             return False
@@ -284,24 +285,24 @@ class Mover:
         return True
 
     def _check_there(self, topic: Topic) -> None:
-        """Raises TopicNotFound for a topic that was deleted: its moves ended with it, although they stand there."""
+        """Raises TopicNotFound for a deleted topic: its moves ended with it, even if they are still listed."""
         if self._logs.catalog.by_id.get(topic.topic_id) is not topic:
             raise TopicNotFound(topic.name)
 
     @staticmethod
     def _wanted(topic: Topic, dest: Target, move: Move) -> bool:
-        """Whether it still goes there: a dead job goes where the settings say now."""
+        """Whether the record still goes to this target: a dead job goes where the settings say now."""
         return not move.deliveries or topic.config.dead_letter == dest.name
 
     async def _open(self, topic: Topic, seq: int) -> bool:
-        """Step 1 for a dead job; False when it is no longer dead."""
+        """Step 1 for a dead job. False if it is no longer dead."""
         table = topic.log.queue
         job = table.jobs.get(seq) if table is not None else None
         if table is None or job is None or job.state != DEAD:
             return False
         dest = await self.dead_letter_topic(topic)
         while (changing := self._logs.changing.get(topic.topic_id)) is not None:
-            await asyncio.wait([changing])  # new limits may revive it: wait for them before deciding
+            await asyncio.wait([changing])  # new limits may revive the job: wait for them before deciding
         if dest is None or table.jobs.get(seq) is not job or job.state != DEAD:
             table.review(limits_of(topic.config))
             return False
@@ -310,7 +311,7 @@ class Mover:
         return True
 
     async def dead_letter_topic(self, topic: Topic) -> Target | None:
-        """The dead letter topic of this queue, created if missing; None: it has none."""
+        """The dead letter topic of this queue, created if missing. None if the queue has none."""
         name = topic.config.dead_letter
         return None if name is None else await self.targets.named(name, TopicConfig(durability=topic.config.durability))
 
@@ -331,12 +332,12 @@ class Mover:
                 dest = await self.targets.find(move.dest_id)
                 came = None if dest is None else await dest.came(topic, [seq])
             except StorageError:
-                continue  # it cannot be known now: the move goes on later
+                continue  # it cannot be known now: the move continues later
             if not came and topic.log.moves.out.get(seq) is move:
                 await self._call_off(topic, seq, move)
 
     async def _copy(self, topic: Topic, seq: int, move: Move, dest: Target) -> bool:
-        """Step 2. False: there is nothing to copy, because the record was lost or deleted just now, or dest was."""
+        """Step 2. False if there is nothing to copy, because the record or the target was lost or deleted just now."""
         found = await reading.read(self._shared.reader, topic, [seq])
         record = found.records.get(seq)
         if record is None:
@@ -344,7 +345,7 @@ class Mover:
                 raise reading.corrupt(topic.name, seq)
             if seq in found.unreadable:
                 raise found.unreadable[seq]
-            # A record that cannot be read is gone, or must not be deleted as if it had been copied.
+            # If a record cannot be read, it is gone, or it must not be deleted as if it had been copied.
             if topic.log.is_live(seq):
                 raise StorageError(f"Record {seq} of {topic.name} cannot be read now.")
             return False
@@ -353,7 +354,7 @@ class Mover:
         return bool(await self._copy_group(topic, [record], dest))
 
     async def _finish(self, topic: Topic, seqs: list[int], dest: Target) -> None:
-        """Step 3; then dest may forget the move."""
+        """Step 3. After it the target may forget the move."""
         log = topic.log
         request = control.Delete(bound_head=log.head, seqs=seqs, ack=True)
         await self._shared.topics.delete_jobs(topic, request, None, sync=True)

@@ -1,6 +1,6 @@
-"""Changes the meta of a job on its way to the dead letter topic and back. Pure.
+"""Changes the meta of a job that moves to the dead letter topic, and back. Pure.
 
-The meta stays verbatim where possible. Everything else in the stored body stays unchanged, including raw bytes and the
+The meta is kept byte for byte where possible. The rest of the stored body does not change, including raw bytes and the
 keys of Kafka clients; only a delay is removed.
 
 Source: docs/reference/api.md#queues.
@@ -32,11 +32,11 @@ from storage.state.queues import Move
 
 PREFIX = "$dead_letter_"
 FROM = "$dead_letter_from"
-#: Where a meta that is no object goes.
+#: The field for a meta that is not an object.
 OTHER = "$meta"
 
-#: How a body ends that was made here of a job without a meta; and the queue. Only a key of the body itself stands
-#: there: a quote that a text has in it comes with a backslash, and behind another object are more braces. All of it is
+#: The end of a body that was made here for a job without a meta, and the name of its queue. Only a key of the body
+#: itself can match: a quote within a text is escaped, and a nested object has more braces after it. The pattern takes
 #: ASCII text without escapes; other text takes the general path.
 _ADDED = re.compile(
     rb',"meta":\{"\$dead_letter_from":"([ !#-\[\]-~]*)","\$dead_letter_deliveries":"\d+",'
@@ -49,7 +49,7 @@ _strings = msgspec.json.Decoder(str)
 
 
 def copies_of(records: Sequence[StoredRecord], queue: str, moves: Sequence[Move]) -> StoredBodies:
-    """The copies of these records, each as its move says; nodes are not in them."""
+    """The copies of these records, each as its move says, without their nodes."""
     tags = [record.tag for record in records]
     bodies = [record.body for record in records]
     made, sizes = _copy_uniform(records, bodies, queue, moves) or _made_each(records, queue, moves)
@@ -59,8 +59,8 @@ def copies_of(records: Sequence[StoredRecord], queue: str, moves: Sequence[Move]
 def _copy_uniform(
     records: Sequence[StoredRecord], bodies: Sequence[bytes], queue: str, moves: Sequence[Move]
 ) -> tuple[list[bytes], array[int]] | None:
-    """The copies and what they count for, of jobs that were data alone and go for one reason, as most do: the meta goes
-    behind the data, or is cut off, and nothing is taken apart. None of others."""
+    """The copies, and the bytes that they count for, of jobs that have only data and go for one reason, as most do: the
+    meta is put after the data or cut off, and nothing is parsed. None for other jobs."""
     causes = {(move.deliveries, move.reason) for move in moves}
     [deliveries, reason] = causes.pop()
     if causes:
@@ -109,17 +109,17 @@ def _added(queue: str, deliveries: int, seq: int, reason: str | None) -> dict[st
 
 
 def dead_lettered(record: StoredRecord, queue: str, deliveries: int, reason: str | None) -> bytes:
-    """The body for the dead letter topic: as it is, but for a meta with where it comes from."""
+    """The body for the dead letter topic: unchanged, except for a meta that says where the job came from."""
     return _copy(record, _with(meta_of(record.body), _added(queue, deliveries, record.seq, reason)))
 
 
 def redriven(record: StoredRecord) -> bytes:
-    """The body of the job again, without what its way here had added to its meta."""
+    """The body of the job again, without what the dead letter added to its meta."""
     return _copy(record, _without(meta_of(record.body)))
 
 
 def came_from(body: bytes) -> str | None:
-    """The queue that a dead-lettered record was a job of; None: it is none."""
+    """The queue that a dead-lettered record was a job of. None if it was not a job."""
     if (added := _added_to(body)) is not None:
         return added[1].decode()
     if _FROM not in body:
@@ -156,7 +156,7 @@ def _with(meta: bytes, added: dict[str, str]) -> bytes:
     if fields is None:
         return new if not meta else b'{"$meta":%b,%b' % (meta, new[1:])
     if not any(name.startswith(PREFIX) for name in fields):
-        # Before the existing meta, which stays as it was sent.
+        # Before the fields of the existing meta, which stay as they were sent.
         rest = meta.lstrip(b" \t\r\n")[1:]
         return new if not fields else b"%b,%b" % (new[:-1], rest)
     remaining = {name: value for name, value in fields.items() if not name.startswith(PREFIX)}

@@ -1,6 +1,6 @@
-"""One queue at run time: its waiting claims, how jobs reach them, and how leases end. Belongs to the event loop.
+"""One queue at run time: its waiting claims, how they get jobs, and how leases end. Used only on the event loop.
 
-`LeaseTable` decides; this carries the decisions out. A claim passes these steps:
+`LeaseTable` decides, and this module carries the decisions out. A claim passes these steps:
 
     queue_up         it waits with the others
     serve            time passes in the table; ready jobs are taken for the claims that wait
@@ -45,15 +45,15 @@ _log = structlog.get_logger("storage")
 
 T = TypeVar("T")
 
-#: A lease that could not be ended (the disk was full) is tried again after this time.
+#: A lease that could not be ended (for example because the disk was full) is tried again after this time.
 RETRY_MS = 1000
 #: A job whose record is corrupt or unreadable is deferred for this long, so that it does not block the others.
 CORRUPT_WAIT_MS = 60_000
-#: After this many failed reads for one claim, it gets the error; the next claim tries the other jobs.
+#: After this many failed reads for one claim, the claim gets the error. The next claim tries the other jobs.
 MOST_FAILURES = 64
-#: Jobs of an unreadable segment that are deferred at once.
+#: How many jobs of an unreadable segment are deferred at once.
 MOST_AT_ONCE = 1000
-#: Given as the `flushed` of FoundRecords: it is correct for any position of the flusher, and no segment is searched.
+#: The `flushed` of FoundRecords. It is correct for any position of the flusher, and causes no search of a segment.
 EVERYTHING = 1 << 62
 
 
@@ -61,7 +61,8 @@ EVERYTHING = 1 << 62
 
 
 class ClaimedJob(NamedTuple):
-    """One job given to a claim. `lease_id` is the token of this lease, not 0; expired iff now > deadline."""
+    """One job given to a claim. `lease_id` is the token of this lease, never 0. The lease has expired if now >
+    deadline."""
 
     record: StoredRecord
     lease_id: int
@@ -74,7 +75,7 @@ _claimed_job: Callable[[Iterable[Any]], ClaimedJob] = partial(tuple.__new__, Cla
 
 
 class ClaimedBatch(Sequence[ClaimedJob]):
-    """The jobs given to one claim, each for the first time. Each is created on access, and not kept."""
+    """The jobs given to one claim, each for the first time. Each object is created on access, and not kept."""
 
     __slots__ = ("deadline", "lease_ids", "records")
 
@@ -105,7 +106,7 @@ class ClaimedBatch(Sequence[ClaimedJob]):
 
 
 class Claim(msgspec.Struct, eq=False):
-    """One claim on its way. `patient`: it waits for jobs when there are none. `max_bytes`: see `Queues.claim`."""
+    """A claim in progress. `patient`: it waits if there are no jobs. `max_bytes`: see `Queues.claim`."""
 
     answer: asyncio.Future[Claimed]
     node: str
@@ -115,19 +116,19 @@ class Claim(msgspec.Struct, eq=False):
     attempt_key: str | None = None
     holder: Holder | None = None
     max_bytes: int = 0
-    #: Jobs were taken for it: it is answered with them, or with an error.
+    #: Whether jobs were taken for it. If so, it is answered with them or with an error.
     dispatched: bool = False
-    #: Reads for it that the disk failed. The first is the answer when no job can be read.
+    #: Reads for it that the disk failed. The first error is the answer if no job can be read.
     failed: list[Unreadable] = []
 
     @property
     def gone(self) -> bool:
-        """The caller is gone, and no repeat will ask for the answer."""
+        """Whether the caller is gone, and no repeat will ask for the answer."""
         return self.attempt_key is None and self.answer.done()
 
 
 class Claimed(msgspec.Struct, eq=False):
-    """The result of a claim. `ready`: jobs that could be claimed then. Call `undo` if it cannot be delivered."""
+    """The result of a claim. `ready`: how many jobs could be claimed then. Call `undo` if it cannot be delivered."""
 
     topic: str
     jobs: Sequence[ClaimedJob]
@@ -137,11 +138,11 @@ class Claimed(msgspec.Struct, eq=False):
     attempt_key: str | None
 
     def stands(self, job: ClaimedJob) -> bool:
-        """Whether the lease of one of `jobs` still stands."""
+        """Whether the lease of one of `jobs` is still in force."""
         return self.queue.table.lease_of(job.record.seq) == job.lease_id
 
     def undo(self) -> None:
-        """Give all jobs back at once, without counting the delivery. With an attempt_key the leases stand, for a
+        """Give all jobs back at once, without counting the delivery. With an attempt_key the leases stay, for a
         repeat."""
         if self.attempt_key is None and self.jobs:
             self.queue.give_back([(job.record.seq, job.lease_id) for job in self.jobs], self.node, forgiven=True)
@@ -152,7 +153,7 @@ Assignment: TypeAlias = tuple[Claim, list[Job]]
 
 
 class Delivery(NamedTuple):
-    """A batch of jobs on its way to a claim: their records, and their leases, which are good until `deadline`."""
+    """A batch of jobs on its way to a claim: their records, and their leases, which last until `deadline`."""
 
     claim: Claim
     batch: LeaseBatch
@@ -162,14 +163,14 @@ class Delivery(NamedTuple):
 
 
 def fresh_tokens(count: int) -> tuple[int, ...]:
-    """This many random lease ids, which cannot be guessed."""
+    """This many random lease ids that cannot be guessed."""
     tokens = struct.unpack(f"<{count}Q", os.urandom(8 * count))
     return tokens if all(tokens) else tuple(token or 1 for token in tokens)
 
 
 def distribute(jobs: Sequence[T], wanted: Sequence[int]) -> list[list[T]]:
-    """One list for each number in `wanted`, with at most that many jobs: assigned round-robin, in the order of the
-    jobs."""
+    """One list for each number in `wanted`, with at most that many jobs. Jobs are assigned round-robin, in their
+    order."""
     shares: list[list[T]] = [[] for _ in wanted]
     open_shares = [index for index, count in enumerate(wanted) if count > 0]
     at = 0
@@ -191,7 +192,7 @@ class SharedQueues:
     """What the queues of an engine share: the log, readers, timers, counters."""
 
     def __init__(self, logs: Logs, reader: Reader, topics: TopicAdmin, ring: Callable[[int], None]) -> None:
-        """`ring` is called with a topic_id when the time of its alarm has come."""
+        """`ring` is called with a topic_id when its alarm is due."""
         self.logs = logs
         self.reader = reader
         self.topics = topics
@@ -202,9 +203,9 @@ class SharedQueues:
     async def commit(
         self, topic: Topic, values: Sequence[Control], nodes: Sequence[str] = (), *, sync: bool = False
     ) -> None:
-        """Apply control frames of a queue: through its log, or at once when it is ephemeral. Raises Unavailable.
+        """Apply control frames of a queue: through its log, or at once if the queue is ephemeral. Raises Unavailable.
 
-        On return they are as durable as the topic, or synced when `sync`.
+        On return they are as durable as the topic, or synced if `sync` is set.
         """
         logs, log = self.logs, topic.log
         if logs.catalog.by_id.get(topic.topic_id) is not topic:
@@ -241,18 +242,18 @@ class LeaseQueue:
         self._kick = kick
         #: Claims that no job was taken for yet.
         self.waiting: deque[Claim] = deque()
-        #: When the waiting claims are served as a group; None: no window is open.
+        #: When the waiting claims are served as a group. None if no window is open.
         self._window_ms: int | None = None
         self._retry_ms = 0
-        #: Lease frames of expiries in flight.
+        #: Frames in flight that expire leases.
         self._expiring = 0
         #: Pending answers of claims with an attempt_key, by (node, key).
         self.attempts: dict[tuple[str, str], asyncio.Future[Claimed]] = {}
-        #: Deliveries, and expiries, in progress.
+        #: Deliveries and expiries in progress.
         self._works: set[asyncio.Future[Any]] = set()
         #: Frames in flight that end or change leases.
         self.pending_commits: set[asyncio.Future[Any]] = set()
-        #: Tasks that give leases back once frames in flight have completed: no change has to wait for them.
+        #: Tasks that give leases back once frames in flight have completed. A change does not have to wait for them.
         self._later: set[asyncio.Task[None]] = set()
         self.closed = False
 
@@ -265,19 +266,19 @@ class LeaseQueue:
         if jitter and self._window_ms is None:
             self._window_ms = self._now_ms() + jitter
         self.serve()
-        # While expired leases are being ended, there will be jobs.
+        # There will be jobs when the expired leases have been ended.
         if not jitter and not claim.dispatched and not claim.patient and not self._expiring:
             self.leave(claim)
 
     def leave(self, claim: Claim) -> None:
-        """It stops waiting; a claim that no job was taken for gets nothing."""
+        """The claim stops waiting. It gets nothing if no job was taken for it."""
         if claim in self.waiting:
             self.waiting.remove(claim)
         if not claim.dispatched and not claim.answer.done():
             self._give_nothing(claim)
 
     def _give_nothing(self, claim: Claim) -> None:
-        """There are no jobs for it, or none that can be read."""
+        """There are no jobs for the claim, or none that can be read."""
         if claim.failed:
             claim.answer.set_exception(claim.failed[0])
         else:
@@ -295,24 +296,24 @@ class LeaseQueue:
                 claim.answer.set_exception(error)
 
     async def close(self) -> None:
-        """Deliver nothing more; on return nothing is in flight."""
+        """Deliver nothing more. On return nothing is in flight."""
         self.closed = True
         await self.quiet()
         while self._later:
             await asyncio.wait(set(self._later))
 
     async def quiet(self) -> None:
-        """Wait until nothing decided is still on its way to the log."""
+        """Wait until every decision has been written to the log."""
         while self._works or self.pending_commits:
             await asyncio.wait([*self._works, *self.pending_commits])
 
     async def wait_dispatched(self) -> None:
         """Wait until the deliveries that had begun when the queue was paused have ended."""
-        while self._works and self.topic.paused:  # a read that ends may be followed by a write
+        while self._works and self.topic.paused:  # a read that has ended may be followed by a write
             await asyncio.wait(set(self._works))
 
     async def repeat(self, jobs: list[Job], node: str, key: str) -> Claimed | None:
-        """The answer to a claim once more, as far as its leases stand; None when its records are gone."""
+        """The answer to a repeated claim: the jobs whose leases are still in force. None if their records are gone."""
         self.serve()  # jobs that have expired by now become ready
         tokens = {job.seq: (job.lease_id, job.deadline, job.deliveries) for job in jobs}
         found = await reading.read(self._shared.reader, self.topic, sorted(tokens))
@@ -362,7 +363,7 @@ class LeaseQueue:
         self._set_alarm()
 
     def _set_alarm(self) -> None:
-        """Have `serve` called when time alone changes something."""
+        """Set the alarm that calls `serve` when time alone changes something."""
         table = self.table
         alarm_ms = self._shared.alarms.times.get(self.topic.topic_id)
         if alarm_ms is not None and self._window_ms is None and not table.is_due(alarm_ms - 1):
@@ -381,8 +382,8 @@ class LeaseQueue:
                 self.leave(claim)
 
     def _most(self, claim: Claim) -> int:
-        """How many jobs it gets: as many as fit into `max_bytes` by the mean size of the queue's records, but at least
-        one."""
+        """How many jobs the claim gets: as many as fit into `max_bytes` by the mean record size of the queue, but at
+        least one."""
         log = self.log
         if not claim.max_bytes or not log.bytes:
             return claim.max
@@ -420,7 +421,7 @@ class LeaseQueue:
             self.leave(claim)
 
     def _again(self, claim: Claim) -> None:
-        """The jobs taken for it went away during the read (deleted, or expired), or cannot be read now: it gets
+        """The jobs taken for the claim went away during the read (deleted or expired), or cannot be read now. It gets
         other jobs."""
         claim.dispatched = False
         if not self.closed and (claim.patient or not self.topic.config.claim_jitter_ms):
@@ -461,7 +462,7 @@ class LeaseQueue:
         self.serve_all()
 
     def _deliver_batch(self, claim: Claim, batch: LeaseBatch, read: reading.Read, now: int) -> None:
-        """At once, or when the leases are durable."""
+        """Deliver at once, or when the leases are durable."""
         topic = self.topic
         delivery = Delivery(claim, batch, read, fresh_tokens(len(batch.seqs)), now + claim.lease_ms)
         if not leases_durable(topic.config):
@@ -487,7 +488,7 @@ class LeaseQueue:
             self._written(delivery, None, None)
 
     def _written(self, delivery: Delivery, ended: asyncio.Future[None] | None, outcome: object) -> None:
-        """The outcome of leases on their way to the log: an exception, or anything else when they stand."""
+        """The result of writing leases to the log: an exception, or anything else if they are in force."""
         if ended is not None:
             ended.set_result(None)
         try:
@@ -501,12 +502,14 @@ class LeaseQueue:
         if self.waiting:
             self.serve_all()
         else:
-            self._set_alarm()  # for the end of these leases
+            self._set_alarm()  # it rings when these leases end
 
     def _complete(self, delivery: Delivery) -> None:
-        """Answer the claim; its leases stand."""
+        """Answer the claim. Its leases are in force."""
         claim, batch, read, lease_ids, deadline = delivery
-        for job, size in zip(batch.separate or (), read.sizes, strict=False):  # one of them was touched meanwhile
+        for job, size in zip(
+            batch.separate or (), read.sizes, strict=False
+        ):  # one of them was handled singly meanwhile
             job.size, job.holder = size, claim.holder
         batch.sizes, batch.holder = read.sizes, claim.holder
         stats = self._shared.stats
@@ -556,7 +559,7 @@ class LeaseQueue:
         jobs = [job for _, assigned in assignments for job in assigned]
         try:
             assignments = self._readable(assignments, found)
-            jobs = [job for _, assigned in assignments for job in assigned]  # the others may be leased to others by now
+            jobs = [job for _, assigned in assignments for job in assigned]  # the others may be leased again by now
             leases = self._leases(assignments)
             if leases and leases_durable(self.topic.config):
                 await self._shared.commit(self.topic, [value for value, _ in leases], [node for _, node in leases])
@@ -579,7 +582,7 @@ class LeaseQueue:
                 claim.answer.set_exception(error)
 
     def _readable(self, assignments: list[Assignment], found: reading.FoundJobs) -> list[Assignment]:
-        """The assignments, without jobs that cannot be delivered and without claims whose caller is gone."""
+        """The assignments without jobs that cannot be delivered and without claims whose caller is gone."""
         found_assignments: list[Assignment] = []
         corrupt = frozenset(found.corrupt)
         for claim, jobs in assignments:
@@ -615,7 +618,7 @@ class LeaseQueue:
             _log.warning("jobs_deferred", topic=self.topic.name, jobs=len(jobs), first_seq=first, error=error.message)
 
     def _behind(self, failed: list[Unreadable]) -> list[Job]:
-        """The next jobs in a segment whose last few reads failed: they are not read one by one."""
+        """The next jobs in a segment whose last few reads failed. They are not read one by one."""
         detail = failed[-1].detail
         ranges = [each.detail.get("to_seq") for each in failed[-reading.MOST_FAILURES :]]
         if "to_seq" not in detail or ranges != [detail["to_seq"]] * reading.MOST_FAILURES:
@@ -639,7 +642,7 @@ class LeaseQueue:
     def _deliver(
         self, assignments: list[Assignment], found: reading.FoundJobs, leases: Sequence[tuple[Lease, str]]
     ) -> None:
-        """Answer the claims. Leases that are frames have been applied by now."""
+        """Answer the claims. Leases that are written as frames have been applied before."""
         durable, stats = leases_durable(self.topic.config), self._shared.stats
         records, sizes = found.records, found.sizes
         if not durable:
@@ -688,9 +691,9 @@ class LeaseQueue:
         self._ends(jobs, value, "")
 
     def give_back(self, leases: Sequence[tuple[int, int]], node: str, *, forgiven: bool) -> None:
-        """End these leases (seq, token) if they stand: at once and without counting the delivery, or like a nack.
-        Leases with a frame in flight end after it. During a change of the topic all of them end after it, because
-        the change may be writing them down.
+        """End these leases (seq, token) if they are in force: at once and without counting the delivery, or like a
+        nack. Leases with a frame in flight end after it. While the topic is being changed, all of them end after the
+        change, because it may be writing them.
         """
         standing = [job for seq, token in leases if (job := self._current(seq, token)) is not None]
         changing = self.topic.topic_id in self._logs.changing
@@ -742,7 +745,8 @@ class LeaseQueue:
             self._expiring -= 1
         self.serve_all()
 
-    # -- what the holders of jobs ask for ------------------------------------------------------------------------------
+    # -- operations of those who hold jobs
+    # ---------------------------------------------------------------------------------
 
     def try_ack(
         self,
@@ -752,7 +756,7 @@ class LeaseQueue:
         arrived_ms: int,
         on_result: Callable[[Settled | Exception], None],
     ) -> bool:
-        """Ack a whole batch without a task; False, and nothing was done, when that is impossible."""
+        """Ack a whole batch without a task. False if that is impossible; then nothing was done."""
         batch = self.table.held_batch(seqs, lease_ids, node, arrived_ms)
         if batch is None or self.log.ephemeral:
             return False
@@ -774,7 +778,7 @@ class LeaseQueue:
         ended: asyncio.Future[None],
         outcome: object,
     ) -> None:
-        """The outcome of a `try_ack`: an exception, or anything else when the jobs are gone."""
+        """The result of a `try_ack`: an exception, or anything else if the jobs are deleted."""
         ended.set_result(None)
         if isinstance(outcome, Exception):
             self.table.put_back_batch(batch)
@@ -792,18 +796,18 @@ class LeaseQueue:
         self._shared.stats.acked += len(batch.seqs)
 
     def _deletion(self, batch: LeaseBatch) -> tuple[Delete, LookedUp | None]:
-        """The Delete of an ack of all its jobs, and the same with what it has to know of them, if that is known."""
+        """The Delete frame of an ack of all its jobs, and the same with the sizes of the records, if they are known."""
         request = Delete(bound_head=self.log.head, seqs=[*batch.seqs], ack=True)
         if batch.sizes is None:
             return request, None
         return request, LookedUp(request, FoundRecords(EVERYTHING, [*batch.seqs], [*batch.sizes]))
 
     async def delete(self, jobs: list[Job]) -> None:
-        """Permanently delete the jobs, in one frame."""
+        """Delete the jobs permanently, in one frame."""
         seqs = [job.seq for job in jobs]
         request = Delete(bound_head=self.log.head, seqs=seqs, ack=True)
         known = None
-        if all(job.size >= 0 for job in jobs):  # so it is of jobs delivered since the start
+        if all(job.size >= 0 for job in jobs):  # so all of these were delivered since the start
             known = LookedUp(request, FoundRecords(EVERYTHING, seqs, [job.size for job in jobs]))
         await self.hold(jobs, lambda: self._delete(request, known))
 
@@ -813,8 +817,8 @@ class LeaseQueue:
     async def judge(
         self, node: str, tokens: dict[int, int], now_ms: int, *, strict: bool
     ) -> tuple[list[Job], list[int]]:
-        """The jobs that `node` holds, and the seqs that it does not. Raises LeaseLost when `strict` and there are
-        some. Waits for frames in flight about these jobs."""
+        """The jobs that `node` holds, and the seqs that it does not hold. With `strict`, raises LeaseLost if there are
+        such seqs. Waits for frames in flight about these jobs."""
         while True:
             jobs = [self.table.held_by(seq, node, token, now_ms) for seq, token in tokens.items()]
             if not any(job is not None and job.busy for job in jobs):
@@ -833,7 +837,7 @@ class LeaseQueue:
             self.table.apply(value, node)
 
     async def hold(self, jobs: list[Job], commit: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Commit; until then nothing else happens to these jobs."""
+        """Commit. Until then nothing else happens to these jobs."""
         for job in jobs:
             job.busy = True
         await self.commit_shielded(commit, lambda: self.table.put_back(jobs))
@@ -841,7 +845,7 @@ class LeaseQueue:
     async def commit_shielded(
         self, commit: Callable[[], Coroutine[Any, Any, None]], put_back: Callable[[], None]
     ) -> None:
-        """Commit a decision; it goes on when its caller goes away. `put_back` is called when it fails."""
+        """Commit a decision. It continues if its caller goes away. `put_back` is called if it fails."""
         task = asyncio.ensure_future(commit())
         self.pending_commits.add(task)
 
@@ -855,7 +859,7 @@ class LeaseQueue:
         await asyncio.shield(task)
 
     def outcome(self, done: Sequence[int], skipped: list[int], *, deadlines: dict[int, int] | None = None) -> Settled:
-        """The answer to an operation on the jobs `done`, with figures of now."""
+        """The answer to an operation on the jobs `done`, with current figures."""
         if self.table.is_due(self._now_ms()):
             self.serve()
         return Settled(

@@ -1,7 +1,8 @@
 """The lease queues of an engine: all operations.
 
-All methods belong to the loop that started the engine. Beside what each says, they raise TopicNotFound, NotAQueue,
-InvalidRequest (detail.field), Unavailable. Then nothing has happened; after StorageFailed the outcome is unknown.
+All methods belong to the loop that started the engine. In addition to the errors that each one lists, they raise
+TopicNotFound, NotAQueue, InvalidRequest (detail.field) and Unavailable; then nothing has happened. After StorageFailed
+the outcome is unknown.
 
 `LeaseQueue` runs one queue, `LeaseTable` is its state.
 
@@ -35,12 +36,12 @@ from storage.state.queues import Holder, Job, JobState, JobView, LeaseTable, Red
 from storage.topics import Expiry, TopicAdmin
 from storage.tracing import Tracer
 
-#: Most jobs in one claim, ack, nack or extend.
+#: The most jobs in one claim, ack, nack or extend.
 MAX_JOBS = 1000
 MAX_WAIT_MS = 30_000
 MAX_ATTEMPT_KEY_BYTES = 128
 MAX_REASON_BYTES = 1024
-#: Jobs that one frame of a purge deletes.
+#: How many jobs one frame of a purge deletes.
 _PURGED_AT_ONCE = 10_000
 
 
@@ -56,14 +57,14 @@ class Queues:
         appender: Appender,
         tracer: Callable[[], Tracer | None],
     ) -> None:
-        """`tracer` as of `Mover`."""
+        """`tracer`: see `Mover`."""
         self._logs = logs
         self._topics = topics
         self._expiry = expiry
         self._shared = shared = SharedQueues(logs, reader, topics, self._ring)
         self.stats, self.alarms, self.ahead = shared.stats, shared.alarms, shared.ahead
         self.mover = Mover(shared, appender, tracer)
-        #: What other cells call about moves.
+        #: The methods that other cells call to move records here.
         self.arrivals = Arrivals(shared, self.mover.targets, self)
         #: The records examined by the last redrive.
         self.seen: ScannedRecords | None = None
@@ -75,7 +76,7 @@ class Queues:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """After recovery: leases expire and open moves continue."""
+        """After recovery: expire leases and continue open moves."""
         for topic in list(self._logs.catalog.topics.values()):
             if topic.log.queue is not None and topic.log.queue.touched:
                 self.queue_of(topic).serve()
@@ -93,7 +94,7 @@ class Queues:
             worker.wake()
 
     async def stop(self) -> None:
-        """Stop all activity; on return nothing is in flight."""
+        """Stop all activity. On return nothing is in flight."""
         self.begin_shutdown()
         await self.alarms.stop()
         await self.mover.stop()
@@ -124,7 +125,7 @@ class Queues:
                 self.queue_of(self._logs.catalog.by_id[log.topic_id]).serve()
 
     async def quiet(self, topic: Topic) -> None:
-        """Wait until nothing that is decided about the queue's jobs is on its way to the log."""
+        """Wait until every decision about the queue's jobs has been written to the log."""
         await self.queue_of(topic).quiet()
 
     def on_changed(self, topic_id: int) -> None:
@@ -134,7 +135,7 @@ class Queues:
             self.queue_of(topic).serve()
 
     def on_deleted(self, topic_id: int, name: str) -> None:
-        """The topic was deleted; all waiting claims get the error."""
+        """The topic was deleted. All waiting claims get the error."""
         queue = self._queues.pop(topic_id, None)
         if queue is not None:
             queue.closed = True
@@ -170,12 +171,12 @@ class Queues:
         holder: Holder | None = None,
         max_bytes: int = 0,
     ) -> Claimed:
-        """Lease up to `max` (1..1000) jobs to `node`, waiting up to `wait_ms` for one. `max_bytes`: no more jobs than
-        have this size, by the mean size of the queue's records, but at least one; 0 = no bound.
+        """Lease up to `max` (1..1000) jobs to `node`, waiting up to `wait_ms` for the first. `max_bytes`: no more jobs
+        than have this size, by the mean record size of the queue, but at least one; 0 = no limit.
 
-        With durable leases they are as durable on return as the topic is. A cancelled call has claimed nothing, unless
-        it carries an `attempt_key`: then its leases stand, and a repeat within them is given the same again. `holder`
-        is told when a lease ends. `Claimed.stands` tells which leases have ended before this returned.
+        Durable leases are as durable on return as the topic. A cancelled call has claimed nothing, unless it has an
+        `attempt_key`: then its leases stay, and a repeat gets the same jobs until they end. `holder` is told when a
+        lease ends. `Claimed.stands` tells which leases ended before this returned.
         """
         self.check_claim(node, max, wait_ms, attempt_key)
         queue = await self.open(name)
@@ -188,7 +189,7 @@ class Queues:
             again = await self._repeated(queue, node, attempt_key)
             if again is not None:
                 return again
-            queue = await self.open(name)  # it may have been deleted or recreated by now
+            queue = await self.open(name)  # it may have been deleted or created again meanwhile
             if _pending(queue, node, attempt_key) is None:
                 break
         answer: asyncio.Future[Claimed] = self._logs.runtime.loop.create_future()
@@ -207,10 +208,10 @@ class Queues:
     def try_claim(
         self, name: str, node: str, max: int, lease_ms: int | None, on_result: Callable[..., None], max_bytes: int = 0
     ) -> bool:
-        """`claim` of what there is, without a task: True, and `on_result` is called with Claimed or an exception.
+        """A `claim` without waiting and without a task. True: `on_result` is called with Claimed or an exception.
 
-        False: nothing was done, because there is nothing, or more than `max_bytes` (0 = no bound), or something has to
-        be waited for first, or there is no such queue: call `claim`.
+        False: nothing was done, because there is nothing to claim, or more than `max_bytes` (0 = no limit), or
+        something has to be waited for first, or there is no such queue. Call `claim`.
         """
         logs = self._logs
         topic = logs.catalog.topics.get(name)
@@ -237,7 +238,8 @@ class Queues:
         return True
 
     def check_claim(self, node: str, max: int, wait_ms: int, attempt_key: str | None) -> None:
-        """Raises InvalidRequest, NotReady, ShuttingDown: what a claim is refused for before its queue is looked up."""
+        """Raises InvalidRequest, NotReady, ShuttingDown: the errors that refuse a claim before its queue is looked
+        up."""
         self._logs.check_open()
         check_node(node, self._logs.options)
         check_attempt_key(attempt_key)
@@ -258,7 +260,7 @@ class Queues:
         return topic.log.bytes // count, min(max, ready) * topic.log.bytes // count
 
     async def claim_for(self, worker: Worker, count: int, max_bytes: int) -> Claimed:
-        """A claim of a worker; it waits without a limit. Raises ShuttingDown."""
+        """A claim of a worker, which waits without a limit. Raises ShuttingDown."""
         queue = await self.open(worker.topic)
         if self.leaving:
             raise ShuttingDown()
@@ -297,7 +299,7 @@ class Queues:
             if not answer.cancelled() and answer.exception() is None:
                 answer.result().undo()
         elif claim.dispatched and claim.attempt_key is not None:
-            # Its leases will stand, for a repeat to ask for.
+            # Its leases stay, so that a repeat can ask for them.
             key = (claim.node, claim.attempt_key)
             answer.add_done_callback(lambda done: (_forget(queue, key, done), done.cancelled() or done.exception()))
         else:
@@ -305,8 +307,8 @@ class Queues:
             answer.cancel()
 
     async def _repeated(self, queue: LeaseQueue, node: str, key: str) -> Claimed | None:
-        """The jobs that an earlier claim with this key was given and still holds."""
-        while (pending := _pending(queue, node, key)) is not None:  # after one that got nothing, another may be next
+        """The jobs of an earlier claim with this key that it still holds."""
+        while (pending := _pending(queue, node, key)) is not None:  # if one got nothing, another may follow
             await asyncio.wait([pending])
         jobs = queue.table.repeat(node, key, self._logs.now_ms())
         return await queue.repeat(jobs, node, key) if jobs else None
@@ -327,8 +329,8 @@ class Queues:
         return Worker(self, name, node, min(max or 1, MAX_JOBS), lease_time(lease_ms, usual))
 
     def give_back(self, name: str, node: str, leases: Sequence[tuple[int, int]], *, forgiven: bool = False) -> None:
-        """A worker is gone: its leases, (seq, token), end like a nack; with `forgiven`, at once and without counting
-        the delivery."""
+        """End the leases (seq, token) of a worker that is gone: like a nack, or, if `forgiven`, at once and without
+        counting the delivery."""
         topic = self._logs.catalog.topics.get(name)
         queue = self._queues.get(topic.topic_id) if topic is not None else None
         if queue is not None and not queue.closed:
@@ -337,10 +339,10 @@ class Queues:
     def try_ack(
         self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[int] | None, on_result: Callable[..., None]
     ) -> bool:
-        """`ack` without a task: True, and `on_result` is called with Settled or an exception.
+        """`ack` without a task. True: `on_result` is called with Settled or an exception.
 
-        False: nothing was done, because the jobs need individual checks, it would have to wait, or this is no queue:
-        call `ack`.
+        False: nothing was done, because the jobs need individual checks, something has to be waited for, or this is not
+        a queue. Call `ack`.
         """
         logs = self._logs
         topic = logs.catalog.topics.get(name)
@@ -352,7 +354,8 @@ class Queues:
             return False
         return self.queue_of(topic).try_ack(node, seqs, lease_ids or (), logs.now_ms(), on_result)
 
-    # -- what becomes of them ----------------------------------------------------------------------------------------
+    # -- ack, nack, reject, extend
+    # ---------------------------------------------------------------------------------------
 
     async def ack(
         self,
@@ -363,10 +366,10 @@ class Queues:
         lease_ids: Sequence[int | None] | None = None,
         strict: bool = False,
     ) -> Settled:
-        """The jobs are done: permanently deleted, as durably on return as the topic. One frame for all of them."""
+        """The jobs are done: delete them permanently, in one frame. On return that is as durable as the topic."""
         arrived = self._arrived(node, seqs, lease_ids)
         queue = await self.open(name)
-        # `lease_ids` may have None for a token: then they are checked one by one.
+        # `lease_ids` may have None for a token. Then they are checked one by one.
         batch = queue.table.held_batch(seqs, lease_ids or (), node, arrived)  # pyright: ignore[reportArgumentType]
         if batch is not None:
             await queue.ack_batch(batch)
@@ -389,7 +392,7 @@ class Queues:
         reason: str | None = None,
         strict: bool = False,
     ) -> Settled:
-        """Give the jobs back: to be claimed again after `delay_ms`, or else after the queue's backoff."""
+        """Give the jobs back. They can be claimed again after `delay_ms`, or else after the queue's backoff."""
         arrived = self._arrived(node, seqs, lease_ids)
         check_delay(delay_ms)
         check_reason(reason)
@@ -412,8 +415,8 @@ class Queues:
         reason: str | None = None,
         strict: bool = False,
     ) -> Settled:
-        """The jobs can never be done: they go to the dead letter topic whatever their delivery count, or are deleted
-        where the queue has none. Synced on return if they are to be moved, otherwise durable like an ack."""
+        """The jobs can never be done. They go to the dead letter topic whatever their delivery count, or are deleted if
+        the queue has none. Synced on return if they are to be moved, otherwise durable like an ack."""
         arrived = self._arrived(node, seqs, lease_ids)
         check_reason(reason)
         tokens = tokens_of(seqs, lease_ids)
@@ -427,14 +430,14 @@ class Queues:
         return queue.outcome([job.seq for job in jobs], skipped)
 
     def _goes_to(self, topic: Topic, dest: Target | None) -> bool:
-        """Whether dead jobs of this queue go there now: it may have changed during a wait."""
+        """Whether dead jobs of this queue go there now. That may have changed during a wait."""
         if dest is None:
             return topic.config.dead_letter is None
         return topic.config.dead_letter == dest.name and dest.exists
 
     async def _reject(self, queue: LeaseQueue, jobs: list[Job], dest: Target | None, reason: str | None) -> None:
         """With a dead letter topic this is the first step of a move (see `storage.state.queues.moves`), for jobs that
-        are still leased; the mover takes the other steps, also after crashes."""
+        are still leased. The mover takes the other steps, also after a crash."""
         moved = [job for job in jobs if not job.gone] if dest is not None else []
         deleted = [job for job in jobs if dest is None or job.gone]
         work: list[Coroutine[Any, Any, None]] = [queue.delete(deleted)] if deleted else []
@@ -460,7 +463,7 @@ class Queues:
         lease_ids: Sequence[int | None] | None = None,
         strict: bool = False,
     ) -> Settled:
-        """The leases last `lease_ms` from now."""
+        """Extend the leases to `lease_ms` from now."""
         arrived = self._arrived(node, seqs, lease_ids)
         lease_ms = lease_time(lease_ms, 0)
         queue, jobs, skipped = await self._judged(name, node, tokens_of(seqs, lease_ids), arrived, strict=strict)
@@ -476,7 +479,7 @@ class Queues:
     async def _judged(
         self, name: str, node: str, tokens: dict[int, int], arrived: int, *, strict: bool
     ) -> tuple[LeaseQueue, list[Job], list[int]]:
-        """`LeaseQueue.judge`, of a queue that is not being changed at the end of it."""
+        """`LeaseQueue.judge`, for a queue that is not being changed when this returns."""
         while True:
             queue = await self.open(name)
             judged = await queue.judge(node, tokens, arrived, strict=strict)
@@ -484,7 +487,7 @@ class Queues:
                 return queue, *judged
 
     def _arrived(self, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> int:
-        """The time of arrival of what `node` says of its leases."""
+        """Check a request of `node` about its leases, and return when it arrived."""
         self._logs.check_open()
         check_node(node, self._logs.options)
         check_seqs(seqs, lease_ids)
@@ -493,11 +496,11 @@ class Queues:
     # -- the whole queue ---------------------------------------------------------------------------------------------
 
     async def pause(self, name: str) -> bool:
-        """Deliver nothing until `resume`, also after restarts. True."""
+        """Deliver nothing until `resume`, also after restarts. Returns True."""
         return await self._set_paused(name, True)
 
     async def resume(self, name: str) -> bool:
-        """Continue after `pause`. False."""
+        """Continue after `pause`. Returns False."""
         return await self._set_paused(name, False)
 
     async def _set_paused(self, name: str, paused: bool) -> bool:
@@ -505,13 +508,13 @@ class Queues:
         queue = await self.open(name)
         await self._topics.set_paused(queue.topic, paused)
         if paused:
-            await queue.wait_dispatched()  # jobs taken before are delivered before
+            await queue.wait_dispatched()  # jobs taken before the pause are delivered before this returns
         return paused
 
     async def purge(self, name: str, states: Sequence[str] = ("ready", "delayed")) -> int:
         """Delete jobs in these states (ready, delayed), up to the current head. Silent; returns their number.
 
-        After a crash some may remain."""
+        After a crash some of them may remain."""
         self._logs.check_open()
         unknown = [state for state in states if state not in (JobState.READY, JobState.DELAYED)]
         if unknown or not states:
@@ -545,15 +548,15 @@ class Queues:
         dry_run: bool = False,
         seqs: Sequence[int] | None = None,
     ) -> Redriven:
-        """Move jobs that came from this queue back from its dead letter topic, each exactly once over crashes.
+        """Move jobs that came from this queue back from its dead letter topic, each exactly once even across crashes.
 
-        `seqs`: only these records of that topic. Those that are not there, or were no jobs of this queue, stay out of
-        the counts.
+        `seqs`: only these records of that topic. Records that are not there, or that were not jobs of this queue, are
+        not counted.
         """
         self._logs.check_open()
         queue = await self.open(name)
         if source is None and (source := queue.topic.config.dead_letter) is None:
-            raise InvalidRequest(f"{name} has no dead letter topic: say from where.", field="from")
+            raise InvalidRequest(f"{name} has no dead letter topic: name the source in `from`.", field="from")
         check_topic_name(source)
         cell = self._cell_of(source)
         if cell is not None:  # moves begin where the records are
@@ -570,7 +573,7 @@ class Queues:
         return await redrive(self._shared, self, dest, source, max, rate_per_s, dry_run=dry_run, seqs=seqs)
 
     def _cell_of(self, name: str) -> int | None:
-        """The other cell that has the topic of that name; None: it is here, or would be."""
+        """The other cell that has the topic of that name. None if this cell has it, or would have it."""
         neighbours = self._logs.neighbours
         if neighbours is None or name in self._logs.catalog.topics:
             return None
@@ -578,7 +581,7 @@ class Queues:
         return None if cell == neighbours.me else cell
 
     def figures(self, name: str) -> QueueFigures:
-        """A queue's figures now."""
+        """The current figures of a queue."""
         topic = self._logs.topic(name)
         table_of(topic)
         return self.figures_of(topic)
@@ -590,7 +593,8 @@ class Queues:
         return views.figures(topic, self._logs.now_ms(), waiting=len(queue.waiting) if queue is not None else 0)
 
     def leases(self, name: str, state: JobState | None = None, after: int = 0, limit: int = 100) -> list[JobView]:
-        """Up to `limit` jobs that are not done (those in `state`), by seq, those with a seq > `after`."""
+        """Up to `limit` jobs that are not done, by seq, from those with a seq > `after`. `state`: only jobs in this
+        state."""
         topic = self._logs.topic(name)
         table_of(topic)
         self._let_time_pass(topic)
@@ -603,14 +607,15 @@ class Queues:
         else:
             table_of(topic).advance(self._logs.now_ms())
 
-    # -- for the parts -----------------------------------------------------------------------------------------------
+    # -- for the modules of this package
+    # ---------------------------------------------------------------------------------
 
     async def commit(
         self, topic: Topic, values: Sequence[Control], nodes: Sequence[str] = (), *, sync: bool = False
     ) -> None:
-        """Apply control frames of a queue: through its log, or at once when it is ephemeral. Raises Unavailable.
+        """Apply control frames of a queue: through its log, or at once if the queue is ephemeral. Raises Unavailable.
 
-        On return they are as durable as the topic, or synced when `sync`.
+        On return they are as durable as the topic, or synced if `sync` is set.
         """
         await self._shared.commit(topic, values, nodes, sync=sync)
 
@@ -627,7 +632,7 @@ def _pending(queue: LeaseQueue, node: str, key: str) -> asyncio.Future[Claimed] 
 
 
 def _forget(queue: LeaseQueue, key: tuple[str, str], answer: asyncio.Future[Claimed]) -> None:
-    """The answer is there. The next claim with this key may have replaced it, and then forgets its own."""
+    """The answer has arrived. A later claim with this key may have replaced this one, and forgets its own."""
     if queue.attempts.get(key) is answer:
         del queue.attempts[key]
 
@@ -671,15 +676,16 @@ def check_seqs(seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> N
         raise BatchTooLarge(f"seqs: at most {MAX_JOBS}, these are {len(seqs)}.", field="seqs", max=MAX_JOBS)
     if lease_ids and len(lease_ids) != len(seqs):
         raise InvalidRequest(
-            f"lease_ids: one for each of the {len(seqs)} seqs, or none at all; these are {len(lease_ids)}.",
+            f"lease_ids: one for each of the {len(seqs)} seqs, or none at all, but there are {len(lease_ids)}.",
             field="lease_ids",
         )
     if seqs and (min(seqs) < 0 or max(seqs) > MAX_U64):
-        raise InvalidRequest("seqs must be seqs, 0 to 2^64 - 1.", field="seqs")
+        raise InvalidRequest("seqs: each must be a number from 0 to 2^64 - 1.", field="seqs")
 
 
 def tokens_of(seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> dict[int, int]:
-    """Token (0: none given) by seq; a seq named twice counts once. For arguments that have passed `check_seqs`."""
+    """Token by seq (0: none given). A seq that is named twice counts once. For arguments that have passed
+    `check_seqs`."""
     if not lease_ids:
         return dict.fromkeys(seqs, 0)
     return {seq: token or 0 for seq, token in zip(seqs, lease_ids, strict=True)}

@@ -1,10 +1,10 @@
 """Reads the records of jobs that will be claimed next, together with those being claimed.
 
 A read of a segment or the log costs a hop to another thread, whatever it returns, and jobs are mostly claimed in the
-order in which they are stored. So more is read than was asked for, and the next part before this one is used up:
-then a claim finds its records here, and waits for no read. The records have been checked, and do not change; the
-table decides whether they are still jobs. No read begins in the tail cache. Bounded by records and bytes for each
-queue, and by queues.
+order in which they are stored. So each read fetches more than was asked for, and the next read begins before these
+records are used up. Then a claim finds its records here and waits for no read. The records have been checked and do not
+change; the table decides whether they are still jobs. No read begins in the tail cache. Records and bytes are limited
+for each queue, and the number of queues is limited too.
 
 Source: docs/reference/api.md#queues, docs/architecture.md.
 """
@@ -25,18 +25,18 @@ from storage.records import ReadQuery, consecutive_ranges
 from storage.state import Topic
 from storage.state.queues import PrefetchedRecords
 
-#: Most records in one read.
+#: The most records in one read.
 RECORDS = 1000
 BYTES = 256 << 10
-#: Most records held of one queue; unused ones are dropped, the oldest reads first.
+#: The most records held for one queue. Unused ones are dropped, the oldest reads first.
 PREFETCH_RECORDS = 4 * RECORDS
 PREFETCH_BYTES = 4 * BYTES
-#: Queues with records held.
+#: The most queues with records held.
 QUEUES = 16
 
 
 class _Reading(NamedTuple):
-    """A read in progress, of seqs first_seq to `last_seq` at most."""
+    """A read in progress, of seqs `first_seq` to `last_seq` at most."""
 
     first_seq: int
     last_seq: int
@@ -46,7 +46,7 @@ class _Reading(NamedTuple):
 class _Ahead:
     """The records read ahead for the claims of one queue.
 
-    `next_seq`: where the next read begins, 0: unknown; `reach`: seqs that the last read went through.
+    `next_seq`: where the next read begins, 0 if unknown. `reach`: the seq up to which the last read went.
     """
 
     __slots__ = ("next_seq", "prefetched", "reach", "under_way")
@@ -69,7 +69,7 @@ class ReadAhead:
     def take(self, topic: Topic, seqs: Sequence[int]) -> Read | None:
         """Remove and return the records of these jobs, if all of them are here.
 
-        When less than two reads' worth remains, the next read begins: many claims may come at a time.
+        When less than two reads' worth remains, the next read begins: many claims may come at once.
         """
         ahead = self._queues.get(topic.topic_id)
         found = None if ahead is None else _taken(ahead, seqs)
@@ -80,13 +80,13 @@ class ReadAhead:
         is_low = next_seq - seqs[-1] <= 2 * ahead.reach
         if is_low and not ahead.under_way and 0 < next_seq <= topic.log.head and not in_memory(topic, next_seq):
             task = self._runtime.loop.create_task(self._read(topic, ahead, self._begin(topic, ahead, next_seq)))
-            self._tasks.add(task)  # the loop alone would let it be collected
+            self._tasks.add(task)  # the loop alone would let the task be collected
             task.add_done_callback(self._tasks.discard)
         return found
 
     async def read(self, topic: Topic, seqs: Sequence[int]) -> Read | FoundJobs:
-        """Like `reading.read`, for jobs that are claimed for the first time, ascending; as columns if nothing is
-        wrong."""
+        """Like `reading.read`, for jobs that are claimed for the first time, in ascending order. Returns columns if
+        nothing is wrong."""
         ahead = self._of(topic)
         found = _taken(ahead, seqs)
         if found is not None:
@@ -97,12 +97,12 @@ class ReadAhead:
         if covering is not None:
             await asyncio.wait([covering.done])
         elif len(seqs) <= RECORDS and not in_memory(topic, first):
-            # A failure may concern other records: those asked for are read by themselves, and then it is reported.
+            # The failure may concern other records. Read those asked for alone, and report what that says.
             await self._read(topic, ahead, self._begin(topic, ahead, first))
         found = _taken(ahead, seqs)
         if found is not None:
             return found
-        # Too large for one read, or incomplete: no other claim asks for the rest of them.
+        # Too large for one read, or incomplete: no other claim asks for the rest of these records.
         for begin, end in consecutive_ranges(seqs):
             ahead.prefetched.drop(begin, end + 1)
         return await reading.read(self._reader, topic, seqs)
@@ -121,7 +121,7 @@ class ReadAhead:
         return under_way
 
     async def _read(self, topic: Topic, ahead: _Ahead, under_way: _Reading) -> None:
-        """Hold the records. When the read fails, none are held, and nothing more is read ahead."""
+        """Hold the records. If the read fails, none are held, and no more are read ahead."""
         ahead.next_seq = 0
         try:
             query = ReadQuery(from_seq=under_way.first_seq - 1, limit=RECORDS, max_bytes=BYTES, skip_corrupt=True)

@@ -14,9 +14,9 @@ from storage.reads import Read, Reader, cached
 from storage.records import FrameRecords, ReadQuery, StoredRecord, consecutive_ranges, parts_of
 from storage.state import Topic
 
-#: Most bytes of records in the answer to one claim, beyond its first record.
+#: The most bytes of records in the answer to one claim, beyond its first record.
 MAX_BYTES = 8 << 20
-#: After this many adjacent records in a segment that the disk fails, its other records are not read.
+#: After the disk has failed this many adjacent records of a segment, its other records are not read.
 MOST_FAILURES = 4
 
 
@@ -24,7 +24,7 @@ __all__ = ["MAX_BYTES", "FoundJobs", "Read", "by_seq", "cached", "corrupt", "in_
 
 
 class FoundJobs(NamedTuple):
-    """Records by seq, and their payload bytes. Missing ones are corrupt, unreadable (and why), gone, or over
+    """Records by seq, and their payload bytes. A missing record is corrupt, unreadable (with the reason), gone, or over
     MAX_BYTES."""
 
     records: dict[int, StoredRecord]
@@ -34,7 +34,7 @@ class FoundJobs(NamedTuple):
 
 
 def by_seq(read: Read) -> FoundJobs:
-    """The same by seq."""
+    """The same records by seq."""
     seqs = [record.seq for record in read.records]
     return FoundJobs(dict(zip(seqs, read.records, strict=True)), dict(zip(seqs, read.sizes, strict=True)), [], {})
 
@@ -46,14 +46,14 @@ def in_memory(topic: Topic, seq: int) -> bool:
 
 
 def whole(found: FoundJobs, seqs: Sequence[int]) -> Read | None:
-    """The same in order, if all of them are there."""
+    """The same records in order, if all of them are there."""
     if len(found.records) < len(seqs) or found.corrupt:
         return None
     return Read([*map(found.records.__getitem__, seqs)], [*map(found.sizes.__getitem__, seqs)])
 
 
 async def read(reader: Reader, topic: Topic, seqs: Sequence[int], *, sized: bool = True) -> FoundJobs:
-    """The records with these ascending seqs. Raises TopicNotFound. `sized`: their payload bytes are wanted as well."""
+    """Read the records with these ascending seqs. `sized`: return their payload bytes as well. Raises TopicNotFound."""
     found = FoundJobs({}, {}, [], {})
     size = 0
     for first, last in consecutive_ranges(seqs):
@@ -81,9 +81,9 @@ async def read(reader: Reader, topic: Topic, seqs: Sequence[int], *, sized: bool
 
 
 def _pass(unreadable: dict[int, Unreadable], error: Unreadable, at: int, last: int) -> int:
-    """Note the seqs up to `last` after `at` that the disk fails; returns where to continue."""
+    """Note that the disk fails the seqs after `at` up to `last`. Returns where to continue."""
     first = error.detail["seq"]
-    if first > last:  # there is none left up to there
+    if first > last:  # no job is left up to there
         return last
     through = first
     if all(first - back in unreadable for back in range(1, MOST_FAILURES)):

@@ -1,4 +1,4 @@
-"""Moves dead jobs back to the queue they came from.
+"""Moves dead jobs back to the queue that they came from.
 
 Source: docs/reference/api.md#queues.
 """
@@ -20,15 +20,15 @@ from storage.state import Topic
 from storage.state.queues import READY, Redriven
 
 MAX_JOBS = 10_000
-#: A call without a rate moves jobs for this long, and counts the remaining ones for no longer.
+#: A call without a rate moves jobs for this long, and then counts the remaining ones for no longer than this.
 STEP_MS = 1000
-#: Most seqs remembered from one call to the next, of one topic and queue.
+#: The most seqs remembered from one call to the next, for one topic and queue.
 MOST_SEEN = 1 << 17
 
 
 class ScannedRecords:
     """Which records of a topic, up to `reached`, were jobs of a queue. A record's origin never changes, so each call
-    examines only later records. Whether they still exist is checked anew."""
+    examines only later records. Whether they still exist is checked each time."""
 
     __slots__ = ("queue", "reached", "seqs", "topic_id")
 
@@ -40,7 +40,7 @@ class ScannedRecords:
 
 
 class Redriving(Protocol):
-    """What a redrive uses and leaves behind."""
+    """What a redrive uses, and what it remembers."""
 
     mover: Mover
     seen: ScannedRecords | None
@@ -78,7 +78,7 @@ async def redrive(
         if rate_per_s is not None and begin:
             await shared.logs.clock.sleep(step / rate_per_s)
         elif begin and shared.logs.clock.monotonic_ns() - began_ns >= STEP_MS * 1_000_000:
-            break  # the rest is reported, and the next call continues there
+            break  # the rest is reported, and the next call continues from there
         before, several = moved, wanted[begin : begin + step]
         try:
             moved += await _move(shared, queues.mover, source, queue, several)
@@ -88,16 +88,17 @@ async def redrive(
             break
         finally:
             if moved - before < len(several):
-                queues.seen = None  # records that have become unreadable are skipped by the next examination
+                queues.seen = None  # the next examination skips records that have become unreadable
     return Redriven(moved=moved, remaining=len(wanted) + more - moved)
 
 
 async def _found(
     shared: SharedQueues, queues: Redriving, source: Topic, queue: str, count: int, *, whole: bool
 ) -> tuple[list[int], int]:
-    """Seqs of the first `count` records of `source` that were jobs of `queue` and are not held, and how many follow.
+    """The seqs of the first `count` records of `source` that were jobs of `queue` and are not held, and how many more
+    follow.
 
-    Unless `whole`, counting ends after STEP_MS: then there are at least that many, and never 0.
+    Unless `whole` is set, counting ends after STEP_MS. Then at least that many follow; the number is never 0.
     """
     clock = shared.logs.clock
     until_ns = clock.monotonic_ns() + STEP_MS * 1_000_000
@@ -127,14 +128,14 @@ async def _named(shared: SharedQueues, mover: Mover, source: Topic, queue: str, 
     ours: list[int] = []
     for seq in source.log.live_of(sorted({*seqs})):
         result = await shared.reader.read(source, ReadQuery(from_seq=seq - 1, limit=1, skip_corrupt=True))
-        # A damaged record is passed over: the one that follows was not asked for.
+        # If the record is damaged, the read returns the one after it, which was not asked for.
         ours += [each.seq for each in result.records if each.seq == seq and came_from(each.body) == queue]
         await asyncio.sleep(0)
     return _free(mover, source, ours)
 
 
 def _seen(queues: Redriving, source: Topic, queue: str) -> ScannedRecords:
-    """What is known of these two topics, as far as it still exists."""
+    """What is remembered of these two topics, as far as it still exists."""
     seen = queues.seen
     if seen is None or (seen.topic_id, seen.queue) != (source.topic_id, queue) or source.config.ttl_ms:
         return ScannedRecords(source.topic_id, queue)
@@ -143,7 +144,7 @@ def _seen(queues: Redriving, source: Topic, queue: str) -> ScannedRecords:
 
 
 def _free(mover: Mover, source: Topic, seqs: list[int]) -> list[int]:
-    """The seqs among these that are neither leased nor being moved."""
+    """Those of these seqs that are neither leased nor being moved."""
     out, opening, table = source.log.moves.out, mover.opening, source.log.queue
     if out or opening:
         seqs = [seq for seq in seqs if seq not in out and (source.topic_id, seq) not in opening]
@@ -154,8 +155,8 @@ def _free(mover: Mover, source: Topic, seqs: list[int]) -> list[int]:
 
 
 async def _move(shared: SharedQueues, mover: Mover, source: Topic, queue: Target, seqs: list[int]) -> int:
-    """Open the moves of these records and carry them out; returns how many completed. Raises the error that refused
-    all."""
+    """Open the moves of these records and carry them out. Returns how many completed. Raises the error if all were
+    refused."""
     seqs = source.log.live_of(_free(mover, source, seqs))
     if not seqs:
         return 0
@@ -188,7 +189,7 @@ async def _move(shared: SharedQueues, mover: Mover, source: Topic, queue: Target
             moved += outcomes.count(True)
         await mover.call_off(source, refused)
     finally:
-        mover.kick(source)  # also when the caller is gone: open moves are carried out
+        mover.kick(source)  # also if the caller is gone: open moves are carried out
     if len(errors) == len(seqs):
         raise errors[0]
     return moved

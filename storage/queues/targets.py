@@ -1,7 +1,7 @@
-"""Where moves go: a topic of this engine, or of another cell of the set.
+"""The topic that a move goes to: in this engine, or in another cell of the set.
 
-A move takes the same steps either way (see `storage.state.queues.moves`); a target carries out the second, and is told
-of the third.
+The steps of a move are the same for both (see `storage.state.queues.moves`). A target carries out the second step, and
+is told of the third.
 
 Source: docs/cells.md#routers-and-dead-letters-between-cells.
 """
@@ -23,9 +23,9 @@ from storage.records import StoredBodies, cell_of
 from storage.state import Topic
 from storage.topics import TopicAdmin
 
-#: Topics of other cells that are known by name and by id.
+#: The most topics of other cells that are known by name and by id.
 MAX_KNOWN: Final = 4096
-#: How often the cell that has a name may be another one than was said.
+#: How often a call follows an answer that another cell has the name.
 MAX_FOLLOWED: Final = 2
 
 
@@ -40,22 +40,22 @@ class Target(Protocol):
 
     @property
     def exists(self) -> bool:
-        """Whether it is not known to be gone."""
+        """False once the topic is known to be gone."""
         ...
 
     async def came(self, source: Topic, seqs: Collection[int]) -> set[int] | None:
-        """Those of these records whose copies are there; copies of others do not come any more unless `write` is
-        called again. None: the topic is gone, and the copies with it. Raises StorageError when it cannot be known now.
+        """Those of these records whose copies are there. Copies of the others come only if `write` is called again.
+        None if the topic is gone, and the copies with it. Raises StorageError if it cannot be known now.
         """
         ...
 
     async def write(self, source: Topic, seqs: Sequence[int], copies: StoredBodies, node: bytes) -> bool:
-        """Write the copies of these records; durable on return. False: the topic is gone. Raises StorageError; then
-        `came` tells whether they are there."""
+        """Write the copies of these records. Durable on return. False if the topic is gone. After a StorageError,
+        `came` tells whether the copies are there."""
         ...
 
     async def finished(self, source: Topic, seqs: Sequence[int]) -> None:
-        """These records are gone from their source for good: their copies need not be remembered. Does not raise."""
+        """These records are gone from their source for good, so their copies need not be remembered. Does not raise."""
         ...
 
 
@@ -92,7 +92,7 @@ class OwnTarget:
         else:
             found = set[int]()
         if self._appender.logs.shards[log.shard].log.failed is not None:
-            raise StorageFailed()  # only the next start can know: a frame in flight then may be in the log after all
+            raise StorageFailed()  # the frame that was in flight may be in the log: only the next start can know
         return found
 
     async def write(self, source: Topic, seqs: Sequence[int], copies: StoredBodies, node: bytes) -> bool:
@@ -107,7 +107,7 @@ class OwnTarget:
 
 
 class ForeignTarget:
-    """A topic of another cell. What is asked of it is carried out by `storage.queues.arrivals` there."""
+    """A topic of another cell. `storage.queues.arrivals` carries out the calls there."""
 
     __slots__ = ("_agreed", "_agreeing", "_era", "_neighbours", "exists", "name", "topic_id")
 
@@ -117,7 +117,7 @@ class ForeignTarget:
         self.name = name
         self.topic_id = topic_id
         self.exists = True
-        #: topic_ids of sources whose open moves it was told of since this process started.
+        #: topic_ids of sources whose open moves the other cell was told of since this process started.
         self._agreed: set[int] = set()
         self._agreeing = asyncio.Lock()
 
@@ -130,7 +130,8 @@ class ForeignTarget:
         return {*found}
 
     async def _agree(self, source: Topic) -> None:
-        """Once in each process: copies that it remembers of other moves than the open ones are finished."""
+        """Called once in each process: tell the other cell which moves are open, so that it forgets the copies of all
+        others."""
         async with self._agreeing:
             if source.topic_id not in self._agreed:
                 still = [seq for seq, move in source.log.moves.out.items() if move.dest_id == self.topic_id]
@@ -144,7 +145,7 @@ class ForeignTarget:
         return there
 
     async def finished(self, source: Topic, seqs: Sequence[int]) -> None:
-        with suppress(StorageError):  # it asks by itself after a while
+        with suppress(StorageError):  # the other cell asks after a while
             await self._call("moves_finished", source, [*seqs])
 
     async def _call(self, method: str, source: Topic, seqs: list[int], *more: Any) -> Any:
@@ -169,7 +170,7 @@ class Targets:
         self._named: OrderedDict[str, ForeignTarget] = OrderedDict()
 
     async def find(self, topic_id: int) -> Target | None:
-        """The target with this id; None: it is gone. Raises StorageError when its cell cannot be asked."""
+        """The target with this id. None if it is gone. Raises StorageError if its cell cannot be asked."""
         topic = self._logs.catalog.by_id.get(topic_id)
         if topic is not None:
             return OwnTarget(self.appender, topic)
@@ -185,8 +186,8 @@ class Targets:
         return known if known.exists else None
 
     async def named(self, name: str, durability: TopicConfig) -> Target:
-        """The topic of that name, created with this config if it is missing, where names of it belong. Raises
-        StorageError."""
+        """The topic of that name. If it is missing, it is created with this config in the cell that its name belongs
+        to. Raises StorageError."""
         neighbours = self._logs.neighbours
         there = self._logs.catalog.topics.get(name)
         cell = None if there is not None or neighbours is None else neighbours.owner(name)
@@ -222,7 +223,7 @@ async def ensure(logs: Logs, topics: TopicAdmin, name: str, config: TopicConfig)
     """The topic of this engine with that name, created if it is missing. Raises StorageError."""
     there = logs.catalog.topics.get(name)
     if there is None or there.provisional:
-        # Another move may be creating it now: after that, it exists.
+        # Another move may be creating it. After that, it exists.
         await topics.put(name, config if there is None else there.config)
     return logs.topic(name)
 
@@ -247,6 +248,6 @@ async def write_copies(
 
 
 def forget_copies(dest: Topic, source_id: int, seqs: Sequence[int]) -> None:
-    """Their moves are finished."""
+    """Forget copies whose moves are finished."""
     dest.log.moves.came.difference_update(zip(repeat(source_id), seqs))
     dest.log.section = None

@@ -1,4 +1,4 @@
-"""Figures of a queue, and a listing of its jobs. Pure; the caller has applied the passing of time before."""
+"""The figures of a queue, and a listing of its jobs. Pure; the caller has applied the passing of time before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from storage.state.queues import DEAD, DELAYED, LEASED, READY, SHOWN, Job, JobSt
 
 
 def figures(topic: Topic, now_ms: int, *, waiting: int) -> QueueFigures:
-    """A queue's figures; `waiting`: claims that wait."""
+    """The figures of a queue. `waiting`: how many claims wait."""
     log = topic.log
     table = log.queue
     assert table is not None
@@ -34,7 +34,7 @@ def _oldest_ready_age_ms(log: Log, now_ms: int) -> int | None:
     table = log.queue
     assert table is not None
     back = table.first_back()
-    # Only if there is one: looking for it among many delayed jobs takes long.
+    # Only if there is one: finding it among many delayed jobs takes long.
     fresh = table.first_fresh(log.live_seqs) if table.ready(log.count) > table.counts[READY] else None
     seqs = [seq for seq in (back, fresh) if seq is not None]
     stamp = log.held.time_of(min(seqs)) if seqs else None
@@ -42,9 +42,10 @@ def _oldest_ready_age_ms(log: Log, now_ms: int) -> int | None:
 
 
 def jobs(log: Log, state: JobState | None, after: int, limit: int) -> list[JobView]:
-    """Up to `limit` jobs that are not done (those in `state`), by seq, those with a seq > `after`.
+    """Up to `limit` jobs that are not done, by seq, from those with a seq > `after`. `state`: only jobs in this state.
 
-    Without `state` the cost grows with the answer; with one, with the number of jobs that were ever claimed.
+    Without `state` the cost grows with the answer. With it, the cost grows with the number of jobs that were ever
+    claimed.
     """
     table = log.queue
     assert table is not None

@@ -1,4 +1,4 @@
-"""A worker, which gets jobs as they become ready.
+"""A worker that gets jobs as they become ready.
 
 Source: docs/reference/api.md#queues.
 """
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """`async with` it, then iterate: jobs one by one, at most `max` of them leased at a time.
+    """`async with` it, then iterate over it: jobs come one by one, and at most `max` of them are leased at a time.
 
-    Leaving gives back, with penalty and backoff, what it still holds. Iterating raises TopicNotFound when the queue is
-    deleted and ShuttingDown when the engine stops.
+    Leaving gives back the jobs that it still holds, with penalty and backoff. Iterating raises TopicNotFound when the
+    queue is deleted, and ShuttingDown when the engine stops.
     """
 
     def __init__(self, queues: Queues, topic: str, node: str, max: int, lease_ms: int) -> None:
@@ -31,10 +31,10 @@ class Worker:
         self.node = node
         self.max = max
         self.lease_ms = lease_ms
-        #: Awaited before a claim of at most this many jobs: how many bytes they may have; 0 = no bound.
+        #: Awaited before a claim of at most this many jobs. Returns how many bytes they may have; 0 = no limit.
         self.room_for: Callable[[int], Awaitable[int]] | None = None
         self._queues = queues
-        #: Token by seq of the leases that it holds.
+        #: Token by seq, of the leases that it holds.
         self._held: dict[int, int] = {}
         self._coming: deque[ClaimedJob] = deque()
         self._room = asyncio.Event()
@@ -61,13 +61,13 @@ class Worker:
             max_bytes = 0 if self.room_for is None else await self.room_for(room)
             claimed = await self._queues.claim_for(self, room, max_bytes)
             for job in claimed.jobs:
-                if claimed.stands(job):  # no call of `lease_ended` will follow for one that has ended
+                if claimed.stands(job):  # `lease_ended` is not called any more for a lease that has ended
                     self._held[job.record.seq] = job.lease_id
                     self._coming.append(job)
         return self._coming.popleft()
 
     def lease_ended(self, seq: int) -> None:
-        """A lease of this worker has ended, for whatever reason."""
+        """A lease of this worker has ended, for any reason."""
         self._held.pop(seq, None)
         self._room.set()
 

@@ -112,7 +112,7 @@ async def test_a_set_that_is_half_made_is_opened_by_nobody() -> None:
     for refused in (Session(found, SMALL).start, lambda: make_set(found, ROOT, 4, SMALL)):
         with pytest.raises(CellsDiffer, match="--cells 3"):
             await refused()
-    with pytest.raises(CellsDiffer, match="has not come to its end"):
+    with pytest.raises(CellsDiffer, match="was not completed"):
         open_set(found, ROOT, CELLS)
 
 

@@ -39,7 +39,7 @@ BEYOND_SCHEMAS: Final = [
         r"cursor: not a cursor of this broker\.",
         r"(start|seq) must be 0 to \d+, the newest( seq)? of \S+\.",
         r"\S+ is ephemeral, and a cursor must not outlive its records: it has no consumers\.",
-        r"\S+ has no dead letter topic: say from where\.",
+        r"\S+ has no dead letter topic: name the source in `from`\.",
         r"from: a queue is not redriven from itself\.",
         r"records\[\d+\]\.\w+ is for queues only; \S+ is a log\.",
         r"This broker has no directory for backups: .*",
@@ -52,7 +52,7 @@ BEYOND_SCHEMAS: Final = [
         r"records\[\d+\] has both delay_ms and deliver_at; give one\.",
         r"\w+: give exactly one of seq, ts and to\.",
         r"dest: a router cannot lead from a topic to itself\.",
-        r"lease_ids: one for each of the \d+ seqs, or none at all; these are \d+\.",
+        r"lease_ids: one for each of the \d+ seqs, or none at all, but there are \d+\.",
         # bytes, where schemas count characters; and an instant that goes on
         r"\S+ must have (1 to|at most) \d+ bytes, this has \d+\.",
         r"\S+ must be at most 366 days \(\d+ ms\) ahead\.",

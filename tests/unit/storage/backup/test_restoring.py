@@ -182,7 +182,7 @@ async def test_a_start_on_an_unfinished_restore_is_refused(rig: Rig) -> None:
     await rig.back_up()
     rig.restore()
     rig.disk.open(f"{TARGET}/RESTORING", create=True).close()
-    with pytest.raises(OpenError, match="has not come to its end"):
+    with pytest.raises(OpenError, match="was not completed"):
         await rig.opened()
     with pytest.raises(BackupRefused, match="empty the directory and restore again"):
         rig.restore()
