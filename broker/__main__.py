@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import structlog
@@ -74,11 +74,8 @@ def main() -> int:
         bound_heaps(free_bytes=_FREE_HEAP_BYTES, heaps=0)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         notifier = Notifier.taken_from(os.environ)
-        if role is None:
-            listener, kafka = listen(settings.host, settings.port), bind_port(settings)
-        else:
-            listener, kafka = _listeners(settings, role)
-        return uvloop.run(_serve(settings, listener, kafka, notifier, tracing, role))
+        listeners = _cell_listeners(settings, role) if role is not None else _Listeners.of(settings)
+        return uvloop.run(_serve(settings, listeners, notifier, tracing, role))
     except SettingsError as error:
         print(f"topics: {error}", file=sys.stderr)
         return ExitCode.BAD_SETTINGS
@@ -87,17 +84,29 @@ def main() -> int:
         return ExitCode.CANNOT_START
 
 
-def _listeners(settings: Settings, role: Role) -> tuple[socket.socket, BoundPort | None]:
-    """The listening sockets of a cell: for gateways, and for Kafka clients."""
+class _Listeners(NamedTuple):
+    """The listening sockets of a process. `direct`: of a cell, for HTTP clients that do not go through a gateway."""
+
+    http: socket.socket
+    kafka: BoundPort | None
+    direct: socket.socket | None = None
+
+    @staticmethod
+    def of(settings: Settings) -> _Listeners:
+        """Those of a single process. Raises CannotListen."""
+        return _Listeners(listen(settings.host, settings.port), bind_port(settings))
+
+
+def _cell_listeners(settings: Settings, role: Role) -> _Listeners:
+    """Those of a cell. Its ports are inherited."""
     assert role.cell is not None
-    inherited = None if role.kafka_fd is None else socket.socket(fileno=role.kafka_fd)
-    return listen_at(role.http_socket(role.cell)), bind_port(settings, inherited)
+    kafka, direct = (None if fd is None else socket.socket(fileno=fd) for fd in (role.kafka_fd, role.http_fd))
+    return _Listeners(listen_at(role.http_socket(role.cell)), bind_port(settings, kafka), direct)
 
 
 async def _serve(
     settings: Settings,
-    listener: socket.socket,
-    kafka: BoundPort | None,
+    listeners: _Listeners,
     notifier: Notifier,
     tracing: Tracing | None,
     role: Role | None,
@@ -106,8 +115,11 @@ async def _serve(
     engine = Engine(path, settings.storage_options(None if role is None else role.cell))
     cells = None if role is None else Cells(role, engine)
     broker = Broker(engine, settings, tracing, cells)
-    server = BrokerServer(build_app(broker), settings if role is None else plain_settings(settings), listener)
-    lifecycle = Lifecycle(broker, server, notifier, None if kafka is None else kafka.port(broker))
+    app = build_app(broker)
+    server = BrokerServer(app, settings if role is None else plain_settings(settings), listeners.http)
+    direct = None if listeners.direct is None else BrokerServer(app, settings, listeners.direct, beside=server)
+    kafka = None if listeners.kafka is None else listeners.kafka.port(broker)
+    lifecycle = Lifecycle(broker, server, notifier, kafka, direct)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, lifecycle.stop)
     # A terminal sends Ctrl-C to all processes of a set; the supervisor stops them in order.

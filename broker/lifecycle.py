@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import gc
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -43,11 +43,19 @@ class Lifecycle:
     """Runs one broker from listening to exit."""
 
     def __init__(
-        self, broker: Broker, server: BrokerServer, notifier: Notifier | None = None, kafka: KafkaPort | None = None
+        self,
+        broker: Broker,
+        server: BrokerServer,
+        notifier: Notifier | None = None,
+        kafka: KafkaPort | None = None,
+        direct: BrokerServer | None = None,
     ) -> None:
+        """`direct`: a second server, for the clients that go to this cell without a gateway."""
         self._broker = broker
         self._kafka = kafka
         self._server = server
+        self._direct = direct
+        self._servers = (server,) if direct is None else (server, direct)
         self._notifier = notifier or Notifier()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -64,11 +72,12 @@ class Lifecycle:
 
     async def run(self) -> ExitCode:
         """Run until it is stopped or cannot go on. Returns the exit code of the process."""
-        serving = asyncio.create_task(self._server.serve_until_stopped())
-        # If the server ends by itself, the process ends too.
-        serving.add_done_callback(lambda _: self._stop.set())
+        serving = [asyncio.create_task(server.serve_until_stopped()) for server in self._servers]
+        for task in serving:
+            # If a server ends by itself, the process ends too.
+            task.add_done_callback(lambda _: self._stop.set())
         telling = asyncio.create_task(self._notifier.keep_telling(self._state))
-        await _first(self._server.listening(), self._stop.wait())
+        await _first(_all(server.listening() for server in self._servers), self._stop.wait())
         recovering = asyncio.create_task(self._recover())
         await self._stop.wait()
         self._broker.stopping = True
@@ -93,6 +102,8 @@ class Lifecycle:
             write_port_file(settings.port_file, self._server.port)
         url = self._server.url
         _log.info("listening", url=url, docs=f"{url}/docs", data_dir=str(settings.data_dir.absolute()), version=VERSION)
+        if self._direct is not None:
+            _log.info("listening_directly", url=self._direct.url)
 
     async def _recover(self) -> None:
         engine = self._broker.engine
@@ -130,16 +141,17 @@ class Lifecycle:
         self._hurry.set()
         self._stop.set()
 
-    async def _wind_down(self, serving: asyncio.Task[None]) -> None:
+    async def _wind_down(self, serving: Sequence[asyncio.Task[None]]) -> None:
         self._broker.proxy.shut_down()
         self._broker.engine.begin_shutdown()
         await _first(self._hurry.wait(), asyncio.sleep(self._broker.settings.drain_ms / 1000))
         self._broker.pressure.stop()
         self._broker.live.shut_down()
-        self._server.request_stop()
+        for server in self._servers:
+            server.request_stop()
         if self._kafka is not None:
             await self._kafka.close()
-        await serving
+        await asyncio.gather(*serving)
         await self._broker.proxy.stop()
         if self._broker.cells is not None:
             await self._broker.cells.stop()
@@ -149,6 +161,10 @@ class Lifecycle:
             _log.error("unclean_stop", reason=_reason(error))
             self._exit_code = ExitCode.STORAGE_FAILED
         _log.info("stopped", exit_code=int(self._exit_code))
+
+
+async def _all(waits: Iterable[Coroutine[Any, Any, Any]]) -> None:
+    await asyncio.gather(*waits)
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:

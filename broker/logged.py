@@ -26,6 +26,10 @@ LOGGED: Final = (
         "listening", "info", "url docs data_dir version",
         "The port is open; recovery begins, and readiness is 503 until `ready`.", _NONE,
     ),
+    Event(
+        "listening_directly", "info", "url",
+        "A cell has a port of its own for clients that go to it without the gateway.", _NONE,
+    ),
     Event("ready", "info", "url cluster_id", "Recovery is over; requests are served.", _NONE),
     Event(
         "cannot_start", "error", "reason [data_dir]",

@@ -58,8 +58,8 @@ class HttpMetrics:
         #: Floods by kind (see `broker.server.control_frames`; protocol: too many resets, heads in too many frames).
         self._floods: dict[str, int] = {"control_frames": 0, "protocol": 0}
         self.connections_refused = 0
-        #: The open connections; set by the server.
-        self.connections: Sized = ()
+        #: The open connections of each server; they add themselves.
+        self.connections: list[Sized] = []
         #: By code: requests refused before their operation was known, or because their key does not allow it.
         self._refused = dict.fromkeys(("unauthorized", "forbidden", "request_timeout", "header_too_large"), 0)
 
@@ -99,7 +99,7 @@ class HttpMetrics:
         self._gone[route] = self._gone.get(route, 0) + 1
 
     def families(self) -> Iterator[Family]:
-        yield METRICS.whole("topics_connections", len(self.connections))
+        yield METRICS.whole("topics_connections", sum(map(len, self.connections)))
         yield METRICS.whole("topics_connections_refused", self.connections_refused)
         yield _by("topics_slow_clients", "phase", [(phase.value, count) for phase, count in self._slow.items()])
         yield _by("topics_http2_floods", "of", self._floods.items())

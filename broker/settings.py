@@ -74,7 +74,7 @@ def _digested_file(value: Any) -> Any:
 
 
 class Advertised(NamedTuple):
-    """The address that is advertised to Kafka clients."""
+    """The address that is advertised to clients; in a set of cells that of cell 0."""
 
     host: str
     port: int
@@ -124,6 +124,16 @@ class Settings(StorageSettings):
     data_dir: Path = Field(Path("data"), description="Directory of all data.")
     gateways: Annotated[int, Field(ge=0, le=64)] = Field(
         1, description="Processes that take requests for several cells; without cells there is none."
+    )
+    cell_ports: Port | None = Field(
+        None,
+        description="First port at which cells take HTTP requests without the gateway: cell i at this port + i; 0 = "
+        "free ones, unset = none.",
+    )
+    cell_advertised: Annotated[Advertised | None, NoDecode, BeforeValidator(_advertised)] = Field(
+        None,
+        description="host:port of cell 0 that is advertised to HTTP clients, cell i at this port + i; unset = the host "
+        "that each client named, and the ports of the cells.",
     )
     allowed_hosts: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(parse_hosts)] = Field(
         None,

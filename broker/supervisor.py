@@ -143,13 +143,14 @@ class Supervisor:
         public = listen(settings.host, settings.port)
         # Connections that come before a gateway accepts them wait instead of being refused.
         public.listen(BACKLOG)
-        kafka = self._listen_for_kafka(found.cells)
+        kafka, direct = self._listen_for_kafka(found.cells), self._listen_for_cells(found.cells)
         role = Role(
             set_id=found.set_id,
             count=found.cells,
             run=str(_sockets_folder(root, found.set_id)),
             parent=os.getpid(),
             kafka_ports=tuple(each.getsockname()[1] for each in kafka),
+            http_ports=tuple(each.getsockname()[1] for each in direct),
         )
         folder = Path(role.run)
 
@@ -159,8 +160,12 @@ class Supervisor:
 
         note()
         for cell in range(found.cells):
-            fd = kafka[cell].fileno() if kafka else None
-            its_role = msgspec.structs.replace(role, cell=cell, kafka_fd=fd)
+            its_role = msgspec.structs.replace(
+                role,
+                cell=cell,
+                kafka_fd=kafka[cell].fileno() if kafka else None,
+                http_fd=direct[cell].fileno() if direct else None,
+            )
             self._start(Child(f"cell-{cell:02d}", _module("broker"), its_role, self._environment, note), self._cells)
         scheme, (host, port, *_) = "https" if settings.tls_cert else "http", public.getsockname()
         url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -184,6 +189,18 @@ class Supervisor:
         sockets = [listen_for_kafka(self._settings, port + cell if port else 0) for cell in range(cells)]
         if self._settings.kafka_port_file is not None:
             write_port_file(self._settings.kafka_port_file, sockets[0].getsockname()[1])
+        return sockets
+
+    def _listen_for_cells(self, cells: int) -> list[socket.socket]:
+        """A socket for the HTTP clients of each cell: at consecutive ports, or at free ones."""
+        settings = self._settings
+        port = settings.cell_ports
+        if port is None:
+            return []
+        sockets: list[socket.socket] = []
+        for cell in range(cells):
+            sockets.append(listen(settings.host, port + cell if port else 0, port_from="TOPICS_CELL_PORTS"))
+            sockets[-1].listen(BACKLOG)
         return sockets
 
     def _start(self, child: Child, children: list[Child]) -> None:

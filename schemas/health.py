@@ -19,6 +19,10 @@ class HealthAnswer(AnswerModel):
     cluster_id: str | None
     kernel: Literal["compiled", "python"]
     """The kernel in use: compiled code, or Python if that was not built."""
+    set_id: str | None = None
+    """The id of the set of cells. Absent if the broker is alone."""
+    cell: int | None = None
+    """The number of the cell that answers. Absent at the gateway."""
 
     model_config = ConfigDict(
         json_schema_extra={

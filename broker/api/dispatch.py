@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
+from broker.api.operation import Owner
 from broker.api.push import connection_of, drop, is_full, is_http2, send_last, try_send
 from broker.api.request import ClientGone, Request, by_name
 from broker.api.routes import sockets
@@ -236,8 +237,14 @@ class Dispatcher:
             if not rule.settles:
                 request.flight = request.access.enter()
             request.access.require(rule.scopes, request.values[route.named])
-        if self.broker.cells is not None and route.has_topic:
-            self.broker.cells.check_mine(request.values[route.named][0])
+        cells = self.broker.cells
+        if cells is not None:
+            if route.has_topic:
+                cells.check_mine(request.values[route.named][0])
+            elif operation.owner is Owner.GRAPH:
+                cells.check_first("routers")
+            elif operation.owner is Owner.GROUP:
+                cells.check_home(request.values[route.parameters.index("group")])
         if operation.has_body and not operation.reads_body:
             request.body = await request.read_body()
         return await awaited(operation.handler(request))

@@ -30,9 +30,11 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     parent: int
     #: The number of this cell. None for a gateway.
     cell: int | None = None
-    #: Inherited listening sockets: the public HTTP port of a gateway, the Kafka port of a cell.
+    #: Inherited listening sockets: the HTTP port of a gateway, or of a cell that has one, and the Kafka port of a cell.
     http_fd: int | None = None
     kafka_fd: int | None = None
+    #: The ports for HTTP clients that go to the cells directly, by cell. Empty if the set has none.
+    http_ports: tuple[int, ...] = ()
     #: The ports for Kafka clients, by cell. Empty if the set has none.
     kafka_ports: tuple[int, ...] = ()
 
@@ -96,6 +98,16 @@ class Cells:
         owner = self.owner(topic)
         if owner != self.me:
             raise NotMine(topic, owner)
+
+    def check_home(self, name: str) -> None:
+        """Raises NotMine if another cell is the home of this name."""
+        if self.home(name) != self.me:
+            raise NotMine(name, self.home(name))
+
+    def check_first(self, what: str) -> None:
+        """Raises NotMine if this is not cell 0, which decides about `what`."""
+        if self.me:
+            raise NotMine(what, 0)
 
 
 async def _ready(argument: object) -> bool:

@@ -44,7 +44,7 @@ from broker.content.errors import (
     wrong_model,
 )
 from broker.content.render import Shape, quoted
-from broker.content.sites import changes_something, sites_of
+from broker.content.sites import changes_something, name_in, sites_of
 from broker.content.slices import LARGE_BYTES, SLICE_BYTES, Slices, in_slices, yield_to_loop
 from broker.content.strict_json import check_flat, check_utf8
 
@@ -90,6 +90,7 @@ __all__ = [
     "errors",
     "headers_of",
     "in_slices",
+    "name_in",
     "prefers_json",
     "quoted",
     "render",

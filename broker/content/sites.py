@@ -69,7 +69,7 @@ class Sites:
         """Whether the broker answers to this Host. None: the request has none, which no browser does."""
         if self._hosts is None or host in self._known:
             return True
-        if not _is_among(_name(host), self._hosts):
+        if not _is_among(name_in(host), self._hosts):
             return False
         if len(self._known) >= _MAX_KNOWN:
             self._known = {None}
@@ -134,7 +134,7 @@ def sites_of(settings: Settings, machine: str) -> Sites:
     return Sites(hosts, settings.cors_origins or frozenset())
 
 
-def _name(host: bytes | None) -> str:
+def name_in(host: bytes | None) -> str:
     """The name or address in a Host, without the port."""
     text = (host or b"").decode("latin-1").lower()
     if text.startswith("["):

@@ -25,13 +25,24 @@ class Gateway(Endpoint):
     The cells check keys, which they get with each request. The checks here only refuse earlier.
     """
 
-    __slots__ = ("owners", "restarts", "run_folder", "set_id", "states", "upstreams")
+    __slots__ = ("http_ports", "kafka_ports", "owners", "restarts", "run_folder", "set_id", "states", "upstreams")
 
-    def __init__(self, settings: Settings, sockets: Sequence[Path], set_id: str) -> None:
-        """`sockets`: the HTTP socket of each cell."""
+    def __init__(
+        self,
+        settings: Settings,
+        sockets: Sequence[Path],
+        set_id: str,
+        *,
+        http_ports: Sequence[int] = (),
+        kafka_ports: Sequence[int] = (),
+    ) -> None:
+        """`sockets`: the HTTP socket of each cell. `http_ports`, `kafka_ports`: the ports of the cells for clients that
+        go to them directly; empty if they have none."""
         # The cells count the requests of each key.
         super().__init__(settings.model_copy(update={"max_inflight_per_key": 0}))
         self.set_id = set_id
+        self.http_ports = http_ports
+        self.kafka_ports = kafka_ports
         self.upstreams = [Cell(number, path, settings.keep_alive_s / 2) for number, path in enumerate(sockets)]
         self.owners = Owners(len(self.upstreams))
         #: The state of each cell when it was last asked.

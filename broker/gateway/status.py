@@ -17,6 +17,7 @@ from broker import VERSION, process
 from broker.api import Request
 from broker.cells import PeerUnavailable, read_restarts
 from broker.content import Answer, prefers_json
+from broker.gateway.addresses import addresses, host_of
 from broker.gateway.asking import Asking, Part, refused
 from broker.gateway.heads import front, with_body
 from broker.gateway.state import State
@@ -81,6 +82,7 @@ class Status:
                     "version": VERSION,
                     "uptime_ms": gateway.uptime_ms(),
                     "cluster_id": gateway.set_id,
+                    "set_id": gateway.set_id,
                     "kernel": "compiled" if kernel.COMPILED else "python",
                     "cells": self._cells(),
                 }
@@ -97,10 +99,12 @@ class Status:
         topics = sum(msgspec.json.decode(part.body)["topics"] for part in parts)
         return Answer(msgspec.json.encode({"status": "ready", "wal_replay_complete": True, "topics": topics}))
 
-    async def cluster(self, _request: Request) -> Answer:
-        """The cells of the set."""
+    async def cluster(self, request: Request) -> Answer:
+        """The cells of the set, with the addresses at which this client reaches them directly."""
         gateway = self._gateway
-        return Answer(msgspec.json.encode({"set_id": gateway.set_id, "cells": self._cells()}))
+        scheme, host = request.scope["scheme"], host_of(request.headers.get(b"host"), request.scope.get("server"))
+        cells = [{**cell, **addresses(gateway, cell["cell"], scheme=scheme, host=host)} for cell in self._cells()]
+        return Answer(msgspec.json.encode({"set_id": gateway.set_id, "home_cells": len(cells), "cells": cells}))
 
     def _cells(self) -> list[dict[str, Any]]:
         gateway = self._gateway

@@ -37,8 +37,10 @@ class BrokerServer(Server):
         *,
         hot: Hot | None = None,
         grace_s: float = GRACE_S,
+        beside: BrokerServer | None = None,
     ) -> None:
-        """`hot` answers the frequent requests; None: the handlers of `app`.
+        """`hot` answers the frequent requests; None: the handlers of `app`. `beside`: a server of the same `app` that
+        stops no earlier. Each has its own limit of connections, so the clients of one port leave room at the other.
 
         Raises CannotListen if the certificate cannot be used.
         """
@@ -52,8 +54,10 @@ class BrokerServer(Server):
         self._listener = listener
         self._patience_s = settings.header_timeout_s
         metrics = app.broker.http_metrics
-        metrics.connections = self.server_state.connections
+        metrics.connections.append(self.server_state.connections)
         self._memory = app.broker.memory
+        #: Whether this server does what is needed once in a process.
+        self._is_first = beside is None
         self._handshakes = app.broker.arrivals.handshakes
         self._sweeper = Sweeper(lambda: self.server_state.connections, settings, metrics.too_slow, self._memory)
         self._accepting = asyncio.Event()
@@ -73,7 +77,9 @@ class BrokerServer(Server):
 
     async def serve_until_stopped(self) -> None:
         """Serve until `request_stop`; then close the sockets and give requests in flight `GRACE_S`."""
-        tasks = [asyncio.create_task(each) for each in (self._sweeper.run(), self._memory.run())]
+        tasks = [asyncio.create_task(self._sweeper.run())]
+        if self._is_first:
+            tasks.append(asyncio.create_task(self._memory.run()))
         try:
             await self.serve(sockets=[self._listener])
         finally:

@@ -22,6 +22,7 @@ from schemas import HealthAnswer, ReadyAnswer
 def health(request: Request) -> Answer:
     """Many probes may ask at once, so this makes nothing that it need not make."""
     broker = request.broker
+    cells = broker.cells
     return Answer(
         msgspec.json.encode(
             {
@@ -30,6 +31,7 @@ def health(request: Request) -> Answer:
                 "uptime_ms": broker.uptime_ms(),
                 "cluster_id": broker.engine.cluster_id or None,
                 "kernel": "compiled" if kernel.COMPILED else "python",
+                **({} if cells is None else {"set_id": cells.role.set_id, "cell": cells.me}),
             }
         )
     )

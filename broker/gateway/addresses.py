@@ -1,0 +1,38 @@
+"""The addresses of cells that the gateway tells to clients. Pure.
+
+Source: docs/cells.md#clients-that-go-to-the-cells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.content import name_in
+
+if TYPE_CHECKING:
+    from broker.gateway.gateway import Gateway
+
+
+def host_of(host: bytes | None, server: tuple[str, int] | None) -> str:
+    """The host by which a client calls the gateway: of its Host header, or else the address that it connected to."""
+    named = name_in(host)
+    return named or ("" if server is None else server[0])
+
+
+def addresses(gateway: Gateway, cell: int, *, scheme: str, host: str) -> dict[str, str]:
+    """`http`: the URL of a cell for HTTP clients; `kafka`: its host and port for Kafka clients. A cell without such a
+    port has no such field. `host`: the one that the client knows, which counts if the settings advertise none."""
+    found: dict[str, str] = {}
+    advertised = gateway.settings.cell_advertised
+    if gateway.http_ports:
+        port = gateway.http_ports[cell] if advertised is None else advertised.port + cell
+        found["http"] = f"{scheme}://{_bracketed(host if advertised is None else advertised.host)}:{port}"
+    advertised = gateway.settings.kafka_advertised
+    if gateway.kafka_ports:
+        port = gateway.kafka_ports[cell] if advertised is None else advertised.port + cell
+        found["kafka"] = f"{_bracketed(host if advertised is None else advertised.host)}:{port}"
+    return found
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
