@@ -1,18 +1,21 @@
 """What a set of cells costs: processor time of cells and gateway per request, and the rates that follow for more cores.
 
     python -m loadtest.cells                              append-1, append-100 and diff-1000 with 2 cells
-    python -m loadtest.cells --cells 3 --only append-100 --seconds 10
+    python -m loadtest.cells --cells 3 --only append-100 --seconds 10 --json loadtest/results/cells.json
 
 Each load runs against one broker without cells, and then through the gateway of a set, on the same machine. The load
 generator runs there too, so with fewer cores than processes the set is slower than it would be elsewhere. The model
 divides the cores between cells and gateways in the best way; each core gives 1 / (time per request) of what runs on it.
 It ignores disks, and assumes that all topics are equally busy.
+
+Then the ways to a cell are compared (`loadtest.cell_ways`).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,10 +23,13 @@ from typing import Final
 
 import msgspec
 
+from loadtest import cell_ways
+from loadtest.cell_ways import Way
 from loadtest.generator import Task
 from loadtest.measure import Target, generate, prepare, seen_in
 from loadtest.observed import cpu_of
 from loadtest.own_broker import OwnBroker
+from loadtest.report import keep
 from loadtest.scenario import Scenario
 
 CORES: Final = (4, 8, 16)
@@ -44,6 +50,14 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     gateway_s: float = 0.0
 
 
+class Found(msgspec.Struct, kw_only=True):
+    """One load: on one broker, through the gateway of a set, and by the ways to a cell."""
+
+    alone: Seen
+    cells: Seen
+    ways: list[Way]
+
+
 class Split(msgspec.Struct, frozen=True, kw_only=True):
     """A division of the cores, and the requests a second that it gives."""
 
@@ -61,23 +75,35 @@ def best_split(seen: Seen, cores: int) -> Split:
     return max(splits, key=lambda split: split.rate)
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--cells", type=int, default=2, help="number of cells (2)")
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds for each load (5)")
     parser.add_argument("--only", default="", metavar="NAMES", help=f"of {', '.join(SCENARIOS)}: a comma list")
-    options = parser.parse_args()
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="in which the ways to a cell take turns (3); 0: not at all"
+    )
+    parser.add_argument("--json", type=Path, help="keep the results there")
+    options = parser.parse_args(arguments)
     chosen = options.only.split(",") if options.only else list(SCENARIOS)
     if unknown := set(chosen) - set(SCENARIOS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     cores = len(os.sched_getaffinity(0))
     print(f"{cores} cores, {options.cells} cells and 1 gateway beside the load generator")
+    found: dict[str, Found] = {}
     for name in chosen:
         scenario = msgspec.structs.replace(SCENARIOS[name], seconds=options.seconds)
         alone = run(scenario, {})
         cells = run(scenario, {"CELLS": str(options.cells), "GATEWAYS": "1"})
         print("\n".join(lines(name, alone, cells)), flush=True)
+        ways = cell_ways.measure(scenario, options.cells, options.rounds) if options.rounds else []
+        if ways:
+            print("\n".join(cell_ways.lines(name, ways)), flush=True)
+        found[name] = Found(alone=alone, cells=cells, ways=ways)
+    if options.json is not None:
+        command = shlex.join(["python", "-m", "loadtest.cells", *(sys.argv[1:] if arguments is None else arguments)])
+        print(f"kept in {keep(options.json.stem, command, found, options.json.parent)}", file=sys.stderr)
     return 0
 
 

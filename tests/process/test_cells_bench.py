@@ -1,0 +1,19 @@
+"""The measurement of cells, for a moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from loadtest import cells
+
+
+def test_the_ways_to_a_cell_are_measured_in_one_run(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "c.json"
+    options = ["--only", "append-100", "--seconds", "0.5", "--rounds", "2", "--json", str(path)]
+    assert cells.main(options) == 0
+    found = msgspec.convert(msgspec.json.decode(path.read_bytes())["results"], dict[str, cells.Found])
+    assert found["append-100"].cells.gateway_s > 0
+    for way in found["append-100"].ways:
+        assert 0 < way.ratio.lowest <= way.ratio.ratio <= way.ratio.highest
