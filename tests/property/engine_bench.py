@@ -1,4 +1,4 @@
-"""An engine on a simulated machine beside its model: how it starts, ends, and is compared."""
+"""An engine on a simulated machine beside its model: start, end and comparison."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WINDOW_MS = 2_000
 
 
 class EngineBench(RuleBasedStateMachine):
-    """Each process has a loop of its own, so that what it had begun can end with it. Rules are a subclass's."""
+    """Each process has a loop of its own, so that everything it began can end with it. Subclasses add rules."""
 
     options: Options
     engine: Engine
@@ -48,7 +48,7 @@ class EngineBench(RuleBasedStateMachine):
         self.run(self.engine.start())
 
     def end_process(self) -> None:
-        """Whatever it had begun ends with it. The disk it was on is a stopped one, or nothing is going on."""
+        """Everything that the process began ends with it. Its disk is stopped, or nothing is going on."""
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
@@ -68,14 +68,14 @@ class EngineBench(RuleBasedStateMachine):
         return self.engine.catalog.topics[name].log.shard
 
     def made(self, name: str, topic: TopicModel) -> None:
-        """A topic is there that was not; what it was called before does not matter."""
+        """A topic was created. A former topic of this name does not matter."""
         state = self.engine.state(name)
         assert state.epoch > self.last_epoch
         self.last_epoch = state.epoch
         self.worlds.add(name, topic, self.shard(name))
 
     def changed(self, name: str, *, synced: bool | None = None) -> None:
-        """Something was done to the topic: it is durable if its class says so, or the frame did."""
+        """The topic was changed. The change is durable if the class of the topic, or the kind of the frame, says so."""
         if synced or (synced is None and self.topics[name].config.durability is Durability.FSYNC):
             self.worlds.hardened(self.shard(name))
 
@@ -90,7 +90,7 @@ class EngineBench(RuleBasedStateMachine):
         return works[what]()
 
     def settle(self) -> None:
-        """Expire what is to be."""
+        """Expire everything that is due."""
         for name, topic in self.topics.items():
             self.run(self.engine.read(name, ReadQuery()))
             floor = self.ttl_floor(name)
@@ -123,7 +123,7 @@ class EngineBench(RuleBasedStateMachine):
         self.worlds.hardened()
 
     def fitting(self, world: World, heads: dict[str, int], found: dict[str, Seen]) -> World | None:
-        """The topics after the restart, if this is what they were before it."""
+        """The topics after the restart, given what they were before it."""
         for name, topic in world.items():
             topic.restart(heads[name], self.now, WINDOW_MS, self.engine.catalog.topics[name].log.marks.floors)
             floor = self.ttl_floor(name)
@@ -135,7 +135,7 @@ class EngineBench(RuleBasedStateMachine):
         return world
 
     def look(self, name: str) -> Seen:
-        """Read all of a topic."""
+        """Read the whole topic."""
         found: list[tuple[int, int, Any, str, str]] = []
         told: list[Told] = []
         cursor = 0
@@ -160,7 +160,7 @@ class EngineBench(RuleBasedStateMachine):
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """One that says nothing of what a stopped machine's callbacks run into."""
+    """A loop that ignores the errors that callbacks of a stopped machine raise."""
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(_only_what_is_no_crash)
     return loop

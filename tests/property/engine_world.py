@@ -1,7 +1,7 @@
-"""All topics of an engine as plain lists, and what a power cut may make of them.
+"""All topics of an engine as plain lists, and what a power cut may leave of them.
 
-What one shard writes is lost from the end, never out of the middle: after a cut its topics are as they were at some
-moment since all of it was last known to be durable, the same moment for all of them, and no seq is used twice.
+A shard loses writes from the end, never from the middle. After a cut its topics are as they were at some moment since
+everything was last known to be durable, at the same moment for all of them, and no seq is used twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ World = dict[str, TopicModel]
 
 
 class Worlds:
-    """`now`: the topics as they are; `since`: by shard, as they were before each change that may still be lost."""
+    """`now`: the topics as they are. `since`: for each shard, the topics before each change that may still be lost."""
 
     def __init__(self) -> None:
         self.now: World = {}
@@ -26,18 +26,18 @@ class Worlds:
         return {name: topic for name, topic in self.now.items() if self.shard_of[name] == shard}
 
     def remember(self, shard: int) -> None:
-        """Something is about to happen that a power cut may take back."""
+        """Called before a change that a power cut may undo."""
         self._since[shard].append({name: topic.copy() for name, topic in self.of_shard(shard).items()})
 
     def hardened(self, shard: int | None = None) -> None:
-        """Nothing that has happened in that shard, or in any, can be lost any more."""
+        """What has happened in that shard, or in all shards, can no longer be lost."""
         if shard is None:
             self._since.clear()
         else:
             self._since.pop(shard, None)
 
     def settle(self, shard: int, fits: Callable[[World], World | None]) -> bool:
-        """After a cut: go back to the latest moment that what was found fits to. False when there is none."""
+        """After a cut: go back to the latest moment that fits what was found. False if there is none."""
         for world in [self.of_shard(shard), *reversed(self._since[shard])]:
             found = fits({name: topic.copy() for name, topic in world.items()})
             if found is not None:

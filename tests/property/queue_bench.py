@@ -1,4 +1,4 @@
-"""An engine with one queue and its dead letter topic, beside the model of it: how the two are compared."""
+"""An engine with one queue and its dead letter topic, and the comparison with their model."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.property.queue_model import Moved, QueueModel
 
 T = TypeVar("T")
 QUEUE, DEAD = "q", "dead"
-#: Turns of the loop within which what was begun in the background is done, when nothing stands in its way.
+#: Turns of the loop that background work takes if nothing blocks it.
 MANY_TURNS = 400
-#: Where leases are durable their end is written before it is seen.
+#: Durable leases write their end before it is visible.
 EXPIRY_TURNS = 30
 
 
 class QueueBench(EngineBench):
-    """Rules are a subclass's."""
+    """Subclasses add rules."""
 
     queue: QueueModel
 
@@ -30,11 +30,11 @@ class QueueBench(EngineBench):
         self.start()
         self.run(self.engine.put_topic(QUEUE, config))
         self.queue = QueueModel(config.clamped())
-        #: (seq, token, node) of every lease there has been.
+        #: (seq, token, node) of every lease so far.
         self.handed: list[tuple[int, int, str]] = []
 
     def call(self, what: Callable[[], T]) -> T:
-        """Call something that has to be called on the loop."""
+        """Call something that has to run on the loop."""
 
         async def called() -> T:
             return what()
@@ -51,8 +51,8 @@ class QueueBench(EngineBench):
     # -- comparing ---------------------------------------------------------------------------------------------------
 
     def compare(self) -> None:
-        """All that can be seen of the queue is as it should be, once what is under way has been done."""
-        self.run(self.engine.read(QUEUE, ReadQuery()))  # what is expired goes
+        """Everything that is visible of the queue is as expected, once background work is done."""
+        self.run(self.engine.read(QUEUE, ReadQuery()))  # expired records go
         self.queue.settle(self.now)
         self.go_on(EXPIRY_TURNS)
         self.settle_moves()
@@ -65,10 +65,10 @@ class QueueBench(EngineBench):
         moved = self.moved()
         assert sorted(job.source_seq for job in moved) == sorted(job.source_seq for job in self.queue.moved)
         assert all(job in self.queue.moved for job in moved)
-        self.queue.moved = moved  # those that died at once were moved side by side
+        self.queue.moved = moved  # jobs that died at once were moved side by side
 
     def settle_moves(self) -> None:
-        """Moves go on in the background."""
+        """Let moves continue in the background."""
         if any(job.dead for job in self.queue.jobs.values()):
             self.go_on()
             self.queue.move_dead()
@@ -107,14 +107,14 @@ class QueueBench(EngineBench):
         return found
 
     def moved(self) -> list[Moved]:
-        """The dead letter topic's records, as far as they are there."""
+        """The records of the dead letter topic that are still there."""
         if not any(state.topic == DEAD for state in self.engine.topics()):
             return []
         return [moved_job(record) for record in self.records(DEAD)]
 
 
 def moved_job(record: StoredRecord) -> Moved:
-    """A record of the dead letter topic, taken apart."""
+    """The fields of a record of the dead letter topic."""
     body = json.loads(record.body)
     meta: dict[str, Any] = body["meta"]
     assert all(isinstance(value, str) for name, value in meta.items() if name.startswith("$dead_letter_"))

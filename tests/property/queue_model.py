@@ -1,9 +1,9 @@
-"""One queue as a plain dict of jobs: what claims, acks and time must make of it, with nothing clever in it.
+"""One queue as a plain dict of jobs: the required result of claims, acks and time, written in the simplest way.
 
-Written from the API's and the storage's specification alone. Times are ms and always an argument; the model takes
-over from the engine only what nobody can foresee: tokens, and where in its range a jittered delay lies.
+Written from the specifications of the API and the storage alone. Times are ms and always an argument. The model takes
+over from the engine only what cannot be predicted: tokens, and the exact length of a jittered delay.
 
-Readings, where the specification leaves a choice:
+Where the specification leaves a choice, the model assumes:
 
 - A job first delayed by deliver_at belongs, once due, to those that come before the fresh ones ("due again"): it has
   waited for its time as a nacked one has. One whose time had come when it was appended is fresh.
@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 from storage import TopicConfig
 from storage.state.queues.values import JobState, JobView
 
-#: A backoff of b ms is one of [SHORTEST * b, LONGEST * b].
+#: A backoff of b ms lasts from SHORTEST * b to LONGEST * b.
 SHORTEST, LONGEST = 0.5, 1.0
 
 
 class ClaimedJob(NamedTuple):
-    """A job as a claim hands it out; its token is the engine's choice."""
+    """A job as a claim returns it. The engine chooses the token."""
 
     seq: int
     deadline: int
@@ -50,7 +50,7 @@ class Moved(NamedTuple):
 
 @dataclass(slots=True)
 class Job:
-    """Not acked. `token` 0: not leased. `gone`: its record is no more, its lease still is."""
+    """A job that is not acked. `token` 0: not leased. `gone`: its record is gone, but its lease is not."""
 
     seq: int
     ts: int
@@ -65,12 +65,12 @@ class Job:
     holder: str = ""
     token: int = 0
     deadline: int = 0
-    #: Not handed out before; while it is not known exactly, between the two (ms).
+    #: Not delivered before. While this is not known exactly: between the two (ms).
     ready_at: int = 0
     ready_between: tuple[int, int] | None = None
-    #: It comes before the fresh ones.
+    #: It comes before fresh jobs.
     back: bool = False
-    #: Whether it does is not known.
+    #: It is not known whether it comes before fresh jobs.
     either: bool = False
     gone: bool = False
     dead: bool = False
@@ -78,7 +78,7 @@ class Job:
 
     @property
     def counted(self) -> int:
-        """Deliveries that backoff and dead letter count."""
+        """Deliveries that count for backoff and dead letter."""
         return self.deliveries - self.forgiven
 
     def state(self, now_ms: int) -> JobState:
@@ -91,20 +91,20 @@ class Job:
 
 @dataclass(slots=True)
 class QueueModel:
-    """`settle` first: it lets everything happen that is due by then. All other methods do so themselves."""
+    """Call `settle` first: it makes everything happen that is due by then. All other methods call it themselves."""
 
     config: TopicConfig
     jobs: dict[int, Job] = field(default_factory=dict[int, Job])
     keys: dict[tuple[str, str], list[tuple[int, int]]] = field(
         default_factory=dict[tuple[str, str], list[tuple[int, int]]]
     )
-    #: The dead letter topic's records, if it is this queue's alone.
+    #: The records of the dead letter topic, if it belongs to this queue alone.
     moved: list[Moved] = field(default_factory=list[Moved])
     head: int = 0
     paused: bool = False
     lost: int = 0
     dead_lettered: int = 0
-    #: Every token there has been: none comes twice.
+    #: Every token so far. None may appear twice.
     tokens: set[int] = field(default_factory=set[int])
 
     def copy(self) -> QueueModel:
@@ -114,7 +114,7 @@ class QueueModel:
 
     @property
     def live(self) -> list[Job]:
-        """Jobs whose record is there, by seq."""
+        """Jobs whose record exists, by seq."""
         return [job for _, job in sorted(self.jobs.items()) if not job.gone]
 
     @property
@@ -122,16 +122,16 @@ class QueueModel:
         return sum(job.size for job in self.live)
 
     def in_state(self, state: JobState, now_ms: int) -> list[Job]:
-        """By seq; of those that are gone only the leased ones."""
+        """Jobs by seq. A job without a record is included only while it is leased."""
         jobs = [job for _, job in sorted(self.jobs.items()) if job.state(now_ms) is state]
         return [job for job in jobs if not job.gone or state is JobState.LEASED]
 
     def ready(self, now_ms: int) -> list[Job]:
-        """What a claim would be given, in that order."""
+        """The jobs that a claim would get, in order."""
         return sorted(self.in_state(JobState.READY, now_ms), key=lambda job: (not job.back, job.seq))
 
     def views(self, now_ms: int) -> list[tuple[int, JobState, str | None, int | None, int | None, int]]:
-        """As a listing of all states shows it: (seq, state, node, deadline, ready_at, deliveries)."""
+        """Jobs as a listing of all states shows them: (seq, state, node, deadline, ready_at, deliveries)."""
         self.settle(now_ms)
         shown: list[tuple[int, JobState, str | None, int | None, int | None, int]] = []
         for state in JobState:
@@ -142,7 +142,7 @@ class QueueModel:
         return sorted(shown)
 
     def figures(self, now_ms: int) -> dict[str, Any]:
-        """As the state of the topic has them, without the age of the oldest."""
+        """The figures in the state of the topic, without the age of the oldest job."""
         self.settle(now_ms)
         return {
             "ready": len(self.in_state(JobState.READY, now_ms)),
@@ -157,7 +157,7 @@ class QueueModel:
     # -- time --------------------------------------------------------------------------------------------------------
 
     def settle(self, now_ms: int) -> None:
-        """All that the passing of time brings."""
+        """Everything that the passing of time causes."""
         ttl_ms = self.config.ttl_ms
         for job in self.live:
             if ttl_ms and now_ms - job.ts > ttl_ms:
@@ -167,7 +167,8 @@ class QueueModel:
                 self._end(job, job.deadline, now_ms)
 
     def adopt(self, views: list[JobView], now_ms: int) -> None:
-        """Take over when delayed jobs come back, where this was left to chance: within the range there is for it."""
+        """Take over from the engine when delayed jobs return, where chance decides. The time must be in the allowed
+        range."""
         shown = {view.seq: view for view in views}
         for job in self.jobs.values():
             if job.ready_between is None:
@@ -185,18 +186,18 @@ class QueueModel:
             job.ready_between = None
 
     def _lose(self, job: Job) -> None:
-        """To cap or ttl."""
+        """Records go to the cap or the ttl."""
         self.lost += 1
         self._remove(job)
 
     def _remove(self, job: Job) -> None:
-        """Its record is no more. A lease outlives it."""
+        """The record of the job is gone. Its lease stays."""
         job.gone = True
         if not job.token:
             del self.jobs[job.seq]
 
     def _end(self, job: Job, ended_ms: int, now_ms: int, delay_ms: int | None = None) -> None:
-        """A lease ends without an ack; it did so at `ended_ms`, and that was noticed by `now_ms`."""
+        """A lease ended without an ack at `ended_ms`, and that was noticed by `now_ms`."""
         job.token, job.holder, job.deadline, job.back = 0, "", 0, True
         if job.gone:
             del self.jobs[job.seq]
@@ -223,7 +224,7 @@ class QueueModel:
     # -- what is done to it ------------------------------------------------------------------------------------------
 
     def append(self, jobs: list[Job], now_ms: int) -> None:
-        """Jobs with the seqs that follow, `deliver_at` resolved."""
+        """Append jobs with the next seqs. `deliver_at` is an absolute time."""
         self.settle(now_ms)
         for job in jobs:
             assert job.seq == self.head + 1
@@ -243,7 +244,7 @@ class QueueModel:
         return bool(over_records or (self.config.cap_bytes and sum(job.size for job in live) > self.config.cap_bytes))
 
     def claim(self, node: str, most: int, lease_ms: int | None, key: str | None, now_ms: int) -> list[ClaimedJob]:
-        """What a claim is given. `grant` gives these leases their tokens; a repeat has its own already."""
+        """The jobs that a claim gets. `grant` gives these leases their tokens. A repeat already has its own."""
         self.settle(now_ms)
         if key is not None and (repeat := self.repeated(node, key)):
             return [ClaimedJob(job.seq, job.deadline, job.deliveries) for job in repeat]
@@ -253,7 +254,7 @@ class QueueModel:
         return [ClaimedJob(job.seq, deadline, job.deliveries + 1) for job in self.ready(now_ms)[:most]]
 
     def takes(self, seqs: list[int], most: int, deadline: int, now_ms: int) -> list[ClaimedJob]:
-        """What a claim that was given these jobs may have been given, where the place of some is not known."""
+        """What the claim with these jobs may have got, if the order of some jobs is not known."""
         ready = self.ready(now_ms)
         certain = [job.seq for job in ready if not job.either]
         taken = [seq for seq in seqs if seq in certain]
@@ -263,7 +264,7 @@ class QueueModel:
         return [ClaimedJob(seq, deadline, self.jobs[seq].deliveries + 1) for seq in seqs]
 
     def repeated(self, node: str, key: str) -> list[Job]:
-        """Those of the first answer that are still leased, and whose record is there to be given."""
+        """The jobs of the first answer that are still leased and whose records exist."""
         found = [(self.jobs.get(seq), token) for seq, token in self.keys.get((node, key), [])]
         jobs = [job for job, token in found if job is not None and job.token == token and not job.gone]
         if not jobs:
@@ -271,7 +272,7 @@ class QueueModel:
         return jobs
 
     def grant(self, node: str, given: list[ClaimedJob], tokens: list[int], key: str | None) -> None:
-        """The claim's leases begin."""
+        """The leases of the claim begin."""
         if key is not None and (node, key) in self.keys:
             assert tokens == [self.jobs[each.seq].token for each in given], "a repeated claim has other tokens"
             return
@@ -286,7 +287,7 @@ class QueueModel:
             self.keys[node, key] = [(each.seq, token) for each, token in zip(given, tokens, strict=True)]
 
     def undo(self, seqs: list[int], now_ms: int) -> None:
-        """Leases given back by the broker, because nobody was told of them."""
+        """The broker gives back leases because nobody was told of them."""
         self.settle(now_ms)
         for seq in seqs:
             job = self.jobs[seq]
@@ -294,7 +295,7 @@ class QueueModel:
             self._end(job, now_ms, now_ms, 0)
 
     def held(self, node: str, seqs: list[int], tokens: list[int] | None, now_ms: int) -> list[int]:
-        """Those of the seqs that count: leased to node, unexpired, with the current token where one is given."""
+        """Those of the seqs that count: leased to the node, not expired, and with the current token if one is given."""
         self.settle(now_ms)
         counted: list[int] = []
         for index, seq in enumerate(seqs):
@@ -305,12 +306,12 @@ class QueueModel:
         return counted
 
     def ack(self, seqs: list[int]) -> None:
-        """Of leases that count."""
+        """For leases that count."""
         for seq in seqs:
             del self.jobs[seq]
 
     def nack(self, seqs: list[int], now_ms: int, *, delay_ms: int | None, penalty: bool, reason: str | None) -> None:
-        """Of leases that count."""
+        """For leases that count."""
         for seq in seqs:
             job = self.jobs[seq]
             job.forgiven += not penalty
@@ -318,13 +319,13 @@ class QueueModel:
             self._end(job, now_ms, now_ms, delay_ms)
 
     def extend(self, seqs: list[int], lease_ms: int, now_ms: int) -> dict[int, int]:
-        """Of leases that count; their deadlines."""
+        """For leases that count. Returns their deadlines."""
         for seq in seqs:
             self.jobs[seq].deadline = now_ms + min(86_400_000, max(100, lease_ms))
         return {seq: self.jobs[seq].deadline for seq in seqs}
 
     def purge(self, states: set[JobState], now_ms: int) -> int:
-        """Silently; how many."""
+        """Without an announcement. Returns how many."""
         self.settle(now_ms)
         jobs = [job for job in self.live if job.state(now_ms) in states]
         for job in jobs:
@@ -332,7 +333,7 @@ class QueueModel:
         return len(jobs)
 
     def delete_below(self, seq: int, now_ms: int) -> int:
-        """Silently; how many."""
+        """Without an announcement. Returns how many."""
         self.settle(now_ms)
         jobs = [job for job in self.live if job.seq < seq]
         for job in jobs:
@@ -340,7 +341,7 @@ class QueueModel:
         return len(jobs)
 
     def set_config(self, config: TopicConfig, now_ms: int) -> None:
-        """Tightened caps and ttl apply at once, and so does what makes a job a dead letter."""
+        """Tighter caps and ttl apply at once, and so do settings that make a job dead."""
         self.settle(now_ms)
         before, self.config = self.config, config
         self.settle(now_ms)
@@ -359,7 +360,7 @@ class QueueModel:
     # -- restarts ----------------------------------------------------------------------------------------------------
 
     def restart(self, now_ms: int, *, clean: bool) -> None:
-        """Another process goes on with it. What a crash takes are leases, where they are not durable."""
+        """Another process continues. A crash loses only leases that are not durable."""
         if clean or self.config.leases_durable:
             return
         self.keys.clear()

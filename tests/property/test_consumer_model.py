@@ -1,6 +1,6 @@
-"""Consumers beside a model that knows nothing of logs: what they hand out over crashes is what the promises say.
+"""Consumers beside a model that knows nothing of logs. Over crashes they return the records that the promises allow.
 
-A topic synced with each write, so that its records are what the model has; consumers of both kinds read, commit, seek,
+Each write to the topic is synced, so its records are those of the model. Consumers of both kinds read, commit, seek and
 fall silent, and the machine stops in every way. After each step the cursors are where they may be.
 """
 
@@ -38,7 +38,7 @@ steps = st.one_of(
 
 @dataclass
 class Reader:
-    """What the model knows of a consumer. `unsure`: seqs handed out that a crash may bring again, oldest first."""
+    """What the model knows of a consumer. `unsure`: seqs returned that may come again after a crash, oldest first."""
 
     strict: bool
     every: int
@@ -82,7 +82,7 @@ async def put(engine: Engine, model: Model, name: str, strict: bool, every: int)
     state, created = await engine.consumers.put("a", name, ConsumerConfig(consistency=consistency, persist_every=every))
     assert created is (name not in model.readers)
     reader = model.readers.setdefault(name, Reader(strict, every, state.cursor_seq))
-    # What was handed out before goes by the config of then.
+    # Reads before the change follow the config of that time.
     reader.every = max(every, len(reader.unsure))
     reader.strict = strict
 
@@ -144,7 +144,7 @@ async def happen(machine: Machine, engine: Engine, model: Model, kind: str) -> E
         again = [seq for seq in reader.unsure if seq > cursor]
         assert cursor <= reader.cursor, "it was skipped"
         assert len(again) <= reader.every
-        # What is not unsure does not come again: nothing between but what was passed over.
+        # A record that is not unsure does not come again. Between two records there are only skipped ones.
         assert all(seq in reader.unsure for seq in model.behind(cursor) if seq <= reader.cursor)
         reader.cursor, reader.unsure = cursor, []
     return engine

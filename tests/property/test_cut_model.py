@@ -1,4 +1,4 @@
-"""How the oldest make room, in segments and in the tail, against a look at each record."""
+"""How many of the oldest records make room, in segments and in the tail, compared with a look at each record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storage.records.batches import AppendedRecords
 from storage.state.manifest import Details, SegmentState, Times
 from storage.state.retained import Eviction, Retained
 
-#: (payload bytes, whether it lives) of each record of a part: a segment, or a batch in the tail.
+#: (payload bytes, whether it is live) of each record of a part: a segment, or a batch in the tail.
 PART = st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=12)
 
 
@@ -74,5 +74,5 @@ def test_the_cut_equals_a_record_by_record_search(
         return
     assert (cut.records, cut.size_bytes) == (count, size)
     assert cut.short == (count < over[0] or size < over[1])
-    # Where nothing is left behind it, and nothing that lives between them, one floor is as good as the other.
+    # If nothing is left behind them and nothing live is between them, two floors are equally good.
     assert cut.floor == wanted or cut.short

@@ -1,4 +1,4 @@
-"""Everything at once: whatever comes together, fails or is cancelled, the books balance and a crash changes nothing."""
+"""Everything at once: whatever coincides, fails or is cancelled, the counts are right and a crash changes nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL = {"wal_file_bytes": 4096, "wal_reserve_bytes": 2048, "sync_point_bytes": 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call: begun after so many turns of the loop, given up after so many more (None: never)."""
+    """One call, begun after a number of turns of the loop and given up after some more (None: never)."""
 
     what: str
     name: str
@@ -97,11 +97,11 @@ async def all_at_once(machine: Machine, engine: Engine, steps: list[Step]) -> No
 
     async with asyncio.timeout(20):
         await asyncio.gather(*(impatient(step) for step in steps))
-        await machine.clock.advance(200)  # what was left to others has come to an end as well
+        await machine.clock.advance(200)  # the work that was left to other tasks has ended as well
 
 
 async def check_books(engine: Engine) -> None:
-    """Nothing is half done, and what is counted is what is there."""
+    """Nothing is half done, and the counts match what exists."""
     usage = engine.catalog.usage
     logs = [topic.log for topic in engine.catalog.topics.values()]
     assert (engine.changing, engine.pending_keys) == ({}, {})
@@ -200,7 +200,7 @@ async def test_a_failing_disk_loses_no_acked_write(steps: list[Step], nth: int, 
         engine = await machine.kill(**SMALL)
         for name, state in before.items():
             if failed and name not in engine.catalog.topics:
-                continue  # its deletion was written and not acked
+                continue  # its deletion was written but not acked
             after = engine.state(name)
             if after.epoch == state.epoch and after.config.durability is not Durability.EPHEMERAL:
                 assert after.head_seq >= state.head_seq

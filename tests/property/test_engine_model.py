@@ -1,6 +1,6 @@
-"""The engine against plain lists, several topics in any order of everything that can be done to them.
+"""The engine against plain lists: several topics, and every operation on them in any order.
 
-Writes of all classes, reads, deletes, caps, ttl, absorbing into tiny segments, snapshots, and all kinds of restarts.
+Writes of all classes, reads, deletes, caps, ttl, copies into tiny segments, snapshots, and all kinds of restarts.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ CONFIGS = st.builds(
     idempotency_window_ms=st.just(WINDOW_MS),
 )
 KEYS = st.none() | st.integers(0, 4).map("key-{}".format)
-#: Where a cursor stands between 0 and the head, or a little behind it.
+#: Cursors from 0 to a little beyond the head.
 PLACES = st.floats(0, 1.2)
 
 
 class EngineModel(EngineBench):
-    """Expiry is settled by a read behind every step that takes time, so that the model need not know when it is."""
+    """A read after every step that takes time makes expiry happen, so that the model need not know when it happens."""
 
     @initialize(events=st.integers(4, 8), shards=st.integers(1, 2), config=CONFIGS)
     def begin(self, events: int, shards: int, config: TopicConfig) -> None:
@@ -124,7 +124,7 @@ class EngineModel(EngineBench):
 
     @rule(name=WHICH, count=st.integers(5, 30), each=st.integers(1, 6), absorbs=st.booleans())
     def append_much(self, name: str, count: int, each: int, absorbs: bool) -> None:
-        """So that there are segments to do something to."""
+        """So that there are segments to work on."""
         if name not in self.topics:
             return
         for first in range(0, count, each):
@@ -198,7 +198,7 @@ class EngineModel(EngineBench):
 
     @rule(what=BESIDE, turns=TURNS)
     def begin_beside(self, what: str, turns: int) -> None:
-        """It goes on during the next steps."""
+        """It continues during the next steps."""
         self.beside.append(self.loop.create_task(self.work(what)))
         self.run(go_on(turns))
 
@@ -208,7 +208,7 @@ class EngineModel(EngineBench):
         how=st.none() | st.just("kill") | st.sampled_from(list(Loss)), amid=BESIDE, turns=TURNS, seed=st.integers(0, 5)
     )
     def restart(self, how: str | None, amid: str, turns: int, seed: int) -> None:
-        """Cleanly, by killing the process, or by cutting the power."""
+        """By a clean stop, by killing the process, or by cutting the power."""
         self.begin_beside(amid, turns)
         if how is None:
             self.run(self.engine.close())
@@ -241,7 +241,7 @@ class EngineModel(EngineBench):
 
     @invariant()
     def the_log_is_kept_from_where_it_is_needed(self) -> None:
-        """Also when it is asked at every step, and so looks at nothing but what has changed since."""
+        """Also if it is asked after every step, and so looks only at what has changed since."""
         places = [shard.applied_lsn for shard in self.engine.shards]
         for topic in self.engine.catalog.topics.values():
             needed = topic.log.wal_needed_from()

@@ -1,4 +1,4 @@
-"""Which records free enough, against a look at each."""
+"""Which records free enough space, compared with a look at each."""
 
 from __future__ import annotations
 

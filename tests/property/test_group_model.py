@@ -1,4 +1,4 @@
-"""A group under members that do anything in any order: one generation has one assignment, and every wait ends."""
+"""A group whose members do anything in any order: each generation has one assignment, and every wait ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROTOCOLS = st.sampled_from(["ab", "ba", "a", "b", "abc"]).map(lambda names: tup
 
 
 class Client:
-    """One at its place: what it has been told. The last two places are static members."""
+    """One client and what it has been told. The last two are static members."""
 
     def __init__(self, place: int) -> None:
         self.instance_id = f"i{place}" if place >= 3 else None
@@ -31,10 +31,10 @@ class GroupModel(RuleBasedStateMachine):
         super().__init__()
         self.bench = Bench()
         self.clients = [Client(place) for place in range(5)]
-        #: Who waits, since when.
+        #: Which clients wait, and since when.
         self.joining: dict[int, tuple[Client, int]] = {}
         self.syncing: dict[int, tuple[Client, int, int]] = {}
-        #: By generation: who leads, and what was given to whom (static members by their names).
+        #: By generation: the leader, and the assignment of each member (static members by their names).
         self.leaders: dict[int, str] = {}
         self.given: dict[int, dict[str, bytes]] = {}
         self.generation = 0
@@ -88,7 +88,7 @@ class GroupModel(RuleBasedStateMachine):
 
     @rule(place=PLACES)
     def start_again(self, place: int) -> None:
-        """The process, that is: whatever waited for it hangs up, and it knows nothing any more."""
+        """The process of the client: everything that waited for it hangs up, and its state is lost."""
         client = self.clients[place]
         for waits in (self.joining, self.syncing):
             for token in [token for token, waiting in waits.items() if waiting[0] is client]:

@@ -1,4 +1,4 @@
-"""The key ring against a dict: found for exactly a window, never dropped early, dropped in time."""
+"""The key ring against a dict: keys are found for exactly a window, never dropped early, and dropped in time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def remembered(name: int, ts: int) -> Remembered:
 
 
 class KeyModel(RuleBasedStateMachine):
-    """One window all along; generations of three rows, so that there are many."""
+    """One window for all keys. Generations have three rows, so that there are many."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ TestKeyModel = KeyModel.TestCase
 
 @pytest.fixture(scope="module", autouse=True)
 def small_generations() -> Iterator[None]:
-    """Also for the tests below."""
+    """Also used by the tests below."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keys, "GENERATION_KEYS", 5)
         yield

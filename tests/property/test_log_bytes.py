@@ -1,4 +1,4 @@
-"""What the writer is given and what recovery reads back are the same units, however the bytes come in."""
+"""Recovery reads back the units that the writer was given, in whatever pieces the bytes arrive."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ CONTROL = st.one_of(
 
 @st.composite
 def writes(draw: st.DrawFn) -> EncodedUnit:
-    """One unit as the engine makes them: a write with or without a key and controls around it, or controls alone."""
+    """One unit as the engine makes them: a write with or without a key and with controls around it, or controls
+    alone."""
     if draw(st.booleans()):
         return encode_controls(draw(st.lists(CONTROL, min_size=1, max_size=3)), 7, 1234)
     batch = draw(BATCH)

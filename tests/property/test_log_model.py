@@ -20,7 +20,7 @@ BATCH = st.lists(st.tuples(st.integers(1, 50), TAGS), min_size=1, max_size=5)
 
 @dataclass(slots=True)
 class InFlight:
-    """A write on its way to disk, and the cap floor it brings."""
+    """A write on its way to disk, and the cap floor that it brings."""
 
     run: AppendedRecords
     row: int
@@ -29,7 +29,7 @@ class InFlight:
 
 
 class LogModel(RuleBasedStateMachine):
-    """`items`: what is published and live, as seq -> (bytes, tag). Writes in flight settle in order or all fail."""
+    """`items`: published and live records, as seq -> (bytes, tag). Writes in flight complete in order, or all fail."""
 
     @initialize(ephemeral=st.booleans())
     def begin(self, ephemeral: bool) -> None:

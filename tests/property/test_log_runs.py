@@ -1,4 +1,4 @@
-"""Frames taken together say the same as frames one by one."""
+"""Frames applied together have the same effect as frames applied one by one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.property.test_log_bytes import PLAIN, RECORD, comparable, encode_batc
 
 
 def taken_apart(topic_id: int, batches: AppendedBatches, entry: int) -> tuple[object, ...]:
-    """(offset, end, unit) of one of these."""
+    """(offset, end, unit) of each frame."""
     seqs, lead = [*batches.seqs, batches.last_seq + 1], batches.leads[entry]
     a, b = (seq - batches.first_seq for seq in seqs[entry : entry + 2])
     run = AppendedRecords(seqs[entry], batches.stamps[entry], batches.sizes[a:b], batches.payloads[a:b], [])
@@ -35,7 +35,7 @@ def taken_apart(topic_id: int, batches: AppendedBatches, entry: int) -> tuple[ob
 
 
 def scanned(data: bytes, chunk_bytes: int, group_from: int | None) -> tuple[UnitScan, list[tuple[object, ...]]]:
-    """The scan and, by log, its units one by one: (offset, end, unit), grouped ones taken apart."""
+    """Scan the log and, by topic, its units one by one: (offset, end, unit), with grouped units split."""
     stream = FrameStream(file_of(data), 0, chunk_bytes)
     scan = UnitScan(stream, 1) if group_from is None else UnitScan(stream, 1, group_from)
     found: list[tuple[object, ...]] = []
@@ -50,7 +50,7 @@ def scanned(data: bytes, chunk_bytes: int, group_from: int | None) -> tuple[Unit
 
 @st.composite
 def followed_writes(draw: st.DrawFn) -> list[EncodedUnit]:
-    """Writes to a few logs that mostly go on from one another, single and batches, now and then something else."""
+    """Writes to a few logs, mostly consecutive, single or in batches, and sometimes something else."""
     next_seq, ts, units = {1: 1, 2: 1, 3: 1}, 1_700_000_000_000, list[EncodedUnit]()
     for _ in range(draw(st.integers(1, 25))):
         if draw(st.integers(0, 9)) == 0:
@@ -71,7 +71,7 @@ def followed_writes(draw: st.DrawFn) -> list[EncodedUnit]:
 
 @st.composite
 def long_batches(draw: st.DrawFn) -> list[EncodedUnit]:
-    """Batches of many records, with stretches of equal length in them."""
+    """Batches of many records, some of them with equal lengths in a row."""
     units, seq = list[EncodedUnit](), 1
     for _ in range(draw(st.integers(1, 3))):
         lengths = draw(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 30)), min_size=1, max_size=3))
@@ -139,7 +139,7 @@ def test_a_bulk_append_to_the_tail_index_equals_single_appends(batches: list[lis
     assert [together.oldest_lsn(each) for each in range(1, seq)] == [
         one_by_one.oldest_lsn(each) for each in range(1, seq)
     ]
-    for known in range(7, seq - 1):  # a start that finds records of these applied already
+    for known in range(7, seq - 1):  # a start that finds records of these already applied
         rest, first = columns.behind(known), max(each for each in columns.seqs if each <= known + 1)
         assert (rest.first_seq, rest.last_seq) == (first, seq - 1)
         assert rest.sizes == columns.sizes[first - 7 :]

@@ -1,4 +1,4 @@
-"""The batches of a producer, under any order of adding, sending, finishing, flushing and time."""
+"""The batches of a producer, with adding, sending, finishing, flushing and time in any order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LANES: list[Lane] = [("a", None), ("a", 0), ("b", 0)]
 
 
 class Producing(RuleBasedStateMachine):
-    """`added` are the records of a lane in order; `stored` those whose batch is finished."""
+    """`added`: the records of a lane in order. `stored`: those whose batch is finished."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Producing(RuleBasedStateMachine):
             assert self.now_s + wait_s <= min(waiting) + LIMITS.linger_s or wait_s == 0
 
     def teardown(self) -> None:
-        """In the end everything comes out."""
+        """In the end every record is sent."""
         self.batching.flush()
         while not self.batching.is_empty:
             batch = self.batching.take()

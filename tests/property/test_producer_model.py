@@ -1,4 +1,4 @@
-"""Producers against a model that keeps every batch ever taken: the same answers, whatever fails or restarts."""
+"""Producers against a model that keeps every batch: the same answers, whatever fails or restarts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IDLE = 10**9
 
 @dataclass
 class AcceptedBatch:
-    """An accepted batch of the model, in the order of the log."""
+    """A batch that the model accepted, in the order of the log."""
 
     batch: ProducerBatch
     count: int
@@ -27,7 +27,7 @@ class AcceptedBatch:
 
 
 def expected(taken: Sequence[AcceptedBatch], batch: ProducerBatch, count: int) -> int | str | None:
-    """The expected answer: an old first seq, the error, or None for a batch that is accepted."""
+    """The expected answer: an old first seq, an error, or None for a batch that is accepted."""
     mine = [each for each in taken if each.batch.producer_id == batch.producer_id]
     if not mine:
         return None

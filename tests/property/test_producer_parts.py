@@ -1,4 +1,4 @@
-"""A batch that a broker refuses for some of its records: these fail, and the others are stored, in order."""
+"""A broker refuses a batch because of some of its records. These fail, and the others are stored in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def producing() -> Producing:
 
 
 def refusal(records: list[int], bad: set[int], named: bool) -> InvalidRequest | None:
-    """What a broker says of these records."""
+    """The broker's answer for these records."""
     for index, record in enumerate(records):
         if record in bad:
             if named:
@@ -65,7 +65,7 @@ def test_only_invalid_records_of_a_batch_fail(count: int, bad: set[int], named: 
         if not isinstance(found, Exception):
             assert stored[found.seq - 1] == number
     assert len(set(keys)) == len(keys)
-    # As many requests as there is to find out, not one for each record.
+    # As many requests as it takes to find out, not one for each record.
     assert requests <= 1 + 3 * len(failing) if named else 1 + 2 * 5 * len(failing)
     assert len(batch.outcome.unasked()) == len(failing)
     for number in failing:
@@ -88,7 +88,7 @@ def _ends(error: TopicsError) -> list[object]:
 def test_a_request_that_is_invalid_as_a_whole_is_not_split() -> None:
     node = InvalidRequest("node", detail={"field": "node"}, status=400)
     assert _ends(node) == [(0, 2, node)]
-    # A part of it may be stored.
+    # Part of the batch may be stored.
     unknown = InvalidRequest("records", detail={"field": "records[1].tag"}, status=400)
     unknown.outcome = "unknown"
     assert _ends(unknown) == [(0, 2, unknown)]

@@ -1,7 +1,7 @@
-"""Everything that may be asked of a queue, at once, in any order, given up at any turn of the loop, and with crashes.
+"""Every operation of a queue, at once and in any order, cancelled at any turn of the loop, and with crashes.
 
-The history is one that a lease queue may have, by the judge of the kill tests. Here time stands still but when it is
-moved, so that it is judged to the millisecond.
+The checker of the kill tests accepts the history as one of a lease queue. Here time only moves when a test moves it, so
+the history is checked to the millisecond.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ from tests.unit.storage.queues.jobs import config, turns
 
 STEPS = 90
 LEASE_MS = 200
-#: Between two things at one time of the engine; all together they are less than SLACK_MS, and time goes on by more.
+#: Added between two events at one time of the engine. All of these together are less than SLACK_MS, and time moves on
+#: by more.
 _MOMENT_MS = 0.001
 SLACK_MS = 0.5
 
 
 class _Time(Clock):
-    """The engine's, and a little more each time, so that no two things happen at once."""
+    """The engine's time, and a little more each time, so that no two events coincide."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -61,7 +62,7 @@ class _Time(Clock):
 
 
 class World:
-    """One queue, and everybody who has to do with it."""
+    """One queue, and everybody who uses it."""
 
     def __init__(self, machine: Machine, engine: Engine, rules: Rules, settings: TopicConfig, dice: Random) -> None:
         self.machine = machine
@@ -69,7 +70,7 @@ class World:
         self.settings = settings
         self.dice = dice
         self.history = History(rules, _Time(machine))
-        #: Under way, in the order of their beginning.
+        #: Calls in progress, in the order in which they began.
         self.calls: dict[asyncio.Task[None], None] = {}
         self.leases: list[tuple[str, Lease]] = []
         self.names = 0
@@ -92,7 +93,7 @@ class World:
         claim = Claim(node=self.dice.choice("abc"), max=self.dice.choice((1, 2, 10)), lease_ms=LEASE_MS)
         claim.key = self.dice.choice((None, None, "k1", "k2"))
         if claim.key is not None:
-            claim.max = 3  # a repeat asks for the same
+            claim.max = 3  # a repeat makes the same request
         asked = self.engine.queues.claim("q", claim.node, max=claim.max, lease_ms=claim.lease_ms, attempt_key=claim.key)
         done = await self.ask(claim, asked)
         claim.leases = tuple(map(_lease, done.jobs))
@@ -171,7 +172,7 @@ class World:
         self.history.ok(redrive)
 
     async def set_again(self) -> None:
-        """The same settings: everybody else waits for a moment."""
+        """The same settings: all other calls wait for a moment."""
         await self.engine.put_topic("q", self.settings)
 
     async def ask(self, operation: Operation, asked: Coroutine[Any, Any, Any]) -> Any:
@@ -248,8 +249,8 @@ class World:
         return [*result.records]
 
     async def drain(self) -> None:
-        """Nobody does anything any more but the work that is left."""
-        for _ in range(3):  # a call may have been begun by one that ended
+        """Only the work that is left continues."""
+        for _ in range(3):  # a call that ended may have begun another
             await self.end_calls()
         pause = Pause(node="o", paused=False)
         await self.ask(pause, self.engine.queues.resume("q"))
@@ -261,7 +262,7 @@ class World:
             claiming = asyncio.ensure_future(
                 self.ask(claim, self.engine.queues.claim("q", "last", max=100, lease_ms=LEASE_MS))
             )
-            await self.machine.clock.advance(10)  # a window closes
+            await self.machine.clock.advance(10)  # a claim window closes
             claim.leases = tuple(map(_lease, (await claiming).jobs))
             self.history.ok(claim)
             if claim.leases:
@@ -300,7 +301,7 @@ def _body(body: bytes) -> dict[str, Any]:
     retry_backoff_ms=st.sampled_from([0, 60]),
     max_deliveries=st.sampled_from([0, 1, 2]),
 )
-@example(  # jobs that were redriven, and then given to lost claims alone
+@example(  # jobs that were redriven, and then went to lost claims only
     seed=2492,
     leases_durable=True,
     durability=Durability.DISK,

@@ -1,6 +1,6 @@
-"""Queues against a plain dict of jobs: claims and what becomes of them, in any order with everything else.
+"""Queues against a plain dict of jobs: claims and their results, in any order with everything else.
 
-Delays, backoff, dead letters, caps, ttl, pauses, absorbing into tiny segments, snapshots, and all kinds of restarts.
+Delays, backoff, dead letters, caps, ttl, pauses, copies into tiny segments, snapshots, and all kinds of restarts.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ JOBS = st.lists(
     min_size=1,
     max_size=5,
 )
-#: Which of the leases there have been, latest first; stale ones among them.
+#: Indexes of leases so far, latest first, including stale ones.
 PICKS = st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True)
-#: Most operations come at once, some when a lease, a delay or a record has just run out.
+#: Most operations happen at once, some when a lease, a delay or a record has just expired.
 UNSEEN = st.sampled_from([0, 0, 0, 0, 100, 101, 300, 901])
 STRICT = st.sampled_from([False, False, True])
 CHANGES: dict[str, Any] = {
@@ -52,7 +52,7 @@ CONFIGS = st.fixed_dictionaries(CHANGES)
 
 
 class QueueMachine(QueueBench):
-    """The class and the durability of leases are a queue's for life: what a change of them means is another matter."""
+    """The class and the durability of leases stay the same for the life of a queue. Other tests change them."""
 
     @initialize(
         events=st.integers(4, 8),
@@ -213,7 +213,7 @@ class QueueMachine(QueueBench):
             self.agree_on_rest(done, after_ms)
 
     def picked(self, picks: list[int], with_tokens: bool, as_other: bool) -> tuple[str, list[int], list[int] | None]:
-        """(node, seqs, tokens) of some leases there have been, of the node that had the first of them."""
+        """(node, seqs, tokens) of some leases so far, with the node that had the first of them."""
         leases = [self.handed[pick] for pick in picks if pick < len(self.handed)]
         seqs = list(dict.fromkeys(seq for seq, _, _ in leases))
         if not seqs:
@@ -235,7 +235,7 @@ class QueueMachine(QueueBench):
 
     def agree_on_rest(self, done: Any, after_ms: int) -> None:
         if after_ms or self.queue.config.ttl_ms:
-            return  # what time has done to jobs that are not meant is seen when somebody looks
+            return  # what time has done to other jobs is seen when somebody looks
         figures = self.queue.figures(self.now)
         assert (done.ready, done.in_flight) == (figures["ready"], figures["in_flight"])
 
@@ -271,7 +271,7 @@ class QueueMachine(QueueBench):
     @rule(most=st.integers(1, 3))
     def redrive(self, most: int) -> None:
         if self.queue.config.dead_letter is None or self.queue.config.cap_records or self.queue.config.cap_bytes:
-            return  # what a full queue does to them is another matter
+            return  # the effect of a full queue on them is tested elsewhere
         back, left = self.queue.moved[:most], self.queue.moved[most:]
         if not any(state.topic == DEAD for state in self.engine.topics()):
             return
@@ -295,7 +295,7 @@ class QueueMachine(QueueBench):
 
     @rule(late=st.sampled_from([0, 1]), deadlines=st.booleans())
     def time_comes(self, late: int, deadlines: bool) -> None:
-        """To the very moment a lease ends or a delay is over, or one ms behind it."""
+        """To the moment when a lease or a delay ends, or one ms after it."""
         jobs = self.queue.jobs.values()
         times = [job.deadline if deadlines else job.ready_at for job in jobs]
         coming = [time for time in times if time >= self.now]
@@ -310,9 +310,9 @@ class QueueMachine(QueueBench):
 
     @rule(how=st.none() | st.just("kill") | st.sampled_from(list(Loss)), seed=st.integers(0, 5))
     def restart(self, how: Any, seed: int) -> None:
-        """Cleanly, by killing the process, or by cutting the power when everything is hardened."""
+        """By a clean stop, by killing the process, or by cutting the power when everything is hardened."""
         if isinstance(how, Loss) and self.queue.config.durability is Durability.DISK:
-            # Until nothing changes any more: what ends while it waits has to be on the disk as well.
+            # Until nothing changes any more: what ends during the wait has to be on the disk as well.
             before: list[JobView] | None = None
             while (views := self.listed()) != before:
                 before = views
@@ -325,20 +325,20 @@ class QueueMachine(QueueBench):
         self.end_process()
         self.start()
         self.queue.restart(self.now, clean=how is None)
-        if isinstance(how, Loss):  # seqs that might have been given out are not given out again
+        if isinstance(how, Loss):  # seqs that might have been used are not used again
             assert self.engine.state(QUEUE).head_seq >= self.queue.head
             self.queue.head = self.engine.state(QUEUE).head_seq
 
     # -- comparing ---------------------------------------------------------------------------------------------------
 
     def pass_unseen(self, ms: int) -> None:
-        """Time jumps, and what comes of it the engine has to notice when it is asked for something."""
+        """Time jumps, and the engine has to notice the consequences when it is asked for something."""
         self.clock.tick(ms)
         self.queue.settle(self.now)
         if self.queue.config.leases_durable:
-            self.go_on(EXPIRY_TURNS)  # an expiry is one when it is written; who claims before that has to wait for it
+            self.go_on(EXPIRY_TURNS)  # an expiry counts once it is written, so an earlier claim has to wait for it
         if any(job.ready_between for job in self.queue.jobs.values()):
-            self.compare()  # its answer depends on what was left to chance
+            self.compare()  # its answer depends on chance
 
     @invariant()
     def all_of_it_is_as_it_should_be(self) -> None:

@@ -1,7 +1,7 @@
-"""Whatever is appended, consumed, bounded, switched and crashed: a reader finds what a dozen lines of Python say.
+"""Whatever is appended, consumed, bounded, switched and crashed: a reader finds what a dozen lines of Python predict.
 
-The model knows the cursors that consumers say are durable, and where segments were seen to end: so it says which
-records are left, and what a reader is told of the others.
+The model knows which cursors consumers report as durable, and where segments ended. From that it says which records are
+left, and what a reader is told of the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.unit.storage.machine import Machine, log_of, sized
 
 SIZE = 10
 OPTIONS = {"segment_max_events": 4, "checkpoint_records": 1, "checkpoint_interval_ms": 10**9}
-#: Turns of the loop in which everything that can be done at once has been done.
+#: Turns of the loop in which everything is done that can be done at once.
 MANY_TURNS = 40
 
 names = st.sampled_from(["a", "b"])
@@ -42,14 +42,14 @@ steps = st.one_of(
 
 
 class World:
-    """An engine, and what should be in its topic."""
+    """An engine, and the expected content of its topic."""
 
     def __init__(self, machine: Machine, engine: Engine) -> None:
         self.machine = machine
         self.engine = engine
         self.consumed, self.bound = True, 0
         self.head = 0
-        #: Records up to here are gone; up to there it was announced.
+        #: Records up to this seq are gone, and up to that seq this was announced.
         self.gone = self.announced = 0
         self.ends: set[int] = set()
 
@@ -103,7 +103,7 @@ class World:
         await self.engine.consumers.delete("t", name)
 
     async def read(self, name: str, limit: int) -> None:
-        """Goes on behind the cursor with all that is left."""
+        """Read on from the cursor to the end."""
         before = self.engine.consumers.state("t", name).cursor_seq
         await settle(self.engine)
         read = await self.engine.consumers.read("t", name, ReadQuery(limit=limit))

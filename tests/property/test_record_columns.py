@@ -1,4 +1,4 @@
-"""Records with tags, nodes and metas: by columns as one by one, in every byte, every size and every refusal."""
+"""Records with tags, nodes and metas: encoded by columns or one by one, with the same bytes, sizes and refusals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ metas = st.sampled_from([b"null", b"{}", b' {"a":1}', b'{"a":1,"b":2,"c":3}', b'
 
 @st.composite
 def writes(draw: st.DrawFn) -> list[NewRecord]:
-    """Most fields are there for all records or for none, and right."""
+    """Most fields are present in all records or in none, and valid."""
     texts = st.sampled_from(["a", "bb", "\u00e4"])
     rarely_wrong = texts | st.sampled_from(["", "aaaaa", "\ud800"]) if draw(st.integers(0, 3)) == 0 else texts
     given_fields: dict[str, st.SearchStrategy[Any]] = {}

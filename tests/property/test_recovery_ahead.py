@@ -1,4 +1,4 @@
-"""A log that is read ahead in a thread is recovered, or refused, exactly as one that is read in place."""
+"""A log that is read ahead in a thread is recovered, or refused, exactly like one that is read in place."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OPTIONS = Options(
 
 @pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Whether files are read ahead: [1], or in place: [0]; and of how many files, behind it."""
+    """Whether files are read ahead [1] or in place [0], and of how many files."""
     said, chunks_ahead = [0, 0], FrameStream.chunks_ahead
 
     def counted(stream: FrameStream) -> Iterator[Chunk]:
@@ -43,7 +43,7 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(log_end, "backend_of", lambda _: IoBackend.FD if said[0] else None)
     monkeypatch.setattr(FrameStream, "chunks_ahead", counted)
-    monkeypatch.setattr(FrameStream.__init__, "__defaults__", (0, 1 << 12))  # small logs are several pieces here
+    monkeypatch.setattr(FrameStream.__init__, "__defaults__", (0, 1 << 12))  # small logs consist of several pieces here
     return said
 
 
@@ -54,7 +54,7 @@ def record(rng: Random) -> NewRecord:
 
 
 async def write(root: Path, rng: Random) -> None:
-    """A life of a directory, and its copy at `root` as a kill leaves it."""
+    """A directory with some history, and its copy at `root` as a kill leaves it."""
     made = root.with_name("made")
     engine = Engine(str(made), OPTIONS)
     await engine.start()

@@ -1,7 +1,8 @@
-"""Routers beside a model that knows nothing of logs: after every step each topic holds what the model says, once.
+"""Routers beside a model that knows nothing of logs: after every step each topic has the records that the model has,
+once.
 
-The model has a record copied at once along every router that fits, hop by hop. The order in which several routers
-write to one topic is theirs; so contents are compared as bags (crash tests look at the order).
+In the model a record is copied at once along every matching router, hop by hop. Several routers may write to one topic
+in any order, so contents are compared without order (crash tests look at the order).
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class World:
                 await self.engine.routers.put(name, wanted)
             assert set(self.engine.catalog.topics) == before
             return
-        for topic in (source, dest):  # those that a router makes are of class disk, and may lose what is asked for here
+        for topic in (source, dest):  # topics made by a router have the class disk, and may lose what is asked for here
             if topic not in self.model.topics:
                 await self.engine.put_topic(topic, FSYNC)
         await self.engine.routers.put(name, wanted)
@@ -211,7 +212,7 @@ class World:
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(steps, max_size=25))
 @example(
-    [  # what the old filter passed over was copied by the new one
+    [  # the new filter copied what the old one skipped
         ("route", "r1", "a", "b", ["tag", "Eq", "x"], False, False, False),
         ("append", "a", None, 1),
         ("route", "r1", "a", "b", None, False, False, False),

@@ -1,4 +1,5 @@
-"""The tail index against a plain list of records: rows appended, placed, truncated, dropped and deleted at will."""
+"""The tail index against a plain list of records: rows are appended, placed, truncated, dropped and deleted in any
+order."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ FRACTION = st.integers(0, 40).map(lambda part: part / 40)
 
 @dataclass(slots=True)
 class Row:
-    """A batch as the model keeps it; `place` is where its unit lies, 0 = nowhere yet."""
+    """A batch in the model. `place`: where its unit is in the log, 0 = nowhere yet."""
 
     first_seq: int
     ts: int
@@ -40,7 +41,7 @@ def run_of(row: Row) -> AppendedRecords:
 
 
 class TailModel(RuleBasedStateMachine):
-    """Rows may be forgotten below `floor` at any time, so nothing is asked below it."""
+    """Rows below `floor` may be forgotten at any time, so nothing is asked about them."""
 
     @initialize(first_seq=st.integers(1, 20), ts=st.integers(0, 100))
     def begin(self, first_seq: int, ts: int) -> None:
@@ -177,7 +178,7 @@ class TailModel(RuleBasedStateMachine):
         found = self.index.first_seq_since(ts)
         wanted = next((row.first_seq for row in self.rows if row.ts >= ts), None)
         if found is not None and found < self.floor and (wanted is None or found < wanted):
-            return  # of a row that may be forgotten, and is not yet
+            return  # of a row that may be forgotten but is not yet
         assert found == wanted
 
     def check_spans(self, first: int, end: int) -> None:
@@ -203,7 +204,7 @@ class TailModel(RuleBasedStateMachine):
     # -- the model ---------------------------------------------------------------------------------------------------
 
     def pick(self, at: float) -> int:
-        """A seq from the floor to a little behind the end."""
+        """A seq from the floor to a little beyond the end."""
         return self.floor + round(at * (self.next_seq + 2 - self.floor)) if self.next_seq >= self.floor else self.floor
 
     def live(self) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Times kept by runs say what a plain list of them says."""
+"""Times stored as runs give the same answers as a plain list of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watermarks against a set of lost seqs: a reader who walks through is told of every loss, and of nothing else."""
+"""Watermarks against a set of lost seqs: a reader of the whole topic is told of every loss, and of nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHANGES = st.lists(st.tuples(FLOORS, RANGES), min_size=1, max_size=5)
 
 
 class Model:
-    """What was said, as it was said: ranges are kept apart, floors are derived anew each time."""
+    """The statements as they were made: ranges are kept apart, and floors are derived anew each time."""
 
     def __init__(self, changes: list[tuple[dict[LossCause, int], list[tuple[int, int, str]]]]) -> None:
         self.floors: dict[str, int] = {}

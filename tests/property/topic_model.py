@@ -1,4 +1,4 @@
-"""One topic as a plain list of records: what the engine must look like from outside, with nothing clever in it."""
+"""One topic as a plain list of records: how the engine must look from outside, written in the simplest way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANNOUNCED = (LossCause.CAP, LossCause.TTL, LossCause.CRASH)
 
 
 class Item(NamedTuple):
-    """A live record. `size` is of data and meta as sent, `body_size` of the stored object."""
+    """A live record. `size`: bytes of data and meta as sent. `body_size`: bytes of the stored object."""
 
     seq: int
     ts: int
@@ -26,7 +26,7 @@ class Item(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A write's idempotency key, used or renewed at `ts` (ms)."""
+    """The idempotency key of a write, used or renewed at `ts` (ms)."""
 
     first_seq: int
     records: int
@@ -34,7 +34,7 @@ class Key(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A tombstone, as far as it is the same for every reader."""
+    """A tombstone, without the parts that differ between readers."""
 
     gap_from: int
     gap_to: int
@@ -42,7 +42,7 @@ class Told(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A topic from outside."""
+    """A topic as seen from outside."""
 
     head: int
     live: int
@@ -60,7 +60,7 @@ def item(seq: int, ts: int, data: Any, tag: str | None, node: str | None) -> Ite
 
 @dataclass(slots=True)
 class Marks:
-    """By cause the lowest seq not lost to it, and (first, last) of what is lost behind that."""
+    """By cause: the lowest seq not lost to it, and the lost ranges (first, last) above that."""
 
     floors: dict[str, int] = field(default_factory=dict[str, int])
     ranges: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -77,14 +77,14 @@ class Marks:
         self._settle()
 
     def lose(self, first: int, last: int) -> None:
-        """Behind all that was lost before."""
+        """After everything that was lost before."""
         if self.ranges and self.ranges[-1][1] == first - 1:
             first = self.ranges.pop()[0]
         self.ranges.append((first, last))
         self._settle()
 
     def _settle(self) -> None:
-        """A range that the floor has come to is part of it."""
+        """A range that the floor has reached is part of it."""
         while met := [each for each in self.ranges if each[0] <= self.evict_floor]:
             self.ranges = [each for each in self.ranges if each not in met]
             self.floors[LossCause.CRASH] = max([self.floors.get(LossCause.CRASH, 1), *(end + 1 for _, end in met)])
@@ -92,15 +92,15 @@ class Marks:
 
 @dataclass(slots=True)
 class TopicModel:
-    """Times are ms. `durable_head`: while ephemeral, what lies above it is in memory only."""
+    """Times are ms. `durable_head`: while the topic is ephemeral, records above it are in memory only."""
 
     config: TopicConfig = field(default_factory=TopicConfig)
     items: list[Item] = field(default_factory=list[Item])
     marks: Marks = field(default_factory=Marks)
-    #: As far as a frame says so: evictions from memory alone are forgotten with it.
+    #: As far as a frame says so. Evictions from memory alone are forgotten with it.
     durable_marks: Marks = field(default_factory=Marks)
     keys: dict[str, Key] = field(default_factory=dict[str, Key])
-    #: Keys whose window was over before a restart: they may be live again.
+    #: Keys whose window was over before a restart. They may be live again.
     unsure: set[str] = field(default_factory=set[str])
     head: int = 0
     durable_head: int = 0
@@ -141,7 +141,7 @@ class TopicModel:
         return causes[0] if len(causes) == 1 else "mixed"
 
     def tombstone(self, from_seq: int) -> Told | None:
-        """What a reader behind `from_seq` is told first."""
+        """The tombstones that a reader at `from_seq` gets first."""
         if from_seq + 1 < self.evict_floor:
             return Told(from_seq + 1, self.evict_floor - 1, self.reason(from_seq + 1))
         for first, last in self.marks.ranges:
@@ -150,11 +150,11 @@ class TopicModel:
         return None
 
     def stop_behind(self, seq: int) -> int:
-        """Where a read behind `seq` ends: before the next loss range, or behind the head."""
+        """Where a read from `seq` ends: before the next loss range, or after the head."""
         return min([a for a, _ in self.marks.ranges if a > seq] + [self.head + 1])
 
     def why_missing(self, seq: int) -> str | None:
-        """The reason a reader of one record is given; None when it is there."""
+        """The reason that a reader of one record gets. None if the record exists."""
         if any(each.seq == seq for each in self.items):
             return None
         if seq > self.head:
@@ -164,7 +164,7 @@ class TopicModel:
         return "lost" if any(a <= seq <= b for a, b in self.marks.ranges) else "deleted"
 
     def seen(self) -> Seen:
-        """How it looks to one who reads all of it."""
+        """How the topic looks to a reader of all of it."""
         told: list[Told] = []
         cursor = 0
         while cursor < self.head:
@@ -179,7 +179,7 @@ class TopicModel:
     # -- what happens ------------------------------------------------------------------------------------------------
 
     def refuses(self, sizes: list[int]) -> str:
-        """The code of the error that a write of such records gets, '' when it is taken."""
+        """The error code for a write of such records, '' if it is accepted."""
         cap_records, cap_bytes = self.config.cap_records, self.config.cap_bytes
         reject = self.config.discard is Discard.REJECT
         if cap_bytes and (sum(sizes) if reject else max(sizes)) > cap_bytes:
@@ -200,7 +200,7 @@ class TopicModel:
         self._enforce_caps(written=not self.in_memory_only)
 
     def delete(self, wanted: Callable[[Item], bool]) -> int:
-        """Records of that kind are deleted; how many there were."""
+        """Delete records of that kind. Returns how many there were."""
         before = len(self.items)
         self.items = [each for each in self.items if not wanted(each)]
         return before - len(self.items)
@@ -216,7 +216,7 @@ class TopicModel:
         self.raise_floor(LossCause.CAP, floor, written=written)
 
     def ttl_floor_fits(self, now_ms: int, floor: int) -> bool:
-        """Whether the engine's floor for the ttl is one that it may have by now."""
+        """Whether the engine may have this ttl floor by now."""
         old = self._expired(now_ms)
         if not old:
             return floor == self.marks.floors.get(LossCause.TTL, 1)
@@ -224,7 +224,8 @@ class TopicModel:
         return old[-1] < floor <= min([self.head + 1, *young[:1]])
 
     def expire(self, now_ms: int, floor: int) -> bool:
-        """What is too old goes; whether anything did. `floor` is the engine's: it may pass over what is not live."""
+        """Remove what is too old, and say whether anything was removed. `floor`: that of the engine, which may skip
+        what is not live."""
         if not self._expired(now_ms):
             return False
         self.raise_floor(LossCause.TTL, floor, written=not self.in_memory_only)
@@ -251,9 +252,9 @@ class TopicModel:
     # -- restarts ----------------------------------------------------------------------------------------------------
 
     def restart(self, new_head: int, now_ms: int, window_ms: int, found: dict[str, int]) -> None:
-        """Another process goes on with this and finds the head to be there: what it has not, it says is lost.
+        """Another process continues with this topic and finds this head. What is missing, it announces as lost.
 
-        `found` are its floors: a snapshot may have kept some that no frame says.
+        `found`: its floors. A snapshot may have kept some that no frame mentions.
         """
         kept = self.durable_head if self.ephemeral else self.head
         if self.ephemeral:
@@ -265,7 +266,7 @@ class TopicModel:
         self.items = [each for each in self.items if self.live_floor <= each.seq <= kept]
         self.durable_marks = self.marks.copy()
         self.head = self.durable_head = new_head
-        # Those that were live get a whole window from now.
+        # Keys that were live get a whole window from now on.
         there = {name: key for name, key in self.keys.items() if key.first_seq <= kept}
         self.unsure |= {name for name, key in there.items() if now_ms - key.ts > window_ms}
         self.keys = {name: key._replace(ts=now_ms) for name, key in there.items() if name not in self.unsure}

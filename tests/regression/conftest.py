@@ -1,4 +1,4 @@
-"""A machine of its own for every test that asks for one."""
+"""A simulated machine of its own for every test that asks for one."""
 
 from __future__ import annotations
 

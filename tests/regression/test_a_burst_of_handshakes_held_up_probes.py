@@ -1,6 +1,6 @@
-"""A thousand TLS handshakes at once were all done in one round of the loop: each round does some, and others are served
-in between. A new TLS connection waited for all that came before it. The Kafka port began all requests that came at once
-in one round, too."""
+"""A thousand simultaneous TLS handshakes were all processed in one round of the event loop, so a new TLS connection
+waited for all of them. Now each round processes some, and other clients are served in between. The Kafka port also
+began all simultaneous requests in one round."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tests.support.unread import get
 
 CLIENTS = 100
 HANDSHAKES = 300
-#: Those of one round, and those that were let go by the round before it in the same pass of the loop.
+#: The most begun in one round, and those that the round before allowed in the same pass of the loop.
 ROUNDS = 2
 PATIENCE_S = 20
 
 
 class RoundCounter:
-    """Counts rounds of the loop, and how many of something were begun in each."""
+    """Counts rounds of the loop, and how many handshakes or requests were begun in each."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -54,7 +54,7 @@ class RoundCounter:
 
 
 def hello() -> bytes:
-    """How a client begins a handshake."""
+    """The first bytes of a client's handshake."""
     out = ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -144,7 +144,7 @@ async def test_a_handshake_over_the_waiting_limit_closes_the_oldest_waiting_hand
                 try:
                     async with asyncio.timeout(PATIENCE_S):
                         kept += bool(await asyncio.get_running_loop().sock_recv(each, 1))
-                except ConnectionResetError:  # what it had said was never read
+                except ConnectionResetError:  # its data was never read
                     closed += 1
         assert kept == rounds.total
         assert closed == HANDSHAKES - kept > 0

@@ -1,4 +1,5 @@
-"""A thousand requests at once were all begun in one round of the loop: each round begins some, and probes go first."""
+"""A thousand simultaneous requests were all begun in one round of the event loop. Now each round begins some, probes
+first."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from tests.http.hot_server import HotServer, Wire, post, records
 from tests.support.unread import get
 
 CLIENTS = 200
-#: A round begins more of these, and a probe takes some rounds.
+#: More requests than one round begins; a probe takes several rounds.
 LATER_CLIENTS = 600
 WRITE = post("t", records(1))
-#: Those of one round, and those that were let go by the round before it in the same pass of the loop.
+#: The most begun in one round, and those that the round before allowed in the same pass of the loop.
 ROUNDS = 2
 
 
@@ -29,7 +30,7 @@ class RoundCounter:
         self._loop = asyncio.get_running_loop()
         self._round = 0
         self.begun: dict[int, int] = {}
-        #: How many were begun before the first request of another method was.
+        #: How many had begun before the first request of another method.
         self.before_another: int | None = None
         take = HotRequests.take
 
@@ -54,7 +55,7 @@ class RoundCounter:
 
 
 async def _burst(wires: list[Wire], probe: Wire, rounds: RoundCounter) -> int:
-    """How many writes were begun before the probe, which was sent behind all of them, was answered."""
+    """How many writes had begun before the probe was answered. The probe was sent after all of them."""
     for wire in wires:
         wire.send(WRITE)
     probe.send(get("/v0/health"))

@@ -1,8 +1,8 @@
-"""Leases of a queue without leases_durable outlive a clean stop, but sometimes did not.
+"""Leases of a queue without leases_durable survive a clean stop, but sometimes they were lost.
 
-A frame that the stop's snapshot knew all about was taken for one that came after it, when no topic's section told its
-place: a checkpoint mark, or what is left in the log of a topic that was deleted. Recovery then believed the snapshot
-was not the last word, and voided every lease.
+Some frames belong to no topic's section: a checkpoint mark, or the rest of the log of a deleted topic. Recovery took
+such a frame for one written after the snapshot of the stop, although the snapshot covered it. It concluded that the
+snapshot was not the last state, and voided every lease.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tests.unit.storage.machine import Machine, records
 
 
 async def mark_flushed(engine: Engine) -> None:
-    """The queue is due, the other topic is not: its record keeps the mark in what is replayed."""
+    """Only the queue is due for a checkpoint. The other topic's record keeps the mark in the replayed part of the
+    log."""
     await engine.append("queue", records(5))
     await engine.segment_worker.tick()
 

@@ -1,5 +1,5 @@
-"""A topic was deleted and made anew while the cold store kept a partition of the first: where neither partition 0 was
-there, nothing told them apart, and readers of the tier were given records of the deleted topic as the new one's."""
+"""A topic was deleted and created again while the cold store still had a partition of the old topic. If neither had
+partition 0 there, nothing told the two apart, and readers of the tier got records of the deleted topic."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_only_partitions_of_the_newest_are_read(tmp_path: Path) -> None:
 
 
 def test_the_newest_topic_is_identified_by_partition_0(tmp_path: Path) -> None:
-    # Partition 1 of the first was made later than the rest of it.
+    # Partition 1 of the first topic was created later than its other partitions.
     put(tmp_path, 5, 0, 5, topic=5)
     put(tmp_path, 7, 1, 7, topic=5)
     put(tmp_path, 10, 0, 10, topic=10)

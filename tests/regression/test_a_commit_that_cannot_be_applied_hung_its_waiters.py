@@ -1,5 +1,6 @@
-"""A commit whose effect cannot be worked out (a segment it must look into is unreadable) raised in the loop's callback:
-it and all of its group were never answered. Now the shard stops, as after a failed sync, and a start settles it.
+"""A commit whose effect cannot be computed, because a segment that it needs is unreadable, raised an exception in a
+callback of the loop. The commit and its whole group were never answered. Now the shard stops, as after a failed sync,
+and the next start decides.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ async def test_a_commit_that_cannot_be_applied_fails_its_writes_and_the_next_sta
     told: list[Any] = []
     async with asyncio.timeout(5):
         evicting = engine.submit_controls(log, evicts)
-        for number, key in ((7, None), (8, "k")):  # of the same group, and synced with it
+        for number, key in ((7, None), (8, "k")):  # in the same group, and synced with it
             assert engine.try_append("t", PlainRecords([record(number).data]), told.append, idempotency_key=key)
         told.append(await outcome(evicting))
     assert [type(each) for each in told] == [StorageFailed] * 3
@@ -50,7 +51,7 @@ async def test_a_commit_that_cannot_be_applied_fails_its_writes_and_the_next_sta
     await engine.supervisor.stop()
     after = Engine(DATA, options(), fs=disk.process_kill(), clock=clock, threaded=False)
     await after.start()
-    # They were synced before they could not be applied: unknown to those who asked, there for all others.
+    # These writes were synced before applying failed. Their callers get an unknown outcome; all others see the records.
     assert await seqs(after, "t", from_seq=3) == [4, 5, 6, 7, 8]
     assert (await after.append("t", [record(8)], idempotency_key="k")).deduped
     assert after.state("t").evict_floor == 4

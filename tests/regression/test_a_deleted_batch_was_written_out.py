@@ -1,6 +1,6 @@
-"""The last batch of an ephemeral topic, deleted by tag as a whole, was back when the topic had been made durable.
+"""The last batch of an ephemeral topic was deleted by tag, and came back when the topic was made durable.
 
-The batch is written out all the same, so that its seqs are not handed out again; its deletion was not.
+The batch is written to the log even so, because its seqs must not be used again. But its deletion was not written.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""With TOPICS_HTTP=httptools one field of a head could be as long as its client liked, for as long as heads may take:
-its length was looked at when it was whole.
+"""With TOPICS_HTTP=httptools, one field of a head could be as long as the client liked until the time limit for heads:
+its length was checked only when the field was complete.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ async def test_a_field_without_an_end_is_refused() -> None:
         while not wire.transport.is_closing():
             wire.send(PIECE)
             await asyncio.sleep(0.001)
-        # The refusal itself may be lost: the connection is reset when it is closed with more to read.
+        # The refusal itself may be lost: a connection that is closed with unread data is reset.
         assert server.counted("topics_refused")["header_too_large",] == 1

@@ -1,4 +1,4 @@
-"""TOPICS_HOST=127.0.0.1:4001, as ported set-ups have it, was taken for the name of a machine."""
+"""TOPICS_HOST=127.0.0.1:4001, as in some migrated set-ups, was treated as a host name."""
 
 from __future__ import annotations
 

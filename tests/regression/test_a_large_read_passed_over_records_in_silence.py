@@ -1,7 +1,8 @@
-"""A read of many small records left some out, and gave those behind them as if nothing had been in between.
+"""A read of many small records left some out, and returned the records after them as if there was no gap.
 
-What a read fetches at a time is bounded by the bytes of frames, what it gives by the bytes of bodies. A batch that was
-cut at the first bound left room for less than one frame of it, and the fetch went on with the batch behind it.
+A read fetches a limited number of bytes of frames, and returns a limited number of bytes of bodies. If a batch was cut
+at the first limit, the second one could leave room for less than one of its frames. The read then continued with the
+next batch.
 """
 
 from __future__ import annotations

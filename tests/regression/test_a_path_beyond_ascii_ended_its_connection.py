@@ -1,5 +1,5 @@
-"""Over HTTP/2 a path with other bytes than ASCII failed in the server below, which took down all streams of its
-connection.
+"""Over HTTP/2, a path with bytes that are not ASCII raised an exception in the server library, which ended all streams
+of the connection.
 """
 
 from __future__ import annotations

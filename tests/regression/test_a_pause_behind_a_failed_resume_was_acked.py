@@ -1,6 +1,7 @@
-"""A resume whose sync fails may be found by the next start; a pause asked for behind it was acked without a frame.
+"""A resume whose sync fails may still be found by the next start. A pause after such a resume was acked without a
+frame.
 
-In memory the queue was still paused, so nothing seemed to be left to do; after a kill it was not.
+In memory the queue was still paused, so there seemed to be nothing to do. After a kill it was not paused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""`"match": "order.*"` deleted nothing, read nothing and routed nothing, and said that all was well.
+"""`"match": "order.*"` deleted nothing, read nothing and routed nothing, without an error.
 
-Some take it for a glob, others have such tags. Neither is guessed: it is refused, with both ways to say it.
+Some users mean a glob, and others have tags that contain a star. The broker does not guess: it refuses such a match and
+names both ways to write it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""With TOPICS_HTTP=httptools, what was no request behind a write was refused before the write was answered: its client
-took the refusal for that, and the write had been carried out.
+"""With TOPICS_HTTP=httptools, malformed data after a write was refused before the write was answered. The client took
+the refusal for the answer to the write, which had been carried out.
 """
 
 from __future__ import annotations

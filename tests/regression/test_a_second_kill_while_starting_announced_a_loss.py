@@ -1,8 +1,8 @@
-"""A broker was killed, and its successor while it was starting; the third announced a loss that never happened.
+"""A broker was killed, and so was its successor during its start. The third start announced a loss that did not happen.
 
-Three records in a disk topic, kill -9, start, kill -9 once `.lock` is held, start: the head went from 3 to 256, with a
-tombstone of cause `crash` in between, and a router's dest kept a range of cause `source_trim` for good.
-`tests/crash/test_interrupted_start.py` kills a start at every call to the disk.
+Three records in a topic of class disk, kill -9, start, kill -9 once `.lock` is held, start: the head went from 3 to
+256, with a tombstone of cause `crash` in between. The destination of a router kept a range of cause `source_trim` for
+good. `tests/crash/test_interrupted_start.py` kills a start at every call to the disk.
 """
 
 from __future__ import annotations

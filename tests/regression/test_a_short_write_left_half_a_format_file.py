@@ -1,4 +1,4 @@
-"""FORMAT and CURRENT were written by one call whose result nobody looked at: a short write was synced and renamed."""
+"""FORMAT and CURRENT were written by one call whose result was not checked, so a short write was synced and renamed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Clients that name a message by `op` were told `unsupported_message`; some errors came without the request_id of their
-command, acks without seqs, and times flat where HTTP nests them in `performance`.
+"""Clients that name the kind of a message in `op` were answered `unsupported_message`. Some errors lacked the
+request_id of their command, acks lacked seqs, and times were not nested in `performance` as over HTTP.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Each topic's active segment was kept open for writing: with thousands of topics no file could be opened any more."""
+"""The active segment of each topic was kept open for writing. With thousands of topics no other file could be
+opened."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from tests.support.crash_session import Session
 from tests.support.sim_disk import SimDisk
 
 TOPICS = 1000
-#: Two files each of those that one round works on, and of those that are kept open between rounds; the log's own.
+#: Two files for each segment of a round and for each one kept open between rounds, and the files of the log.
 MOST_OPEN = 2 * (512 + 256) + 64
 
 

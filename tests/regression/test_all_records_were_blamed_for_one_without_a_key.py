@@ -1,5 +1,5 @@
-"""A batch with keyless records for a compacted topic was refused without a word of which they are (KIP-467): librdkafka
-then reported each record of the batch as invalid."""
+"""A batch with keyless records for a compacted topic was refused without naming these records (KIP-467), so librdkafka
+reported every record of the batch as invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`"node": ""` left out every record that has no node; it means that none was given."""
+"""`"node": ""` left out every record without a node. It has to mean that no node was given."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.http.hot_server import HotServer
 from tests.unit.storage.machine import raw
 
 RECORDS: list[dict[str, Any]] = [{"data": 1}, {"data": 2, "node": "me"}, {"data": 3, "node": "other"}]
-#: What a reader says, and what it is given.
+#: What a reader sends, and what it gets.
 NODES: list[tuple[Any, list[int]]] = [("", [1, 2, 3]), ([""], [1, 2, 3]), (["", "me"], [1, 3]), ("me", [1, 3])]
 
 

@@ -1,6 +1,6 @@
-"""`POST /v0/topics/x%2fdelete`, a write to a topic of an odd name, was carried out as a deletion in the topic x.
+"""`POST /v0/topics/x%2fdelete`, a write to a topic with an unusual name, was carried out as a deletion in the topic x.
 
-Paths are matched decoded, so a client that encoded the names it was given did not get them refused.
+Paths are matched after decoding, so a client that encoded the names it was given did not get an error.
 """
 
 from __future__ import annotations

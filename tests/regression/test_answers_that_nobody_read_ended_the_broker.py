@@ -1,4 +1,5 @@
-"""Clients that ask for much and read nothing: the broker's memory is bounded, and it says how it is meanwhile."""
+"""Clients ask for much and do not read their answers. The broker's memory stays bounded, and it still reports its
+health."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ import pytest
 from tests.support.broker_process import BrokerProcess
 from tests.support.unread import RECORD_BYTES, UnreadClients, Watch, get, resident
 
-#: Without bounds each of these would hold 8 MB or more.
+#: Without limits, each of these would hold 8 MB or more.
 CLIENTS, SOAK_CLIENTS = 80, 1000
-#: Of those who are given one record each.
+#: For clients that get one record each.
 MANY_CLIENTS = 320
 JOBS_AT_ONCE = 20
-#: It is looked at until it has not grown for so long, or for so long at most.
+#: The memory is measured until it has not grown for this long, or for this long at most.
 STILL_S, GROWING_S = 1.5, 30
 MAX_BYTES = 600 << 20
 BUDGET_BYTES = 32 << 20
-#: Records are in sealed segments soon.
+#: Records move to sealed segments soon.
 SOON = {"segment_max_events": 5, "checkpoint_records": 1, "checkpoint_batches": 1, "checkpoint_interval_ms": 20}
 TARGET = "/v0/topics/t/records?limit=10&max_batch_bytes=8388608"
 DIFF = json.dumps({"max_batch_bytes": 8 << 20}).encode()
@@ -54,7 +55,7 @@ def add_jobs(broker: BrokerProcess, jobs: int) -> None:
 
 
 def jobs(broker: BrokerProcess, clients: UnreadClients, count: int) -> None:
-    """Streams of work, each with room for several large jobs."""
+    """Work streams, each with room for several large jobs."""
     queue(broker, 5 * CLIENTS)
     clients.http1(count, get("/v0/topics/q/work?node=n&max=5"))
 
@@ -65,7 +66,7 @@ def claims(broker: BrokerProcess, clients: UnreadClients, count: int) -> None:
 
 
 def waiting_claims(broker: BrokerProcess, clients: UnreadClients, count: int) -> None:
-    """Claims that wait, and for which many jobs come."""
+    """Claims that wait until many jobs arrive."""
     queue(broker, 0)
     clients.http1(max(count, MANY_CLIENTS), post("/v0/topics/q/claim", WAITING_CLAIM))
     broker.until(lambda: broker.metric("topics_parked_requests") >= max(count, MANY_CLIENTS))
@@ -74,7 +75,7 @@ def waiting_claims(broker: BrokerProcess, clients: UnreadClients, count: int) ->
 
 
 def parked(broker: BrokerProcess, clients: UnreadClients, count: int) -> None:
-    """Reads of consumers that wait, and are all answered by one append."""
+    """Consumer reads that wait, and are all answered by one append."""
     readers = max(count, MANY_CLIENTS)
     for number in range(readers):
         broker.ok("PUT", f"/v0/topics/t/consumers/c{number}", {"start": "head"})
@@ -92,7 +93,7 @@ def segments(broker: BrokerProcess, clients: UnreadClients, count: int) -> None:
 
 
 def until_it_grows_no_more(broker: BrokerProcess) -> None:
-    """What clients have asked for has been answered, as far as it is."""
+    """Waits until the requests have been answered as far as possible."""
     highest, grown = 0, time.monotonic()
     until = grown + GROWING_S
     while time.monotonic() - grown < STILL_S and time.monotonic() < until:
@@ -101,7 +102,7 @@ def until_it_grows_no_more(broker: BrokerProcess) -> None:
         time.sleep(0.05)
 
 
-#: One of each protocol, for the fast tier: each door takes a broker, its clients and some seconds.
+#: One case for each protocol, for the fast tier. A case takes a broker, its clients and some seconds.
 FAST_DOORS = {"http1", "past asgi", "http2", "kafka"}
 DOORS: dict[str, Callable[[BrokerProcess, UnreadClients, int], None]] = {
     "http1": lambda _, clients, count: clients.http1(count, get(TARGET)),

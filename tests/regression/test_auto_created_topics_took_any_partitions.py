@@ -1,4 +1,4 @@
-"""A write that made its topic took a config with more partitions than a PUT may ask for."""
+"""A write that created its topic accepted a config with more partitions than a PUT allows."""
 
 from __future__ import annotations
 

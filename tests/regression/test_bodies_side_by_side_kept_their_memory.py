@@ -1,4 +1,4 @@
-"""Many large gzip bodies side by side: what they take is bounded, and it is given back soon after."""
+"""Many large gzip bodies arrive at once. Their memory is bounded, and is released soon after."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from tests.support.unread import Watch, resident
 MIB = 1 << 20
 BODIES, SOAK_BODIES = 12, 40
 BODY_BYTES, SOAK_BODY_BYTES = 24 * MIB, 63 * MIB
-#: What bodies may hold. Two of them fit, and whoever waits in vain is refused.
+#: The memory for bodies. Two of them fit; a body that waits too long is refused.
 BUDGET_BYTES, SOAK_BUDGET_BYTES = 64 * MIB, 256 * MIB
-#: What is made of a body while it is decoded, hashed and written, and what the log holds of it meanwhile.
+#: What one body needs while it is decoded, hashed and written, and what the log holds of it meanwhile.
 TIMES = 4
-#: What a broker that has served large bodies may keep: caches and indexes, of bounded size.
+#: What a broker that has served large bodies may keep: caches and indexes of bounded size.
 PREFETCH_BYTES = 48 * MIB
-#: Sooner than the minutes that it took; it is looked at every fraction of a second.
+#: Sooner than the minutes that it took before. Memory is measured every fraction of a second.
 PATIENCE_S = 30.0
 
 
 def _records(size: int) -> bytes:
-    """An append of large records, which is served."""
+    """An append of large records, which succeeds."""
     record = b'{"data":"' + b"x" * (MIB // 2) + b'"}'
     return b'{"records":[' + b",".join([record] * (size // (len(record) + 1))) + b"]}"
 
 
 def _text(size: int) -> bytes:
-    """One string in a field that an append does not have."""
+    """One string in a field that appends do not have."""
     return b'{"unknown":"' + b"x" * size + b'"}'
 
 

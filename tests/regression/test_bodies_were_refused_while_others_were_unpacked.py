@@ -1,5 +1,5 @@
-"""While a few large bodies held all the memory, small ones were refused at once, and who repeated one stood behind
-those who came later: now they wait in line.
+"""While a few large bodies used all the memory, small bodies were refused at once, and a repeated request queued behind
+newer ones. Now they wait in line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATIENCE_S = 20
 
 
 def _sent(body: bytes, **headers: str) -> tuple[bytes, bytes]:
-    """In two pieces: its memory is counted as it comes."""
+    """Sent in two pieces: its memory is counted as it arrives."""
     request = post("t", body, headers)
     return request[:-SMALL], request[-SMALL:]
 
@@ -42,7 +42,7 @@ async def test_a_body_waits_while_other_bodies_hold_all_memory(coding: str) -> N
         others = budget.hold(object(), BUDGET)
         wires = [await server.connect() for _ in range(3)]
         for count, wire in enumerate(wires, 1):
-            # Parameters of the type: the other way takes bodies as a whole.
+            # Parameters in the content type make the request take the other path, which reads bodies as a whole.
             kind = "application/json; charset=utf-8"
             for piece in _sent(
                 PACKED if coding == "gzip" else BODY, **{"content-encoding": coding, "content-type": kind}

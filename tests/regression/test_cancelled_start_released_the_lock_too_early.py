@@ -1,4 +1,4 @@
-"""A start that was cancelled let go of .lock while its recovery thread was still mending files."""
+"""A cancelled start released .lock while its recovery thread was still repairing files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_the_lock_is_held_until_recovery_has_stopped_touching_files() -> N
 
 
 def _wait_for_lock(disk: SimDisk, gate: Gate, got_in: list[float]) -> None:
-    """Another process that wants the directory, while the recovery of this one is held up."""
+    """Another process tries to open the directory while recovery of the first one is held up."""
     begin = time.monotonic()
     while time.monotonic() < begin + 0.3 and not got_in:
         try:

@@ -1,4 +1,4 @@
-"""`topics put orders --ttl-ms 60000` made an fsync topic a disk topic, with exit status 0."""
+"""`topics put orders --ttl-ms 60000` changed a topic from fsync to disk, with exit status 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Between the moment a record was too old and the round that says so, a claim took it, dropped it, and gave nothing."""
+"""Records had expired, but the expiry worker had not announced it yet. A claim took such a record, dropped it, and
+returned nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A client sent a claim while the broker stood still, and had gone when it went on: the job was charged a delivery.
+"""A client sent a claim while the broker was stopped, and left before it continued. The job was charged a delivery.
 
-With `leases_durable: false` a claim is answered at once, before the end of its connection is read, though the kernel
-knows of it. At `max_deliveries` the job went to the dead letter topic, and no worker that lived had had it.
+With `leases_durable: false` a claim is answered at once, before the end of its connection is read, although the kernel
+knows of it. At `max_deliveries` the job went to the dead letter topic without ever reaching a live worker.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def connect(broker: BrokerProcess) -> socket.socket:
 
 
 def leaves(broker: BrokerProcess, queue: str, *headers: bytes) -> None:
-    """Asks on a new connection, and goes."""
+    """Send a request on a new connection, and leave."""
     with connect(broker) as wire:
         wire.sendall(claim(broker, queue, *headers))
 

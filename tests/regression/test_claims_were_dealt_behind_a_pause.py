@@ -1,4 +1,5 @@
-"""A claim whose jobs were still being read when its queue was paused was given them behind the pause's answer."""
+"""A queue was paused while records for a claim were being read. The claim got its jobs after the pause had been
+answered."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ async def test_a_claim_in_progress_returns_no_job_after_a_pause_is_answered(
     answered_first = pausing.done()
     asleep: list[Shard] = []
     wake = Shard._schedule_drain  # pyright: ignore[reportPrivateUsage]
-    # What goes to the log from here on waits there.
+    # From here on, writes to the log wait there.
     monkeypatch.setattr(Shard, "_schedule_drain", lambda shard: asleep.append(shard))
     disk.set()
     await turns()

@@ -1,5 +1,5 @@
-"""A client that went while it was answered was an error in the log, with a traceback: the loop that the broker runs on
-raises where a closed connection is written to."""
+"""A client that left while it was being answered caused an error with a traceback in the log, because the event loop
+raises an exception for a write to a closed connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kafka.server import KafkaServer
 
 
 class SlowMetadata:
-    """Answers to Metadata that are given when the test says so: at once, or as one on its way."""
+    """Answers Metadata requests when the test says so: at once, or in a task."""
 
     def __init__(self, *, later: bool) -> None:
         self._later = later
@@ -36,7 +36,7 @@ class SlowMetadata:
 
 
 async def gone(directory: Path, *, later: bool) -> list[str]:
-    """What is logged, and what the loop complains of, when a client goes while it is answered."""
+    """What is logged, and what the event loop reports, when a client leaves while it is being answered."""
     complaints: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
     slow = SlowMetadata(later=later)

@@ -1,4 +1,5 @@
-"""A full disk: the reserve took the number of the file prepared ahead, and closing deleted that file: the reserve."""
+"""On a full disk the reserve took the number of the file prepared in advance. Closing then deleted that file, which was
+the reserve."""
 
 from __future__ import annotations
 

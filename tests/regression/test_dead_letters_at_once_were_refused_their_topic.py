@@ -1,4 +1,5 @@
-"""Of several jobs that died at once one made the dead letter topic; the others found it not quite there and waited."""
+"""When several jobs died at once, one of them created the dead letter topic. The others found it incomplete, and
+waited."""
 
 from __future__ import annotations
 

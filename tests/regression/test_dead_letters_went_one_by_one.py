@@ -1,5 +1,5 @@
-"""A hundred thousand jobs that died at once took half a minute to their dead letter topic: three frames and a task for
-each job. A redrive of ten thousand was one request of several seconds that said nothing before its end."""
+"""A hundred thousand jobs that died at once took half a minute to reach their dead letter topic, with three frames and
+a task for each job. A redrive of ten thousand jobs was one request that was silent for several seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JOBS = 300
 
 
 async def dead(machine: Machine, count: int = JOBS, **settings: object) -> Engine:
-    """An engine on which so many jobs have just died."""
+    """An engine on which this many jobs have just died."""
     engine = await with_jobs(machine, max_deliveries=1, dead_letter="dead", **settings)
     await engine.put_topic("dead", TopicConfig(durability=Durability.FSYNC))
     for node in ("a", "b"):
@@ -47,7 +47,7 @@ async def test_dead_letters_of_a_nack_share_frames(machine: Machine) -> None:
     await nack(engine, reason="no good")
     await until_moved(engine, "dead", JOBS)
     assert engine.state("q").count == 0
-    # The claim and the nack; a Lease, a batch of copies a node, a Delete.
+    # The claim, the nack, a Lease, a batch of copies for each node, and a Delete.
     assert engine.publisher.commits - before < 12
     half = JOBS // 2
     assert await dead_letters(engine) == [

@@ -1,4 +1,4 @@
-"""A topic emptied by tag kept its first record's log file, and all later ones, for good."""
+"""A topic that was emptied by tag kept the log file of its first record, and all later files, for good."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records deleted by tag were announced as lost to the ttl once they would have expired; deletions are silent."""
+"""Records deleted by tag were announced as expired when their ttl had passed. Deletions must not be announced."""
 
 from __future__ import annotations
 

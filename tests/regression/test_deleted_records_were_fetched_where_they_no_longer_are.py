@@ -1,6 +1,7 @@
-"""A read from the start asked for deleted records' bytes, which had been let go of: 500 instead of the records behind.
+"""A read from the start asked for the bytes of deleted records, which were no longer there. It was answered 500 instead
+of the records after them.
 
-Deleted by tag they lie above every floor, and the index forgets them later than memory and the log do.
+Records deleted by tag are above every floor, and the index forgets them later than memory and the log do.
 """
 
 from __future__ import annotations

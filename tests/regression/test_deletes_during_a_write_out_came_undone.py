@@ -1,4 +1,4 @@
-"""Records deleted or expired while an ephemeral topic was being written out were back after a crash."""
+"""Records deleted or expired while an ephemeral topic was being written to the log came back after a crash."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A snapshot between a Delete of all that lives in a segment and its flags: the next start had the records back.
+"""A snapshot was taken between a Delete of all records of a segment and the write of its flags. The next start had the
+records back.
 
-The segment counted as dead in the snapshot, so the Delete, replayed, was not looked up in it; and its files, which
-knew nothing of the deletion yet, were believed.
+The segment counted as dead in the snapshot, so the replayed Delete was not looked up in it. Its files did not know of
+the deletion yet, and were believed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A delete floor beyond a loss range made reads jump over the range without its tombstone."""
+"""A delete floor above a loss range made reads skip the range without its tombstone."""
 
 from __future__ import annotations
 

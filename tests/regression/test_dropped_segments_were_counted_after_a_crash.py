@@ -1,6 +1,7 @@
-"""All segments of a topic were dropped, the process died before the next snapshot: its records counted again.
+"""All segments of a topic were dropped and the process died before the next snapshot. Afterwards the dropped records
+were counted.
 
-What segments hold is not known exactly during a replay. It was counted behind it only where segments were left.
+During a replay the content of segments is not known exactly. It was only counted afterwards if some segments were left.
 """
 
 from __future__ import annotations

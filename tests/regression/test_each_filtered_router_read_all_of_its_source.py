@@ -1,5 +1,5 @@
-"""Twenty filtered routers out of one source read and matched every record of it twenty times: 35,000 records a second
-went over while twice as many were written, and they fell behind without a word."""
+"""Twenty filtered routers of one source read and matched every record twenty times. They copied 35,000 records a second
+while twice as many were written, and fell behind without notice."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_filtered_routers_of_a_source_share_its_reads(machine: Machine) ->
 
 
 async def test_matches_of_a_router_from_many_batches_are_copied_together(machine: Machine) -> None:
-    """It was a piece a batch for each router: most of what a copy cost."""
+    """It was one piece a batch for each router, which was most of the cost of a copy."""
     engine = await routed(machine)
     for _ in range(5):
         await write(engine, 100)
@@ -90,7 +90,7 @@ async def test_the_next_window_is_read_ahead(machine: Machine, monkeypatch: pyte
     assert (await windows.read(source, query)).next_from_seq == 100
     await turns()
     assert windows.reads - before == 2
-    for from_seq in (0, 100, 200):  # behind the last one there is nothing
+    for from_seq in (0, 100, 200):  # nothing follows the last one
         query = msgspec.structs.replace(query, from_seq=from_seq)
         assert (await windows.read(source, query)).next_from_seq == from_seq + 100
         await turns()

@@ -1,4 +1,4 @@
-"""Every call of a redrive read all dead letters that were left to count them: the half of a million for 100,000."""
+"""Every call of a redrive read all remaining dead letters to count them: half a million of them for 100,000 jobs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_dead_letters_added_and_deleted_between_redrives_are_counted(
     left = [each.seq for each in (await engine.read("dead", ReadQuery())).records]
     await engine.delete_records("dead", before_seq=left[20])
     assert (await engine.queues.redrive("q", dry_run=True)).moved == 30
-    await die(engine, 10)  # those that were brought back
+    await die(engine, 10)  # the jobs that were moved back
     looked = looks(monkeypatch)
     done = await engine.queues.redrive("q", max=35)
     assert (done.moved, done.remaining, len(looked)) == (35, 5, 10)

@@ -1,4 +1,5 @@
-"""Empty `node`, `tag`, `idempotency_key`, `cursor` and `seqs` were refused, and so was a tail beside a from_seq."""
+"""Empty `node`, `tag`, `idempotency_key`, `cursor` and `seqs` were refused, and so was `tail` together with
+`from_seq`."""
 
 from __future__ import annotations
 

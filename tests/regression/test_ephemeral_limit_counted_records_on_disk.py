@@ -1,4 +1,4 @@
-"""A topic made ephemeral brought its records on disk into the count of those that are in memory only."""
+"""When a topic was made ephemeral, its records on disk were counted as records in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A cap that evicted durable records of a topic made ephemeral said so in memory only: a restart brought them back."""
+"""A cap evicted durable records of a topic that had been made ephemeral, but noted it in memory only. A restart brought
+the records back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shard stopped and .lock did not say so, or could not be written: then nobody else was told either."""
+"""A shard stopped, and .lock did not say so or could not be written. Then nobody else was told of the stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A read with a small limit that passes over many records fetched them one by one, each with a call to the disk."""
+"""A read with a small limit that skips many records fetched them one by one, with one call to the disk for each."""
 
 from __future__ import annotations
 

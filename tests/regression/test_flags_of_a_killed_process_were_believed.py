@@ -1,7 +1,7 @@
 """A process was killed between flagging deleted records in a segment and syncing the flags.
 
-The next start saw them in the page cache, took them for durable and let go of the Delete frame. Snapshots and a power
-loss later the flags were gone, and the records back, or at odds with their index.
+The next start saw the flags in the page cache, took them for durable and dropped the Delete frame. After snapshots and
+a power loss the flags were gone, and the records were back or contradicted their index.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A process killed between mkdir and the fsync of the parent left folders that no later one made durable.
+"""A process was killed between mkdir and the fsync of the parent folder. No later process made the new folder durable.
 
 A power loss then took the data directory, or its wal/ or meta/, with everything acked in it.
 """

@@ -1,6 +1,7 @@
-"""A crash right behind a snapshot: recovery cut the file it begins in to nothing, and put its frames into quarantine.
+"""After a crash right after a snapshot, recovery truncated the log file in which the snapshot begins, and quarantined
+its frames.
 
-The snapshot before still needed them, for the case that the newest one cannot be read.
+The snapshot before still needed these frames, in case the newest one cannot be read.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""A client that closed its side right behind its request (`nc -N`, shutdown(SHUT_WR)) got no answer to a write that was
-done. What waits, or grants something, still takes the end of the client's side for its leaving: it may be just that.
+"""A client that closed its side right after its request (`nc -N`, shutdown(SHUT_WR)) got no answer, although its write
+was done. A request that waits or grants something still treats the end of the client's side as its leaving, because it
+may be just that.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ async def test_a_claim_of_a_half_closed_client_leases_no_job(server: HotServer, 
 
 
 class HalfClosedClient(Http2Client):
-    """Sends nothing more once it has ended its side."""
+    """Sends nothing after it has ended its side."""
 
     ended = False
 

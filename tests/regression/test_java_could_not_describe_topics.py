@@ -1,4 +1,5 @@
-"""Java's Admin.describeTopics threw: DescribeTopicPartitions said null for lists of replicas that it goes through."""
+"""Java's Admin.describeTopics raised an exception: DescribeTopicPartitions answered null for lists of replicas that the
+client iterates over."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from broker.kafka.messages.metadata import (
 from storage.config import TopicConfig
 from tests.kafka.server import KafkaServer
 
-#: Error, index, leader, epoch; [1] and [1] for replicas; then three empty arrays (a null would be 0), and no tags.
+#: Error, index, leader, epoch; [1] and [1] for replicas; then three empty arrays (null would be 0), and no tags.
 PARTITION = struct.pack(">hiii", 0, 0, 1, 0) + 2 * (b"\x02" + struct.pack(">i", 1)) + b"\x01\x01\x01" + b"\x00"
 
 

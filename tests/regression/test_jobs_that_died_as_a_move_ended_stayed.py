@@ -18,6 +18,6 @@ async def test_a_job_that_dies_around_the_end_of_a_move_is_moved(machine: Machin
         await engine.queues.nack("q", "n", [one])
         await turns(when)
         await engine.queues.nack("q", "n", [two])
-        await turns(200)  # and nobody asks anything
+        await turns(200)  # and no request arrives
         dead += 2
         assert engine.state("dead").count == dead, when

@@ -1,4 +1,4 @@
-"""A clean stop kept the keys of an ephemeral topic but not its records: retries were told that all was well."""
+"""A clean stop kept the idempotency keys of an ephemeral topic but not its records, so retries reported success."""
 
 from __future__ import annotations
 

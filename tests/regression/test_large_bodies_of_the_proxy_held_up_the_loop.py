@@ -1,5 +1,5 @@
-"""A large body of Base64 was decoded in one round of the loop: now others have rounds in between, at every door of the
-REST Proxy.
+"""A large Base64 body was decoded in one round of the event loop, in every part of the REST Proxy. Now other work has
+rounds in between.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.http.hot_server import HotServer
 VALUE = b64encode(bytes(60_000)).decode()
 COUNT = 120  # 9.6 MB of text
 V2 = "application/vnd.kafka.binary.v2+json"
-#: What one round may work on: a slice, and a record that goes beyond it; of two slices at the border of a round.
+#: How much one round may process: a slice and a record that extends beyond it, or two slices at the border of a round.
 MOST_BYTES = 2 * (SLICE_BYTES + len(VALUE))
 
 
@@ -111,7 +111,7 @@ def test_a_string_in_many_pieces_is_looked_through_once(monkeypatch: pytest.Monk
     seen = 0
 
     class Counting:
-        """Counts what the expression for the inside of strings goes through."""
+        """Counts how much text the expression for the inside of strings scans."""
 
         def __init__(self, expression: Any) -> None:
             self._expression = expression

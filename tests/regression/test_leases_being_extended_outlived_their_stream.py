@@ -1,4 +1,4 @@
-"""A worker that left while an extension of its lease was on its way kept the job for as long as it had asked for."""
+"""A worker left while an extension of its lease was being written. It kept the job for the whole extension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Leases that ended while the queue's leases were being made durable were written as they had been, and came back."""
+"""Leases ended while the leases of their queue were being made durable. They were written with their old state, and
+came back."""
 
 from __future__ import annotations
 

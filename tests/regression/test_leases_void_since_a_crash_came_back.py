@@ -1,4 +1,5 @@
-"""A clean stop's leases, void since a crash behind it, were valid again after the next one: claims leave no frames."""
+"""The leases of a clean stop were voided by a later crash, and became valid again after the next stop, because claims
+leave no frames."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ async def machine() -> AsyncIterator[Machine]:
 
 
 async def stopped_with_a_lease(machine: Machine, durability: Durability = Durability.FSYNC) -> int:
-    """Its token."""
+    """The token of the lease."""
     engine = await with_jobs(machine, 2, durability=durability)
     [(_, token)] = await claim(engine)
     await machine.close()
@@ -42,7 +43,7 @@ async def test_a_kill_voids_a_lease_that_survived_a_clean_stop(machine: Machine,
 
 async def test_a_void_lease_stays_void_after_another_kill(machine: Machine) -> None:
     token = await stopped_with_a_lease(machine)
-    # The next process dies before it has come up: a crash, and the one behind it finds no lease.
+    # The next process dies during its start. That is a crash, so the process after it must find no lease.
     machine.disk.crash_on("sync_dir", "*/wal")
     dying = Engine(DATA, options(), fs=machine.disk, clock=machine.clock, threaded=False)
     await until_crash(machine.disk, dying.start())

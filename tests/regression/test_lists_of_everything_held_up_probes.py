@@ -1,5 +1,5 @@
-"""A list of everything was made in one round of the loop: Kafka's Metadata, DescribeConfigs and ListOffsets, and the
-topics of REST v3. Now others have rounds in between, and Kafka's lists are made one at a time."""
+"""A list of everything was built in one round of the event loop: Kafka's Metadata, DescribeConfigs and ListOffsets, and
+the topics of REST v3. Now other work has rounds in between, and Kafka's lists are built one at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOPICS = 300
 
 
 class RoundCounter:
-    """Counts rounds of the loop, and calls in each."""
+    """Counts rounds of the loop, and the calls in each."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -40,7 +40,7 @@ class RoundCounter:
         self._loop.call_soon(self._count)
 
     def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, each call counted."""
+        """The function, with each call counted."""
 
         def counting(*arguments: Any, **more: Any) -> Any:
             self.done[self._now] = self.done.get(self._now, 0) + 1

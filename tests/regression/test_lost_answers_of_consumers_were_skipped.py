@@ -1,11 +1,11 @@
-"""An at-least-once consumer whose answers carry an attempt_key was not given what it had not received.
+"""An at-least-once consumer that reads with an attempt_key did not get records that it had not received before.
 
-- A first try came in late, behind its repetition, which had been answered empty, and took records under a key that
-  nobody asked for again.
+- The first attempt arrived after its repetition, which had been answered empty. It took records under a key that nobody
+  asked for again.
 - An answer was lost, its reader was silent for two seconds, and the broker was killed: the cursor was past the records.
-- An answer was lost, and the broker stopped cleanly: likewise.
+- An answer was lost, and the broker stopped cleanly: the cursor was past the records too.
 
-An answer is confirmed by the next read, a commit, or the end of the time in which its key may come again.
+An answer is confirmed by the next read, by a commit, or when the time in which its key may be repeated has passed.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ async def test_a_clean_stop_keeps_the_offset_committed_before_a_lost_answer(mach
     assert (committed.seq, committed.metadata) == (2, b"where it was")
 
 
-#: Calls at which a stop and a start are cut short, other than in the soak tier, which visits each.
+#: The calls to the disk at which a stop and a start are interrupted. The soak tier visits every call.
 SAMPLE = 10
 
 
 async def test_a_first_try_after_its_empty_repetition_takes_no_records(machine: Machine) -> None:
     engine = await consumed(machine, 2)
     assert await take(engine, attempt_key="before") == [1, 2]
-    assert await take(engine, attempt_key="k", wait_ms=0) == []  # the repetition, which overtook the first try
+    assert await take(engine, attempt_key="k", wait_ms=0) == []  # the repetition, which overtook the first attempt
     await add(engine, 2)
-    assert await take(engine, attempt_key="k", wait_ms=1000) == []  # the first try
+    assert await take(engine, attempt_key="k", wait_ms=1000) == []  # the first attempt
     assert await take(engine, attempt_key="next") == [3, 4]
 
 
@@ -142,7 +142,8 @@ async def test_a_seek_after_a_clean_stop_survives_a_kill(machine: Machine, to: i
 @pytest.mark.parametrize("when", list(When))
 @pytest.mark.parametrize("power", [False, True])
 async def test_an_interrupted_stop_and_start_skip_no_record(when: When, power: bool) -> None:
-    """At calls to the disk from the beginning of the stop on. The key of the lost answer comes again, or another."""
+    """At calls to the disk from the beginning of the stop on. The reader repeats the key of the lost answer, or uses
+    another."""
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     calls = await cut_short(None, when)
     assert isinstance(calls, int)
@@ -159,8 +160,8 @@ async def test_an_interrupted_stop_and_start_skip_no_record(when: When, power: b
 
 
 async def cut_short(index: int | None, when: When) -> Machine | int:
-    """An answer is lost, then the broker stops and starts; the machine at the end, which stops at the call with this
-    index. Without one: how many calls there are.
+    """An answer is lost, then the broker stops and starts. Returns the machine, which stops at the call with this
+    index. Without an index, returns how many calls there are.
     """
     machine = Machine()
     engine = await consumed(machine, 6)

@@ -1,4 +1,4 @@
-"""A list of a thousand topics keeps the loop for a moment: of many at once, each has a round of its own."""
+"""A list of a thousand topics occupies the event loop for a moment. If there are many, each gets a round of its own."""
 
 from __future__ import annotations
 

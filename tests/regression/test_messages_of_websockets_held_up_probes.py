@@ -1,5 +1,5 @@
-"""All messages that had come over a WebSocket were handled in one round of the loop, and so were those of all others.
-Now some begin in each round, as requests do."""
+"""All messages that had arrived over WebSockets were handled in one round of the event loop. Now each round begins some
+of them, as it does with requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HANDSHAKE = (
     b"GET /v0/ws HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
     b"sec-websocket-version: 13\r\nsec-websocket-key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
 )
-#: What one round lets begin; the round before it may have let go as many.
+#: The most that one round begins. The round before may have begun as many in the same pass.
 MOST = 2 * ROUND / BEGIN_COST
 
 

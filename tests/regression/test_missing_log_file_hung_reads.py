@@ -1,4 +1,4 @@
-"""A log file deleted under a running engine: a read of what was in it planned and failed again and again, for ever."""
+"""A log file was deleted under a running engine. A read of its records planned and failed again and again, for ever."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Acked records were gone without a word when the newest log file was missing, or shorter than a snapshot says.
+"""Acked records were lost without notice when the newest log file was missing, or shorter than a snapshot says.
 
-Only gaps between files were noticed. CURRENT says which file had been begun.
+Only gaps between files were noticed. Now CURRENT says which file was begun last.
 """
 
 from __future__ import annotations

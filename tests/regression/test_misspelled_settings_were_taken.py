@@ -1,4 +1,4 @@
-"""`max_deliveris: 3` made a queue that dead-lettered nothing, and said it was created."""
+"""`max_deliveris: 3` created a queue that never dead-lettered a job, without an error."""
 
 from __future__ import annotations
 

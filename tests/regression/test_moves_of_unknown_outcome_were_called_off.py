@@ -1,4 +1,5 @@
-"""A redrive whose copy ended in a failed shard was called off, though the next start found it: the job was twice."""
+"""The shard failed while a redrive wrote its copy. The redrive was called off, but the next start found the copy, so
+the job existed twice."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tests.unit.storage.queues.jobs import config, turns
 
 
 async def in_two_shards(machine: Machine) -> tuple[Engine, str]:
-    """A queue whose dead letter topic is in another shard, and which shard the queue is in."""
+    """A queue whose dead letter topic is in another shard, and the shard of the queue."""
     engine = await machine.start(wal_shards=2)
     await engine.put_topic("dead")
     for number in range(20):

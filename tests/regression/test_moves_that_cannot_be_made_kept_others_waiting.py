@@ -1,4 +1,4 @@
-"""As many dead jobs as are moved together that could not be moved kept all those behind them from being tried."""
+"""A full group of dead jobs that could not be moved kept all later dead jobs from being tried."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def test_dead_jobs_behind_immovable_jobs_are_moved(machine: Machine) -> No
     await engine.queues.nack("q", "n", seqs)
     await turns(600)
     for _ in range(3):
-        await machine.clock.advance(1000)  # those that were refused are tried again
+        await machine.clock.advance(1000)  # the refused moves are tried again
     await turns(600)
     assert engine.state("dead").count == 1
     assert engine.queues.figures("q").dead_pending == SIDE_BY_SIDE

@@ -1,4 +1,5 @@
-"""A move was opened while a change of its queue was on its way, by which the job might live on and be dealt again."""
+"""A move was opened while its queue was being changed. After the change the job might live on, and be delivered
+again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""OffsetDelete was refused as a whole while a group had members; Kafka refuses it for the topics that these read."""
+"""OffsetDelete was refused as a whole while a group had members. Kafka refuses it only for the topics that the members
+read."""
 
 from __future__ import annotations
 

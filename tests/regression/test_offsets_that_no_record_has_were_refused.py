@@ -1,4 +1,5 @@
-"""OffsetCommit refused offsets beyond the head and negative ones, which Kafka takes: clients that reset groups hung."""
+"""OffsetCommit refused negative offsets and offsets beyond the head. Kafka accepts them, and clients that reset groups
+hung."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Generators of types take a field with a default for one that is always there: `default: null` made optional fields
-of answers and requests required."""
+"""Type generators treat a field with a default as always present, so `default: null` made optional fields of answers
+and requests required."""
 
 from __future__ import annotations
 

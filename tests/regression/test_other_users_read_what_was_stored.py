@@ -1,4 +1,4 @@
-"""Data directories were 0750 and files 0640: a group that shared nothing else could read records without a key."""
+"""Data directories had the mode 0750 and files 0640, so other users of the group could read records without a key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Where loss ranges of two causes overlapped, a reader was told of the first and taken past the rest of the second."""
+"""Where loss ranges of two causes overlapped, a reader was told of the first one and then skipped the rest of the
+second."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A page of any site could publish into a queue of a broker on the same machine: over a WebSocket, by requests, and by
-requests of its own name led to 127.0.0.1 (DNS rebinding). Nothing looked at Origin and Host.
+requests to its own name that resolved to 127.0.0.1 (DNS rebinding). Origin and Host were not checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HANDSHAKE = {
     "sec-websocket-version": "13",
     "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA==",
 }
-#: One of each door. All but the last two change something.
+#: One request of each kind. All but the last two change something.
 REQUESTS = {
     "append": ("POST", "/v0/topics/t"),
     "diff": ("POST", "/v0/topics/t/diff"),
@@ -75,7 +75,7 @@ async def forbidden(server: HotServer, what: str, header: str, **headers: str) -
 
 
 async def test_requests_to_a_foreign_host_name_are_forbidden(server: HotServer) -> None:
-    # What a browser sends for a page of evil.example, made to lead to this machine: to it that is one site.
+    # What a browser sends for a page of evil.example that resolves to this machine. To the browser both are one site.
     host = f"evil.example:{server.server.port}"
     for what in REQUESTS:
         await forbidden(server, what, "Host", host=host, origin=f"http://{host}")
@@ -130,7 +130,7 @@ async def test_with_keys_any_name_is_answered_to_until_names_are_set() -> None:
         ]
         for host, status in found:
             assert (await ask(server, "append", host=host, **key)).status == status, host
-        assert (await ask(server, "append", host="10.0.0.7", **key)).status == 200  # as probes of Kubernetes come
+        assert (await ask(server, "append", host="10.0.0.7", **key)).status == 200  # as Kubernetes' probes send it
 
 
 def test_the_host_name_of_the_machine_and_the_listening_host_are_accepted() -> None:
@@ -168,7 +168,7 @@ async def test_a_read_from_a_page_of_another_site_gets_no_allow_origin_header(se
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 async def test_requests_without_an_origin_are_checked_by_sec_fetch_site(server: HotServer, site: str) -> None:
-    # <img src=".../work?node=n"> would claim jobs; a link to the documentation is a link.
+    # <img src=".../work?node=n"> would claim jobs. A link to the documentation is harmless.
     assert (await ask(server, "work", sec_fetch_site=site)).code == "forbidden"
     assert (await ask(server, "append", sec_fetch_site=site)).code == "forbidden"
     assert (await ask(server, "state", sec_fetch_site=site)).status == 200
@@ -178,13 +178,13 @@ async def test_requests_without_an_origin_are_checked_by_sec_fetch_site(server: 
 async def test_the_brokers_own_pages_may(server: HotServer) -> None:
     assert (await ask(server, "append", origin="http://localhost")).status == 200
     assert (await ask(server, "append", host="localhost:80", origin="http://localhost")).status == 200
-    # Something in front of the broker has ended TLS.
+    # A proxy in front of the broker has ended TLS.
     assert (await ask(server, "append", origin="https://localhost")).status == 200
     assert (await ask(server, "websocket", origin="http://localhost")).status == 101
 
 
 async def test_pages_of_allowed_origins_see_every_answer(server: HotServer) -> None:
-    await server.engine.put_topic("q")  # a log: claims and work are refused
+    await server.engine.put_topic("q")  # this topic is a log, so claims and work are refused
     expected = {"websocket": 101, "claim": 409, "work": 409, "nowhere": 404, "a new topic": 201}
     for what in REQUESTS:
         answer = await ask(server, what, origin=OURS)

@@ -1,5 +1,5 @@
-"""A broker on loopback with a certificate of one's own could not be reached: SSL_CERT_FILE did not count there, and
-there was nothing else to name the authority with."""
+"""A broker on loopback with a certificate of a private authority could not be reached: SSL_CERT_FILE was ignored for
+loopback, and there was no other way to name the authority."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_an_unnamed_authority_is_not_trusted(url: str) -> None:
 async def test_an_authority_named_by_the_environment_is_trusted(
     url: str, authority: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A proxy that is named there as well still has no part in it.
+    # A proxy that is set in the environment too is still not used.
     monkeypatch.setenv("ALL_PROXY", "http://proxy.invalid:1")
     monkeypatch.setenv("SSL_CERT_FILE", str(authority))
     assert await asyncio.to_thread(health, url) == "ok"

@@ -1,4 +1,5 @@
-"""A purge whose caller had gone put its jobs back while their Delete was on its way: they were dealt, and then lost."""
+"""A purge whose caller had left put its jobs back while their Delete was being written. The jobs were delivered, and
+then lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A change of config failed with its shard; a PUT back to the old one was acked, and a restart brought the change."""
+"""A change of a config failed with its shard. A PUT back to the old config was acked, but a restart brought the failed
+change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of writes under way did not count, so that many writers at once went past max_idempotency_keys."""
+"""Keys of writes in progress were not counted, so many simultaneous writes could exceed max_idempotency_keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Two first writes to an absent ephemeral topic: the second one's config replaced that of the one which made it."""
+"""Two writes created the same ephemeral topic at once. The config of the second replaced that of the first, which had
+created it."""
 
 from __future__ import annotations
 

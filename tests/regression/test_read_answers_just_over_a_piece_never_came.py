@@ -1,4 +1,4 @@
-"""An answer that is sent in pieces elsewhere goes out whole on the short way, whatever encodings its client takes."""
+"""An answer just over the size of one piece is sent whole on the fast path, whatever encodings the client accepts."""
 
 from __future__ import annotations
 

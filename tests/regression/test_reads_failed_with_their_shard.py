@@ -1,4 +1,4 @@
-"""Reads of a topic with a ttl failed once the log could not take the watermark that says what expired."""
+"""Reads of a topic with a ttl failed when the log could not take the watermark that says what has expired."""
 
 from __future__ import annotations
 

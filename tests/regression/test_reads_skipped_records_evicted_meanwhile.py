@@ -1,4 +1,4 @@
-"""Records evicted while a read waited for the disk were passed over by its next step, and nobody was told."""
+"""Records were evicted while a read waited for the disk. The next step of the read skipped them without a tombstone."""
 
 from __future__ import annotations
 

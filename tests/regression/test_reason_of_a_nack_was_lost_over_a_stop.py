@@ -1,5 +1,5 @@
-"""The reason of a nack was lost over a clean stop, because snapshots did not hold it. A job that a lower
-`max_deliveries` sent to the dead letter topic afterwards had no `$dead_letter_reason`."""
+"""The reason of a nack was lost over a clean stop, because snapshots did not contain it. If a lower `max_deliveries`
+then sent the job to the dead letter topic, it had no `$dead_letter_reason`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""All of a turn's records are deleted between copying and mark, and a snapshot is taken there: nothing else of the log
-was needed any more, so the Delete was not replayed, and the segment's files said that the records live.
+"""All records of a round were deleted between their copy into a segment and the mark in the log, and a snapshot was
+taken there. Nothing else of the log was needed, so the Delete was not replayed, and the files of the segment said that
+the records were live.
 """
 
 from __future__ import annotations

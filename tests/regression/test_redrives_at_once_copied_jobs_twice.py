@@ -1,4 +1,5 @@
-"""Two redrives at once, or one beside moves going on by themselves, took the same dead letters, each its own copy."""
+"""Two simultaneous redrives, or one beside moves that were in progress, took the same dead letters, and each made a
+copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A redrive whose queue was deleted on the way called its moves off, and said that it had made them."""
+"""A redrive whose queue was deleted meanwhile called off its moves, but counted them as done."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A WebSocket handshake with a body was never answered, and behind a 413 to `Expect: 100-continue` the connection
-stayed open for a minute, waiting for a body that its client would not send.
+"""A WebSocket handshake with a body was never answered. After a 413 to `Expect: 100-continue` the connection stayed
+open for a minute, waiting for a body that the client would not send.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A WebSocket that was refused (a page of another site, no key) was an error in the log, once for each: uvicorn takes a
-refusal for a handshake that was forgotten."""
+"""Each refused WebSocket (a page of another site, no key) caused an error in the log: uvicorn takes a refusal for a
+handshake that the application forgot."""
 
 from __future__ import annotations
 

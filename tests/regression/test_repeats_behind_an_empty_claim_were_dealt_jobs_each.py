@@ -1,4 +1,5 @@
-"""Repeats of a claim that waited for its answer, which was nothing, each went on by itself: two answers to a key."""
+"""Several repeats of a claim waited for its answer. The answer was empty, and then each repeat continued alone, so one
+key got two answers."""
 
 from __future__ import annotations
 

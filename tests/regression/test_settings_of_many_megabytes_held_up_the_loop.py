@@ -1,4 +1,4 @@
-"""Requests that have settings and not records are parsed in one go: their bodies have a bound of their own."""
+"""Requests with settings instead of records are parsed in one step, so their bodies have a limit of their own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A shard stopped just after a snapshot had noted how far it was: its old sections were saved with the new place.
+"""A shard stopped just after a snapshot had noted its position. The snapshot then saved old sections with the new
+position.
 
-What had been acked in between was then below the place from which the next start replays, and in no section.
+Frames acked in between were before the position from which the next start replays, and in no section.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tests.support.sim_disk import Loss, SimDisk
 
 
 class TrappedClock(FakeClock):
-    """Does something the next time somebody asks what time it is."""
+    """Does something when the time is read next."""
 
     trap: Callable[[], object] | None = None
 

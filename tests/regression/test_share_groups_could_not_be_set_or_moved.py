@@ -1,4 +1,4 @@
-"""Settings of share groups could be described and not be set, and their offsets be neither set nor deleted."""
+"""Settings of share groups could be described but not set, and their offsets could be neither set nor deleted."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_members_get_the_configured_heartbeat_interval_and_session_timeout
 
 
 async def moved(wire: Wire, offset: int, name: str = "q", group: str = "g", partition: int = 0) -> tuple[int, int]:
-    """Error of the whole, and of the partition."""
+    """The error of the whole request, and that of the partition."""
     parts = [m.AlterShareGroupOffsetsRequestPartition(partition_index=partition, start_offset=offset)]
     topics = [m.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=parts)]
     request = m.AlterShareGroupOffsetsRequest(group_id=group, topics=topics)
@@ -120,7 +120,7 @@ async def forgotten(wire: Wire, name: str = "q", group: str = "g") -> tuple[int,
 
 
 async def begun(server: KafkaServer) -> Wire:
-    """Five jobs, of which the first is done, in a queue of a group that nobody is in."""
+    """Five jobs, of which the first is done, in a queue of a group without members."""
     await add(server, 5)
     worker = await member(server)
     assert await worker.take("q", most=1) == [(0, 0, 1)]

@@ -1,7 +1,7 @@
-"""A disk that could not read a segment for a moment: what was assumed of its bytes was taken for counted ever after.
+"""The disk could not read a segment for a moment. The size that was assumed for it was treated as measured ever after.
 
-A start that has to measure a segment, or a cap that evicts from it, assumes sizes where these cannot be read. Snapshots
-kept that number, and said nothing of its being assumed: no later start measured again, however readable all was.
+A start that has to measure a segment, or a cap that evicts from it, assumes a size if the segment cannot be read.
+Snapshots stored that number without a note that it was assumed, so no later start measured again.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tests.unit.storage.machine import DATA, Machine, log_of, sized
 
 SMALL: dict[str, Any] = {"segment_max_events": 5, "tail_cache_bytes": 0}
 FSYNC = TopicConfig(durability=Durability.FSYNC)
-#: Of the first segment.
+#: Bytes of the first segment.
 FIRST = f"{DATA}/topics/0000000000000001/seg-00000000000000000001"
-#: Of seqs 1 to 8.
+#: Bytes of seqs 1 to 8.
 SIZES = (10, 20, 30, 40, 50, 60, 70, 80)
 
 
 async def filled(machine: Machine) -> Engine:
-    """Two segments, [1, 6) and [6, 9), the first with a deletion that its files do not know of."""
+    """Two segments, [1, 6) and [6, 9). The files of the first do not know of a deletion in it."""
     engine = await machine.start(**SMALL)
     for size in SIZES:
         await engine.append("t", [sized(size)], config=FSYNC)
@@ -33,7 +33,7 @@ async def filled(machine: Machine) -> Engine:
 
 
 def unreadable(machine: Machine) -> None:
-    """Once: who reads again is answered."""
+    """Fails once: a second read succeeds."""
     machine.disk.fail("pread", f"{FIRST}.data")
 
 
@@ -42,7 +42,7 @@ def removed(machine: Machine) -> None:
 
 
 async def assumed(machine: Machine, **changes: Any) -> Engine:
-    """Behind a start that could not measure the first segment."""
+    """After a start that could not measure the first segment."""
     await filled(machine)
     machine.before_start = unreadable
     engine = await machine.kill(**SMALL, **changes)
@@ -101,7 +101,7 @@ async def test_a_start_after_a_clean_stop_succeeds_when_the_size_cannot_be_measu
 
 
 async def test_an_assumed_size_includes_records_added_after_an_eviction() -> None:
-    """In a replay; else the topic's bytes would be taken for less than they are."""
+    """During a replay. Otherwise the topic's bytes would be too low."""
     async with Machine() as machine:
         engine = await machine.start(segment_max_events=100)
         for size in SIZES[:4]:

@@ -1,5 +1,5 @@
-"""Large work was cut into slices, but each request had slices of its own: with fifty at once the loop worked on a slice
-of each before it came to others. All share one pace now. Scrapes, and the receipts of REST v3, had no slices."""
+"""Large work was done in slices, but each request had its own. With fifty requests the event loop worked on a slice of
+each before other work. Now all requests share one pace. Scrapes and the receipts of REST v3 had no slices."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.support.unread import get
 
 CLIENTS = 10
 RECORDS = 3000
-#: Items of a slice.
+#: The items of one slice.
 ITEMS = SLICE_BYTES // EACH_BYTES
 
 
 class RoundCounter:
-    """Counts rounds of the loop, and how much of something is done in each."""
+    """Counts rounds of the loop, and how much work is done in each."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -38,7 +38,7 @@ class RoundCounter:
         self._loop.call_soon(self._count)
 
     def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, each call counted."""
+        """The function, with each call counted."""
 
         def counting(*arguments: Any, **more: Any) -> Any:
             self.done[self.now] = self.done.get(self.now, 0) + 1

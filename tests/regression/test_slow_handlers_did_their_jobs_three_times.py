@@ -1,5 +1,5 @@
-"""A handler that took longer than its lease was given its job again, did it three times, acked in vain without a word,
-and found the job among the dead letters."""
+"""A handler took longer than its lease. It got its job again, ran it three times, and acked in vain without an error;
+in the end the job was in the dead letter topic."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_slow_handler_does_each_job_once(broker: RealBroker, client: Cli
 
 
 def _work(client: Client, queue: str, most: int) -> int:
-    """How often the job had been handed out when it was done."""
+    """How often the job had been delivered when it was done."""
     with closing(client.work(queue, "w", max=most)) as jobs:
         job = next(jobs)
         time.sleep(SLOW_S)
@@ -77,7 +77,7 @@ async def _work_by_asyncio(broker: RealBroker, queue: str, most: int) -> int:
 
 
 def test_jobs_not_begun_by_a_worker_stay_claimable(client: Client) -> None:
-    """Also behind an ack: whoever goes on with something else then has no job that waits for it."""
+    """Also after an ack: a handler that continues with other work has no job waiting for it."""
     client.append("q", [1, 2, 3])
     with closing(client.work("q", "w", max=3)) as jobs:
         client.ack("q", "w", [next(jobs)])

@@ -1,4 +1,5 @@
-"""A snapshot taken while an ephemeral topic was being written out: the records already written were lost from it."""
+"""A snapshot was taken while an ephemeral topic was being written to the log. The records that were already written
+were missing from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record with meta made every later start fail: msgspec takes only null where `Raw | None` is declared."""
+"""After a record with meta every start failed, because msgspec accepts only null where `Raw | None` is declared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A start on a full disk failed when there was a torn tail to set aside: no room for the copy in quarantine/."""
+"""A start on a full disk failed if there was a torn end of the log to set aside, because quarantine/ had no room for
+the copy."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ async def test_a_reserve_left_half_made_is_made_again(size: int) -> None:
 
 
 async def test_losses_are_announced_when_a_full_disk_has_no_room_for_their_frame() -> None:
-    """Power is lost when the reserve is used up: the start does without the frame and writes it first of all."""
+    """Power is lost when the reserve is used up. The start does without the frame, and writes it before anything
+    else."""
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.append("d", 3, config=TopicConfig(durability=Durability.DISK))

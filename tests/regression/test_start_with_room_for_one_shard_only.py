@@ -1,4 +1,4 @@
-"""A new directory on a disk with room for the first shard's file only could not be opened a second time."""
+"""A new directory on a disk with room for only the first shard's file could not be opened a second time."""
 
 from __future__ import annotations
 

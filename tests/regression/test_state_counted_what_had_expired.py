@@ -1,5 +1,5 @@
-"""Up to the next round of the expiry worker, state, lists and `if_empty` counted records that no read gave any more;
-and what had expired came back when ttl_ms was lifted before that round."""
+"""Until the next round of the expiry worker, state, lists and `if_empty` counted expired records that no read returned.
+If ttl_ms was raised before that round, the expired records came back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.http.conftest import client_of
 from tests.unit.storage.machine import Machine, records, seqs
 
 TTL_MS = 1000
-#: No round of the worker comes between.
+#: No round of the worker happens in between.
 NEVER: dict[str, Any] = {"expiry_interval_ms": 3_600_000}
 
 
@@ -36,7 +36,7 @@ async def client(engine: Engine, tmp_path: Path) -> AsyncIterator[httpx.AsyncCli
 
 
 async def expired(client: httpx.AsyncClient, machine: Machine, topic: str = "t", **config: Any) -> None:
-    """Two records have expired, a third has not."""
+    """Two records have expired, and a third has not."""
     await client.put(f"/v0/topics/{topic}", json={"ttl_ms": TTL_MS, **config})
     await append(client, topic, {"data": 1}, {"data": 2})
     machine.clock.tick(TTL_MS // 2)

@@ -1,6 +1,7 @@
-"""A topic made anew, because its first making had failed with its shard, was deleted: the first one came back.
+"""A topic was created again because its first creation had failed with its shard. When it was deleted, the first one
+came back.
 
-Of two live logs with one name the higher id wins; the other was left out by each recovery, but never deleted.
+Of two live logs with one name the higher id wins. Each recovery left the other one out, but never deleted it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ async def test_a_topic_superseded_by_a_later_topic_of_the_same_name_stays_delete
     await first.start()
     ids = 0
     while ids == 0 or shard_of(ids, 2) != shard or shard_of(ids + 1, 2) != shard:
-        ids += 1  # the last of these keeps the log of that shard; the next one is to fail in it
+        ids += 1  # the last of these keeps the log of that shard; the next one must fail in it
         await first.append(f"kept-{ids}", config=FSYNC)
     first.disk.fail("datasync")
     await first.append("t", 2, config=FSYNC)

@@ -1,4 +1,4 @@
-"""A SyncPoint that began near a chunk's border was not found, so that damage before it passed as a torn tail."""
+"""A SyncPoint that began near the border of a chunk was not found, so damage before it was taken for a torn end."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A write of tagged records over HTTP was taken apart and encoded record by record, and so were the copies of it that
-filtered routers make: 20 routers out of one source carried 20,000 records a second, of plain writes 70,000 came."""
+"""An HTTP write of tagged records was parsed and encoded record by record, and so were the copies that filtered routers
+make. 20 routers of one source copied 20,000 records a second, and plain writes reached 70,000."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_few_records_are_encoded_individually(machine: Machine) -> None:
 
 
 def _counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many records each call of the encoder is given."""
+    """How many records each call of the encoder gets."""
     calls: list[int] = []
     encode = kernel.encode_appends
 

@@ -1,4 +1,5 @@
-"""Of several Authorization headers the last one counted, whichever one something in front of the broker had judged."""
+"""Of several Authorization headers the last one was used, even if a proxy in front of the broker had checked
+another."""
 
 from __future__ import annotations
 

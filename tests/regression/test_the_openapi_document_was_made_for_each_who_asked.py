@@ -1,4 +1,5 @@
-"""The document takes a tenth of a second to make: it is made once, however many ask for it before it is there."""
+"""Building the OpenAPI document takes a tenth of a second. It is built once, however many requests arrive before it is
+ready."""
 
 from __future__ import annotations
 

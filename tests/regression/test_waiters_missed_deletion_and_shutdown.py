@@ -1,4 +1,5 @@
-"""Who waited for records and was woken for nothing waited on, although the topic or the engine had gone meanwhile."""
+"""A reader waited for records and was woken although there were none. It waited on, although the topic had been deleted
+or the engine had stopped meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A write whose room in the log's queue was taken by others waited its whole timeout again, and again, for seconds."""
+"""A write whose room in the log's queue was taken by others waited for its whole timeout again and again, for
+seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ TIMEOUT_MS = 60_000
 
 
 async def fill(engine: Engine) -> None:
-    """More is in the queue than leaves room, until the loop turns."""
+    """The queue holds more than leaves room, until the loop continues."""
     while engine.shards[0].has_room(8, 1):
         assert engine.try_append("t", PlainRecords([raw(0)]), lambda _: None)
 

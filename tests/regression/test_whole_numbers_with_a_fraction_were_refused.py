@@ -1,4 +1,4 @@
-"""1.0 and 1e3 are integers to JSON Schema, and to those who send what the OpenAPI document allows."""
+"""1.0 and 1e3 are integers in JSON Schema, so clients that follow the OpenAPI document may send them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_endpoint_accepts_integers_written_with_a_fraction_or_exponent(ser
     assert send(server, "POST", "topics/jobs/ack", '{"node":"w","seqs":[1.0]}')[1]["acked"] == 1
     assert send(server, "POST", "topics/log", '{"records":[{"data":{"a":1.0}},{"data":2e0}]}')[0] == 201
     answer = requests.post(f"{server.url}/v0/topics/log/diff", json={"from_seq": 0.0, "limit": 10.0}, timeout=30)
-    assert b'{"a":1.0}' in answer.content  # payloads come back byte for byte
+    assert b'{"a":1.0}' in answer.content  # payloads are returned byte for byte
     assert b"2e0" in answer.content
     assert send(server, "PUT", "topics/log/consumers/c", '{"start":0.0,"persist_every":10.0}')[0] == 201
     assert send(server, "POST", "topics/log/consumers/c/read", '{"limit":1.0}')[1]["cursor_seq"] == 1

@@ -1,6 +1,6 @@
-"""A window of claims that nobody waited in any more, or of a paused queue, was past and never closed.
+"""A claim window in which nobody waited any more, or one of a paused queue, was over but never closed.
 
-The alarm for it rang again and again, all the time; and who would not wait at a paused queue was never answered.
+Its alarm rang again and again. A claim that would not wait at a paused queue was never answered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ JITTER_MS = 200
 
 
 async def rings(engine: Engine, machine: Machine) -> int:
-    """How often something falls due at one and the same instant."""
+    """How often something falls due at the same instant."""
     seen: list[int] = []
     alarms = engine.queues.alarms
     ring, alarms._ring = alarms._ring, seen.append  # pyright: ignore[reportPrivateUsage]

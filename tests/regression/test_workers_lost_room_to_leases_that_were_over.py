@@ -1,4 +1,4 @@
-"""A lease that ended before its worker had taken the job in was counted as held for good: a stream went silent."""
+"""A lease that ended before its worker had received the job counted as held for good, and the stream went silent."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A group that did not fit into one file: its first part failed, and the first write of the next part was written.
+"""A group did not fit into one file. Its first part failed, but the first write of the next part was written.
 
-Its seqs followed seqs that are not there: the next start found records missing, or took the hole for a reservation.
+The seqs of that write followed seqs that do not exist. The next start reported missing records, or took the gap for a
+reservation.
 """
 
 from __future__ import annotations

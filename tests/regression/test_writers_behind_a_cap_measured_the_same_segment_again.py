@@ -1,5 +1,5 @@
-"""Behind a cap every write that found the oldest segment unmeasured measured all of it for itself, and then summed up
-the rest of it several times: 600,000 records a second up to the cap, 20,000 behind it."""
+"""On a topic at its cap, every write that found the oldest segment unmeasured measured all of it, and then summed the
+rest of it several times. Appends went at 600,000 records a second below the cap, and at 20,000 at the cap."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WRITERS = 32
 
 
 async def engine_with_segments(machine: Machine, **config: Any) -> Engine:
-    """Records 1 to 100 of "t", 10 bytes each, in segments of 10, as after a start: nothing is known of their sizes."""
+    """Records 1 to 100 of "t", 10 bytes each, in segments of 10, as after a start: no sizes are known."""
     engine = await machine.start(tail_cache_bytes=0, segment_max_events=10)
     await engine.put_topic("t", TopicConfig(durability=Durability.FSYNC, **config))
     for _ in range(10):
@@ -30,7 +30,7 @@ async def engine_with_segments(machine: Machine, **config: Any) -> Engine:
 
 
 def slow_loads(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The first seq of each segment that is measured; the others go on meanwhile, as beside a disk."""
+    """The first seq of each segment that is measured. Other tasks run meanwhile, as during a read from a disk."""
     loaded: list[int] = []
     load = engine.store.details
 
@@ -73,7 +73,7 @@ async def test_later_segments_are_measured_before_a_write_needs_the_sizes(
             await asyncio.sleep(0)
     assert loaded == [1, 11, 21, 31, 41, 51, 61, 71, 81, 91]
     assert engine.state("t").earliest_seq == 21
-    # Writes that together come through several segments in the time of a load wait for none of them.
+    # Writes that pass several segments while one is loaded do not wait for the loads.
     outcomes: list[Any] = []
     for _ in range(6):
         assert engine.try_append("t", [sized(10)] * 10, outcomes.append)
@@ -145,7 +145,7 @@ async def test_details_of_evicted_segments_make_room_for_flushed_segments(
 
 
 class CountedSizes(array):  # pyright: ignore[reportMissingTypeArgument]
-    """Sizes that know how many of them were looked at."""
+    """Sizes that count how many of them are looked at."""
 
     looked_at = 0
 
@@ -174,6 +174,6 @@ async def test_an_eviction_scans_only_a_part_of_its_segment(
     for _ in range(20):
         await engine.append("t", [sized(10)] * 10)
     assert engine.state("t").earliest_seq == 202
-    # Once to tell how far the floor goes, once what went. It was 3 to 5 times the segment a write: 1,200,000 and more;
-    # then as often what was left of two blocks.
+    # One pass to find the new floor, and one to subtract what was evicted. Before, each write looked at 3 to 5 times
+    # the segment (1,200,000 and more), and later at as many sizes as two blocks had left.
     assert CountedSizes.looked_at <= 20 * (2 * 10 + (STRIDE if "cap_bytes" in config else 0))

@@ -1,4 +1,5 @@
-"""The disk had been full and had space again: a write that came too early was told storage_failed, outcome unknown."""
+"""The disk had been full and had space again. A write that came too early was answered storage_failed with an unknown
+outcome."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Writes that went past ASGI stayed in memory, with their records, until the collector of circles came to them.
+"""Writes that bypassed ASGI stayed in memory with their records until the garbage collector found the reference cycles.
 
-It comes after tens of thousands of objects: thousands of writes, and gigabytes when their records were large.
+It runs after tens of thousands of objects: thousands of writes, and gigabytes if their records were large.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def test_a_write_is_freed_after_its_answer_without_the_garbage_collector(m
         try:
             wire.send(post("t", records("x" * 10_000, **more)))
             assert (await wire.answer()).status == 200
-            # The thread that wrote it has it until it is back from its group, which may be a moment later.
+            # The thread that wrote the group holds it until it returns from it, which may be a moment later.
             until = asyncio.get_running_loop().time() + 10
             while kept() and asyncio.get_running_loop().time() < until:
                 await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""An ephemeral topic made durable: after a crash the evicted part of a batch counted as live."""
+"""An ephemeral topic was made durable. After a crash the evicted part of a batch was counted as live."""
 
 from __future__ import annotations
 

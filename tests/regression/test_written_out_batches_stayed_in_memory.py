@@ -1,4 +1,4 @@
-"""Batches of a topic that stopped being ephemeral stayed in memory for good, counted nowhere."""
+"""Batches of a topic that stopped being ephemeral stayed in memory for good, and were not counted."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""Stand-ins for the outside world, used by the tests: a disk that forgets and a clock that is told the time."""
+"""Replacements for the outside world, used by the tests: a disk that forgets unsynced writes, and a clock that tests
+move."""

@@ -1,6 +1,6 @@
-"""Requests that mean harm, as bytes: what no server may take for a request, or act upon.
+"""Hostile requests, as bytes. No server may accept them as requests, or act on them.
 
-Where one hides a second request, that would make the topic `SMUGGLED`; none of them may.
+If one of them hides a second request, that request would create the topic `SMUGGLED`. None may succeed.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 SMUGGLED: Final = "smuggled"
-#: There, and as it was before, whatever is sent.
+#: This topic exists, and does not change whatever is sent.
 THERE: Final = "there"
 
 _INNER: Final = f"PUT /v0/topics/{SMUGGLED} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
@@ -104,7 +104,8 @@ def _chunked(body: bytes, *fields: bytes) -> bytes:
     return _post(b"transfer-encoding: chunked", *fields, body=body)
 
 
-#: Framed in a way that two readers may read in two ways (RFC 9112 §6.3, §7.1, §11.2): refused, and the connection ends.
+#: Two readers may frame these requests in two ways (RFC 9112 §6.3, §7.1, §11.2): they are refused, and the connection
+#: ends.
 AMBIGUOUS: Final[dict[str, bytes]] = {
     "length and chunks": _post(b"content-length: 4", b"transfer-encoding: chunked", body=b"0\r\n\r\n" + _INNER),
     "chunks and length": _post(b"transfer-encoding: chunked", b"content-length: 4", body=b"0\r\n\r\n" + _INNER),
@@ -146,7 +147,7 @@ AMBIGUOUS: Final[dict[str, bytes]] = {
     "rubbish instead of a chunk": _chunked(b"zz\r\n{}\r\n0\r\n\r\n" + _INNER),
 }
 
-#: No HTTP/1.1 at all, or a head of a size that nobody needs.
+#: Not HTTP/1.1, or a head of a size that nobody needs.
 RUBBISH: Final[dict[str, bytes]] = {
     "bytes": bytes(range(256)) * 8 + b"\r\n\r\n",
     "zeros": bytes(100_000),

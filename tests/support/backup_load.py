@@ -1,8 +1,7 @@
-"""Writers whose every step is known, so that what a backup holds can be compared with a moment of theirs.
+"""Writers whose every step is known, so that a backup can be compared with one moment of their work.
 
-A writer does one step after the other to topics of its own, which lie in several shards. So whatever a backup of one
-instant holds of all of them together is the state behind some step: the last one answered by then, or the one that was
-under way.
+A writer takes one step after the other on topics of its own, in several shards. A backup of one instant then has these
+topics in the state after some step: the last one answered by then, or the one in progress.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple, TypeAlias
 
-#: Of each topic: its records by seq, and its head.
+#: For each topic: its records by seq, and its head.
 State: TypeAlias = dict[str, tuple[dict[int, Any], int]]
 
 _TAGS = ("x", "y", "z")
 
 
 class Step(NamedTuple):
-    """An atomic batch (`tags` of its records), or a deletion of what has a tag, or of all below a seq."""
+    """An atomic batch (`tags` of its records), or a deletion of the records with a tag, or of all below a seq."""
 
     topic: str
     number: int
@@ -32,7 +31,7 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class Writer:
-    """Steps are asked for one by one; `answered` once the one before has been."""
+    """Steps are requested one by one. `answered` is called when the step before is done."""
 
     name: str
     seed: int
@@ -41,7 +40,7 @@ class Writer:
     _heads: dict[str, int] = field(default_factory=dict[str, int])
 
     def next(self) -> Step:
-        """The next step, which counts as under way from now on."""
+        """The next step, which counts as in progress from now on."""
         rng = Random(f"{self.seed}-{self.name}-{len(self.steps)}")
         topic = f"{self.name}-{rng.randrange(3)}"
         head = self._heads.get(topic, 0)
@@ -58,7 +57,7 @@ class Writer:
         return step
 
     def states(self, first: int, last: int) -> list[State]:
-        """The states behind `first` steps to behind `last`."""
+        """The states after step `first` to after step `last`."""
         records: dict[str, dict[int, tuple[str, Any]]] = {}
         heads: dict[str, int] = {}
         found: list[State] = []
@@ -75,7 +74,7 @@ class Writer:
         return found
 
     def problem(self, there: State, first: int, last: int) -> str | None:
-        """What is wrong with what was found of this writer's topics, as of `first` to `last` steps."""
+        """What is wrong with these contents of the writer's topics, if steps `first` to `last` may be the latest."""
         mine = {topic: state for topic, state in there.items() if topic.startswith(self.name + "-")}
         states = self.states(first, last)
         if mine in states:

@@ -1,4 +1,4 @@
-"""Backups on a simulated disk: take one, restore one, and hold what is found against what was there."""
+"""Backups on a simulated disk: take one, restore one, and compare the result with what was there."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ def made_of(
 
 
 async def opened(disk: SimDisk, clock: FakeClock, options: Options) -> Engine:
-    """An engine on what was restored."""
+    """An engine on the restored directory."""
     engine = Engine(TARGET, options, fs=disk, clock=clock, threaded=False)
     await engine.start()
     return engine
 
 
 async def restored_view(disk: SimDisk, clock: FakeClock, options: Options, *, number: int = 0) -> dict[str, TopicView]:
-    """What readers find when a backup is restored, and the power is cut at once: a restore is durable on return."""
+    """What readers find when a backup is restored and the power is cut at once: a restore is durable on return."""
     made_of(disk, clock, options, number=number)
     engine = await opened(disk.power_cut("drop"), clock, options)
     return await view(engine)
 
 
 def differences(there: Mapping[str, TopicView], found: Mapping[str, TopicView]) -> list[str]:
-    """What was not restored as it was. Of ephemeral topics what was in memory is lost, and said to be."""
+    """What was not restored as it was. Records of ephemeral topics that were in memory are lost, and announced as
+    lost."""
     problems = [f"{name} is missing" for name in there.keys() - found.keys()]
     problems += [f"{name} was not there" for name in found.keys() - there.keys()]
     for name in there.keys() & found.keys():

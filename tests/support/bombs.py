@@ -1,6 +1,6 @@
-"""Small inputs that a careless decompressor turns into much work or much memory, one of each kind. None is stored.
+"""Small inputs that make a careless decompressor do much work or use much memory, one of each kind. None is stored.
 
-None is larger than 4 MiB, and all of them are more than 64 MiB, many pieces or not sound, once somebody looks.
+None is larger than 4 MiB. Decompressed, each is more than 64 MiB, or many pieces, or invalid.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _block(data: bytes) -> bytes:
 
 @cache
 def gzips() -> dict[str, bytes]:
-    """Bodies that say they are gzip."""
+    """Bodies that claim to be gzip."""
     zeros = gzip.compress(bytes(_OVER))
     return {
         "ratio": zeros,

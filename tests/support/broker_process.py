@@ -1,7 +1,7 @@
-"""A data directory and the real broker processes that serve it, one after the other.
+"""A data directory, and the real broker processes that serve it one after the other.
 
-Every process is `python -m broker` on a free port. It is killed when the `with` block ends, and by the kernel should
-the test process itself die. Waiting has a deadline everywhere; a broker that ends early is told with its log.
+Every process is `python -m broker` on a free port. It is killed when the `with` block ends, or by the kernel if the
+test process dies. Every wait has a deadline. If a broker ends early, the failure shows its log.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from types import TracebackType
 from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
-#: PYTHONPATH of child processes: all of the repository, nothing of elsewhere.
+#: PYTHONPATH of child processes: the whole repository, and nothing else.
 PYTHON_PATH = f"{ROOT}{os.pathsep}{ROOT / 'clients/python'}"
 PATIENCE_S = 60.0
-#: A stop must not take longer: ten seconds for requests in flight, and the last snapshot.
+#: The longest time for a stop: ten seconds for requests in flight, and the last snapshot.
 STOP_S = 20.0
 LOOK_AGAIN_S = 0.005
 JSON = {"content-type": "application/json"}
 
-# PR_SET_PDEATHSIG (1), SIGKILL (9): whoever runs under this is killed when the test process ends, however it ends.
+# PR_SET_PDEATHSIG (1), SIGKILL (9): a program run under this is killed when the test process ends, however it ends.
 TETHER = (
     sys.executable,
     "-I",
@@ -39,7 +39,8 @@ TETHER = (
 
 
 def environment(data_dir: Path, **settings: object) -> dict[str, str]:
-    """This process's environment with no TOPICS_* setting but these; names in lower case, without the prefix."""
+    """The environment of this process with no TOPICS_* settings but these. Names are in lower case, without the
+    prefix."""
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("TOPICS_")}
     kept["PYTHONPATH"] = PYTHON_PATH
     backend = os.environ.get("TOPICS_TEST_BACKEND", "")
@@ -50,11 +51,11 @@ def environment(data_dir: Path, **settings: object) -> dict[str, str]:
 
 
 class BrokerProcess:
-    """`directory` holds data/, the log of all processes and the port file. `prefix`: a command to run it under.
+    """`directory` holds data/, the log of all processes and the port file. `prefix`: a command to run the broker under.
 
     `program`: the command of an installed broker, which runs in `directory`, instead of the checkout's.
 
-    Log files are small unless a setting says otherwise: preallocating the usual ones would take most of a test's time.
+    Log files are small unless a setting says otherwise: to preallocate the usual ones would take most of a test's time.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class BrokerProcess:
     # -- life --------------------------------------------------------------------------------------------------------
 
     def launch(self, **settings: object) -> None:
-        """Start a process and do not wait for anything; `settings` are for this one only."""
+        """Start a process without waiting for anything. `settings` apply to this process only."""
         assert self._process is None or self._process.poll() is not None, "the broker before this one still runs"
         self._port_file.unlink(missing_ok=True)
         wanted = environment(self.data_dir, port_file=self._port_file, **{**self._settings, **settings})
@@ -108,7 +109,7 @@ class BrokerProcess:
         self.wait_ready()
 
     def wait_listening(self) -> None:
-        """Until the port is known; it is in `port` then."""
+        """Wait until the port is known. Then it is in `port`."""
         self.until(self._port_file.exists)
         self.port = int(self._port_file.read_text())
 
@@ -119,14 +120,14 @@ class BrokerProcess:
         self.process.send_signal(number)
 
     def wait(self, patience_s: float = STOP_S) -> int:
-        """The exit code, once the process has ended. AssertionError when it does not."""
+        """The exit code, once the process has ended. AssertionError if it does not end."""
         try:
             return self.process.wait(patience_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the broker does not end within {patience_s} s:\n{self.log()}") from None
 
     def stop(self) -> int:
-        """Ask it to stop, and wait; the exit code."""
+        """Ask it to stop, wait, and return the exit code."""
         self.signal(signal.SIGTERM)
         return self.wait()
 
@@ -144,11 +145,11 @@ class BrokerProcess:
         return self._process
 
     def log(self) -> str:
-        """All that the processes of this directory have written."""
+        """The output of all processes of this directory."""
         return self._log.read_text() if self._log.exists() else ""
 
     def complaints(self) -> list[str]:
-        """Errors among them. A process that is killed, or stopped, has none to tell."""
+        """The errors in the output. A process that is killed or stopped has none."""
         return [line for line in self.log().splitlines() if "[error" in line or "Traceback" in line]
 
     def until(self, condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
@@ -160,7 +161,7 @@ class BrokerProcess:
             time.sleep(LOOK_AGAIN_S)
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """One request on a connection of its own: (status, decoded JSON)."""
+        """Send one request on a connection of its own. Returns (status, decoded JSON)."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         with contextlib.closing(connection):
             if body is None:
@@ -171,7 +172,7 @@ class BrokerProcess:
             return answer.status, json.loads(answer.read())
 
     def metric(self, name: str) -> float:
-        """A metric that has no labels."""
+        """The value of a metric without labels."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         with contextlib.closing(connection):
             connection.request("GET", "/v0/metrics")
@@ -180,20 +181,20 @@ class BrokerProcess:
         return float(value)
 
     def ok(self, method: str, path: str, body: Any = None) -> Any:
-        """As `call`, which must be a success; the decoded JSON."""
+        """Like `call`, which must succeed. Returns the decoded JSON."""
         status, answer = self.call(method, path, body)
         assert status in (200, 201), (method, path, status, answer)
         return answer
 
     def refused(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
-        """As `call`, which must be a refusal: (status, code)."""
+        """Like `call`, which must be refused. Returns (status, code)."""
         status, answer = self.call(method, path, body)
         assert "error" in answer, (method, path, status, answer)
         return status, answer["error"]["code"]
 
 
 def verify(data_dir: Path, prefix: Sequence[str] = ()) -> str:
-    """What `python -m storage verify` says of a directory in which it finds nothing wrong."""
+    """The output of `python -m storage verify` for a directory in which it finds nothing wrong."""
     done = subprocess.run(
         [*prefix, sys.executable, "-m", "storage", "verify", str(data_dir)],
         cwd=ROOT,

@@ -1,15 +1,15 @@
-"""Two engines of a set of cells on simulated disks, in one loop, of which either may stop at any call to its disk.
+"""Two engines of a set of cells on simulated disks, in one event loop. Either may stop at any call to its disk.
 
     pair = CellPair(Random(7), owners={"jobs": 0, "dead": 1})
     pair.stop_at(1, CrashPoint(17, When.HALF))
     await pair.start()
     await pair.ask(0, lambda engine: engine.append("jobs", {"n": 1}))      # None: refused, or the cell stopped
 
-A cell that has stopped is started again by the next `ask`, on what is left of its disk. The other goes on meanwhile.
-What the engine of a stopped machine still does in this loop reaches nobody.
+A cell that has stopped is started again by the next `ask`, on what is left of its disk. The other cell continues
+meanwhile. Nothing that the engine of a stopped machine still does in this loop reaches anybody.
 
-The line between them loses answers and connections, and delivers calls late, also those of a process that is gone. It
-never delivers to a process what was sent to the one before it. It carries bytes.
+The connection between them loses answers, breaks, and delivers calls late, even calls of a process that is gone. It
+never delivers a call to the successor of the process that it was sent to. It carries bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.support.sim_disk import Loss, SimDisk
 
 T = TypeVar("T")
 
-#: One call in so many loses its connection, and turns of the loop that a call is on its way at most.
+#: One call in this many loses its connection. The most turns of the loop that a call is on its way.
 FAILS_ONE_IN, MOST_TURNS = 12, 6
 
 
@@ -54,7 +54,7 @@ class AnsweredError(StorageError):
 
 
 class Process:
-    """One process of a cell: its engine, and its end of the line."""
+    """One process of a cell: its engine, and its end of the connection."""
 
     def __init__(self, pair: CellPair, me: int, disk: SimDisk) -> None:
         self.pair = pair
@@ -96,7 +96,7 @@ class Process:
         raise AnsweredError(*answer[1:])
 
     async def deliver(self, method: str, argument: bytes) -> bytes:
-        """Carry out a call that is on its way to here, and encode the answer."""
+        """Carry out a call that was sent to this process, and encode the answer."""
         await _turns(self.pair.rng.randrange(MOST_TURNS))
         try:
             result = await self.engine.methods_for_neighbours[method](msgspec.msgpack.decode(argument))
@@ -120,7 +120,7 @@ class CellPair:
         self.clock = FakeClock()
         self.disks = [SimDisk(), SimDisk()]
         self.processes: list[Process | None] = [None, None]
-        #: Calls made over the line, and ends of processes.
+        #: Calls between the cells, and ends of processes.
         self.calls = 0
         self.ends = 0
 
@@ -132,7 +132,7 @@ class CellPair:
             await self.up(cell)
 
     async def up(self, cell: int) -> Process:
-        """The cell's process; started on what is left, if the one before has stopped."""
+        """The cell's process. If the one before has stopped, a new one is started on what is left."""
         while True:
             process = self.processes[cell]
             if process is None:
@@ -155,13 +155,13 @@ class CellPair:
         return Cut(End.POWER, self.rng.choice(list(Loss)), self.rng.randrange(1 << 30))
 
     def cut_power(self, cell: int) -> None:
-        """End the process there, whatever it does."""
+        """End the process at that call, whatever it does."""
         process = self.processes[cell]
         if process is not None:
             process.disk.process_kill()
 
     async def ask(self, cell: int, operation: Callable[[Engine], Awaitable[T]]) -> T | None:
-        """The answer; None: it was refused, or the machine stopped before the answer."""
+        """The answer. None if the request was refused, or the machine stopped before the answer."""
         process = await self.up(cell)
         asking = asyncio.ensure_future(operation(process.engine))
         await self._until_stopped(process, asking)
@@ -174,7 +174,8 @@ class CellPair:
     async def _until_stopped(self, process: Process, work: asyncio.Future[Any]) -> None:
         stopped = asyncio.ensure_future(process.stopped.wait())
         while not work.done() and not stopped.done():
-            # What waits for the other cell goes on only with time, and what waits for a stopped one not at all.
+            # Work that waits for the other cell continues only with time, and work that waits for a stopped one never
+            # does.
             await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED, timeout=0)
             await _turns(50)
             if not work.done() and not stopped.done():
@@ -188,14 +189,14 @@ class CellPair:
         work.add_done_callback(_seen)
 
     async def pass_time(self, ms: float) -> None:
-        """Both cells run, and a stopped one is started again."""
+        """Start stopped cells again, so that both run."""
         for _ in range(10):
             for cell in range(2):
                 await self.up(cell)
             await self.clock.advance(ms / 10)
 
     async def settle(self, turns: int = 60) -> None:
-        """Let both go on while time stands still."""
+        """Let both continue while time stands still."""
         await _turns(turns)
 
 

@@ -1,6 +1,6 @@
-"""A set of cells in the test's own loop: engines with their own HTTP sockets, and a gateway in front of them.
+"""A set of cells in the test's own loop: engines with HTTP sockets of their own, and a gateway in front of them.
 
-A cell here is the broker without what makes it a cell: it answers for every topic, wherever that lives.
+A cell here is a broker that does not know about cells: it answers for every topic, wherever the topic belongs.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class CellsInProcess:
 
 @contextlib.asynccontextmanager
 async def cells(directory: Path, count: int = 3, **settings: Any) -> AsyncGenerator[CellsInProcess]:
-    """A set that is running."""
+    """Run a set within the block."""
     made = CellsInProcess(directory, count, **settings)
     await made.start()
     try:

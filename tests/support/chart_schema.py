@@ -1,6 +1,6 @@
-"""The schema of the chart's values: what is said of settings follows from the model; the rest is written here.
+"""The schema of the chart's values. The part about settings is made from the model, and the rest is written here.
 
-`python -m tests.support.chart_schema` writes it to helm/values.schema.json; a test holds the file to it.
+`python -m tests.support.chart_schema` writes it to helm/values.schema.json. A test compares the two.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.settings import PREFIX, Settings
 
 FILE = Path(__file__).resolve().parents[2] / "helm" / "values.schema.json"
 
-#: What the chart sets by itself: where to listen, files that it mounts, and what follows from running in Kubernetes.
+#: What the chart sets itself: where to listen, files that it mounts, and settings that follow from Kubernetes.
 BY_THE_CHART = frozenset(
     PREFIX + name.upper()
     for name in (
@@ -30,7 +30,7 @@ BY_THE_CHART = frozenset(
         "api_keys",
         "api_keys_file",
         "allow_insecure_no_auth",
-        # Without keys the names of the Services are among them.
+        # Without keys, this includes the names of the Services.
         "allowed_hosts",
         "cors_origins",
         # Probes have no key.
@@ -42,7 +42,7 @@ BY_THE_CHART = frozenset(
         "drain_ms",
         "on_storage_failed",
         "trust_page_cache",
-        # A port in the pod alone would lead nowhere.
+        # A port that only the pod has cannot be reached.
         "kafka_port",
         "kafka_host",
         "kafka_port_file",
@@ -63,16 +63,16 @@ NAME = {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "max
 LABEL = {"type": "string", "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$", "maxLength": 40}
 KEY_OF_SECRET = {"type": "string", "pattern": "^[-._a-zA-Z0-9]+$"}
 QUANTITY = {"type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"}
-#: As TOPICS_ALLOWED_HOSTS and TOPICS_CORS_ORIGINS take them.
+#: In the form of TOPICS_ALLOWED_HOSTS and TOPICS_CORS_ORIGINS.
 HOST = {"type": "string", "pattern": "^([*]|([*][.])?[A-Za-z0-9_.-]+)$"}
 ORIGIN = {"type": "string", "pattern": "^([*]|[A-Za-z][A-Za-z0-9+.-]*://[^/,\\s]+)$"}
 DURATION = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"}
-#: Parts of Kubernetes objects that are passed on as they are; Kubernetes checks them.
+#: Parts of Kubernetes objects that are passed on unchanged. Kubernetes checks them.
 OBJECTS = {"type": "array", "items": {"type": "object"}}
 OBJECT = {"type": "object"}
 
 
-#: As cron has it; empty = never.
+#: In the form of cron; empty = never.
 SCHEDULE = {"type": "string", "pattern": "^(@[a-z]+|(\\S+ ){4}\\S+)?$"}
 
 
@@ -90,10 +90,10 @@ def strict(**properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def setting(name: str) -> dict[str, Any]:
-    """What a setting may be, from the model: type, bounds, choices."""
+    """The schema of a setting, from the model: type, bounds, choices."""
     field = Settings.model_fields[name]
     found = TypeAdapter(Annotated[field.rebuild_annotation(), field]).json_schema()
-    if "anyOf" in found:  # it may be unset
+    if "anyOf" in found:  # the setting may be unset
         found |= next(each for each in found["anyOf"] if each != {"type": "null"})
     if "$ref" in found:
         found |= found["$defs"][found["$ref"].rpartition("/")[2]]
@@ -227,7 +227,7 @@ def schema() -> dict[str, Any]:
         **strict(
             nameOverride=LABEL,
             fullnameOverride=LABEL,
-            # Which number is possible is said in a sentence by the chart.
+            # The chart itself says in a sentence which number is allowed.
             replicas={"type": "integer"},
             image=image(pullSecrets=TEXTS),
             settings=settings(),
@@ -242,7 +242,7 @@ def schema() -> dict[str, Any]:
             **network(),
             metrics=metrics(),
             **pod(),
-            # What a chart around this one hands to all its parts; nothing in it is used here. `enabled` is its switch.
+            # What a parent chart passes to all its parts. Nothing in it is used here. `enabled` is its switch.
             **{"global": OBJECT, "enabled": BOOLEAN},
         ),
     }

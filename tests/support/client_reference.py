@@ -1,4 +1,4 @@
-"""The reference of the Python client, made from its signatures and docstrings: docs/reference/python-client.md."""
+"""Generates the reference of the Python client from signatures and docstrings: docs/reference/python-client.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import msgspec
 import topics_client
 from topics_client import calls, consumer_values, queue_calls, router_values, values, watching
 
-#: Title, what is said first, and the names below it. Names are of the package, or of the modules of `_OPTIONS`.
+#: Title, introduction, and the names in the section. Names are exported by the package, or are in the modules of
+#: `_OPTIONS`.
 SECTIONS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     (
         "Clients",
@@ -56,7 +57,7 @@ SECTIONS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
         ),
     ),
 )  # fmt: skip
-#: Where options are that the package does not export: they are named in signatures only.
+#: The modules with options that the package does not export. They appear in signatures only.
 _OPTIONS: Final = (calls, queue_calls, watching, consumer_values, router_values, values)
 _LINE: Final = 110
 
@@ -67,7 +68,7 @@ def page() -> str:
 
 
 def undocumented() -> set[str]:
-    """Names that the package exports and no section has."""
+    """Names that the package exports and that no section has."""
     return {*topics_client.__all__} - {name for _, _, names in SECTIONS for name in names} - {"__version__"}
 
 
@@ -108,7 +109,7 @@ def _described(name: str, value: Any) -> Iterator[str]:
 
 
 def _fields(kind: Any) -> list[tuple[str, str]] | None:
-    """The fields of a value or of options; None for what is neither."""
+    """The fields of a value or of options. None for anything else."""
     hints = _hints(kind)
     if is_dataclass(kind):
         return [(each.name, hints[each.name]) for each in dataclass_fields(kind) if not each.name.startswith("_")]
@@ -130,14 +131,14 @@ def _hints(kind: type) -> dict[str, str]:
 
 def _table(rows: list[tuple[str, str]]) -> str:
     lines = [f"| `{name}` | `{hint}` |".replace(" | ", " \\| ") for name, hint in rows]
-    # Only the bars between the cells are none of a type.
+    # Only the bars between the cells separate cells; those in types are escaped.
     lines = [line.replace("` \\| `", "` | `", 1) for line in lines]
     return "\n".join(["| field | type |", "| --- | --- |", *lines])
 
 
 def _members(name: str, kind: type) -> Iterator[str]:
-    """Methods and properties with docstrings, in the order of the source. Of an asyncio class, what is as in the other
-    one is only named."""
+    """Methods and properties with docstrings, in the order of the source. Methods of an asyncio class that equal those
+    of the other class are only named."""
     twin: Any = getattr(topics_client, name.removeprefix("Async"), None) if name.startswith("Async") else None
     same: list[str] = []
     for each, member in _own(kind):
@@ -197,7 +198,7 @@ def _annotation(signature: inspect.Signature) -> str:
 
 
 def _parameter(each: inspect.Parameter) -> str:
-    """As it is in the source: annotations are strings there, and stay without quotes."""
+    """As in the source: annotations are strings there, and are shown without quotes."""
     stars = {each.VAR_KEYWORD: "**", each.VAR_POSITIONAL: "*"}.get(each.kind, "")
     hint = "" if each.annotation is each.empty else f": {str(each.annotation).strip(chr(39))}"
     default = "" if each.default is each.empty else f"{' = ' if hint else '='}{each.default!r}"
@@ -205,7 +206,7 @@ def _parameter(each: inspect.Parameter) -> str:
 
 
 def _with_marks(parameters: list[inspect.Parameter], shown: list[str]) -> list[str]:
-    """The asterisk before parameters that are given by name only."""
+    """The asterisk before keyword-only parameters."""
     first = next((n for n, each in enumerate(parameters) if each.kind is each.KEYWORD_ONLY), None)
     if first is None or any(each.kind is each.VAR_POSITIONAL for each in parameters):
         return shown

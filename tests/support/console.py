@@ -1,4 +1,4 @@
-"""Reads the commands out of a Markdown page, and compares what they print with what the page shows."""
+"""Extracts the commands from a Markdown page, and compares their output with what the page shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANYTHING = "…"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One command, or one Python program; `shown` is what the page says it prints, None when it does not say."""
+    """One command, or one Python program. `shown`: the output that the page shows, None if it shows none."""
 
     kind: Literal["console", "python"]
     text: str
@@ -42,7 +42,7 @@ def steps(text: str) -> list[Step]:
 
 
 def fits(shown: str, printed: str) -> bool:
-    """Whether output is what was shown: `…` stands for anything, runs of white space count as one space."""
+    """Whether the output is what was shown. `…` stands for anything, and runs of white space count as one space."""
     pattern = ".*".join(re.escape(" ".join(part.split())) for part in shown.split(ANYTHING))
-    # White space around the dots belongs to what they stand for.
+    # White space around the dots belongs to the text that they stand for.
     return re.fullmatch(rf"\s*{pattern}\s*", " ".join(printed.split()), re.DOTALL) is not None

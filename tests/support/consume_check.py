@@ -1,7 +1,7 @@
-"""What readers of one consumer were given over several lives of a broker, and what is wrong with that.
+"""What the readers of one consumer got over several lives of a broker, and what is wrong with that.
 
-A life ends with a kill or a clean stop. A request that had no answer by then is `lost`: what it was given, if anything,
-nobody knows, and it was at most `limit` records. Everything else is known exactly:
+A life ends with a kill or a clean stop. A request without an answer by then is `lost`: nobody knows what it got, but it
+was at most `limit` records. Everything else is known exactly:
 
 - within a life no record is given twice, and none is left out, but for what lost requests were given;
 - after a clean stop the next life goes on where the last one ended;
@@ -19,7 +19,7 @@ from itertools import pairwise
 
 @dataclass(slots=True, kw_only=True)
 class Life:
-    """What the readers of a consumer have seen of one process."""
+    """What the readers of a consumer got from one process."""
 
     given: list[int] = field(default_factory=list[int])
     #: Reads without an answer.
@@ -38,12 +38,12 @@ class Consumed:
     alone: bool = False
     commits: bool = False
     lives: list[Life] = field(default_factory=lambda: [Life()])
-    #: Seqs that a commit may have left the cursor at: the last answered one, then those without an answer.
+    #: Seqs at which a commit may have left the cursor: the last answered one, then those without an answer.
     may_be_at: list[int] = field(default_factory=lambda: [0])
     problems: list[str] = field(default_factory=list[str])
 
     def given(self, life: int, seqs: list[int]) -> None:
-        """A read of that life was answered."""
+        """A read in that life was answered."""
         if any(after <= before for before, after in pairwise(seqs)):
             self.problems.append(f"{self.name}: out of order in one answer: {seqs}")
         if len(seqs) > self.limit:
@@ -51,7 +51,7 @@ class Consumed:
         self.lives[life].given += seqs
 
     def peeked(self, life: int, cursor_seq: int, seqs: list[int]) -> None:
-        """A read that leaves the cursor alone was answered."""
+        """A read that does not move the cursor was answered."""
         if cursor_seq not in self.may_be_at:
             self.problems.append(f"{self.name}: behind {cursor_seq} where {self.may_be_at} is possible")
         elif seqs and seqs[0] != cursor_seq + 1:
@@ -64,7 +64,7 @@ class Consumed:
         self.may_be_at.append(seq)
 
     def committed(self, seq: int) -> None:
-        """It was answered."""
+        """The commit was answered."""
         self.may_be_at = [seq]
 
     def check(self, head_seq: int) -> list[str]:
@@ -89,7 +89,7 @@ class Consumed:
             most = 0 if clean or self.strict else self.persist_every
             if len(again) > most:
                 problems.append(f"{self.name}: again in life {number}, over the {most} allowed: {sorted(again)}")
-            # Lost answers of this life, and of the one before, whose place only this one shows.
+            # Lost answers of this life, and of the life before: only this life shows what those took.
             excused = (excused if number else 0) + life.lost * self.limit
             first = min(here, default=highest + 1)
             last = max(here, default=highest)

@@ -1,7 +1,7 @@
-"""Writers and readers of consumers over HTTP, who go on while their broker is killed again and again.
+"""Writers and readers of consumers over HTTP, which continue while their broker is killed again and again.
 
-`through_kills` has the whole of it: everything is written, whatever it takes, and every consumer is read to the end.
-`problems` says what was wrong with what the readers were given, as `consume_check` knows it.
+`through_kills` runs all of it: everything is written, however long it takes, and every consumer reads to the end.
+`problems` says what was wrong with what the readers got, according to `consume_check`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Kind:
 
 
 class Load:
-    """Writers that go on until each of their batches is acknowledged, and readers, over as many brokers as it takes."""
+    """Writers that continue until each of their batches is acknowledged, and readers, over as many brokers as it
+    takes."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class Load:
         batches: int,
         record_bytes: int = 0,
     ) -> None:
-        """`batches` of each writer of each topic; `record_bytes`: of each record, at least."""
+        """`batches`: for each writer of each topic. `record_bytes`: the least size of a record."""
         self.broker = broker
         self.dice = dice
         self.kinds = kinds
@@ -72,24 +73,24 @@ class Load:
 
     @property
     def share(self) -> float:
-        """How much of all that is to be written is acknowledged, 0 to 1."""
+        """The part of all batches that is acknowledged, 0 to 1."""
         return self.acked / (self.batches * len(self.topics) * WRITERS)
 
     def problems(self) -> list[str]:
-        """What was wrong with what the readers were given, now that they have read everything."""
+        """What was wrong with what the readers got, after they have read everything."""
         heads = self.heads
         assert heads is not None
         return [problem for kind in self.kinds for problem in self.consumed[kind.name].check(heads[kind.topic])]
 
     def died(self, *, killed: bool) -> None:
-        """The broker of this life has ended; no answer of it can come any more but those that are on their way."""
+        """The broker of this life has ended. No answers of it arrive any more except those on their way."""
         for consumed in self.consumed.values():
             consumed.lives[-1].killed = killed
             consumed.lives.append(Life())
         self.life += 1
 
     async def post(self, client: httpx.AsyncClient, path: str, body: Any) -> dict[str, Any] | None:
-        """The answer; None when the broker refused because it stops. Raises httpx.HTTPError where nothing came."""
+        """The answer. None if the broker refused because it stops. Raises httpx.HTTPError if no answer came."""
         answer = await client.post(f"http://127.0.0.1:{self.broker.port}/v0/topics/{path}", json=body)
         assert answer.status_code in (200, 201, 503), answer.text
         return None if answer.status_code == 503 else answer.json()
@@ -112,7 +113,7 @@ class Load:
                 self.acked += 1
 
     async def read(self, kind: Kind) -> None:
-        """Until it has come to the end of a topic that nobody writes to any more."""
+        """Read to the end of a topic that nobody writes to any more."""
         while self.share < kind.begins_at:
             await asyncio.sleep(0.01)
         url = f"{kind.topic}/consumers/{kind.name}"
@@ -149,14 +150,14 @@ class Load:
 
 
 def make_consumers(load: Load) -> None:
-    """Consumers of all kinds; their topics are there."""
+    """Make consumers of all kinds. Their topics exist."""
     for kind in load.kinds:
         settings = {"consistency": kind.consistency, "persist_every": kind.persist_every}
         load.broker.ok("PUT", f"/v0/topics/{kind.topic}/consumers/{kind.name}", settings)
 
 
 async def through_kills(load: Load, kills: int, patience_s: float) -> None:
-    """Write and read everything, over `kills` kills and a clean stop in between."""
+    """Write and read everything, over `kills` kills and one clean stop in between."""
     async with asyncio.TaskGroup() as tasks:
         writers = [tasks.create_task(load.write(topic, n)) for topic in load.topics for n in range(WRITERS)]
         for kind in load.kinds:
@@ -169,7 +170,7 @@ async def through_kills(load: Load, kills: int, patience_s: float) -> None:
 
 
 async def _kill_again_and_again(load: Load, kills: int) -> None:
-    """At moments spread over the work; one of the ends is a clean stop."""
+    """At moments spread over the work. One of the ends is a clean stop."""
     broker, dice = load.broker, load.dice
     clean = dice.randrange(kills + 1)
     for number in range(kills + 1):
@@ -185,7 +186,7 @@ async def _kill_again_and_again(load: Load, kills: int) -> None:
 
 
 def told(load: Load) -> None:
-    """How much of a test it was: kills that took nothing back have shown nothing."""
+    """How much the test has shown: kills that took nothing back prove nothing."""
     for kind in load.kinds:
         lives = load.consumed[kind.name].lives
         total = sum(len(life.given) for life in lives)

@@ -1,7 +1,7 @@
-"""The Containerfile as instructions, and its steps carried out in plain folders: no container engine is needed.
+"""Runs the instructions of the Containerfile in plain folders, without a container engine.
 
-A stage is a copy of a bare Debian root, in which RUN is a shell under chroot. What it makes can be entered as the chart
-has it run: another user, a root file system that nobody can write to, volumes where they are mounted.
+A stage is a copy of a bare Debian root, in which RUN is a shell under chroot. The result can be entered as the chart
+runs it: another user, a read-only root file system, volumes where they are mounted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "Containerfile"
 #: Installing takes minutes on a slow network.
 PATIENCE_S = 900
-#: Whom a step trusts: a place of its own, since installing ca-certificates writes the usual one.
+#: The authorities that a step trusts, in a place of their own: installing ca-certificates overwrites the usual one.
 AUTHORITIES = "/authorities.pem"
 
 
@@ -59,7 +59,7 @@ class Stage:
 
 
 def stages(text: str) -> dict[str, Stage]:
-    """By name, in order."""
+    """The stages by name, in order."""
     lines = "\n".join(line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
     found: dict[str, Stage] = {}
     for line in re.sub(r"\\\n\s*", "", lines).splitlines():
@@ -88,24 +88,24 @@ def refusal() -> str | None:
 
 
 class Image:
-    """Builds stages in `folder`, each once. `base` is a bare root, which stays as it is."""
+    """Builds stages in `folder`, each once. `base`: a bare root, which is not changed."""
 
     def __init__(self, base: Path, folder: Path) -> None:
         self._base = base
         self._folder = folder
         self.stages = stages(FILE.read_text())
-        #: Of stages that are built: working directory and variables. Those that one is the base of begin with them.
+        #: Working directory and variables of the built stages. A stage begins with those of its base.
         self._ended: dict[str, tuple[str, dict[str, str]]] = {}
 
     def build(self, target: str) -> Path:
-        """The root of this stage. What it does not need is not built."""
+        """The root of this stage. Stages that it does not need are not built."""
         for name in [each for each in self.stages if each in self.needed(target)]:
             if name not in self._ended:
                 self._build(self.stages[name])
         return self._folder / target
 
     def needed(self, name: str) -> set[str]:
-        """A stage, those that it begins with, and those that it copies from."""
+        """A stage, its bases, and the stages that it copies from."""
         stage = self.stages[name]
         before = {stage.base, *(source for source, _, _ in stage.copies())} & self.stages.keys()
         return {name}.union(*map(self.needed, before))
@@ -151,7 +151,7 @@ class Image:
 
 
 def _lend(root: Path) -> list[Path]:
-    """What a step needs of this machine to reach what it installs from: names, pip's configuration, authorities."""
+    """What a step needs from this machine to reach package sources: names, pip's configuration, authorities."""
     authorities = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile or ""
     lent: list[Path] = []
     for path, name in (("/etc/resolv.conf",) * 2, ("/etc/pip.conf",) * 2, (authorities, AUTHORITIES)):
@@ -167,7 +167,7 @@ def _run(root: Path, work: str, environment: Mapping[str, str], command: str) ->
     named = {name: value for name, value in os.environ.items() if name in ("PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT")}
     trusted = dict.fromkeys(("SSL_CERT_FILE", "PIP_CERT"), AUTHORITIES) if (root / AUTHORITIES[1:]).exists() else {}
     inside = shlex.join([str(root), "/bin/sh", "-c", f"cd {shlex.quote(work)} && {command}"])
-    # As in a build of an image there is /proc, which Java asks for; it is gone with the step.
+    # As in a real build there is /proc, which Java needs. It is gone after the step.
     script = f"mount -t proc none {shlex.quote(str(root))}/proc\nexec {shutil.which('chroot')} {inside}"
     done = subprocess.run(
         ["unshare", "--mount", "--propagation=private", "/bin/sh", "-ec", script],
@@ -183,16 +183,17 @@ def _run(root: Path, work: str, environment: Mapping[str, str], command: str) ->
 
 
 def confined(root: Path, work: str, mounts: Mapping[str, Path], user: int, command: Sequence[str]) -> list[str]:
-    """The command as a container runs it: `root` read-only but for `mounts` (path inside → folder), as that user.
+    """Run the command as a container would: as that user, with `root` read-only except for `mounts` (path inside →
+    folder).
 
-    In a mount namespace of its own, which is gone with the process. No capabilities, none to be gained.
+    It runs in a mount namespace of its own, which is gone with the process. It has no capabilities and can gain none.
     """
     script = [f"mount --bind {root} {root}", f"mount -o remount,bind,ro {root}"]
     script += [f"mount --bind {folder} {root}{path}" for path, folder in mounts.items()]
     script += [f"mount -t proc none {root}/proc", f"mount --bind /dev {root}/dev"]
     rights = f"--reuid={user} --regid={user} --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs"
     inner = shlex.join(["sh", "-c", f"cd {work} && exec {shlex.join(command)}"])
-    # Not looked up: the variables are those of the container.
+    # Not looked up here: the variables are those of the container.
     script.append(f"exec {shutil.which('chroot')} {root} setpriv {rights} {inner}")
     return ["unshare", "--mount", "--propagation=private", "sh", "-ec", "\n".join(script)]
 

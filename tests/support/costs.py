@@ -1,9 +1,9 @@
-"""Says at the end of a run what each file of tests has cost: processor time, that of ended child processes included.
+"""Prints at the end of a run what each test file has cost in processor time, including that of ended child processes.
 
     make test ARGS="-p tests.support.costs"
 
-Unlike the time on a clock it hardly depends on what else the machine does. So does the time that a file waited: for
-sleeps, other threads and processes, and disks; not for a processor.
+Unlike elapsed time, this hardly depends on what else the machine does. The same is true of the time that a file waited:
+for sleeps, other threads and processes, and disks, but not for a processor.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-#: So many files are listed, the costliest first.
+#: How many files are listed, the most expensive first.
 LISTED = 60
-#: Of the main thread, where the kernel says it: nanoseconds that it ran, and that it waited for a processor.
+#: The kernel's figures for the main thread: nanoseconds that it ran, and that it waited for a processor.
 _SCHEDULED = Path("/proc/thread-self/schedstat")
 
 
 class Cost(NamedTuple):
-    """What tests have taken so far."""
+    """What the tests have cost so far."""
 
     processor_s: float
     waited_s: float
@@ -43,7 +43,7 @@ def _spent() -> float:
 
 
 def _waited() -> float:
-    """Time on a clock without that in which the main thread ran or could have run."""
+    """Elapsed time without the time in which the main thread ran or could have run."""
     busy = sum(map(int, _SCHEDULED.read_text().split()[:2])) / 1e9 if _SCHEDULED.exists() else 0.0
     return time.monotonic() - busy
 
@@ -61,7 +61,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """What a process of pytest-xdist sends to the one that prints."""
+    """What a process of pytest-xdist sends to the process that prints."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["costs"] = {file: tuple(cost) for file, cost in _costs.items()}
 

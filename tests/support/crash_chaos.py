@@ -1,4 +1,4 @@
-"""Everything at once, from several tasks, on real writer threads: and somewhere it stops, or a call fails."""
+"""Everything at once, from several tasks and on real writer threads. Somewhere it stops, or a call fails."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ CLASSES = list(Durability)
 
 
 class Chaos:
-    """Tasks that each own some topics, and all write to the shared ones; the same seed gives the same intentions."""
+    """Tasks that each own some topics, and all write to the shared ones. The same seed gives the same plan."""
 
     def __init__(self, session: Session, seed: int) -> None:
         self.session = session
         self._seed = seed
 
     async def run(self, steps: int) -> None:
-        """Until every task has done so many steps, or the shard it needs has stopped."""
+        """Run until every task has taken this many steps, or the shard that it needs has stopped."""
         for each in CLASSES:
             await self.session.put(f"shared-{each}", self._config(Random(self._seed), each))
         tasks = [self._owner(number, steps) for number in range(4)] + [
@@ -73,7 +73,7 @@ class Chaos:
 
 
 def trouble(session: Session, rng: Random) -> str:
-    """Arrange for something to go wrong; what it is."""
+    """Arrange for something to go wrong. Returns what."""
     disk, nth = session.disk, rng.randint(5, 400)
     kind = rng.choice(["stop", "stop", "error", "full", "none"])
     if kind == "stop":

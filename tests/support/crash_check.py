@@ -1,6 +1,6 @@
-"""Holds a reopened engine to the ledger of what was promised before the crash.
+"""Compares a reopened engine with the ledger of what was promised before the crash.
 
-What each class promises (docs/reference/guarantees.md), and so what is looked for:
+What each class promises (docs/reference/guarantees.md), and so what is checked:
 
     fsync       every acked record is there, byte for byte, whatever happened
     disk        the same after the death of the process; after a power loss what is missing is announced (crash)
@@ -32,14 +32,15 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """`orderly`: it had come up, no shard had stopped, so that a killed process leaves no gap in any seqs."""
+    """`orderly`: it had started completely and no shard had stopped, so a kill leaves no gap in any seqs."""
 
     end: End
     orderly: bool = True
 
 
 async def check(engine: Engine, ledger: Ledger, ending: Ending) -> list[str]:
-    """What is wrong; nothing, if all promises were kept. Settles the ledger's open outcomes by what was found."""
+    """What is wrong; empty if all promises were kept. Operations that the ledger has open are closed by what was
+    found."""
     found = await view(engine)
     problems = [problem for each in found.values() for problem in each.problems]
     expected: set[str] = set()
@@ -55,7 +56,7 @@ async def check(engine: Engine, ledger: Ledger, ending: Ending) -> list[str]:
 
 
 def _settle_lives(lives: list[Life], found: TopicView | None, problems: list[str]) -> Life | None:
-    """Which life of a name is the one found; the others are over for good."""
+    """Which life of a name was found. The others are over for good."""
     there: Life | None = None
     if found is not None:
         there = next((life for life in lives if life.topic_id == found.state.topic_id), None)
@@ -81,7 +82,7 @@ def _settle_lives(lives: list[Life], found: TopicView | None, problems: list[str
 
 
 class _Comparison:
-    """One topic against its ledger."""
+    """Compare one topic with its ledger."""
 
     def __init__(self, life: Life, found: TopicView, ending: Ending, *, gaps: bool) -> None:
         self.life = life
@@ -124,7 +125,7 @@ class _Comparison:
             self.problems.append(f"says it holds {state.bytes} bytes, its records have {size}")
 
     def _records(self) -> dict[int, dict[int, int]]:
-        """Every record found was sent: write number -> index in it -> seq."""
+        """Every record found was sent. Returns write number -> index in it -> seq."""
         present: dict[int, dict[int, int]] = {}
         for record in self.found.records:
             origin = self.sent.get(parts_of(record)[0])
@@ -147,7 +148,7 @@ class _Comparison:
             self.problems.append(f"record {record.seq} is {stored}, sent was {wanted}")
 
     def _known_first_seqs(self, present: dict[int, dict[int, int]]) -> None:
-        """Seqs of a write follow one another, from where its ack said."""
+        """The seqs of a write are consecutive, from the one that its ack named."""
         for write in self.life.writes:
             starts = {seq - index for index, seq in present.get(write.number, {}).items()}
             if len(starts) > 1:
@@ -162,7 +163,7 @@ class _Comparison:
         if not missing:
             return
         if write.outcome is not Outcome.DONE:
-            write.outcome = Outcome.REFUSED  # from here on it must never turn up
+            write.outcome = Outcome.REFUSED  # from here on it must never appear
             return
         explained = [self._why_gone(write.first_seq + index, write.records[index]) for index in missing]
         by_crash = explained.count("crash")
@@ -175,12 +176,12 @@ class _Comparison:
             self.problems.append(f"write {write.number} is there in part: {by_crash} of its records went in the crash")
         if by_crash and not self._may_lose(write):
             self.problems.append(f"acked write {write.number} ({write.durability}) at {write.first_seq} was lost")
-        # Of a mixed range nobody knows what went in the crash and what by a bound.
+        # In a mixed range nobody knows which records went in the crash and which by a cap or ttl.
         write.lost = write.lost or by_crash > 0 or ("mixed" in explained and self._may_lose(write))
 
     def _may_lose(self, write: Write) -> bool:
         if write.lost:
-            return True  # and announced already
+            return True  # and announced before
         if write.safe:
             return False
         if write.durability is Durability.EPHEMERAL:
@@ -190,7 +191,7 @@ class _Comparison:
     def _why_gone(self, seq: int, record: SentRecord) -> str | None:
         tombstone = self.found.tombstone_over(seq)
         if tombstone is not None and tombstone.reason == "crash":
-            return "crash"  # whatever was to be deleted: with a deletion in the log there is no loss to announce
+            return "crash"  # records that were to be deleted: with a deletion in the log there is no loss to announce
         if any(removal.takes(seq, record.tag) for removal in self._removals_possible()):
             return "deleted"
         if tombstone is None:
@@ -203,7 +204,7 @@ class _Comparison:
         return (removal for removal in self.life.removals if removal.outcome is not Outcome.REFUSED)
 
     def _holes(self) -> None:
-        """A seq that is not there is one that was lost, and announced, or that somebody deleted."""
+        """A seq that is not there was lost and announced, or was deleted."""
         known = {seq: record for seq, _, record in self.life.acked()}
         for seq in range(1, self.found.state.head_seq + 1):
             if seq in self.at or self.found.tombstone_over(seq) or seq in known or seq <= self.life.consumed_to:
@@ -225,7 +226,7 @@ class _Comparison:
         if crashed and not life.ever_unsynced:
             self.problems.append(f"seqs {min(crashed)} to {max(crashed)} are announced as lost, of class fsync")
         contiguous = self.ending.end is End.KILL and self.ending.orderly and not self.gaps
-        # A partition that follows partition 0 only with the start loses what was in its memory.
+        # A partition that follows partition 0 only after the start loses what was in its memory.
         volatile = life.ever_ephemeral if split(life.name)[1] else life.durability is Durability.EPHEMERAL
         if contiguous and not volatile and crashed - life.announced:
             self.problems.append(f"a killed process lost seqs {sorted(crashed - life.announced)[:9]}")
@@ -252,7 +253,7 @@ class _Comparison:
                 removal.outcome = Outcome.REFUSED if there else removal.outcome
 
     def _remember(self, present: dict[int, dict[int, int]]) -> None:
-        """Recovery has made durable what it found: from now on none of it may be lost."""
+        """Recovery has made durable what it found, so nothing of it may be lost from now on."""
         for write in self.life.writes:
             if write.number in present:
                 write.safe = True

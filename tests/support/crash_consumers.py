@@ -1,4 +1,4 @@
-"""Holds the consumers of a reopened engine, and what was reclaimed behind them, to what a ledger promises.
+"""Compares the consumers of a reopened engine, and the records reclaimed behind them, with what a ledger promises.
 
 - A consumer whose making was answered is there, one whose deletion was answered is not.
 - Nothing was reclaimed that a consumer has not passed for good, unless its cursor was put back behind that.
@@ -17,8 +17,8 @@ from tests.support.crash_session import ROOT, Session
 
 
 def check_consumers(engine: Engine, life: Life) -> list[str]:
-    """What is wrong with a topic's. Settles open outcomes by what was found."""
-    life.note_consumed()  # with what was under way when the crash came
+    """What is wrong with a topic's consumers. Operations that are open are closed by what was found."""
+    life.note_consumed()  # including operations in progress at the crash
     found = {state.consumer: state for state in engine.consumers.list(life.name)} if life.readings else {}
     problems: list[str] = []
     floor = engine.topic(life.name).log.marks.floors.get(LossCause.CONSUMED, 1)
@@ -44,7 +44,7 @@ def check_consumers(engine: Engine, life: Life) -> list[str]:
 
 
 async def check_reclaimed(session: Session) -> list[str]:
-    """What is still there though all have passed it, when the workers have had their turns."""
+    """What all consumers have passed and is still there after the workers have had their turns."""
     engine, problems = session.engine, list[str]()
     topics = [topic for topic in engine.catalog.topics.values() if topic.config.retention is Retention.CONSUMED]
     if not topics:

@@ -1,10 +1,10 @@
-"""Runs workloads of any kind of session until the machine stops: what `job_run` and `route_run` have in common.
+"""Runs workloads of any kind of session until the machine stops: the common part of `job_run` and `route_run`.
 
     DRIVER = Driver(JobSession)
     crashed = DRIVER.run_until(workload, CrashPoint(index=17, when=When.HALF))
     session = await DRIVER.opened(cut.of(crashed.disk), workload.options, crashed)
 
-A kind of its own needs a session (see `Process`) and an `examine`: what is wrong with what a cut left.
+A new kind needs a session (see `Process`) and an `examine`, which says what is wrong after a cut.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.spec_decoder import SpecViolation, read_files
 
 
 class Ledger(Protocol):
-    """What was asked and answered."""
+    """What was requested and answered."""
 
     def copy(self) -> Self: ...
 
@@ -35,7 +35,7 @@ L_co = TypeVar("L_co", bound=Ledger, covariant=True)
 
 
 class Process(Protocol[L_co]):
-    """One process on a simulated disk, and the ledger of what it answered."""
+    """One process on a simulated disk, and the ledger of its answers."""
 
     disk: SimDisk
     clock: FakeClock
@@ -52,7 +52,7 @@ S = TypeVar("S", bound=Process[Any])
 
 @dataclass(frozen=True)
 class Workload(Generic[S]):
-    """What is done, and to what kind of engine."""
+    """The steps of a workload, and the options of its engine."""
 
     name: str
     body: Callable[[S], Awaitable[None]]
@@ -61,7 +61,7 @@ class Workload(Generic[S]):
 
 @dataclass(slots=True)
 class Crashed(Generic[L]):
-    """A stopped machine. Who looks at it has a clock of his own, that goes on from there."""
+    """A stopped machine. A process that examines it has a clock of its own, which continues from there."""
 
     disk: SimDisk
     ledger: L
@@ -82,7 +82,7 @@ class SessionFactory(Protocol[S, L]):
 
 
 class Driver(Generic[S, L]):
-    """Of one kind of session. `stopped` is given the ledger when the machine has stopped."""
+    """For one kind of session. `stopped` is called with the ledger when the machine has stopped."""
 
     def __init__(self, makes: SessionFactory[S, L], *, stopped: Callable[[L], None] = lambda _: None) -> None:
         self._makes = makes
@@ -91,15 +91,16 @@ class Driver(Generic[S, L]):
     # -- until it stops ----------------------------------------------------------------------------------------------
 
     def trace(self, workload: Workload[S]) -> Crashed[L]:
-        """Run it to the end, without a crash (the process is then still alive)."""
+        """Run it to the end, without a crash. The process is then still alive."""
         return run(self._run_until(workload, None))
 
     def run_until(self, workload: Workload[S], point: CrashPoint) -> Crashed[L]:
-        """Run it until the machine stops there."""
+        """Run it until the machine stops at that call."""
         return run(self._run_until(workload, point))
 
     def run_with_error(self, workload: Workload[S], index: int, errno: int) -> Crashed[L]:
-        """Run it with one call failing (not to the end, when that kept the engine from opening the directory)."""
+        """Run it with one failing call. It does not reach the end if that kept the engine from opening the
+        directory."""
         return run(self._run_with_error(workload, index, errno))
 
     async def _run_until(self, workload: Workload[S], point: CrashPoint | None) -> Crashed[L]:
@@ -142,7 +143,7 @@ class Driver(Generic[S, L]):
         *,
         clock: FakeClock | None = None,
     ) -> S:
-        """The next process on this disk; with a copy of the ledger and a clock of its own unless some are given."""
+        """The next process on this disk, with a copy of the ledger and a clock of its own unless others are given."""
         session = self._makes(disk, options, clock=clock or crashed.clock(), ledger=ledger or crashed.ledger.copy())
         await session.start()
         return session
@@ -150,7 +151,7 @@ class Driver(Generic[S, L]):
     async def opened_behind_killed_recovery(
         self, options: Options, crashed: Crashed[L], cut: Cut, calls: int, rng: Random
     ) -> tuple[S, Ending]:
-        """Stop the machine at one of the `calls` of the recovery, and recover from that; and how it had ended."""
+        """Stop the machine at one of the `calls` of the recovery, and recover from that. Returns how that ended."""
         disk = cut.of(crashed.disk)
         disk.crash_at(rng.randrange(calls), rng.choice(list(When)))
         dying = self._makes(disk, options, clock=crashed.clock())
@@ -172,7 +173,7 @@ def undecodable(disk: SimDisk) -> list[str]:
 
 
 def recovered_differently(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """What two recoveries of one directory disagree about, by name."""
+    """The names of what two recoveries of one directory disagree about."""
     return [
         f"recovered twice: {name}: {first.get(name)} against {second.get(name)}"
         for name in sorted(first.keys() | second.keys())

@@ -1,7 +1,8 @@
-"""What a workload was told: every write, delete and change of a topic with its outcome, to hold a data directory to.
+"""What a workload was told: every write, delete and change of a topic with its outcome. Directories are compared with
+it.
 
-A ledger is filled by `crash_session.Session` while a workload runs, read by `crash_check.check` after a crash, and
-brought up to date there: an outcome that the crash left open is settled by what was found. Copies are independent.
+`crash_session.Session` fills a ledger while a workload runs. `crash_check.check` reads it after a crash and updates it:
+an outcome that the crash left open is closed by what was found. Copies are independent.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from storage.config import Retention
 
 
 class Outcome(StrEnum):
-    """What the caller knows of an operation. OPEN: nothing (yet); it may have happened, as a whole, or not."""
+    """What the caller knows of an operation. OPEN: nothing yet; it may have happened as a whole, or not."""
 
     OPEN = "open"
     DONE = "done"
@@ -27,7 +28,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SentRecord:
-    """A record as handed in. No two of a ledger have the same data."""
+    """A record as it was sent. No two records of a ledger have the same data."""
 
     data: bytes
     meta: bytes | None = None
@@ -36,7 +37,7 @@ class SentRecord:
 
     @property
     def body(self) -> bytes:
-        """What is stored of it, byte for byte."""
+        """Its stored body, byte for byte."""
         return b'{"data":%b}' % self.data if self.meta is None else b'{"data":%b,"meta":%b}' % (self.data, self.meta)
 
     @property
@@ -44,7 +45,7 @@ class SentRecord:
         return len(self.data) + len(self.meta or b"")
 
     def new(self) -> NewRecord:
-        """As the engine takes it."""
+        """In the form that the engine takes."""
         meta = None if self.meta is None else msgspec.Raw(self.meta)
         return NewRecord(msgspec.Raw(self.data), meta=meta, tag=self.tag, node=self.node)
 
@@ -64,7 +65,7 @@ class Write:
 
     @property
     def seqs(self) -> range:
-        """Seqs of an acked write; empty for any other."""
+        """The seqs of an acked write; empty for any other."""
         return range(self.first_seq, self.first_seq + len(self.records)) if self.first_seq else range(0)
 
     def ack(self, first_seq: int) -> None:
@@ -74,7 +75,7 @@ class Write:
 
 @dataclass(slots=True, eq=False)
 class Removal:
-    """One delete_records, of seqs up to `bound_seq` that fit."""
+    """One delete_records, of the matching records up to `bound_seq`."""
 
     durability: Durability
     bound_seq: int
@@ -84,7 +85,7 @@ class Removal:
     safe: bool = False
 
     def takes(self, seq: int, tag: str | None) -> bool:
-        """Whether a record is among those removed."""
+        """Whether it deletes this record."""
         if seq > self.bound_seq or (self.before_seq is not None and seq >= self.before_seq):
             return False
         return self.tag is None or tag == self.tag
@@ -92,7 +93,7 @@ class Removal:
 
 @dataclass(slots=True, eq=False)
 class Setting:
-    """One config a topic was given."""
+    """One config that a topic was given."""
 
     config: TopicConfig
     outcome: Outcome = Outcome.OPEN
@@ -100,19 +101,19 @@ class Setting:
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """A consumer. `upto_seq`: its cursor may have come so far, and no further."""
+    """A consumer. `upto_seq`: its cursor may be up to here, but no further."""
 
     name: str
     upto_seq: int = 0
     made: Outcome = Outcome.OPEN
-    #: None = nobody has asked for it.
+    #: None = nobody has requested it.
     deleted: Outcome | None = None
-    #: Somebody has put its cursor back: it may stand where records are gone.
+    #: The cursor was moved back, so it may be where records are gone.
     sought: bool = False
 
     @property
     def certain(self) -> bool:
-        """Whether it is there, whatever comes of what is under way."""
+        """Whether it exists, whatever becomes of operations in progress."""
         return self.made is Outcome.DONE and self.deleted in (None, Outcome.REFUSED)
 
     @property
@@ -122,20 +123,20 @@ class Reading:
 
 @dataclass(slots=True, eq=False)
 class Life:
-    """A topic from its making to its deletion; a name can have several, one after another."""
+    """A topic from its creation to its deletion. One name can have several, one after another."""
 
     name: str
     made: Outcome = Outcome.OPEN
-    #: Its making came to an open end: until the next start it is not there, and its name is free.
+    #: The outcome of its creation is open: until the next start it does not exist, and its name is free.
     adrift: bool = False
-    #: None = nobody has asked for it.
+    #: None = nobody has requested it.
     deleted: Outcome | None = None
     topic_id: int = 0
     epoch: int = 0
     settings: list[Setting] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
-    #: Seqs that a reader has been told are lost to a crash.
+    #: Seqs that a reader was told were lost in a crash.
     announced: set[int] = field(default_factory=set)
     readings: list[Reading] = field(default_factory=list)
     #: Records up to here may be gone because all consumers had passed them.
@@ -143,13 +144,13 @@ class Life:
 
     @property
     def durability(self) -> Durability:
-        """The class of the last config asked for that was not refused."""
+        """The class of the last requested config that was not refused."""
         taken = [setting for setting in self.settings if setting.outcome is not Outcome.REFUSED]
         return (taken or self.settings)[-1].config.durability
 
     @property
     def ever_bounded(self) -> bool:
-        """Whether records may have gone by a cap or by age."""
+        """Whether records may have gone because of a cap or the ttl."""
         configs = [setting.config for setting in self.settings]
         return any(config.cap_records or config.most_bytes or config.ttl_ms for config in configs)
 
@@ -168,7 +169,7 @@ class Life:
         return next((each for each in reversed(self.readings) if each.name == name and each.possible), None)
 
     def note_consumed(self) -> None:
-        """As things are now, records may be going: up to the slowest consumer there certainly is."""
+        """Given the present state, records up to the cursor of the slowest consumer that certainly exists may go."""
         if self.ever_consumed:
             certain = [each.upto_seq for each in self.readings if each.certain]
             possible = [each.upto_seq for each in self.readings if each.possible]
@@ -177,11 +178,11 @@ class Life:
 
     @property
     def ever_unsynced(self) -> bool:
-        """Whether it was ever of a class that may lose what it has acked."""
+        """Whether it ever had a class that may lose acked writes."""
         return any(setting.config.durability is not Durability.FSYNC for setting in self.settings)
 
     def configs_allowed(self) -> list[TopicConfig]:
-        """The last one acked, and every later one whose outcome is open."""
+        """The last acked config, and every later one whose outcome is open."""
         allowed: list[TopicConfig] = []
         for setting in reversed(self.settings):
             if setting.outcome is not Outcome.REFUSED:
@@ -191,13 +192,13 @@ class Life:
         return allowed
 
     def acked(self) -> Iterator[tuple[int, Write, SentRecord]]:
-        """(seq, write, record) of everything acked and not since found lost."""
+        """(seq, write, record) of everything acked and not found lost since."""
         for write in self.writes:
             if write.outcome is Outcome.DONE:
                 yield from ((seq, write, record) for seq, record in zip(write.seqs, write.records, strict=True))
 
     def all_safe(self) -> None:
-        """What was acked so far can no longer be lost, but for what is in memory only."""
+        """What was acked so far can no longer be lost, except for what is in memory only."""
         volatile = self.durability is Durability.EPHEMERAL
         for each in (*self.writes, *self.removals):
             if each.outcome is Outcome.DONE and not (volatile and each.durability is Durability.EPHEMERAL):
@@ -223,13 +224,14 @@ class Ledger:
         return None
 
     def begin(self, name: str, config: TopicConfig) -> Life:
-        """Somebody is about to make this topic."""
+        """Called before this topic is created."""
         life = Life(name, settings=[Setting(config)])
         self.lives.append(life)
         return life
 
     def records(self, count: int, *, size: int, tag: str | None, meta: bool) -> tuple[int, tuple[SentRecord, ...]]:
-        """(number, records) of a new write: data that tells write and place, padded to about `size` bytes."""
+        """(number, records) of a new write. The data names the write and the index, and is padded to about `size`
+        bytes."""
         self._writes += 1
         number = self._writes
         made: list[SentRecord] = []

@@ -4,8 +4,9 @@
     crashed = run_until(workload, point)          # the disk at that moment, and what the workload had been told
     problems = examine(workload, crashed, Cut(End.POWER, Loss.TORN, seed=3))
 
-`examine` opens the directory, holds it to the ledger, kills that process and opens it again (the same state), stops
-a third recovery at some call and opens what that leaves, then writes more, cuts the power once more, and looks again.
+`examine` opens the directory and compares it with the ledger. It kills that process and opens the directory again (the
+same state), stops a third recovery at some call and opens what that leaves. Then it writes more, cuts the power once
+more, and checks again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tests.support.sim_disk import Loss, SimCrash, SimDisk, When
 
 T = TypeVar("T")
 
-#: Snapshots and segments are made when a workload says so.
+#: Snapshots and segments are only made when a workload says so.
 SMALL = Options(
     wal_shards=1,
     wal_file_bytes=16384,
@@ -41,7 +42,7 @@ SMALL = Options(
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is done, and to what kind of engine."""
+    """The steps of a workload, and the options of its engine."""
 
     name: str
     body: Callable[[Session], Awaitable[None]]
@@ -58,7 +59,7 @@ class CrashPoint:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What becomes of the disk: nothing more is lost (KILL), or what was not synced (POWER)."""
+    """What happens to the disk: nothing more is lost (KILL), or what was not synced is lost (POWER)."""
 
     end: End
     loss: Loss = Loss.KEEP
@@ -79,7 +80,7 @@ class Crashed:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end on a loop of its own, which says nothing of tasks that a crash ended."""
+    """Run to the end on a loop of its own, which does not report tasks that a crash ended."""
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(_only_what_is_no_crash)
     try:
@@ -103,13 +104,13 @@ def _only_what_is_no_crash(loop: asyncio.AbstractEventLoop, context: dict[str, A
 
 
 async def until_crash(disk: SimDisk, work: Coroutine[Any, Any, T]) -> T | None:
-    """The work's result, or None when the machine stopped under it."""
+    """The result of the work, or None if the machine stopped during it."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_only_what_is_no_crash)
     stopped = asyncio.Event()
 
     def stop() -> None:
-        """In whatever thread made the call; or much later, when somebody cuts the power."""
+        """In the thread that made the call, or much later when the power is cut."""
         if not loop.is_closed():
             loop.call_soon_threadsafe(stopped.set)
 
@@ -126,7 +127,7 @@ async def until_crash(disk: SimDisk, work: Coroutine[Any, Any, T]) -> T | None:
 
 
 async def succeed(before: Session, cut: Cut, *, orderly: bool = True, options: Options | None = None) -> Session:
-    """The next process, open on what the cut left of the disk: it keeps every promise of the one before."""
+    """The next process on the disk after the cut. It keeps every promise of the one before."""
     asyncio.get_running_loop().set_exception_handler(_only_what_is_no_crash)  # workers of `before` may still wake up
     disk = cut.of(before.disk)
     after = Session(disk, options or before.options, clock=before.clock, ledger=before.ledger)
@@ -137,12 +138,12 @@ async def succeed(before: Session, cut: Cut, *, orderly: bool = True, options: O
 
 
 def trace(workload: Workload) -> Crashed:
-    """Run it to the end, without a crash (the process is then still alive)."""
+    """Run it to the end, without a crash. The process is then still alive."""
     return run(_run_until(workload, None))
 
 
 def run_until(workload: Workload, point: CrashPoint) -> Crashed:
-    """Run it until the machine stops there."""
+    """Run it until the machine stops at that call."""
     return run(_run_until(workload, point))
 
 
@@ -162,7 +163,7 @@ async def _run_until(workload: Workload, point: CrashPoint | None) -> Crashed:
 
 
 def run_with_error(workload: Workload, index: int, errno: int) -> Crashed:
-    """Run it with one call failing (not to the end, when that kept the engine from opening the directory)."""
+    """Run it with one failing call. It does not reach the end if that kept the engine from opening the directory."""
     return run(_run_with_error(workload, index, errno))
 
 
@@ -180,7 +181,7 @@ async def _run_with_error(workload: Workload, index: int, errno: int) -> Crashed
 
 
 def examine(workload: Workload, crashed: Crashed, cut: Cut) -> list[str]:
-    """Everything that can be wrong with what this cut leaves."""
+    """Everything that is wrong after this cut."""
     return run(_examine(workload.options, crashed, cut))
 
 
@@ -240,7 +241,8 @@ def differences(first: dict[str, TopicView], second: dict[str, TopicView]) -> li
 
 
 async def carry_on(session: Session) -> None:
-    """More of everything, on a recovered directory: retried keys first, then new records, topics and deletions."""
+    """More of everything on a recovered directory: retries with old keys first, then new records, topics and
+    deletions."""
     for life in list(session.ledger.lives):
         if session.ledger.live(life.name) is not life:
             continue
@@ -253,19 +255,20 @@ async def carry_on(session: Session) -> None:
 
 
 async def _retry_keys(session: Session, name: str) -> None:
-    """A write that survived, sent again with its key, is known; one that did not is written now."""
+    """A write that survived is recognised when it is sent again with its key. One that did not survive is written
+    now."""
     life = session.ledger.live(name)
     assert life is not None
     for write in [write for write in life.writes if write.key is not None and not write.lost]:
         if write.outcome is Outcome.DONE and not write.safe:
-            continue  # it is gone again, and perhaps its key as well
+            continue  # it is gone again, and its key may be gone too
         records = [record.new() for record in write.records]
         answer = await session.engine.append(name, records, idempotency_key=write.key)
         if write.outcome is Outcome.DONE:
             assert answer.deduped, f"{name}: write {write.number} is there, its key {write.key} is not known"
             assert answer.first_seq == write.first_seq, f"{name}: key {write.key} leads to {answer.first_seq}"
         elif answer.deduped and session.engine.state(name).config.cap_records:
-            continue  # of unknown outcome: it was there, and has been evicted since
+            continue  # the outcome was unknown: it existed, and has been evicted since
         else:
             assert not answer.deduped, f"{name}: write {write.number} is gone, its key {write.key} is known"
             write.ack(answer.first_seq)

@@ -1,4 +1,4 @@
-"""An engine on a simulated disk whose every answer goes into a ledger: what workloads are written with."""
+"""An engine on a simulated disk whose every answer goes into a ledger. Workloads are written with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_PARTITIONS = 8
 
 
 class Session:
-    """One process: an engine, and the ledger of what it answers. Operations return None where they were refused."""
+    """One process: an engine, and the ledger of its answers. Operations return None if they were refused."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class Session:
         self._make = make or self._simulated
         self.engine = self._make()
         self.refusals: list[StorageError] = []
-        #: Writes of one record that were taken without a task of their own.
+        #: Writes of one record that were accepted without a task of their own.
         self.gathered = 0
 
     def _simulated(self) -> Engine:
         return Engine(ROOT, self.options, fs=self.disk, clock=self.clock, threaded=False)
 
     async def start(self) -> None:
-        """Open the directory; after `close`, open it again."""
+        """Open the directory, or open it again after `close`."""
         if self.engine.closing:
             self.engine = self._make()
         await self.engine.start()
@@ -57,7 +57,7 @@ class Session:
                 self._found_again(name)
 
     def _found_again(self, name: str) -> None:
-        """One of several makings of open end was in the log: the first that fits, as `crash_check` has it."""
+        """One of several creations with an open outcome was in the log: the first that fits, as in `crash_check`."""
         state = self.engine.state(name)
         adrift = [life for life in self.ledger.lives if life.name == name and life.adrift]
         fitting = [life for life in adrift if state.config in life.configs_allowed()]
@@ -67,14 +67,14 @@ class Session:
         self.ledger.lives.append(life)
 
     async def close(self) -> None:
-        """A clean stop: nothing acked can be lost any more, but for what was in memory only."""
+        """A clean stop: nothing acked can be lost any more, except for what was in memory only."""
         await self.engine.close()
         if not self.engine.failed_shards:
             for life in self.ledger.lives:
                 life.all_safe()
 
     async def pass_time(self, ms: float) -> None:
-        """Let the workers run; what was acked before is then hardened, if no shard has stopped."""
+        """Let the workers run. What was acked before is then hardened, if no shard has stopped."""
         await self.clock.advance(ms)
         if ms >= 3 * self.options.disk_sync_ms and not self.engine.failed_shards:
             for life in self.ledger.lives:
@@ -83,7 +83,7 @@ class Session:
     # -- topics ------------------------------------------------------------------------------------------------------
 
     async def put(self, name: str, config: TopicConfig | None = None) -> bool:
-        """Make the topic or change its config; whether that was acked."""
+        """Create the topic or change its config. Returns whether that was acked."""
         config = config or TopicConfig()
         told: list[tuple[Life, Setting, bool]] = []
         for each in self._addresses(name, config.partitions):
@@ -98,7 +98,7 @@ class Session:
             told.append((life, setting, changed))
         before = self.engine.state(name).config if self._has(name) else None
         outcome, _ = await self._ask(self.engine.put_topic(name, config))
-        # Partition 0 may be set so, and others follow when there is room, or with the next start.
+        # Partition 0 may be set this way, and the others follow when there is room, or at the next start.
         decided = outcome is not Outcome.DONE and before != config and self._has(name)
         decided = decided and self.engine.state(name).config == config
         for life, setting, changed in told:
@@ -107,11 +107,11 @@ class Session:
             if follows:
                 setting.outcome = Outcome.OPEN
             if outcome is Outcome.DONE and changed:
-                life.all_safe()  # the frame that says so is synced behind everything this log has written
+                life.all_safe()  # the frame that says so is synced after everything that this log has written
         return outcome is Outcome.DONE
 
     def _addresses(self, name: str, partitions: int) -> list[str]:
-        """The topic's partitions, at least so many."""
+        """Give the topic at least this many partitions."""
         addresses = [address(name, p) for p in range(MAX_PARTITIONS)]
         return [
             each for p, each in enumerate(addresses) if p < partitions or (p and self.ledger.live(each) is not None)
@@ -128,7 +128,7 @@ class Session:
             life.topic_id, life.epoch = state.topic_id, state.epoch
 
     async def drop(self, name: str) -> None:
-        """Delete the topic, if it was made."""
+        """Delete the topic, if it was created."""
         if self._there(name) is None:
             return
         lives = [life for each in self._addresses(name, 1) if (life := self.ledger.live(each)) is not None]
@@ -139,7 +139,7 @@ class Session:
             life.deleted = outcome if outcome is not Outcome.REFUSED else None
 
     def _there(self, name: str) -> Life | None:
-        """The topic, unless an earlier step of the workload went wrong with it."""
+        """The topic, unless an earlier step of the workload failed."""
         return self.ledger.live(name) if self._has(name) else None
 
     def _has(self, name: str) -> bool:
@@ -160,16 +160,16 @@ class Session:
         config: TopicConfig | None = None,
         soon: bool = False,
     ) -> Appended | None:
-        """Append records made for the occasion; the topic is made where it is missing.
+        """Append new records. The topic is created if it is missing.
 
-        `soon`: one record, with all others of this turn of the loop, unless it cannot be.
+        `soon`: one record, together with all others of this turn of the loop, if that is possible.
         """
         life = self.ledger.live(name)
         number, records = self.ledger.records(count, size=size, tag=tag, meta=meta)
         making = life is None
         if life is None:
             life = self.ledger.begin(name, config or TopicConfig())
-        here = split(name)[1] and self._has(name)  # one that has yet to follow partition 0 is of the class it was
+        here = split(name)[1] and self._has(name)  # a partition that has yet to follow partition 0 has its former class
         durability = self.engine.state(name).config.durability if here else life.durability
         write = Write(number, durability, records, key)
         life.writes.append(write)
@@ -201,7 +201,7 @@ class Session:
         return outcome
 
     async def together(self, *operations: Awaitable[Any]) -> None:
-        """Several at once, in the order given."""
+        """Run several at once, begun in the order given."""
         await asyncio.gather(*operations)
 
     async def remove(self, name: str, *, before_seq: int | None = None, tag: str | None = None) -> None:
@@ -238,11 +238,11 @@ class Session:
         await self._move(name, consumer, self.engine.consumers.read(name, consumer, ReadQuery(limit=limit)))
 
     async def commit(self, name: str, consumer: str, seq: int) -> None:
-        """Say that all up to `seq` is done with."""
+        """Confirm everything up to `seq`."""
         await self._move(name, consumer, self.engine.consumers.commit(name, consumer, seq))
 
     async def seek(self, name: str, consumer: str, seq: int) -> None:
-        """Go on behind `seq`."""
+        """Continue after `seq`."""
         life = self._there(name)
         if life is not None and (reading := life.reading(consumer)) is not None:
             reading.sought = True
@@ -254,7 +254,7 @@ class Session:
         if life is None or reading is None:
             work.close()
             return
-        reading.upto_seq = max(reading.upto_seq, self.engine.state(name).head_seq)  # what the crash finds out
+        reading.upto_seq = max(reading.upto_seq, self.engine.state(name).head_seq)  # the state after the crash decides
         _, answer = await self._ask(work)
         if answer is not None:
             self._stands(life, reading, answer.cursor_seq)
@@ -278,17 +278,17 @@ class Session:
     # -- what workers do ---------------------------------------------------------------------------------------------
 
     async def mark_flushed(self) -> None:
-        """What the worker does when it is time: records go into segments, and these are looked after."""
+        """What the flusher does when it is due: records go into segments, and segments are maintained."""
         with contextlib.suppress(OSError):
             await self._ask(self.engine.segment_worker.flush_all())
 
     async def relocate(self) -> None:
-        """What the worker of the cold tier does when it is time. Trouble with it is no promise broken."""
+        """What the worker of the cold tier does when it is due. Its errors break no promise."""
         with contextlib.suppress(OSError, SegmentError):
             await self._ask(self.engine.relocator.tick())
 
     async def snapshot(self) -> None:
-        """What the worker does when it is time. Trouble with it, of any kind, is no promise broken."""
+        """What the worker does when it is due. Its errors, of any kind, break no promise."""
         with contextlib.suppress(OSError):
             await self._ask(self.engine.snapshotter.take())
 

@@ -1,11 +1,11 @@
-"""Stops workloads at calls to the disk, in every way, or has calls fail, and gathers what was wrong with the rest.
+"""Stops workloads at calls to the disk in every way, or lets calls fail, and collects what is wrong afterwards.
 
     SWEEP = Sweep(WORKLOADS, job_run, points=6, errors=3)
     assert SWEEP.crashes("claims and acks", Size.SOME) == []
 
-`SIZES` are the sizes as cases of a test, each in its tier. A sample is another one in every run: pytest's random seed
-decides (see its header). A failure names what repeats it: `examine(w, run_until(w, CrashPoint(...)), Cut(...))` with
-`w = WORKLOADS[...]`.
+`SIZES` are the sizes as cases of a test, each in its tier. Every run takes another sample: pytest's random seed decides
+(see its header). A failure names what repeats it: `examine(w, run_until(w, CrashPoint(...)), Cut(...))` with `w =
+WORKLOADS[...]`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tests.support.crash_run import CrashPoint, Cut
 from tests.support.sim_disk import Loss, SimDisk, When
 
 ERRORS: Final = (errno.EIO, errno.ENOSPC)
-#: So many are told; the rest is most likely the same.
+#: How many are reported. The others are most likely the same.
 MAX_FAILURES: Final = 5
-#: A sample of size FEW has one in so many of those of SOME, and at least one.
+#: A sample of size FEW has one in this many of the cases of SOME, and at least one.
 FEWER: Final = 10
 
 
@@ -55,7 +55,7 @@ C = TypeVar("C", bound=_Stopped)
 
 
 class Runs(Protocol[W, C]):
-    """How workloads of a kind are run, and what is left examined: a module is one."""
+    """How to run workloads of one kind and examine what is left. A module can be one."""
 
     def trace(self, workload: W, /) -> C: ...
 
@@ -78,14 +78,14 @@ def some_cuts(rng: Random) -> Iterator[Cut]:
 
 
 def torn_cuts(rng: Random) -> Iterator[Cut]:
-    """One that tears what was being written, in any case."""
+    """A cut that tears what was being written, in any case."""
     yield Cut(End.KILL, seed=rng.randrange(1 << 30))
     yield Cut(End.POWER, rng.choice([Loss.DROP, Loss.KEEP, Loss.PREFIX]), rng.randrange(1 << 30))
     yield Cut(End.POWER, Loss.TORN, rng.randrange(1 << 30))
 
 
 class Sweep(Generic[W, C]):
-    """Of the workloads of one kind. `points` and `errors`: how many of a workload are tried at size SOME."""
+    """Workloads of one kind. `points` and `errors`: how many of a workload are tried at size SOME."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Everything a reader of an engine can learn: what two recoveries are compared by, and a ledger is held against."""
+"""Everything that a reader of an engine can learn. Two recoveries are compared by it, and ledgers too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TopicView:
     problems: list[str]
 
     def tombstone_over(self, seq: int) -> Tombstone | None:
-        """What announces that `seq` is gone."""
+        """The tombstone or floor that announces that `seq` is gone."""
         for each in self.tombstones:
             if each.gap_from <= seq <= each.gap_to:
                 return each
@@ -33,13 +33,13 @@ async def view(engine: Engine) -> dict[str, TopicView]:
     addresses = [address(state.topic, p) for state in states for p in range(engine.partitions(state.topic))]
     found = {each: await _topic_view(engine, each) for each in addresses}
     for each, seen in found.items():
-        if not any(shard.log.full for shard in engine.shards):  # else they follow partition 0 when there is room
+        if not any(shard.log.full for shard in engine.shards):  # otherwise they follow partition 0 when there is room
             seen.problems.extend(_disagreements(found, each, engine.partitions(split(each)[0])))
     return found
 
 
 def _disagreements(found: dict[str, TopicView], one: str, partitions: int) -> list[str]:
-    """Where a partition does not say what partition 0 says."""
+    """Where a partition differs from partition 0."""
     name, partition = split(one)
     first, here = found[name].state.config, found[one].state.config
     problems: list[str] = []
@@ -71,7 +71,7 @@ async def _topic_view(engine: Engine, name: str) -> TopicView:
 
 
 def _inconsistencies(state: TopicState, records: list[StoredRecord], tombstones: list[Tombstone]) -> list[str]:
-    """Where what a topic says of itself is not what it holds."""
+    """Where the state of a topic differs from its content."""
     name = state.topic
     problems: list[str] = []
     seqs = [record.seq for record in records]

@@ -1,8 +1,8 @@
-"""Stands in for curl on machines without it: as much of it as the documents use.
+"""Replaces curl on machines without it, with the options that the documents use.
 
 `python curl.py [-s] [-N] [-i] [-m SECONDS] [-X METHOD] [-H 'Name: value']... [-d BODY] URL` prints the body of the
-answer, whatever its status, with -i the status line and headers before it. Exit code 7 when nothing answers and 28
-when the answer goes on for longer than -m allows, as with curl.
+answer, whatever its status, and with -i the status line and headers before it. As with curl, the exit code is 7 if
+nothing answers, and 28 if the answer takes longer than -m allows.
 """
 
 from __future__ import annotations

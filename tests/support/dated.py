@@ -1,4 +1,4 @@
-"""Records of other days: a data directory whose records were committed when the test says."""
+"""Records of other days: a data directory whose records were committed at times that the test chooses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from storage.records.values import NewRecord
 
 
 class _SetClock(SystemClock):
-    """The machine's clock, but for the wall, which shows what it is set to."""
+    """The machine's clock with a wall clock that can be set."""
 
     def __init__(self, wall_ms: int) -> None:
         self.now_ms = wall_ms
@@ -25,9 +25,9 @@ class _SetClock(SystemClock):
 
 
 def write_dated(path: Path, topic: str, batches: Iterable[tuple[int, list[bytes]]]) -> None:
-    """A stopped directory with a topic: each batch of JSON texts is committed at its time (ms; never going back).
+    """A stopped directory with a topic. Each batch of JSON texts is committed at its time (ms, ascending).
 
-    A batch may be some ms late: the engine's time goes on between two of them.
+    A batch may be some ms late: the engine's time moves on between two of them.
     """
     asyncio.run(_write(path, topic, list(batches)))
 

@@ -1,4 +1,4 @@
-"""What files take of a disk."""
+"""How much of a disk files use."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def allocated(folder: Path) -> int:
-    """Bytes of the blocks that the files below take, as du counts."""
+    """Bytes of the blocks that the files below use, counted like du."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in names:
             try:
                 total += os.stat(os.path.join(path, name)).st_blocks * 512
             except FileNotFoundError:
-                continue  # it went meanwhile
+                continue  # it went away meanwhile
     return total

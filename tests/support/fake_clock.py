@@ -15,7 +15,7 @@ from itertools import count
 
 START_WALL_MS = 1_700_000_000_000
 START_MONOTONIC_NS = 1_000_000_000
-#: How often `advance` lets the loop go round after each moment: enough for a chain of this many callbacks.
+#: How often `advance` lets the loop run after each moment: enough for a chain of this many callbacks.
 SETTLE_ROUNDS = 25
 
 
@@ -27,7 +27,7 @@ class _Sleeper:
     loop: asyncio.AbstractEventLoop
 
     def wake(self) -> None:
-        """From any thread. A loop that was closed with sleepers in it is left alone."""
+        """May be called from any thread. A loop that was closed with sleepers in it is left alone."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._resolve)
 
@@ -62,7 +62,7 @@ class FakeClock:
             return self._wall_ns
 
     def wall_ms(self) -> int:
-        """`wall_ns` as records have it."""
+        """`wall_ns` in the form of records."""
         return self.wall_ns() // 1_000_000
 
     def monotonic_ns(self) -> int:
@@ -87,7 +87,7 @@ class FakeClock:
                     self._sleepers.remove(sleeper)
 
     def wait(self, condition: threading.Condition, seconds: float | None) -> bool:
-        """As Condition.wait. True may come early, when another thread's time on the same condition ran out."""
+        """Like Condition.wait. May return True early, if the time of another thread on the same condition ran out."""
         if seconds is None:
             return self._wait_for_ever(condition)
         if seconds <= 0:
@@ -122,14 +122,14 @@ class FakeClock:
             self._wall_ns = ms * 1_000_000
 
     def tick(self, ms: float) -> None:
-        """Let so much time pass at once, and wake what is due, earliest first. May be called from any thread."""
+        """Let this much time pass at once, and wake what is due, earliest first. May be called from any thread."""
         self._move_to(self.monotonic_ns() + _ns(ms))
 
     async def advance(self, ms: float) -> None:
-        """Let so much time pass on the running loop, stopping at every moment at which something is due.
+        """Let this much time pass on the running loop, with a stop at every moment at which something is due.
 
-        Whoever wakes runs, and may sleep again within the same advance, before time goes on. Work that a woken task
-        hands to real threads is not waited for.
+        Tasks that wake up run, and may sleep again within the same advance, before time moves on. Work that they give
+        to real threads is not waited for.
         """
         end_ns = self.monotonic_ns() + _ns(ms)
         await _settle()
@@ -152,7 +152,7 @@ class FakeClock:
             return len(self._waiters) + self._waiting_for_ever
 
     def until_waiting(self, threads: int = 1, timeout_s: float = 10.0) -> None:
-        """Block until so many threads are in `wait`. TimeoutError when they do not come."""
+        """Block until this many threads are in `wait`. Raises TimeoutError if they do not come."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._waiters) + self._waiting_for_ever >= threads, timeout_s):
                 raise TimeoutError(f"fewer than {threads} threads came to wait")
@@ -163,7 +163,7 @@ class FakeClock:
 
     def _move_to(self, monotonic_ns: int) -> None:
         with self._changed:
-            # Another thread may have moved it further meanwhile: it never goes back.
+            # Another thread may have moved it further meanwhile. It never goes back.
             monotonic_ns = max(monotonic_ns, self._monotonic_ns)
             self._wall_ns += monotonic_ns - self._monotonic_ns
             self._monotonic_ns = monotonic_ns
@@ -176,7 +176,7 @@ class FakeClock:
             self._waiters = [waiter for waiter in self._waiters if waiter.due_ns > monotonic_ns]
             for waiter in waiters:
                 waiter.expired = True
-        # Outside our own lock: a waiting thread holds its condition when it comes to register with us.
+        # Outside our own lock: a waiting thread holds its condition when it registers here.
         for sleeper in sleepers:
             sleeper.wake()
         for waiter in waiters:

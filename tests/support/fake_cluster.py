@@ -1,4 +1,4 @@
-"""As much of Kubernetes' API as Helm asks for when it looks an object up: discovery, and Secrets that can be read."""
+"""The part of the Kubernetes API that Helm uses to look up an object: discovery, and readable Secrets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Self
 
-#: The kinds of the chart that are always rendered: Helm 4 wants to know all of them.
+#: The kinds that the chart always renders. Helm 4 asks for all of them.
 KINDS = {
     "v1": ("Secret", "Service", "ConfigMap", "ServiceAccount", "Pod"),
     "apps/v1": ("StatefulSet",),
@@ -48,7 +48,7 @@ ABSENT = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "
 
 
 class FakeCluster:
-    """`secrets` by (namespace, name). Serves on a free port of this machine inside the `with` block."""
+    """`secrets`: by (namespace, name). Serves on a free port of this machine within the `with` block."""
 
     def __init__(self) -> None:
         self.secrets: dict[tuple[str, str], dict[str, Any]] = {}
@@ -77,7 +77,7 @@ class FakeCluster:
                 return DISCOVERY.get(path)
 
     def kubeconfig(self, folder: Path) -> Path:
-        """A file by which Helm finds it."""
+        """A configuration file with which Helm finds it."""
         path = folder / "kubeconfig"
         url = f"http://127.0.0.1:{self._server.server_address[1]}"
         clusters = [{"name": "fake", "cluster": {"server": url}}]

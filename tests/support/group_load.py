@@ -1,6 +1,6 @@
-"""An idempotent producer and the members of one group, all of librdkafka, through crashes of their broker.
+"""An idempotent producer and the members of one group, all with librdkafka, through crashes of their broker.
 
-What they were told is kept: values that were acked, offsets that were committed, in the order in which that was said.
+They record what they were told, in order: values that were acked, and offsets that were committed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 
 GROUP = "readers"
-#: Soon back after a crash, and no word of what does not matter here.
+#: Reconnect soon after a crash, and do not report what is irrelevant here.
 SOON: dict[str, Any] = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_level": 0}
 PATIENCE_S = 60.0
-#: A member commits after so many records.
+#: A member commits after this many records.
 COMMIT_EVERY = 20
 
 
 class Sent:
-    """Values by one idempotent producer, in turn to each topic, until it is stopped."""
+    """One idempotent producer that sends values to each topic in turn, until it is stopped."""
 
     def __init__(self, address: str, topics: Sequence[str], *, pause_s: float) -> None:
         self.acked: list[str] = []
@@ -39,7 +39,7 @@ class Sent:
         self.thread = threading.Thread(target=self._run, name="producer")
 
     def stop(self) -> None:
-        """No more values; on return all that were sent are acked, or have failed."""
+        """Send no more values. On return all that were sent are acked, or have failed."""
         self._stop.set()
         self.thread.join(PATIENCE_S)
         left = self._producer.flush(PATIENCE_S)
@@ -115,14 +115,15 @@ class Reader:
         self._unsaid = 0
         try:
             for each in self._consumer.commit(asynchronous=False) or ():
-                if each.error is None and each.offset >= 0:  # of what it has not read yet there is nothing to commit
+                if each.error is None and each.offset >= 0:  # there is nothing to commit of what it has not read yet
                     self._committed(each.topic, each.partition, each.offset)
         except KafkaException:
-            pass  # of another generation, or nobody there: whoever has the partition now reads it again
+            pass  # the generation has ended, or nobody answers: the new owner of the partition reads it again
 
 
 class GroupLoad:
-    """The producer and its readers. `floor`: per partition the greatest offset that was committed, as far as told."""
+    """The producer and its readers. `floor`: the greatest committed offset of each partition, as far as they were
+    told."""
 
     def __init__(self, address: str, topics: Sequence[str], *, members: int, pause_s: float = 0.02) -> None:
         self.address = address
@@ -151,14 +152,14 @@ class GroupLoad:
                 reader.stop()
 
     def wait_commits(self, more: int) -> None:
-        """Until so many more commits were told."""
+        """Wait until this many more commits were reported."""
         target, deadline = self.commits + more, time.monotonic() + PATIENCE_S
         while self.commits < target:
             assert time.monotonic() < deadline, (self.commits, target, [each.problems for each in self.readers])
             time.sleep(0.01)
 
     def wait_read(self) -> None:
-        """Until the group has read all that was acked."""
+        """Wait until the group has read all that was acked."""
         deadline = time.monotonic() + PATIENCE_S
         while missing := set(self.sent.acked) - self.seen():
             assert time.monotonic() < deadline, f"{len(missing)} acked values were never read, {min(missing)} for one"
@@ -169,7 +170,7 @@ class GroupLoad:
 
 
 def make_topics(address: str, partitions: Mapping[str, int]) -> None:
-    """Topics by name, of so many partitions."""
+    """Make these topics with this many partitions."""
     admin = AdminClient({"bootstrap.servers": address, **SOON})
     made = admin.create_topics([NewTopic(name, count, 1) for name, count in partitions.items()])
     for each in made.values():
@@ -177,7 +178,7 @@ def make_topics(address: str, partitions: Mapping[str, int]) -> None:
 
 
 def all_values(address: str, places: Sequence[tuple[str, int]]) -> Counter[str]:
-    """All that is in these partitions, as somebody reads it who is in no group."""
+    """Everything in these partitions, read outside the group."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "none", "enable.partition.eof": True, **SOON})
     found: Counter[str] = Counter()
     try:
@@ -200,7 +201,8 @@ def all_values(address: str, places: Sequence[tuple[str, int]]) -> Counter[str]:
 
 
 def all_there_once(load: GroupLoad, places: Sequence[tuple[str, int]]) -> Counter[str]:
-    """What lies there, made sure that it is what was sent and acked, each once, and that no reader had a problem."""
+    """What these partitions hold. Checks that it is what was sent and acked, each value once, and that no reader had a
+    problem."""
     assert [problem for reader in load.readers for problem in reader.problems] == []
     assert load.sent.failed == []
     assert len(load.sent.acked) == load.sent.count

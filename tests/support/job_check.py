@@ -1,6 +1,6 @@
-"""Holds a reopened engine to what was promised about jobs before the crash.
+"""Compares a reopened engine with what was promised about jobs before the crash.
 
-What is looked for:
+What is checked:
 
     a job         appended and answered: there, byte for byte, in its queue or, once, in the dead letter topic
     an ack        answered: the job is gone for good; not answered: gone or there
@@ -30,7 +30,7 @@ TURNS = 30
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a job lies."""
+    """Where a job is."""
 
     topic: str
     record: StoredRecord
@@ -51,9 +51,9 @@ def listing(engine: Engine, name: str) -> dict[int, JobView]:
 
 
 async def check(engine: Engine, ledger: JobLedger, ending: Ending) -> list[str]:
-    """What is wrong; nothing, if all promises were kept. Settles what the crash left open by what was found.
+    """What is wrong; empty if all promises were kept. Operations that the crash left open are closed by what was found.
 
-    What has run out meanwhile is let go first: where leases are durable that is written before it is seen.
+    Leases that have expired meanwhile end first: durable leases write that before it is visible.
     """
     for _ in range(TURNS):
         await asyncio.sleep(0)
@@ -113,7 +113,7 @@ class _Comparison:
     # -- jobs --------------------------------------------------------------------------------------------------------
 
     def _keeps(self, safe: bool) -> bool:
-        """Whether what was answered must be as it was."""
+        """Whether what was answered must still be as it was."""
         return safe or self.ending.end is End.KILL
 
     def _job(self, job: Sent, there: list[Found]) -> None:
@@ -131,7 +131,7 @@ class _Comparison:
             self.problems.append(f"job {job.seq} of {job.queue} is lost")
 
     def _is_moving(self, there: list[Found]) -> bool:
-        """Copied already, and not yet deleted where it was."""
+        """Copied already, but not yet deleted at its source."""
         dead = [each for each in there if self.ledger.queues[each.topic].holds_dead]
         waiting = [each for each in there if _is_dead(each)]
         return len(there) == 2 and len(dead) == 1 and (len(waiting) == 1 or self.ledger.redriven)
@@ -172,7 +172,7 @@ class _Comparison:
             self.problems.append(f"dead letter of {job.seq} says {added}")
 
     def _batches(self) -> None:
-        """What was written together is there together."""
+        """What was written together exists together."""
         for number in {job.batch for job in self.ledger.jobs if job.appended is Outcome.OPEN}:
             jobs = [job for job in self.ledger.jobs if job.batch == number]
             there = [job for job in jobs if job.data in self.found]

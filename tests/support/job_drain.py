@@ -1,4 +1,5 @@
-"""Takes every job out of the queues of a recovered engine: what cannot be had is stranded, what comes twice wrong."""
+"""Takes every job out of the queues of a recovered engine. A job that cannot be claimed is stranded, and one that comes
+twice is wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ CLAIM = 3
 
 
 async def drain(session: JobSession) -> list[str]:
-    """What went wrong. Afterwards the ledger knows every job as acked, or as a dead letter."""
+    """What went wrong. Afterwards the ledger has every job as acked or as a dead letter."""
     return await _Drain(session).run()
 
 
@@ -58,7 +59,7 @@ class _Drain:
         return self.problems
 
     async def _make_room(self) -> None:
-        """What a dead letter topic refuses for want of room comes through from here on."""
+        """Make room in the dead letter topic, so that it accepts what it refused."""
         for queue in self.ledger.queues.values():
             there = any(state.topic == queue.name for state in self.engine.topics())
             if queue.holds_dead and queue.bounded and there:
@@ -67,7 +68,7 @@ class _Drain:
                 queue.configs = [(config, Outcome.DONE)]
 
     async def _try_tokens(self, name: str) -> None:
-        """Tokens of standing leases count, all others do not."""
+        """Tokens of current leases count, and no others."""
         now_ms = self.session.now_ms
         for index, job in enumerate(self.ledger.of(name)):
             if job.gone or not job.seq:
@@ -88,7 +89,7 @@ class _Drain:
     async def _try_void(self, name: str, job: Sent) -> None:
         current = job.lease.token if job.lease else 0
         if job.lease is not None and not current:
-            return  # leased to somebody who was never told: any of its tokens may be the one
+            return  # leased to a caller who was never told: any of its tokens may be the right one
         for node, token in job.tokens:
             if token == current:
                 continue
@@ -98,7 +99,7 @@ class _Drain:
                 self._acked(job)
 
     async def _take(self, name: str) -> int:
-        """Claim some and ack them; how many."""
+        """Claim some jobs and ack them. Returns how many."""
         claimed = await self.engine.queues.claim(name, "a", max=CLAIM)
         for each in claimed.jobs:
             await self._took(name, each)
@@ -132,7 +133,7 @@ class _Drain:
         job.lease = None
 
     def _let_time_pass(self) -> None:
-        """To the next moment at which something ends or is due; what is moved is tried again by then."""
+        """Move time to the next moment at which something ends or is due. By then moves are tried again."""
         now_ms = self.session.now_ms
         times = [
             (each.deadline + 1 if each.deadline is not None else each.ready_at) or 0
@@ -143,7 +144,7 @@ class _Drain:
         self.session.clock.tick(max(1, min(times, default=now_ms + 5000) - now_ms))
 
     async def _look_at_the_rest(self) -> None:
-        """All that was not taken out is a dead letter, once."""
+        """Every job that was not taken out is a dead letter, once."""
         there: dict[bytes, list[str]] = {}
         topics = await view(self.engine)
         for name, topic in topics.items():

@@ -1,8 +1,8 @@
 """What a workload was told of its queues: every job, who held it last and what became of it.
 
-Filled by `job_session.JobSession` while a workload runs, held against a reopened directory by `job_check`, and brought
-up to date there: what the crash left open is settled by what was found. A job is known by its data, which no two share,
-wherever it is moved to.
+`job_session.JobSession` fills it while a workload runs. `job_check` compares it with a reopened directory and updates
+it: what the crash left open is closed by what was found. A job is identified by its data, which is unique, wherever it
+is moved.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.support.crash_ledger import Outcome, SentRecord
 
 
 def parts_of(body: bytes) -> tuple[bytes, bytes | None]:
-    """(data, meta) of a stored body, which may have a deliver_at behind them."""
+    """(data, meta) of a stored body, which may have a deliver_at after them."""
     sent, separator, _ = body.removeprefix(b'{"data":').partition(b',"deliver_at":')
     sent = sent if separator else sent.removesuffix(b"}")
     data, separator, meta = sent.partition(b',"meta":')
@@ -24,7 +24,7 @@ def parts_of(body: bytes) -> tuple[bytes, bytes | None]:
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """As the answer said. Once recovered its token is not known any more (0)."""
+    """A lease as the answer described it. After recovery its token is not known any more (0)."""
 
     node: str
     token: int
@@ -33,7 +33,7 @@ class Lease:
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A job. What is `…_safe` cannot be lost in a power cut: that it was appended, its end, what its lease is."""
+    """A job. A power cut cannot take what is `…_safe`: its append, its end, or the state of its lease."""
 
     queue: str
     record: SentRecord
@@ -44,18 +44,18 @@ class Sent:
     #: None: nobody has tried.
     acked: Outcome | None = None
     purged: Outcome | None = None
-    #: Where there is a dead letter topic, from which it is not redriven.
+    #: Whether there is a dead letter topic from which it is not redriven.
     rejected: Outcome | None = None
     lease: Lease | None = None
     deliveries: int = 0
-    #: Of a job that was given back: not before then. Between the two when jitter decides.
+    #: When a job that was given back becomes ready: not before the first time, and by the second if jitter decides.
     ready_between: tuple[int, int] = (0, 0)
-    #: An operation on it ended without an answer: who holds it is not known.
+    #: An operation on it ended without an answer, so its holder is not known.
     unsure: bool = False
     append_safe: bool = False
     end_safe: bool = False
     lease_safe: bool = True
-    #: The tokens it was ever handed out with.
+    #: All tokens of its leases so far.
     tokens: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
 
     @property
@@ -64,7 +64,7 @@ class Sent:
 
     @property
     def gone(self) -> bool:
-        """For good, as far as is known."""
+        """Whether it is gone for good, as far as is known."""
         return self.acked is Outcome.DONE or self.purged is Outcome.DONE or self.appended is Outcome.REFUSED
 
     @property
@@ -74,7 +74,7 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """A topic of that type, or the one its dead letters go to (`holds_dead`)."""
+    """A queue, or the topic for its dead letters (`holds_dead`)."""
 
     name: str
     configs: list[tuple[TopicConfig, Outcome]]
@@ -83,7 +83,7 @@ class Queue:
 
     @property
     def config(self) -> TopicConfig:
-        """The last one that was not refused."""
+        """The last config that was not refused."""
         return [config for config, outcome in self.configs if outcome is not Outcome.REFUSED][-1]
 
     @property
@@ -97,7 +97,7 @@ class Queue:
 
     @property
     def bounded(self) -> bool:
-        """Whether jobs may have gone by a cap or by age."""
+        """Whether jobs may have gone because of a cap or the ttl."""
         return any(config.cap_records or config.cap_bytes or config.ttl_ms for config, _ in self.configs)
 
 
@@ -107,9 +107,9 @@ class JobLedger:
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
         self.jobs: list[Sent] = []
-        #: Tokens by value: none is ever given twice, whatever happens in between.
+        #: Tokens by value. None is ever used twice, whatever happens in between.
         self.tokens: set[int] = set()
-        #: A clean stop was begun, and nothing was done to a queue since: leases that are not durable may have lasted.
+        #: A clean stop was begun, and nothing was done to a queue since: leases that are not durable may have survived.
         self.perhaps_clean = False
         self.redriven = False
         self._batches = 0
@@ -133,6 +133,6 @@ class JobLedger:
         return made
 
     def all_safe(self) -> None:
-        """What was told so far can no longer be lost."""
+        """What was answered so far can no longer be lost."""
         for job in self.jobs:
             job.append_safe = job.end_safe = job.lease_safe = True

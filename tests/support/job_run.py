@@ -1,8 +1,8 @@
 """Runs a queue workload until the machine stops, and opens what is left again and again. See `crash_driver`.
 
-`examine` opens the directory and holds it to the ledger, has the independent decoder read it, kills that process and
-opens it again (the same state), stops a third recovery at some call and opens what that leaves; then takes all jobs
-out, cuts the power once more, and looks whether any of them is back.
+`examine` opens the directory, compares it with the ledger, and has the independent decoder read it. It kills that
+process and opens the directory again (the same state), stops a third recovery at some call and opens what that leaves.
+Then it takes all jobs out, cuts the power once more, and checks that none is back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.job_ledger import JobLedger
 from tests.support.job_session import JobSession
 from tests.support.sim_disk import Loss, SimDisk
 
-#: Turns of the loop in which open moves have come to their end.
+#: Turns of the loop within which open moves complete.
 SETTLING_TURNS = 200
 
 JobWorkload: TypeAlias = crash_driver.Workload[JobSession]
@@ -35,7 +35,7 @@ run_with_error = DRIVER.run_with_error
 
 
 def examine(workload: JobWorkload, crashed: Crashed, cut: Cut) -> list[str]:
-    """Everything that can be wrong with what this cut leaves."""
+    """Everything that is wrong after this cut."""
     return run(_examine(workload.options, crashed, cut))
 
 
@@ -65,10 +65,9 @@ Seen = tuple[dict[str, TopicView], dict[str, Any]]
 
 
 async def _seen(session: JobSession, crashed: Crashed) -> Seen:
-    """All that can be seen of topics and queues.
+    """Everything that is visible of topics and queues.
 
-    Leases that came through a clean stop and are not durable are left out: the next recovery, behind a crash, is right
-    to have them no more.
+    Leases that survived a clean stop and are not durable are left out: the next recovery, after a crash, may drop them.
     """
     await session.settle(SETTLING_TURNS)
     topics = await view(session.engine)

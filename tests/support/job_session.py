@@ -1,4 +1,4 @@
-"""An engine on a simulated disk whose answers about jobs go into a ledger: what queue workloads are written with."""
+"""An engine on a simulated disk whose answers about jobs go into a ledger. Queue workloads are written with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.sim_disk import SimDisk
 
 
 class JobSession:
-    """One process. Operations on jobs that an earlier refusal left unleased do nothing."""
+    """One process. Operations on jobs that an earlier refusal left without a lease do nothing."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class JobSession:
         return self.clock.wall_ms()
 
     async def start(self) -> None:
-        """Open the directory; after `close`, open it again."""
+        """Open the directory, or open it again after `close`."""
         if self.engine.closing:
             self.engine = self._made()
         await self.engine.start()
@@ -54,13 +54,13 @@ class JobSession:
         before = self.engine.snapshotter.taken
         await self.engine.close()
         if self.engine.snapshotter.taken == before:
-            # No clean stop after all: leases that are not durable may be void from here on.
+            # Not a clean stop after all: leases that are not durable may be void from here on.
             self._doubt([job for job in self.ledger.jobs if not self.ledger.queues[job.queue].config.leases_durable])
         if not self.engine.failed_shards:
             self.ledger.all_safe()
 
     async def pass_time(self, ms: float) -> None:
-        """Let the workers run; what was told before is then hardened, if no shard has stopped."""
+        """Let the workers run. What was answered before is then hardened, if no shard has stopped."""
         self._touch()  # leases may expire
         await self.clock.advance(ms)
         if ms >= 3 * self.options.disk_sync_ms and not self.engine.failed_shards:
@@ -75,18 +75,18 @@ class JobSession:
             await self._ask(self.engine.snapshotter.take())
 
     async def together(self, *operations: Awaitable[Any]) -> None:
-        """Several at once, in the order given."""
+        """Run several at once, begun in the order given."""
         await asyncio.gather(*operations)
 
     async def settle(self, turns: int = 40) -> None:
-        """Let go on what goes on in the background, while time stands still."""
+        """Let background work continue while time stands still."""
         for _ in range(turns):
             await asyncio.sleep(0)
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
     async def put(self, name: str, config: TopicConfig) -> None:
-        """Make the queue or change its config. Its dead letter topic may come into being with it."""
+        """Create the queue or change its config. That may create its dead letter topic too."""
         queue = self.ledger.queues.setdefault(name, Queue(name, []))
         place = len(queue.configs)
         queue.configs.append((config, Outcome.OPEN))
@@ -98,14 +98,14 @@ class JobSession:
         queue.configs[place] = (config, outcome)
 
     async def put_dead(self, name: str, config: TopicConfig) -> None:
-        """Make the topic that dead letters will go to."""
+        """Make the topic for dead letters."""
         queue = self.ledger.queues.setdefault(name, Queue(name, [], holds_dead=True))
         queue.configs.append((config, Outcome.OPEN))
         outcome, _ = await self._ask(self.engine.put_topic(name, config))
         queue.configs[-1] = (config, outcome)
 
     async def drop(self, name: str) -> None:
-        """Delete the queue. Its name is not used again unless this was answered."""
+        """Delete the queue. Its name is only used again if this was answered."""
         if not self._has(name):
             return
         for job in self.ledger.of(name):
@@ -158,7 +158,7 @@ class JobSession:
     async def claim(
         self, name: str, node: str, most: int = 1, *, lease_ms: int | None = None, key: str | None = None
     ) -> list[Sent]:
-        """Those that were given."""
+        """The jobs that were returned."""
         if not self._has(name):
             return []
         self._touch()
@@ -218,7 +218,8 @@ class JobSession:
                     job.lease_safe = self._is_safe(name, outcome)
 
     async def reject(self, name: str, jobs: Iterable[Sent], *, reason: str | None = None, strict: bool = False) -> None:
-        """Dead letters from here on, whatever their deliveries; deleted where the queue has none."""
+        """They are dead letters from here on, whatever their deliveries, or deleted if the queue has no dead letter
+        topic."""
         for node, seqs, held in self._held(name, jobs):
             moved = self.ledger.queues[name].config.dead_letter is not None
             doubts = self._doubt(held)
@@ -255,7 +256,7 @@ class JobSession:
                     job.lease_safe = self._is_safe(name, outcome)
 
     async def purge(self, name: str) -> None:
-        """All that is ready or delayed."""
+        """All jobs that are ready or delayed."""
         if not self._has(name):
             return
         self._touch()
@@ -269,7 +270,7 @@ class JobSession:
             job.end_safe = self._is_safe(name, outcome)
 
     async def redrive(self, name: str, most: int) -> None:
-        """Dead letters go back; which, and to what seqs, is found out by looking."""
+        """Move dead letters back. Which ones, and to which seqs, is found out by looking."""
         if not self._has(name):
             return
         self._touch()
@@ -282,7 +283,7 @@ class JobSession:
     # --
 
     def _held(self, name: str, jobs: Iterable[Sent]) -> list[tuple[str, list[int], list[Sent]]]:
-        """(node, seqs, jobs) of those that were given and are not known to have ended, a node at a time."""
+        """(node, seqs, jobs) of the leases that are not known to have ended, one node at a time."""
         held: dict[str, list[Sent]] = {}
         for job in jobs:
             if job.lease is not None and not job.gone and self._has(name):
@@ -291,9 +292,9 @@ class JobSession:
         return [(node, [job.seq for job in jobs], jobs) for node, jobs in held.items()]
 
     def _touch(self) -> None:
-        """The stop before this start, if it was clean, is no longer the last thing that the log knows of.
+        """The stop before this start, if it was clean, is no longer the last event in the log.
 
-        Unless the disk failed before a frame could say so: then nothing else can have happened since, either.
+        Unless the disk failed before a frame could say so. Then nothing else can have happened since either.
         """
         if not self.engine.failed_shards:
             self.ledger.perhaps_clean = False

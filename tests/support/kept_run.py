@@ -1,6 +1,6 @@
 """Runs a workload of `kept_session` until the machine stops, and opens what is left again and again.
 
-What `crash_run` is for records and topics; `crash_sweep` calls both.
+The counterpart of `crash_run` for producers, states and offsets. `crash_sweep` calls both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.sim_disk import Loss, SimDisk, When
 
 @dataclass(frozen=True, slots=True)
 class KeptWorkload:
-    """What is done, and to what kind of engine."""
+    """The steps of a workload, and the options of its engine."""
 
     name: str
     body: Callable[[Session], Awaitable[None]]
@@ -41,12 +41,12 @@ class Crashed:
 
 
 def trace(workload: KeptWorkload) -> Crashed:
-    """Run it to the end, without a crash (the process is then still alive)."""
+    """Run it to the end, without a crash. The process is then still alive."""
     return run(_run_until(workload, None))
 
 
 def run_until(workload: KeptWorkload, point: CrashPoint) -> Crashed:
-    """Run it until the machine stops there."""
+    """Run it until the machine stops at that call."""
     return run(_run_until(workload, point))
 
 
@@ -65,7 +65,7 @@ async def _run_until(workload: KeptWorkload, point: CrashPoint | None) -> Crashe
 
 
 def run_with_error(workload: KeptWorkload, index: int, errno: int) -> Crashed:
-    """Run it with one call failing."""
+    """Run it with one failing call."""
     return run(_run_with_error(workload, index, errno))
 
 
@@ -82,7 +82,7 @@ async def _run_with_error(workload: KeptWorkload, index: int, errno: int) -> Cra
 
 
 def examine(workload: KeptWorkload, crashed: Crashed, cut: Cut) -> list[str]:
-    """Everything that can be wrong with what this cut leaves."""
+    """Everything that is wrong after this cut."""
     return run(_examine(workload.options, crashed, cut))
 
 
@@ -119,7 +119,7 @@ async def _kill_recovery(options: Options, crashed: Crashed, cut: Cut, calls: in
 
 
 async def _carry_on(session: Session) -> list[str]:
-    """Every producer sends its last batch again, then the next one; ids, states and offsets go on as well."""
+    """Every producer sends its last batch again, then the next one. Ids, states and offsets continue as well."""
     problems: list[str] = []
     ledger = session.ledger
     newest: dict[tuple[str, int], int] = {}

@@ -1,7 +1,7 @@
-"""An engine on a simulated disk, and a ledger of what it answers about producers, states and offsets.
+"""An engine on a simulated disk, and a ledger of its answers about producers, states and offsets.
 
-All of it is synced before it is acked, so after a crash it is exact: an acked put counts, one of open outcome may; a
-producer's batch is there whole and once, and what a log knows of a producer is what its own records say.
+All of this is synced before it is acked, so the state after a crash is exact. An acked put counts, and one with an open
+outcome may count. A producer's batch is there as a whole and once, and a log knows of a producer what its records say.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StoredValue:
 
 @dataclass(slots=True)
 class Batch:
-    """A producer's batch of `count` records."""
+    """A batch of a producer with `count` records."""
 
     topic: str
     producer: ProducerBatch
@@ -47,7 +47,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Ledger:
-    """What was asked for and answered. Places are ("state", kind, key) and ("offset", topic, consumer)."""
+    """What was requested and answered. Places are ("state", kind, key) and ("offset", topic, consumer)."""
 
     said: dict[tuple[str, str, str], list[StoredValue]] = field(
         default_factory=dict[tuple[str, str, str], list[StoredValue]]
@@ -59,7 +59,7 @@ class Ledger:
         return copy.deepcopy(self)
 
     def allowed(self, place: tuple[str, str, str]) -> list[Any]:
-        """What may be there: what was acked last, or was asked for since and not refused."""
+        """The values that may be there: the last acked one, and those requested since and not refused."""
         found: list[Any] = []
         for each in reversed(self.said[place]):
             if each.outcome is not Outcome.REFUSED:
@@ -69,7 +69,7 @@ class Ledger:
         return [*found, None]
 
     def found(self, place: tuple[str, str, str], value: Any) -> None:
-        """A start has settled what was open."""
+        """A start has decided what was open."""
         self.said[place] = [StoredValue(value, Outcome.DONE)]
 
 
@@ -116,13 +116,13 @@ class Session:
             self.ledger.claimed.append(answer[0])
 
     async def send(self, topic: str, producer: ProducerBatch, count: int = 1, *, certain: bool = True) -> None:
-        """One batch. `certain`: of a topic that keeps what it acks through a power cut."""
+        """One batch. `certain`: the topic keeps acked writes through a power cut."""
         batch = Batch(topic, producer, count, certain)
         self.ledger.batches.append(batch)
         await self.resend(len(self.ledger.batches) - 1)
 
     async def resend(self, number: int) -> Appended | None:
-        """That batch, perhaps again."""
+        """Send that batch, perhaps again."""
         batch = self.ledger.batches[number]
         bodies = StoredBodies([b'{"data":[%d,%d],"ct":5}' % (number, index) for index in range(batch.count)])
         config = TopicConfig(durability=Durability.FSYNC if batch.certain else Durability.DISK)
@@ -158,7 +158,7 @@ class Session:
 
 
 async def check(session: Session, *, power: bool) -> list[str]:
-    """What is wrong with what a start has found; what it settles is noted."""
+    """What is wrong with the state after a start. Operations that are open are closed by it."""
     engine, ledger, problems = session.engine, session.ledger, list[str]()
     for place, said in ledger.said.items():
         found = _found(engine, place)
@@ -220,7 +220,7 @@ async def _stored(engine: Engine, topic: str) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     seq = 0
     while topic in engine.catalog.topics and seq < engine.state(topic).head_seq:
-        result = await engine.read(topic, ReadQuery(limit=1000, from_seq=seq))  # one that stops at a loss range
+        result = await engine.read(topic, ReadQuery(limit=1000, from_seq=seq))  # a read that stops at a loss range
         for record in result.records:
             number, _ = json.loads(record.body)["data"]
             found.setdefault(number, []).append(record.seq)

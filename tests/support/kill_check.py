@@ -1,6 +1,6 @@
-"""Holds what a broker serves after a restart against what clients were told before it died.
+"""Compares what a broker serves after a restart with what clients were told before it died.
 
-Each function raises AssertionError with a sentence about the first thing that does not fit.
+Each function raises AssertionError with a sentence about the first difference.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ Found = dict[str, dict[int, int]]
 
 
 def check_topic(book: Book, view: View) -> None:
-    """Nothing acknowledged is missing, nothing is made up, batches are whole, seqs are used once and have no holes.
+    """Nothing acknowledged is missing, nothing is invented, batches are whole, seqs are used once and have no gaps.
 
-    Writes whose outcome was unknown get their `first_seq` when they are there; lost ones (announced) are forgotten.
+    Writes with an unknown outcome that are there get their `first_seq`. Announced losses are forgotten.
     """
     _check_state(book, view)
     if book.cap:
@@ -46,9 +46,9 @@ def _check_state(book: Book, view: View) -> None:
 
 
 def _check_cap(book: Book, view: View) -> None:
-    """Of a topic that nobody deletes from, the newest are there, and the others announced as evicted.
+    """Of a topic that nobody deletes from, the newest records are there, and the others are announced as evicted.
 
-    What has been evicted is as good as deleted to all other checks.
+    For all other checks, evicted records count as deleted.
     """
     lost = [gap for gap in view.gaps if gap.reason == "crash"]
     given = range(1, view.state["head_seq"] + 1)
@@ -66,7 +66,7 @@ def _ends(seqs: list[int]) -> str:
 
 
 def _traced(book: Book, view: View) -> Found:
-    """Every record served is one that somebody wrote, as it was written; where the parts of writes are."""
+    """Every record served was written by somebody, as it is. Returns where the parts of writes are."""
     found: Found = {}
     before = 0
     for record in view.records:
@@ -86,7 +86,7 @@ def _traced(book: Book, view: View) -> Found:
 
 
 def _remember_sightings(book: Book) -> None:
-    """What a reader was given has a seq, whether or not its writer was answered."""
+    """A record that a reader got has a seq, whether or not its writer was answered."""
     for seq, (name, index) in book.seen.items():
         write = book.writes.get(name)
         if write is not None:
@@ -103,7 +103,7 @@ def _check_write(book: Book, write: Write, parts: dict[int, int], view: View) ->
     for index, seq in parts.items():
         _place(book, write, seq - index)
     if write.first_seq is None:
-        return  # unknown, and not there
+        return  # the outcome was unknown, and it is not there
     missing = [index for index in range(write.count) if index not in parts]
     for index in parts:
         assert book.fate(write, index) is not Expectation.GONE, (
@@ -122,12 +122,12 @@ def _check_write(book: Book, write: Write, parts: dict[int, int], view: View) ->
 
 
 def announced(view: View, seq: int) -> bool:
-    """Whether the seq lies in a gap that a crash is said to have made."""
+    """Whether the seq is in a gap that is announced as made by a crash."""
     return any(gap.first <= seq <= gap.last and gap.reason == "crash" for gap in view.gaps)
 
 
 def _check_cover(book: Book, view: View) -> None:
-    """No seq belongs to two writes; one that belongs to none was deleted, or is announced as lost."""
+    """No seq belongs to two writes. One that belongs to none was deleted, or is announced as lost."""
     if book.tight and not book.cap:
         may_be = book.torn and book.durability != "fsync"
         unfounded = [gap for gap in view.gaps if not (may_be and gap.reason == "crash")]
@@ -148,7 +148,7 @@ def _check_cover(book: Book, view: View) -> None:
 
 
 def adopt(book: Book) -> None:
-    """What is there after a restart is in the log: from now on it must be kept."""
+    """What is there after a restart is in the log, so from now on it must be kept."""
     for write in book.writes.values():
         if write.first_seq is not None:
             write.kept = True

@@ -1,4 +1,4 @@
-"""HTTP/1.1 over one connection, as lean as it gets: dozens of writers share a core with the broker they load."""
+"""HTTP/1.1 over one connection with as little code as possible: dozens of writers share a core with the broker."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import contextlib
 import json
 from typing import Any, Self
 
-#: Nobody waits longer than this for an answer: a broker that holds one back is a failure, not a pause.
+#: The longest wait for an answer. A broker that takes longer has failed.
 ANSWER_S = 40.0
 
 
 class Cut(Exception):
-    """The connection ended before the answer was there. `sent`: the request may have arrived."""
+    """The connection ended before the answer. `sent`: the request may have arrived."""
 
     def __init__(self, *, sent: bool) -> None:
         super().__init__("after the request" if sent else "before the request")
@@ -20,7 +20,7 @@ class Cut(Exception):
 
 
 class Connection:
-    """Requests one after the other. Raises Cut, and TimeoutError when no answer comes."""
+    """Sends requests one after the other. Raises Cut, and TimeoutError if no answer comes."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -53,7 +53,7 @@ class Connection:
             raise Cut(sent=True) from None
 
     async def send(self, method: str, path: str, body: Any = None) -> None:
-        """The request alone: for somebody who does not stay for the answer. Raises OSError."""
+        """Send the request without waiting for the answer. Raises OSError."""
         assert self._writer is not None
         text = b"" if body is None else json.dumps(body).encode()
         head = (

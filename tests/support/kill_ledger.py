@@ -1,7 +1,7 @@
-"""What clients asked of a broker and what they were told: the side that a restart is held against.
+"""What clients asked of a broker and what they were told. The state after a restart is compared with it.
 
-Every record's data names its write and its place in it, so that whatever a broker serves can be traced back to who
-asked for it, when, and what became of it. "Ticks" order questions and answers as the clients saw them.
+The data of every record names its write and its index, so that whatever a broker serves can be traced back to its
+request, its time and its answer. "Ticks" order requests and answers as the clients saw them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NEVER = sys.maxsize
 _ticks = itertools.count(1)
 _names = itertools.count(1)
 
-#: A key must outlive the whole test: its window does not end while a round is being checked.
+#: A key must outlive the whole test, so that its window does not end while a round is checked.
 KEY_WINDOW_MS = 3_600_000
 _OLD_KEYS = 100
 
 
 def tick() -> int:
-    """Now, in the order of things the clients saw."""
+    """The present tick: the position in the order that the clients saw."""
     return next(_ticks)
 
 
@@ -36,7 +36,7 @@ class Outcome(enum.Enum):
 
 
 class Expectation(enum.Enum):
-    """Whether a record is expected to exist, considering deletions."""
+    """Whether a record is expected to exist, given the deletions."""
 
     LIVE = "live"
     GONE = "gone"
@@ -44,7 +44,7 @@ class Expectation(enum.Enum):
 
 
 class Write(msgspec.Struct, kw_only=True, eq=False):
-    """One append. `kept`: once acknowledged it must survive the process; else its loss must be announced."""
+    """One append. `kept`: once acknowledged, it must survive the process. Otherwise its loss must be announced."""
 
     name: str
     node: str
@@ -74,14 +74,14 @@ class Write(msgspec.Struct, kw_only=True, eq=False):
         return body if self.key is None else {**body, "idempotency_key": self.key}
 
     def served(self, index: int) -> dict[str, Any]:
-        """How a reader is to find a record of it, $seq and $ts aside."""
+        """A record as readers must see it, without $seq and $ts."""
         record = {"$node": self.node, "data": self.data(index), "meta": {"index": index}}
         tag = self.tags[index]
         return record if tag is None else {**record, "$tag": tag}
 
 
 class Deletion(msgspec.Struct, kw_only=True, eq=False):
-    """One deletion of records: below a seq, or those whose tag begins with `tag`."""
+    """One deletion of records: below a seq, or with a tag that begins with `tag`."""
 
     before_seq: int | None = None
     tag: str | None = None
@@ -96,11 +96,11 @@ class Deletion(msgspec.Struct, kw_only=True, eq=False):
 
 
 class Book:
-    """One topic's part of the ledger, from its creation to its deletion.
+    """The part of the ledger for one topic, from its creation to its deletion.
 
     `tight`: the topic never was ephemeral, so a process that dies loses nothing of it, and nothing may be announced.
-    (Class memory promises less, but takes the same path as disk.) `turns`: its class is changed again and again.
-    `cap`: it holds its newest so many records and no others, so nobody may delete any; 0 = no cap.
+    (The class memory promises less, but takes the same path as disk.) `turns`: its class is changed again and again.
+    `cap`: it holds its newest records up to this number, so nobody may delete any; 0 = no cap.
     """
 
     def __init__(self, topic: str, durability: str, *, tight: bool = True, turns: bool = False, cap: int = 0) -> None:
@@ -109,29 +109,29 @@ class Book:
         self.tight = tight
         self.turns = turns
         self.cap = cap
-        #: A kill has torn the end of a log: a start then announces the seqs that may have been in the torn write.
+        #: A kill has torn the end of a log. A start then announces the seqs that may have been in the torn write.
         self.torn = False
         self.writes: dict[str, Write] = {}
         self.refused: set[str] = set()
         self.old_keys: deque[tuple[str, int, int]] = deque(maxlen=_OLD_KEYS)
         self.deletions: list[Deletion] = []
-        #: Deleted below here for certain, and perhaps.
+        #: Deleted below these seqs: for certain, and perhaps.
         self.floor = self.possible_floor = 1
-        #: The head after the last start: no later write may get a seq up to here.
+        #: The head after the last start. No later write may get a seq up to here.
         self.base = 0
         self.acked_seq = 0
-        #: What readers were given since the last start: seq -> (write, index).
+        #: What readers got since the last start: seq -> (write, index).
         self.seen: dict[int, tuple[str, int]] = {}
-        #: A setting that counts changes: the last one acknowledged, the last one asked for.
+        #: A setting that counts changes: the last acknowledged value, and the last requested one.
         self.setting = self.asked_setting = 0
-        #: Acknowledged to exist; whether a creation or a deletion is open.
+        #: Whether it was acknowledged to exist, and whether a creation or a deletion is open.
         self.exists = False
         self.in_doubt = False
-        #: Made by its first append: then it cannot be there without that append's records.
+        #: Whether its first append created it. Then it cannot exist without the records of that append.
         self.made_by_write = False
 
     def config(self, **changes: Any) -> dict[str, Any]:
-        """The body of a PUT; each one asks for another value of the setting."""
+        """The body of a PUT. Each one asks for another value of the setting."""
         self.asked_setting += 1
         config = {
             "durability": self.durability,
@@ -142,7 +142,7 @@ class Book:
         return config | changes
 
     def new_write(self, node: str, dice: Random) -> Write:
-        """A write of random size. Its first record has no tag, so that deletions by tag never hide all of it."""
+        """A write of random size. Its first record has no tag, so that no deletion by tag hides all of it."""
         count = dice.choice((1, 1, 2, 3, 5, 8, 40))
         name = f"{node}-{next(_names)}"
         large = dice.random() < 0.02
@@ -156,7 +156,7 @@ class Book:
         )
 
     def enter(self, write: Write) -> None:
-        """It is about to be sent."""
+        """Called before it is sent."""
         write.asked = tick()
         self.writes[write.name] = write
 
@@ -167,7 +167,7 @@ class Book:
         self.acked_seq = max(self.acked_seq, first_seq + write.count - 1)
 
     def refuse(self, write: Write) -> None:
-        """It was refused for certain: it must never be seen."""
+        """It was refused for certain, so it must never appear."""
         write.outcome = Outcome.FAILED
         del self.writes[write.name]
         self.refused.add(write.name)
@@ -186,7 +186,7 @@ class Book:
             self.floor = max(self.floor, deletion.before_seq)
 
     def fate(self, write: Write, index: int) -> Expectation:
-        """What deletions have made of a record whose seq is known."""
+        """What deletions have done to a record whose seq is known."""
         assert write.first_seq is not None
         seq = write.first_seq + index
         if seq < self.floor:
@@ -204,7 +204,7 @@ class Book:
         return fate
 
     def forget_deleted(self) -> None:
-        """Let go of what lies wholly below the floor; the keys of some of it are kept for trying."""
+        """Forget what is completely below the floor. Some of the keys are kept to try them again."""
         for write in list(self.writes.values()):
             if write.first_seq is not None and write.first_seq + write.count <= self.floor:
                 del self.writes[write.name]

@@ -1,7 +1,7 @@
-"""Writers, readers, deleters and administrators that keep a broker busy until it goes away under them.
+"""Writers, readers, deleters and administrators that keep a broker busy until it goes away.
 
-They note in the ledger what they ask for before they ask, and what they are told. All of them end when their
-connection does; anything else that goes wrong ends the test.
+They note each request in the ledger before they send it, and each answer. All of them end when their connection ends.
+Any other failure ends the test.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ CAP_WRITERS = 4
 CLASSES = ("fsync", "disk", "memory", "ephemeral")
 KEPT_CLASSES = CLASSES[:3]
 CHURNED = 4
-#: Live records a log is trimmed to, so that long runs do not read ever more.
+#: A log is trimmed to this many live records, so that long runs do not read more and more.
 RETAINED = 1000
-#: Records that a topic with a cap holds: less than some segments of a test.
+#: The most records in a topic with a cap: fewer than some segments of a test hold.
 CAP = 230
 LOAD_S = 90.0
 
-#: Refusals that a broker that is pressed, or about to stop, may give. Nothing happened then.
+#: Refusals that a broker under pressure or during a stop may give. Nothing happened then.
 _ALLOWED = {"shutting_down", "wal_saturated"}
 
 
 class Ledger:
-    """All topics of a directory, and how often what came of what was asked."""
+    """All topics of a directory, and how often each outcome occurred."""
 
     def __init__(self, dice: Random) -> None:
         self.dice = dice
@@ -48,18 +48,18 @@ class Ledger:
         self.counts = dict.fromkeys(Outcome, 0)
 
     def books(self) -> list[Book]:
-        """Of every topic that exists, or may."""
+        """Every topic that exists, or may exist."""
         return [*self.fixed, *self.capped, self.turning, *(book for book in self.churned.values() if book is not None)]
 
     async def create(self, port: int) -> None:
-        """Make the topics that stay."""
+        """Make the permanent topics."""
         async with Connection(port) as connection:
             for book in (*self.fixed, *self.capped, self.turning):
                 await put(connection, book)
 
 
 async def put(connection: Connection, book: Book, **changes: Any) -> None:
-    """Make the topic or change its settings."""
+    """Create the topic or change its settings."""
     body = book.config(**changes)
     asked = book.asked_setting
     status, answer = await connection.call("PUT", f"/v0/topics/{book.topic}", body)
@@ -79,7 +79,7 @@ def _perhaps_done(answer: Any) -> bool:
 
 
 class Load:
-    """One process's load: everything runs until the process ends."""
+    """The load of one process. Everything runs until the process ends."""
 
     def __init__(self, ledger: Ledger, port: int, acks: int, end: Callable[[], None]) -> None:
         self._ledger = ledger
@@ -89,7 +89,7 @@ class Load:
         self._end = end
 
     async def run(self) -> None:
-        """Until everybody's connection has ended. `end` is called soon after so many acks, on the loop."""
+        """Run until all connections have ended. `end` is called on the loop soon after this many acks."""
         ledger = self._ledger
         async with asyncio.timeout(LOAD_S), asyncio.TaskGroup() as tasks:
             for book in ledger.fixed:
@@ -134,7 +134,7 @@ class Load:
             self._end_soon()
 
     def _end_soon(self) -> None:
-        # At the very moment of an answer, what it promises is most at risk; a little later anything may be under way.
+        # At the very moment of an answer its promise is most at risk. A little later anything may be in progress.
         if self._dice.random() < 0.5:
             self._end()
         else:
@@ -143,7 +143,7 @@ class Load:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def _read(self, book: Book) -> None:
-        """Follow the topic: what a reader was given must be there after the restart as well."""
+        """Follow the topic: what a reader got must be there after the restart as well."""
         cursor = book.base
         async with Connection(self._port) as connection:
             while True:
@@ -175,7 +175,7 @@ class Load:
         return Deletion(tag=self._dice.choice(("t1", "t2", "g")))
 
     async def _churn(self, name: str) -> None:
-        """Make a topic, write to it from several sides, delete it, and again under the same name."""
+        """Make a topic, write to it from several clients, delete it, and repeat with the same name."""
         async with Connection(self._port) as connection:
             while True:
                 book = self._ledger.churned[name]
@@ -216,7 +216,8 @@ class Load:
         self._ledger.churned[name] = None
 
     async def _turn(self, book: Book) -> None:
-        """Alone with a topic: take it in and out of memory. What was in memory only is kept from the way out on."""
+        """Take a topic in and out of memory, with nobody else using it. What was in memory only is kept from the way
+        out on."""
         async with Connection(self._port) as connection:
             while True:
                 await put(connection, book, durability=self._dice.choice(KEPT_CLASSES))
@@ -236,7 +237,7 @@ class Load:
 
 
 async def delete_records(connection: Connection, book: Book, deletion: Deletion) -> None:
-    """Ask for it, or ask again."""
+    """Send the request, or repeat it."""
     if deletion.asked:
         deletion.asked = tick()
     else:

@@ -1,4 +1,4 @@
-"""After a restart: compare everything, then settle what was unknown by asking for it again under the same key."""
+"""After a restart: compare everything, then find out what was unknown by repeating requests with the same keys."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.support.kill_ledger import Book, Outcome, Write, tick
 from tests.support.kill_load import Ledger, delete_records
 from tests.support.kill_view import View
 
-#: Of the keys acknowledged in a round so many are tried again, at most.
+#: At most this many of the keys acknowledged in a round are tried again.
 KEYS_TRIED = 60
 
 
 def check(ledger: Ledger, found: dict[str, View], *, torn: bool = False) -> None:
-    """All topics: which there are, and what is in them. `torn`: a start has cut off the torn end of a log."""
+    """Compare all topics: which exist, and what is in them. `torn`: a start has cut off the torn end of a log."""
     if torn:
         for book in ledger.books():
             book.torn = True
@@ -41,7 +41,8 @@ def check(ledger: Ledger, found: dict[str, View], *, torn: bool = False) -> None
 
 
 async def settle(ledger: Ledger, connection: Connection) -> int:
-    """Ask again for all that was unknown; try keys that were acknowledged. How many writes were unknown and there."""
+    """Repeat all requests with unknown outcomes, and try acknowledged keys. Returns how many writes were unknown and
+    there."""
     there = 0
     for book in ledger.books():
         adopt(book)
@@ -66,7 +67,7 @@ async def settle(ledger: Ledger, connection: Connection) -> int:
 
 async def _settle_write(connection: Connection, book: Book, write: Write) -> None:
     if write.key is None:
-        book.refuse(write)  # not there, and nobody will ask again: it must never turn up
+        book.refuse(write)  # not there, and nobody will repeat it: it must never appear
         return
     asked = tick()
     answer = await _again(connection, book, write.body())
@@ -75,7 +76,7 @@ async def _settle_write(connection: Connection, book: Book, write: Write) -> Non
         assert answer["first_seq"] == write.first_seq
         assert answer["count"] == write.count
     elif answer["deduped"]:
-        # It had been there and was deleted: only below a floor can all of it be gone.
+        # It had been there and was deleted. Only below a floor can all of it be gone.
         assert answer["last_seq"] < book.possible_floor, (
             f"{book.topic}: the key of {write.name} is known, not its write"
         )
@@ -86,7 +87,7 @@ async def _settle_write(connection: Connection, book: Book, write: Write) -> Non
 
 
 async def _try_key(connection: Connection, book: Book, key: str, first_seq: int, count: int) -> None:
-    """Whatever the payload, a key that was acknowledged gives its first seqs, and nothing is appended."""
+    """Whatever the payload, an acknowledged key returns its first seqs, and nothing is appended."""
     answer = await _again(connection, book, {"records": [{"data": "another"}], "idempotency_key": key})
     assert answer["deduped"], f"{book.topic}: {key} was acknowledged with seq {first_seq}, and is not known"
     assert (answer["first_seq"], answer["count"]) == (first_seq, count)

@@ -1,4 +1,4 @@
-"""Everything a broker serves of a topic, read from the beginning to the end."""
+"""Everything that a broker serves of a topic, read from the beginning to the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tests.support.kill_connection import Connection
 
-#: What time alone changes.
+#: Fields that change with time alone.
 _PASSING = ("performance", "last_read_ts", "effective_priority")
 
 
@@ -19,7 +19,7 @@ class Gap(NamedTuple):
 
 
 class View(NamedTuple):
-    """A topic's state, records and announced losses. Two of them are equal when nobody can tell a difference."""
+    """A topic's state, records and announced losses. Two views are equal if nobody can see a difference."""
 
     state: dict[str, Any]
     records: list[dict[str, Any]]
@@ -40,7 +40,7 @@ async def views(connection: Connection) -> dict[str, View]:
 
 
 async def view(connection: Connection, topic: str) -> View:
-    """One topic, which is there and which nobody writes to."""
+    """One topic that exists and that nobody writes to."""
     status, state = await connection.call("GET", f"/v0/topics/{topic}")
     assert status == 200, state
     records: list[dict[str, Any]] = []

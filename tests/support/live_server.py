@@ -1,9 +1,9 @@
-"""A broker in a process of its own, on a free port, with its log read line by line.
+"""A broker in a process of its own, on a free port. Its log is read line by line.
 
     with LiveServer(tmp_path / "data") as server:
         httpx.get(f"{server.url}/v0/ready")
 
-Nothing is polled: what the server says in its JSON log is what is waited for.
+Nothing is polled: tests wait for what the server writes into its JSON log.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ STOP_S = 30
 
 
 class ServerEnded(Exception):
-    """The server ended instead of saying what was waited for."""
+    """The server ended before it logged the awaited event."""
 
 
 class LiveServer:
-    """Started by `with`; stopped cleanly at its end, or killed when that fails."""
+    """Started by `with`. At its end stopped cleanly, or killed if that fails."""
 
     def __init__(self, data_dir: Path, *, ready: bool = True, **settings: str) -> None:
         self.data_dir = data_dir
@@ -87,19 +87,19 @@ class LiveServer:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """The exit code, once it has ended; its last words are among the events then."""
+        """The exit code, once it has ended. Its last output is among the events then."""
         code = self.process.wait(STOP_S)
         if self._reader is not None:
             self._reader.join(STOP_S)
         return code
 
     def stop(self) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM and return the exit code."""
         self.signal()
         return self.wait()
 
     def kill(self) -> None:
-        """As a crash: SIGKILL."""
+        """End it like a crash, with SIGKILL."""
         self.process.kill()
         self.process.wait(STOP_S)
 
@@ -114,7 +114,7 @@ class LiveServer:
 
 
 def as_event(text: str) -> dict[str, Any]:
-    """A log line; one that is not JSON (an interpreter's last words) as an event of its own."""
+    """A log line. One that is not JSON (an interpreter's last output) becomes an event of its own."""
     try:
         return json.loads(text)
     except ValueError:
@@ -122,7 +122,7 @@ def as_event(text: str) -> dict[str, Any]:
 
 
 def start(data_dir: Path, **settings: str) -> subprocess.Popen[str]:
-    """The process alone. Settings by name without the prefix: `port="0"`."""
+    """Start the process alone. Settings are named without the prefix: `port="0"`."""
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "broker"],
         cwd=ROOT,
@@ -135,7 +135,7 @@ def start(data_dir: Path, **settings: str) -> subprocess.Popen[str]:
 
 
 def environment(data_dir: Path, settings: Mapping[str, str]) -> dict[str, str]:
-    """That of this process without its own `TOPICS_*`, with small files and JSON logs."""
+    """The environment of this process without its own `TOPICS_*`, with small files and JSON logs."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
     given = {"data_dir": str(data_dir), "port": "0", "log_format": "json", "wal_file_bytes": str(1 << 22)} | settings
     return inherited | {f"TOPICS_{name.upper()}": value for name, value in given.items()}

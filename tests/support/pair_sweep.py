@@ -1,4 +1,4 @@
-"""Stops one of two cells at calls to its disk, in every way, while the other goes on, and tells what was wrong.
+"""Stops one of two cells at calls to its disk, in every way, while the other continues, and reports what was wrong.
 
 A failure names what repeats it: `run_pair(body, seed, cell, point)`.
 """
@@ -15,7 +15,7 @@ from tests.support.crash_run import CrashPoint, run
 from tests.support.crash_sweep import MAX_FAILURES, Size
 from tests.support.sim_disk import When
 
-#: So many stops of each cell are tried at size SOME, and so many at FEW.
+#: How many stops of each cell are tried at size SOME, and at FEW.
 POINTS = {Size.SOME: 12, Size.FEW: 3}
 
 
@@ -23,7 +23,7 @@ REST_MS, MOST_RESTS = 100_000, 5
 
 
 class Life(Protocol):
-    """What is done with two cells, and what must hold."""
+    """The steps of two cells, and what must hold afterwards."""
 
     @property
     def pair(self) -> CellPair: ...
@@ -68,8 +68,8 @@ async def _run(
 
 
 async def _at_rest(life: Life) -> list[str]:
-    """What is wrong when nothing changes any more. Calls that failed are made again half a minute later, and may fail
-    again: so what is still to be done gets more time before it is said to be wrong."""
+    """What is wrong when nothing changes any more. Failed calls are repeated half a minute later, and may fail again,
+    so work that remains gets more time before it is reported."""
     problems: list[str] = []
     for _ in range(MOST_RESTS):
         await life.pair.pass_time(REST_MS)

@@ -1,7 +1,7 @@
-"""A rendered pod, run here as a process: its command, environment, mounts and probes, without a cluster.
+"""Runs a rendered pod as a process here, with its command, environment, mounts and probes, without a cluster.
 
-What a kubelet does is done with folders: each volume becomes one, Secrets and ConfigMaps are written into theirs, and
-paths below a mount, in the environment and the command, lead there. The port is any free one.
+Folders replace what a kubelet does: each volume becomes one, Secrets and ConfigMaps are written into theirs, and paths
+below a mount in the environment and the command lead there. The port is any free one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Contents = dict[str, bytes]
 
 
 def contents(documents: Sequence[Document], kind: str, name: str) -> Contents:
-    """What is in a Secret or ConfigMap."""
+    """The content of a Secret or ConfigMap."""
     [found] = [each for each in documents if each["kind"] == kind and each["metadata"]["name"] == name]
     if kind == "Secret":
         return {key: base64.b64decode(value) for key, value in found["data"].items()}
@@ -37,7 +37,8 @@ def contents(documents: Sequence[Document], kind: str, name: str) -> Contents:
 
 
 class Pod:
-    """One pod of `documents`, which have all that it refers to; claims are folders of their name in `directory`."""
+    """One pod of `documents`, which contain everything that it refers to. Claims are folders of their name in
+    `directory`."""
 
     def __init__(self, documents: Sequence[Document], pod: Document, directory: Path) -> None:
         self._documents = documents
@@ -63,14 +64,14 @@ class Pod:
         return folder
 
     def here(self, text: str) -> str:
-        """A value of the environment or the command: a path below a mount leads to its folder."""
+        """A value of the environment or the command. A path below a mount leads to its folder."""
         for mount, folder in self.mounts.items():
             if text == mount or text.startswith(f"{mount}/"):
                 return str(folder) + text.removeprefix(mount)
         return text
 
     def environment(self) -> dict[str, str]:
-        """Nothing of this process's own but where programs are."""
+        """From this process's environment, only where programs are."""
         found: dict[str, str] = {}
         for source in self.container.get("envFrom", ()):
             for kind, part in (("ConfigMap", "configMapRef"), ("Secret", "secretRef")):
@@ -96,7 +97,7 @@ class Pod:
         return [path, *arguments]
 
     def run(self, **more: str) -> subprocess.CompletedProcess[str]:
-        """To its end; `more` variables win."""
+        """Run it to its end. `more`: variables that override others."""
         return subprocess.run(
             self.command(),
             env=self.environment() | more,
@@ -110,14 +111,14 @@ class Pod:
         )
 
     def _empty(self) -> Path:
-        """Where a process is started: what it leaves there it would have written to its image."""
+        """The folder that the process starts in. Files that it leaves there would have been written to its image."""
         folder = self.directory / "image"
         folder.mkdir(exist_ok=True)
         return folder
 
 
 class BrokerPod(Pod):
-    """The broker's. Killed when the `with` block ends."""
+    """Run the broker. It is killed when the `with` block ends."""
 
     _process: subprocess.Popen[bytes] | None = None
     port = 0
@@ -145,7 +146,7 @@ class BrokerPod(Pod):
         return f"{'https' if self._tls() else 'http'}://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Until it passes what a kubelet asks: the startup probe, then readiness."""
+        """Wait until it passes what a kubelet checks: the startup probe, then readiness."""
         named, port_file = self.port_file
         port_file.unlink(missing_ok=True)
         any_port = {"TOPICS_PORT": "0", "TOPICS_PORT_FILE": named}
@@ -164,7 +165,7 @@ class BrokerPod(Pod):
         self._until(lambda: self.passes("readinessProbe"))
 
     def passes(self, probe: str) -> bool:
-        """As a kubelet decides: any answer from 200 to 399, in time."""
+        """Judged like a kubelet: any answer from 200 to 399, in time."""
         asked = self.container[probe]
         with contextlib.suppress(OSError):
             return 200 <= self.call("GET", asked["httpGet"]["path"], timeout_s=asked["timeoutSeconds"])[0] < 400
@@ -173,7 +174,7 @@ class BrokerPod(Pod):
     def call(
         self, method: str, path: str, body: Any = None, *, key: str = "", timeout_s: float = PATIENCE_S
     ) -> tuple[int, Any]:
-        """(status, answer): decoded where it is JSON. Of certificates nothing is asked, as by a kubelet."""
+        """(status, answer), decoded if it is JSON. Certificates are not checked, as by a kubelet."""
         if self._tls():
             context = ssl._create_unverified_context()
             connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout_s, context=context)

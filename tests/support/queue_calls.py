@@ -1,4 +1,4 @@
-"""The calls of a queue's API, each noted in the history before it is sent and when it is answered."""
+"""Calls of a queue's API. Each is noted in the history before it is sent and when it is answered."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from tests.support.queue_history import (
 )
 from tests.support.queue_pushes import Pushes
 
-#: Refusals that a broker that is pressed, or about to stop, may give.
+#: Refusals that a broker under pressure or during a stop may give.
 _ALLOWED = {"shutting_down", "wal_saturated"}
 _COUNTED = {Act.ACK: "acked", Act.NACK: "nacked", Act.EXTEND: "extended"}
 
 
 class QueueCalls:
-    """`topic` and its dead letter topic, and the history of what is done to it.
+    """`topic` and its dead letter topic, and the history of the calls.
 
-    Every call raises Cut when the connection ends, or when it is refused by a broker that stops.
+    Every call raises Cut if the connection ends, or if it is refused by a broker that stops.
     """
 
     def __init__(self, topic: str, history: History) -> None:
         self.topic = topic
         self.dead_topic = f"{topic}-dead"
         self.history = history
-        #: Jobs that wait to be claimed, by the last answer that said so.
+        #: Jobs that wait to be claimed, according to the last answer that said so.
         self.ready = 0
 
     async def produce(self, connection: Connection, produce: Produce) -> None:
@@ -59,7 +59,7 @@ class QueueCalls:
         return claim.leases
 
     async def claim_and_go(self, connection: Connection, claim: Claim, wait_ms: int = 0) -> None:
-        """Ask, and do not stay for the answer: whatever it would have been, nobody will know."""
+        """Send the request without waiting for the answer: nobody knows what it was."""
         self.history.begin(claim)
         try:
             await connection.send("POST", f"/v0/topics/{self.topic}/claim", _claim_body(claim, wait_ms))
@@ -73,7 +73,7 @@ class QueueCalls:
         await pushes.open(f"/v0/topics/{self.topic}/work?{query}")
 
     async def pushed(self, pushes: Pushes, stream: Stream, within_s: float) -> Lease | None:
-        """The next job it brings; None: it brought none. Raises Cut at its end."""
+        """The next job of the stream, None if it brought none. Raises Cut at its end."""
         job = await pushes.job(within_s)
         if job is None:
             return None
@@ -83,7 +83,7 @@ class QueueCalls:
         return lease
 
     async def settle(self, connection: Connection, settle: Settle) -> bool:
-        """False: it was strict, and refused."""
+        """Returns False if the call was strict and was refused."""
         act = settle.act
         path = f"/{act.value}?strict=true" if settle.strict else f"/{act.value}"
         answer = await self._ask(connection, settle, path, _settle_body(settle))
@@ -99,7 +99,7 @@ class QueueCalls:
         return True
 
     async def settle_and_go(self, connection: Connection, settle: Settle) -> None:
-        """Ask, and do not stay for the answer: it may have happened or not."""
+        """Send the request without waiting for the answer: it may have happened or not."""
         settle.strict = False
         self.history.begin(settle)
         try:
@@ -127,7 +127,7 @@ class QueueCalls:
         return redrive.moved
 
     async def look(self, connection: Connection, *, final: bool = False) -> Observation:
-        """All jobs, all dead letters, and all jobs again: whichever way one moves meanwhile, it is seen."""
+        """All jobs, all dead letters, and all jobs again, so that a job that moves meanwhile is seen."""
         look = self.history.begin(Observation(node="looker", final=final))
         look.present = await self._names(connection)
         status, _ = await connection.call("GET", f"/v0/topics/{self.dead_topic}")
@@ -151,7 +151,7 @@ class QueueCalls:
     async def _ask(
         self, connection: Connection, operation: Operation, path: str, body: dict[str, Any] | None = None
     ) -> Any:
-        """The answer; None: it was refused, as it may be by one that is all right."""
+        """The answer. None if the call was refused, which a correct broker may do."""
         self.history.begin(operation)
         try:
             status, answer = await connection.call("POST", f"/v0/topics/{self.topic}{path}", body)
@@ -208,7 +208,7 @@ def _settle_body(settle: Settle) -> dict[str, Any]:
 
 
 async def _records(connection: Connection, topic: str) -> list[dict[str, Any]]:
-    """All of a topic while others use it."""
+    """Everything in a topic while others use it."""
     found: list[dict[str, Any]] = []
     cursor, caught_up = 0, False
     while not caught_up:

@@ -1,12 +1,12 @@
-"""Judges a queue's history: could a queue that keeps its promises have answered like this?
+"""Checks a queue's history: could a queue that keeps its promises have answered like this?
 
-What it must keep (docs/reference/api.md#queues): at most one lease of a job is valid at a time; what was acked is never
-handed out again; every produced job ends acked, dead-lettered (once), purged, or is still there, and what is redriven
+What it must keep (docs/reference/api.md#queues): at most one lease of a job is valid at a time; an acked job is never
+delivered again; every produced job ends acked, dead-lettered (once) or purged, or is still there, and a redriven job
 goes back once; deliveries only grow; tokens, deadlines and deliveries outlive the process with leases_durable, and die
 with it without; delays and backoff; the order of fresh jobs; attempt keys; nothing is leased while the queue is paused.
 
-An answer that never came leaves two possibilities open, and only what contradicts both is a violation. Where a lost
-claim may have leased a job, a delivery that nobody saw is excused, as often as there were lost claims.
+A request without an answer leaves two possibilities open, and only what contradicts both is a violation. If a lost
+claim may have leased a job, one unseen delivery is excused for each lost claim.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _SHOWN = 12
 
 
 def check(history: History) -> None:
-    """AssertionError with the first violations, if there are any, and all about the first job among them."""
+    """Raises AssertionError with the first violations, if there are any, and everything about the first job among
+    them."""
     found = violations(history)
     jobs = [problem.split()[1].rstrip(":") for problem in found if problem.startswith("job ")]
     told = [f"All about job {jobs[0]}:", *story(history, int(jobs[0]))] if jobs else []
@@ -36,7 +37,7 @@ def check(history: History) -> None:
 
 
 def violations(history: History) -> list[str]:
-    """A sentence for each."""
+    """One sentence for each violation."""
     tracks = Tracks(history)
     leases = LeaseCheck(tracks)
     found: list[str] = []
@@ -69,7 +70,8 @@ class LeaseCheck:
         yield from (f"job {job.seq}: {problem}" for problem in self._deliveries(job))
 
     def of_all(self) -> Iterator[str]:
-        """A lost claim took no more jobs than it asked for. What was settled last made room for as many again."""
+        """A lost claim took no more jobs than it asked for. The job that was decided last made room for as many
+        again."""
         possible = self._tracks.most_lost
         if self._unseen > possible:
             yield f"{self._unseen} deliveries went to nobody, and lost claims asked for {possible} jobs only"
@@ -94,7 +96,7 @@ class LeaseCheck:
                 yield from self._passed_over(job, grant, settle)
 
     def _counted(self, job: Job, grant: GrantedLease, settle: Settle) -> Iterator[str]:
-        """It counted: then there was an instant at which the lease was valid."""
+        """The call was effective, so there was an instant at which the lease was valid."""
         what = f"{settle.act.value} by {settle.node} under {grant.lease.token} counted"
         if settle.node != grant.claim.node:
             yield f"{what}, a lease of {grant.claim.node}"
@@ -116,7 +118,7 @@ class LeaseCheck:
                 yield f"{what} and gave the deadline {settle.deadlines.get(job.seq)}"
 
     def _passed_over(self, job: Job, grant: GrantedLease, settle: Settle) -> Iterator[str]:
-        """It did not count: then there was an instant at which the lease was not valid any more."""
+        """The call was not effective, so there was an instant at which the lease was not valid any more."""
         end = self._history.end(settle)
         if settle.node != grant.claim.node or not self._history.stands(grant.era, settle.era):
             return
@@ -130,11 +132,11 @@ class LeaseCheck:
         if not excuses:
             yield f"{settle.act.value} by {settle.node} under {grant.lease.token}, a valid lease, was passed over"
         elif all(each.act is Act.ACK and not each.known and each.era < settle.era for each in excuses):
-            # Whatever else is over and done with: one of these acks must have happened.
+            # Whatever else happened: one of these acks must have been carried out.
             grant.acked = max(self._history.end(each) for each in excuses)
 
     def _pends(self, grant: GrantedLease, each: Settle, settle: Settle) -> bool:
-        """It ended the lease, or may have, or may have been on its way to at the time."""
+        """It ended the lease, or may have, or may have been in progress at the time."""
         if each.outcome is Outcome.FAILED:
             return self._history.end(each) > settle.invoked
         return grant.done_by(each)
@@ -167,7 +169,7 @@ class LeaseCheck:
                 yield f"{what} before the backoff was over"
 
     def counted(self, job: Job) -> dict[str, int]:
-        """Of each of its leases, by token: how many deliveries there were that certainly count for the backoff."""
+        """For each of its leases, by token: how many deliveries so far certainly count for the backoff."""
         found: dict[str, int] = {}
         before: GrantedLease | None = None
         count = 0
@@ -205,7 +207,7 @@ class LeaseCheck:
             before = grant
 
     def _lost_claims(self, before: GrantedLease | None, grant: GrantedLease) -> int:
-        """Claims without an answer that may have been leased the job since."""
+        """Claims without an answer that may have leased the job since."""
         since = before.at if before is not None else 0
         return sum(
             1
@@ -221,14 +223,14 @@ def _wait_ms(end: Settle, backoff_ms: float) -> float:
 
 
 class ClaimCheck:
-    """Claims as a whole: the order of their jobs, and what an attempt key gives."""
+    """Claims as a whole: the order of their jobs, and what an attempt key returns."""
 
     def __init__(self, tracks: Tracks) -> None:
         self._tracks = tracks
         self._history = tracks.history
         self._slack = tracks.history.rules.slack_ms
-        #: After them jobs may have been put back that count as never delivered: those of a claim that failed, or whose
-        #: client had gone by the time they had been read.
+        #: After these events, jobs that count as never delivered may have been put back: those of a failed claim, or of
+        #: a claim whose client had left by the time they were read.
         self._refused = [*tracks.lost_claims, *(each for each in self._history.of(Purge) if not each.known)]
 
     def all(self) -> Iterator[str]:
@@ -245,7 +247,7 @@ class ClaimCheck:
                 same.append(claim)
 
     def _fresh(self, claim: Claim) -> list[int]:
-        """Jobs that this very request was leased and that had never been delivered, by the answer. One that was delayed
+        """Jobs that this request leased and that had never been delivered, according to the answer. A delayed job
         belongs to those that are due."""
         seqs: list[int] = []
         for lease in claim.leases:
@@ -267,7 +269,7 @@ class ClaimCheck:
         returned = [lease.seq for lease in claim.leases if lease.deliveries > 1]
         if returned != sorted(returned):
             yield f"{claim.node} was given returned jobs out of order: {returned}"
-        # A crash or a claim that failed may leave jobs that have returned and count as never delivered.
+        # A crash or a failed claim may leave jobs that have returned and count as never delivered.
         if fresh and returned and claim.era == 0 and not self._failures(claim):
             seqs = [lease.seq for lease in claim.leases]
             if seqs.index(fresh[0]) < seqs.index(returned[-1]):
@@ -278,7 +280,7 @@ class ClaimCheck:
         return any(each.era == claim.era and each.invoked < end for each in self._refused)
 
     def _order_of_all(self, claims: list[Claim]) -> Iterator[str]:
-        """What is asked for after an answer is fresher than what that answer gave."""
+        """What is requested after an answer is newer than what that answer returned."""
         asked = sorted(claims, key=lambda claim: claim.invoked)
         answered = sorted(claims, key=self._history.end)
         highest: Counter[int] = Counter()
@@ -293,7 +295,8 @@ class ClaimCheck:
                 yield f"{claim.node} was given the fresh job {min(fresh)}, when {highest[claim.era]} was out already"
 
     def _repeat(self, first: Claim, again: Claim) -> Iterator[str]:
-        """While leases of the first answer stand, the same key gives just these, tokens and deadlines as they are."""
+        """While leases of the first answer are in force, the same key returns exactly these, with the same tokens and
+        deadlines."""
         if again.invoked < first.answered or not self._history.stands(first.era, again.era):
             return
         end = self._history.end(again)
