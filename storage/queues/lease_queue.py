@@ -507,9 +507,8 @@ class LeaseQueue:
     def _complete(self, delivery: Delivery) -> None:
         """Answer the claim. Its leases are in force."""
         claim, batch, read, lease_ids, deadline = delivery
-        for job, size in zip(
-            batch.separate or (), read.sizes, strict=False
-        ):  # one of them was handled singly meanwhile
+        # Jobs that were handled singly meanwhile.
+        for job, size in zip(batch.separate or (), read.sizes, strict=False):
             job.size, job.holder = size, claim.holder
         batch.sizes, batch.holder = read.sizes, claim.holder
         stats = self._shared.stats

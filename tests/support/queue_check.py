@@ -317,7 +317,7 @@ class ClaimCheck:
                 yield f"{lease.token} had the deadline {lease.deadline}, asked for again it has {repeated.deadline}"
 
     def _holds(self, token: str, since: float, until: float) -> bool:
-        """Beyond doubt a lease until then."""
+        """Certainly under a lease until then."""
         grant = self._tracks.grants[token]
         if min(each.low for each in self._tracks.deadlines(grant, since, until)) <= until + self._slack:
             return False

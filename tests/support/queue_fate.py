@@ -1,4 +1,5 @@
-"""What became of each job, by looking: acked, dead-lettered once, purged, or still there; what was seen stays so."""
+"""The fate of each job, as seen in the queue: acked, dead-lettered once, purged, or still there. What was seen stays
+true."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.support.queue_track import GrantedLease, Job, Tracks
 
 
 class FateCheck:
-    """All looks at the queue and its dead letter topic, in their order."""
+    """All views of the queue and its dead letter topic, in order."""
 
     def __init__(self, tracks: Tracks) -> None:
         self._tracks = tracks
@@ -53,14 +54,15 @@ class FateCheck:
                 yield f"job {job.seq} was delivered {given} times, its dead letter says {dead.deliveries}"
 
     def _brought_back(self, seq: int, since: float, until: float) -> bool:
-        """Whether a dead letter may have been redriven between the two: it is there again, or was purged unseen."""
+        """Whether a dead letter may have been redriven between the two views: it is back in the queue, or was purged
+        unseen."""
         if not any(each.invoked < until and self._history.end(each) >= since for each in self._tracks.redrives):
             return False
         lives = self._tracks.lives[self._tracks.jobs[seq].name]
         return lives[-1].seq > seq or self._purges.any_since(since, until)
 
     def _batches(self) -> Iterator[str]:
-        """Names that were answered with a seq; the others are only there when somebody has seen one of their batch."""
+        """Names that were answered with a seq. The other jobs exist only if somebody has seen one of their batch."""
         for produce in self._history.of(Produce):
             if produce.known and not produce.first_seq:
                 yield f"{produce.names[0]} was produced, and got no seq"
@@ -70,7 +72,7 @@ class FateCheck:
     def _of_job(self, job: Job) -> Iterator[str]:
         produce = job.produce
         if produce is None or produce.outcome is Outcome.FAILED:
-            return  # told already
+            return  # reported already
         gone: Observation | None = None
         dead: Observation | None = None
         for look, seen in zip(self._looks, self._seen_dead, strict=True):
@@ -97,7 +99,7 @@ class FateCheck:
                 yield f"was acked under {grant.lease.token} and is still there"
 
     def _absent(self, job: Job, look: Observation) -> Iterator[str]:
-        """Neither in the queue nor dead: then its last lease was acked, or it was purged, or died and was redriven."""
+        """Neither in the queue nor dead: its last lease was acked, or it was purged, or it died and was redriven."""
         leased = [grant for grant in job.grants if grant.at <= self._history.end(look) + self._rules.slack_ms]
         last = leased[-1] if leased else None
         acks = [*job.loose, *(settle for settle in last.settles if last.done_by(settle))] if last else job.loose
@@ -112,7 +114,7 @@ class FateCheck:
             return False
         if settle.invoked >= self._history.end(look):
             return False
-        # Seen in the queue when the ack was over: it had not happened.
+        # It was seen in the queue after the ack had ended, so the ack did not happen.
         return not any(
             job.seq in each.present and self._history.end(settle) < each.invoked
             for each in self._looks
@@ -132,7 +134,7 @@ class FateCheck:
                 yield f"was gone, and then {grant.claim.node} was given {grant.lease.token}"
 
     def _acks(self, job: Job) -> Iterator[tuple[GrantedLease, float]]:
-        """Leases that ended by an ack, and by when."""
+        """Leases that ended with an ack, and the latest time of that."""
         for grant in job.grants:
             acks = [settle for settle in grant.ends() if settle.act is Act.ACK and settle.known]
             acked = min([grant.acked, *(self._history.end(settle) for settle in acks)])

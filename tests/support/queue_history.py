@@ -1,11 +1,11 @@
-"""What was asked of a queue and what was answered, with times: the history that `queue_check` judges.
+"""The requests to a queue and the answers, with times: the history that `queue_check` checks.
 
-Times are ms since the epoch of one clock that only goes forward: the wall clock when the history began, plus what the
-monotonic clock has counted since. The broker runs on the same machine and its engine time follows the same wall
-clock, so deadlines (engine time, exact) may be compared with them, `Rules.slack_ms` apart.
+Times are ms since the epoch of a clock that only moves forward: the wall clock when the history began, plus the
+monotonic time since. The broker runs on the same machine and its engine time follows the same wall clock, so deadlines
+(engine time, exact) may be compared with them, with a tolerance of `Rules.slack_ms`.
 
-An "era" is the life of one broker process. Whoever asks notes the operation before the request is sent, so that an
-answer that never comes leaves an operation whose outcome is unknown: it happened before its process ended, or never.
+An "era" is the life of one broker process. A client notes an operation before it sends the request. If no answer comes,
+the outcome is unknown: the operation happened before its process ended, or never.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SLACK_MS = 100.0
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """The queue's settings that matter. `max_deliveries` 0 = nothing is dead-lettered. `slack_ms`: what a time of the
-    history and one of the engine may be apart."""
+    """The settings of the queue that matter here. `max_deliveries` 0 = nothing is dead-lettered. `slack_ms`: how much a
+    time of the history and one of the engine may differ."""
 
     leases_durable: bool
     max_deliveries: int = 0
@@ -34,15 +34,15 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     slack_ms: float = SLACK_MS
 
     def least_wait_ms(self, counted: int) -> float:
-        """How long at least a job is kept back that was delivered so often and not forgiven: jitter takes up to half,
-        and the rounding a millisecond."""
+        """The least time for which a job with this many deliveries that count is held back. Jitter removes up to half,
+        and rounding a millisecond."""
         if not self.retry_backoff_ms or counted < 1:
             return 0
         return min(self.retry_backoff_max_ms, self.retry_backoff_ms << (counted - 1)) / 2 - 1
 
 
 class Operation(msgspec.Struct, kw_only=True, eq=False):
-    """One request. `answered` stays infinite while the outcome is unknown."""
+    """One request. `answered` is infinite while the outcome is unknown."""
 
     node: str
     era: int = 0
@@ -56,12 +56,12 @@ class Operation(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def possible(self) -> bool:
-        """It happened, or may have."""
+        """Whether it happened, or may have happened."""
         return self.outcome is not Outcome.FAILED
 
 
 class Produce(Operation):
-    """An append of jobs, atomic; their data say their names. `first_seq` once it is known."""
+    """An atomic append of jobs, whose data contain their names. `first_seq` is set once it is known."""
 
     names: tuple[str, ...]
     first_seq: int = 0
@@ -69,7 +69,7 @@ class Produce(Operation):
 
 
 class Lease(NamedTuple):
-    """An entry of a claim's answer. `name` is what the job's data say."""
+    """One job in the answer to a claim. `name`: from the data of the job."""
 
     seq: int
     token: str
@@ -79,16 +79,16 @@ class Lease(NamedTuple):
 
 
 class Stream(Operation):
-    """A stream of pushed jobs, `max` at a time. `answered` when it had ended for certain, `outcome` stays unknown:
-    what was pushed last may never have arrived."""
+    """A stream of pushed jobs, at most `max` at a time. `answered`: when it had ended for certain. `outcome` stays
+    unknown, because the last pushed jobs may not have arrived."""
 
     max: int
     lease_ms: int
 
 
 class Claim(Operation):
-    """`leases` in the order of the answer; `lease_ms` is always asked for, so that deadline - lease_ms is the instant
-    of the deal. What a stream pushes is a claim each, asked for when the stream was opened."""
+    """`leases`: in the order of the answer. `lease_ms` is always set, so deadline - lease_ms is the instant of the
+    lease's start. Each job that a stream pushes is a claim of its own, made when the stream was opened."""
 
     max: int
     lease_ms: int
@@ -98,7 +98,7 @@ class Claim(Operation):
 
 
 class Act(enum.Enum):
-    """LEAVE: the stream by which the jobs had come ended, so that the broker gives them back, at once."""
+    """LEAVE: the stream of the jobs ended, so the broker gives them back at once."""
 
     ACK = "ack"
     NACK = "nack"
@@ -107,11 +107,12 @@ class Act(enum.Enum):
 
 
 class Settle(Operation):
-    """An ack, nack or extend. `skipped`, and `deadlines` of an extend, as answered. A token may be None: not given.
+    """An ack, nack or extend. `skipped`, and for an extend `deadlines`, are from the answer. A token may be None: not
+    given.
 
-    `delay_ms` None: the queue's backoff. `strict`: all or nothing; `refused`: the seqs because of which it was nothing.
-    `cut`, of LEAVE: the connection ended by itself; only a process that was asked to stop gives back what it held, and
-    that may have been before the client had read to the end.
+    `delay_ms` None: the queue's backoff. `strict`: all or nothing; `refused`: the seqs for which all were refused.
+    `cut`, of LEAVE: the connection broke. Only a process that was asked to stop gives back what it held, possibly
+    before the client had read to the end.
     """
 
     act: Act
@@ -128,27 +129,27 @@ class Settle(Operation):
 
 
 class Pause(Operation):
-    """Of the queue; `paused` False: its resumption."""
+    """A pause of the queue, or its resumption if `paused` is False."""
 
     paused: bool
 
 
 class Purge(Operation):
-    """Of all jobs in these states. `purged`, as answered."""
+    """A purge of all jobs in these states. `purged`: from the answer."""
 
     states: tuple[str, ...]
     purged: int = 0
 
 
 class Redrive(Operation):
-    """Of dead letters, back into the queue. `moved`, as answered."""
+    """A redrive of dead letters into the queue. `moved`: from the answer."""
 
     max: int
     moved: int = 0
 
 
 class Dead(NamedTuple):
-    """A record of the dead letter topic: which job it was, its deliveries, what its data say."""
+    """A record of the dead letter topic: which job it was, its deliveries, and the name in its data."""
 
     source_seq: int
     deliveries: int
@@ -156,10 +157,10 @@ class Dead(NamedTuple):
 
 
 class Observation(Operation):
-    """All jobs of the queue by seq with their names, whatever their state, and the whole dead letter topic; the queue
-    before and after it, so that no job is missed on its way from the one to the other.
+    """All jobs of the queue by seq with their names, whatever their state, and the whole dead letter topic. The queue
+    is read before and after it, so that no moving job is missed.
 
-    `final`: nobody does anything to the queue any more.
+    `final`: nobody changes the queue any more.
     """
 
     present: dict[int, str] = {}
@@ -169,7 +170,7 @@ class Observation(Operation):
 
 
 class Era(msgspec.Struct):
-    """`ended`: when the process was gone for certain; `clean`: it had been asked to stop, at `asked`, and did."""
+    """`ended`: when the process was gone for certain. `clean`: it was asked to stop at `asked`, and stopped."""
 
     ended: float = math.inf
     clean: bool = False
@@ -177,7 +178,7 @@ class Era(msgspec.Struct):
 
 
 class Clock:
-    """ms since the epoch, only ever forward."""
+    """ms since the epoch. Never goes back."""
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()
@@ -190,7 +191,7 @@ Asked = TypeVar("Asked", bound=Operation)
 
 
 class History:
-    """All operations of one queue, in the order in which they were invoked (what a stream brought: was brought)."""
+    """All operations of one queue, in the order in which they were requested (for a stream's jobs: were pushed)."""
 
     def __init__(self, rules: Rules, clock: Clock | None = None) -> None:
         self.rules = rules
@@ -201,14 +202,14 @@ class History:
     # -- recording ---------------------------------------------------------------------------------------------------
 
     def begin(self, operation: Asked) -> Asked:
-        """It is about to be sent."""
+        """Called before it is sent."""
         operation.era = len(self.eras) - 1
         operation.invoked = self._now()
         self.operations.append(operation)
         return operation
 
     def left(self, stream: Stream, leases: Iterable[Lease], *, grace_ms: float, cut: bool) -> None:
-        """A stream that has brought these leases has ended; the broker knows within `grace_ms`."""
+        """A stream that pushed these leases has ended. The broker knows that within `grace_ms`."""
         now = min(self._now(), self.eras[stream.era].ended)
         stream.answered = now + grace_ms
         brought = tuple(leases)
@@ -226,23 +227,23 @@ class History:
         self.ok(claim)
 
     def ok(self, operation: Operation) -> None:
-        """It was answered, and the answer's content is entered."""
+        """It was answered, and its content has been entered."""
         operation.answered, operation.outcome = self._now(), Outcome.OK
 
     def failed(self, operation: Operation) -> None:
-        """For certain nothing came of it."""
+        """It certainly had no effect."""
         operation.answered, operation.outcome = self._now(), Outcome.FAILED
 
     def stopping(self) -> None:
-        """The process is about to be asked to stop."""
+        """Called before the process is asked to stop."""
         self.eras[-1].asked = self._now()
 
     def ended(self, *, clean: bool) -> None:
-        """The process is gone. Until `started`, requests can only fail."""
+        """The process is gone. Until `started`, all requests fail."""
         self.eras[-1].ended, self.eras[-1].clean = self._now(), clean
 
     def started(self) -> None:
-        """Another process is about to serve: from now on operations are of its era."""
+        """Called before another process serves: from now on operations belong to its era."""
         self.eras.append(Era())
 
     # -- looking -----------------------------------------------------------------------------------------------------
@@ -251,9 +252,10 @@ class History:
         return [each for each in self.operations if isinstance(each, kind)]
 
     def end(self, operation: Operation) -> float:
-        """Nothing of the operation happens after this: its answer may be read, but not given, by a dead process."""
+        """Nothing of the operation happens after this time. An answer of a dead process may be read later, but not
+        made."""
         return min(operation.answered, self.eras[operation.era].ended)
 
     def stands(self, earlier: int, later: int) -> bool:
-        """Whether a lease of one era is still one in another, as long as its time is not over."""
+        """Whether a lease of one era is still valid in another, if its time is not over."""
         return self.rules.leases_durable or all(era.clean for era in self.eras[earlier:later])

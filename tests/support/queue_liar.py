@@ -1,6 +1,6 @@
-"""A go-between that breaks a queue's promises now and then: lies that the judge of histories must see through.
+"""A proxy that breaks a queue's promises now and then. The checker of histories must detect these lies.
 
-It sits where a proxy would, between the workers and a broker that does nothing wrong.
+It sits between the workers and a correct broker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Lie = Callable[["Liar", Ask, str, dict[str, Any]], Awaitable[Answer]]
 
 
 class Liar:
-    """Makes connections that lie, in one of `every` calls on average. `lies`: how often it has."""
+    """Makes connections that lie in one of `every` calls on average. `lies`: how often it has lied."""
 
     def __init__(self, operation: str, lie: Lie, dice: Random, every: int) -> None:
         self.every = every
@@ -30,14 +30,14 @@ class Liar:
         self.lie = lie
         self.dice = dice
         self.lies = 0
-        #: A job in an answer that has not been passed on yet.
+        #: A job in an answer that has not been forwarded yet.
         self.held_back: dict[str, Any] | None = None
 
     def connect(self, port: int) -> Connection:
         return _LyingConnection(port, self)
 
     def pushes(self, port: int) -> Pushes:
-        """Streams that bring jobs twice, when that is the lie."""
+        """Streams that push jobs twice, if that is the lie."""
         return _LyingPushes(port, self) if self.lie is push_a_job_twice else Pushes(port)
 
 
@@ -75,8 +75,8 @@ def _token(liar: Liar) -> str:
 
 async def forget_an_ack(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
     if body["node"].startswith("s"):
-        # A job that was pushed may be leased for minutes, as long as its stream stays: nobody would get it meanwhile,
-        # and the queue would not be worked off.
+        # A pushed job may be leased for minutes, as long as its stream stays. Nobody else would get it meanwhile, and
+        # the queue would never become empty.
         return await ask("POST", path, body)
     liar.lies += 1
     return 200, {"acked": len(body["seqs"]), "skipped": [], "ready": 0, "in_flight": 0}
@@ -107,7 +107,7 @@ async def hand_a_job_to_two(liar: Liar, ask: Ask, path: str, body: dict[str, Any
     status, answer = await ask("POST", path, body)
     if status == 200 and answer["claimed"]:
         if liar.held_back is None:
-            # Nobody has it yet, so nobody has ended its lease, when another one gets it, too.
+            # Nobody has the job yet, so nobody can have ended its lease when somebody else gets it too.
             liar.held_back = mine = copy.deepcopy(answer["claimed"][-1])
             await asyncio.sleep(_HELD_BACK_S)
             if liar.held_back is mine:
@@ -231,5 +231,5 @@ async def forget_that_jobs_are_delayed(liar: Liar, ask: Ask, path: str, body: di
 
 
 async def push_a_job_twice(liar: Liar, ask: Ask, path: str, body: dict[str, Any]) -> Answer:
-    """By a stream: see `Liar.pushes`."""
+    """Over a stream: see `Liar.pushes`."""
     return await ask("POST", path, body)

@@ -1,4 +1,4 @@
-"""Jobs that were brought back from the dead letter topic: each once, and never beside what they were before."""
+"""Jobs that were redriven from the dead letter topic: each once, and never together with the former job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.queue_track import Job, Tracks
 
 
 class LivesCheck:
-    """The jobs of one name, in the order of their seqs: all but the last are over, and by no ack."""
+    """The jobs of one name, in the order of their seqs. All but the last have ended, and not with an ack."""
 
     def __init__(self, tracks: Tracks) -> None:
         self._tracks = tracks
@@ -50,8 +50,8 @@ class LivesCheck:
             yield f"{first.lease.token} was given before {last.lease.token} had ended"
 
     def _as_many(self) -> Iterator[str]:
-        """What redrives say that they moved is there again, under another seq. Nobody need see what was purged, or was
-        given to lost claims alone."""
+        """What redrives report as moved is there again, under another seq. A job that was purged, or went to lost
+        claims only, need not have been seen."""
         redrives = [each for each in self._history.of(Redrive) if each.possible]
         moved = sum(each.moved for each in redrives if each.known)
         back = sum(job.redriven for job in self._tracks.jobs.values())

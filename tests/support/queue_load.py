@@ -1,8 +1,8 @@
-"""Producers and workers that keep a queue busy while its broker dies and comes back: some do their work, some are late,
-some vanish with jobs in their hands, or in the middle of a call.
+"""Producers and workers that keep a queue busy while its broker dies and returns. Some do their work, some are late,
+and some vanish with jobs in hand or during a call.
 
-What they ask for and are told goes into the queue's history. When their connection ends they wait until the broker
-serves again, and then try what they had in hand: old tokens, and lost claims under their keys.
+Their requests and answers go into the queue's history. When their connection ends they wait until the broker serves
+again. Then they try what they had in hand: old tokens, and lost claims with their keys.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tests.support.queue_pushes import Pushes
 
 LEASES_MS = (200, 500, 2000)
 MOST_AT_ONCE = 20
-#: Of a nack; None: as the queue says. The longest are longer than it takes a broker to come back.
+#: Of a nack. None: the queue decides. The longest are longer than a broker needs to return.
 _DELAYS_MS = (0, 0, None, 20, None, 150, 150, 300, 4000)
 #: Of new jobs.
 _DUE_AFTER_MS = (0,) * 16 + (100, 400, 4000)
-#: Every so many workers one gives no tokens: it must never lose a claim, so it stays for every answer.
+#: One worker in this many sends no tokens. It must never lose a claim, so it waits for every answer.
 _PLAIN_EVERY = 5
-#: Every so many one is pushed its jobs.
+#: One worker in this many gets its jobs pushed.
 _PUSHED_EVERY = 4
 _LOOK_AGAIN_S = 0.02
-#: About as long as the move of a dead job takes.
+#: About as long as moving a dead job takes.
 _MOVE_S = 0.01
 
-#: Jobs that nobody can do: they are given back again and again.
+#: Jobs that nobody can do. They are given back again and again.
 _BAD = "bad-"
 _BAD_EVERY = 40
 
@@ -44,7 +44,7 @@ Push = Callable[[int], Pushes]
 
 
 class Service:
-    """Where the broker is now, if it is. `calm`: faults are over, all that is left is to be done."""
+    """Where the broker is, if it is running. `calm`: there are no more faults, and only the rest has to be done."""
 
     def __init__(self, connect: Connect = Connection, push: Push = Pushes) -> None:
         self._connect = connect
@@ -53,9 +53,9 @@ class Service:
         self._up = asyncio.Event()
         self.calm = False
         self.over = False
-        #: Done once, at the very moment of the next answer to an ack, when what it promises is most at risk, or soon
-        #: after a nack that kills a job, on its way to the dead letter topic; or when an operator's call is answered,
-        #: or amid a redrive.
+        #: Called once: at the very moment of the next answer to an ack, when its promise is most at risk; or soon after
+        #: a nack that kills a job, on its way to the dead letter topic; or when an operator's call is answered; or in
+        #: the middle of a redrive.
         self.strike: tuple[Act | type[Operation], Callable[[], None]] | None = None
 
     def connect(self) -> Connection:
@@ -68,7 +68,7 @@ class Service:
         await self._up.wait()
 
     def up(self) -> None:
-        """At `port`, to which everybody may turn now."""
+        """The broker is at `port`, and everybody may connect now."""
         self._up.set()
 
     def strike_at(self, moment: Act | type[Operation]) -> None:
@@ -81,8 +81,8 @@ class Service:
 
 
 class QueueLoad:
-    """One queue's load: `jobs` in all. `counts` says what happened how often. `target`: the dead letter topic, when it
-    is to be there before the queue is; else the first dead job makes it."""
+    """The load of one queue: `jobs` in all. `counts`: how often each thing happened. `target`: the dead letter topic,
+    if it is to exist before the queue. Otherwise the first dead job creates it."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class QueueLoad:
             assert status == 201, answer
 
     async def run(self) -> None:
-        """Until all jobs are made and the service is over."""
+        """Run until all jobs are made and the service has ended."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._produce())
             tasks.create_task(self._operator.run())
@@ -137,8 +137,8 @@ class QueueLoad:
                 tasks.create_task(worker.run())
 
     async def _produce(self) -> None:
-        """Some jobs at a time, and not much faster than they are worked off; under new names after each loss. There may
-        come to be more of them to make, until the faults are over."""
+        """Make some jobs at a time, not much faster than they are done, and under new names after each loss. There may
+        be more jobs to make until the faults are over."""
         names = (f"{self.calls.topic}-{_temper(number)}{number}" for number in itertools.count(1))
         ahead = 40 * self.workers
         while self.produced < self.jobs or not self.service.calm:
@@ -171,7 +171,7 @@ class QueueLoad:
             return answer["queue"]
 
     async def drained(self) -> dict[str, Any]:
-        """Wait until nothing is left to do, in the queue's own words: its figures then."""
+        """Wait until nothing is left to do according to the queue's figures. Returns them."""
         await self._operator.done.wait()
         while True:
             figures = await self.figures()
@@ -186,7 +186,7 @@ def _temper(number: int) -> str:
 
 
 class Worker:
-    """Claims, and does with each job what chance says. Its name changes with the process it talks to."""
+    """Claims jobs, and treats each at random. Its name changes with the process that it is connected to."""
 
     def __init__(self, load: QueueLoad, number: int, *, plain: bool) -> None:
         self._load = load
@@ -196,10 +196,10 @@ class Worker:
         self._plain = plain
         self._node = ""
         self._keys = itertools.count(1)
-        #: In hand when the connection ended: leases with their node, and the claim that was not answered.
+        #: In hand when the connection ended: leases with their node, and the claim without an answer.
         self._held: dict[str, tuple[str, Lease]] = {}
         self._unanswered: Claim | None = None
-        #: Leases it has had and has no more, by seq: it may get the job once more, and mistake one lease for the other.
+        #: Former leases by seq. The worker may get the job again, and mistake one lease for the other.
         self._stale: dict[int, Lease] = {}
 
     async def run(self) -> None:
@@ -217,7 +217,7 @@ class Worker:
                 await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _try_again(self, connection: Connection) -> None:
-        """What the last connection left open."""
+        """Finish what the last connection left open."""
         held, self._held = self._held, {}
         for node, lease in held.values():
             if self._dice.random() < 0.7:
@@ -247,7 +247,7 @@ class Worker:
             again = Claim(node=claim.node, max=claim.max, lease_ms=claim.lease_ms, key=claim.key)
             repeated = await self._calls.claim(connection, again)
             self._load.counts["repeated a claim"] += 1
-            # Leases of the first answer may have run out since, and the same job come back under another one.
+            # Leases of the first answer may have expired since, and the same job may have returned under another one.
             leases = list({lease.seq: lease for lease in (*leases, *repeated)}.values())
         if leases:
             await self._finish(connection, leases, claim.node)
@@ -332,7 +332,7 @@ class Worker:
     async def _settle(self, connection: Connection, act: Act, leases: list[Lease], *, node: str) -> None:
         settle = self._settle_of(act, leases, node)
         if not await self._calls.settle(connection, settle):
-            # Nothing was done: those that are not lost are settled one by one, or left to run out.
+            # Nothing was done. Jobs that are not lost are handled one by one, or their leases expire.
             self._load.counts["was refused to settle some, strictly"] += 1
             for lease in leases:
                 if len(leases) > 1 and lease.seq not in settle.refused:

@@ -1,4 +1,5 @@
-"""Somebody who looks after a queue while others work: pauses and resumes it, purges it, brings its dead jobs back."""
+"""An operator who works on a queue while others use it: pauses and resumes it, purges it, and redrives its dead
+jobs."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ _AGAIN_S = 0.02
 _BETWEEN_S = (0.05, 0.25)
 #: Longer than the tolerance of times, so that a lease that begins in between is detected.
 _PAUSED_S = (0.3, 0.5)
-#: A purge of all that is ready comes when there are no more, so that there is something left to do.
+#: A purge of all ready jobs is made when no more are produced, so that some work remains.
 _PURGED_AT_MOST = 30
 #: About as long as a redrive of some jobs takes.
 _AMID_S = 0.01
 
 
 class Operator:
-    """Does one thing after the other, each as often as the others, until the faults are over. `done`: nothing of it is
-    under way any more, and the queue is not paused."""
+    """Does one thing after the other, each equally often, until the faults are over. `done`: nothing is in progress any
+    more, and the queue is not paused."""
 
     def __init__(self, load: QueueLoad) -> None:
         self._load = load

@@ -1,4 +1,4 @@
-"""Which jobs purges may have taken, and whether that is as many as they say."""
+"""Which jobs purges may have taken, and whether that agrees with the numbers in their answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.queue_track import GrantedLease, Job, Tracks
 
 
 class Purges:
-    """All purges of a history that happened, or may have."""
+    """All purges of a history that happened, or may have happened."""
 
     def __init__(self, tracks: Tracks) -> None:
         self._tracks = tracks
@@ -20,11 +20,12 @@ class Purges:
         self._all = [purge for purge in tracks.history.of(Purge) if purge.possible]
 
     def may_have_taken(self, job: Job, until: float) -> bool:
-        """Whether one of them may have deleted the job before `until`: it was there, and not leased all the time."""
+        """Whether one of them may have deleted the job before `until`: the job existed, and was not leased all the
+        time."""
         return any(purge.invoked < until and self._may_have(job, purge) for purge in self._all)
 
     def any_since(self, since: float, until: float) -> bool:
-        """Whether there was one between the two, whatever it took."""
+        """Whether there was a purge between the two, whatever it took."""
         return any(purge.invoked < until and self._history.end(purge) >= since for purge in self._all)
 
     def _may_have(self, job: Job, purge: Purge) -> bool:
@@ -36,7 +37,7 @@ class Purges:
         return not any(self._holds(grant, purge.invoked, end) for grant in job.grants)
 
     def _holds(self, grant: GrantedLease, since: float, until: float) -> bool:
-        """Beyond doubt a lease all the time between the two."""
+        """Whether it was certainly leased all the time between the two."""
         if grant.at + self._slack >= since or not self._history.eras[grant.era].ended >= until:
             return False
         if min(each.low for each in self._tracks.deadlines(grant, since, until)) <= until + self._slack:
@@ -46,7 +47,7 @@ class Purges:
     # -- as many as they say -------------------------------------------------------------------------------------------
 
     def of_all(self, final: Observation) -> Iterator[str]:
-        """At the end what is gone was acked, or was purged: neither more than purges took, nor fewer."""
+        """In the end every missing job was acked or purged, and their number agrees with the answers of the purges."""
         said = sum(purge.purged for purge in self._all if purge.known)
         gone, doubtful = self._gone(final)
         if all(purge.known for purge in self._all) and len(gone) > said:
@@ -55,7 +56,7 @@ class Purges:
             yield f"purges took {said} jobs, and of all that are gone {len(gone) + doubtful} were not acked for certain"
 
     def _gone(self, final: Observation) -> tuple[list[str], int]:
-        """Names that went by no ack, and how many more that may have."""
+        """Names that are gone without an ack, and how many more may be."""
         dead = {each.source_seq for each in final.dead}
         gone: list[str] = []
         doubtful = sum(

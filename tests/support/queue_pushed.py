@@ -1,4 +1,5 @@
-"""A worker that is pushed its jobs: settles them by a connection of its own, and leaves with some in hand."""
+"""A worker that gets its jobs pushed. It acks and nacks over a connection of its own, and leaves with some jobs in
+hand."""
 
 from __future__ import annotations
 
@@ -14,24 +15,25 @@ if TYPE_CHECKING:
     from tests.support.queue_load import QueueLoad
 
 LEASES_MS = (500, 2000)
-#: Where leases end with the process: longer than anybody waits for the queue to be drained. Leaving must end them.
+#: For leases that end with the process: longer than anybody waits for the queue to be drained, so that leaving must end
+#: them.
 LASTING_MS = 600_000
 _AGAIN_S = 0.02
-#: With as many in hand as it may have it waits for no more.
+#: When it holds as many as it may, it waits for no more.
 _NOTHING_S = 0.2
 #: By then the broker knows that a client has gone.
 _GRACE_MS = 2000.0
 
 
 class PushedWorker:
-    """One stream after the other, each under a name of its own."""
+    """One stream after the other, each with a name of its own."""
 
     def __init__(self, load: QueueLoad, number: int) -> None:
         self._load = load
         self._calls = load.calls
         self._dice = load.dice
         self._names = (f"s{number}.{count}" for count in itertools.count(1))
-        #: What its last stream had brought and was in hand when that ended, and its name.
+        #: The jobs of its last stream that were in hand when it ended, and the name of that stream.
         self._old: list[Lease] = []
         self._old_node = ""
 
@@ -76,7 +78,7 @@ class PushedWorker:
     async def _work(
         self, connection: Connection, pushes: Pushes, stream: Stream, brought: list[Lease], held: dict[str, Lease]
     ) -> None:
-        """Until it has enough of it. All that it brings is entered in `brought`, and in `held` while it is in hand."""
+        """Read until it has enough. Every job is entered in `brought`, and in `held` while it is in hand."""
         service = self._load.service
         while not service.over:
             lease = await self._calls.pushed(pushes, stream, _NOTHING_S)

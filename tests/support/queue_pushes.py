@@ -1,4 +1,4 @@
-"""The stream of pushed jobs, as a client reads it: HTTP/1.1 in chunks, server-sent events in them."""
+"""The stream of pushed jobs as a client reads it: server-sent events in HTTP/1.1 chunks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Self
 
 from tests.support.kill_connection import Cut
 
-#: Nobody waits longer than this for a stream to begin.
+#: The longest wait for the beginning of a stream.
 OPEN_S = 40.0
 
 
 class Pushes:
-    """One stream. Raises Cut when it cannot be opened, and at its end, whichever it is."""
+    """One stream. Raises Cut if it cannot be opened, and at its end."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -31,7 +31,7 @@ class Pushes:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """At once, whatever is on its way."""
+        """Close at once, whatever is on its way."""
         assert self._writer is not None
         if self._reading is not None:
             self._reading.cancel()
@@ -59,7 +59,7 @@ class Pushes:
         assert b"transfer-encoding: chunked" in head.lower(), head
 
     async def job(self, within_s: float) -> dict[str, Any] | None:
-        """The next job; None when none came in time."""
+        """The next job. None if none came in time."""
         if self._reading is None:
             self._reading = asyncio.create_task(self._next())
         await asyncio.wait([self._reading], timeout=within_s)

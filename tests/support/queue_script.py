@@ -1,6 +1,6 @@
-"""Writes histories of a queue by hand, line by line, for the judge's own tests.
+"""Writes histories of a queue by hand, line by line, for the checker's own tests.
 
-Times are ms from 0; "a takes 1 at 10" means asked at 10 and answered at 11.
+Times are ms from 0. "a takes 1 at 10" means requested at 10 and answered at 11.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Script:
         return self.history.begin(Stream(node=node, max=max, lease_ms=LEASE_MS))
 
     def brings(self, stream: Stream, given: ClaimedJob, *, at: float) -> None:
-        """Dealt at that time, and there."""
+        """Pushed and received at that time."""
         self.clock.ms = at
         deadline = given.deadline or int(at) + LEASE_MS
         self.history.pushed(

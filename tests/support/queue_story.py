@@ -1,4 +1,4 @@
-"""All that a history says of one job, a line an operation: for somebody who looks for the cause of a violation."""
+"""Everything that a history says of one job, one line per operation, for finding the cause of a violation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def story(history: History, seq: int) -> Iterator[str]:
 
 
 def _part(operation: Operation, seq: int, begin: float) -> str:
-    """What it has to do with the job; empty when nothing."""
+    """How it concerns the job; empty if it does not."""
     if isinstance(operation, Produce) and 0 <= seq - operation.first_seq < len(operation.names) and operation.first_seq:
         return f"produced, delay {operation.delay_ms} ms"
     if isinstance(operation, Claim):

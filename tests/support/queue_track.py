@@ -74,14 +74,14 @@ class Tracks:
         self.grants: dict[str, GrantedLease] = {}
         #: Jobs by name; several, by seq, if a job was redriven.
         self.lives: dict[str, list[Job]] = {}
-        #: Claims and streams that may have leased jobs nobody knows of, and the keyed ones by (node, key).
+        #: Claims and streams that may have leased unknown jobs, and the claims with a key by (node, key).
         self.lost_claims: list[Claim | Stream] = [*history.of(Stream)]
         self._keyed: dict[tuple[str, str], Claim] = {}
         self._by_name: dict[str, tuple[Produce, int]] = {}
         self.redrives = [each for each in history.of(Redrive) if each.possible]
         self._add_produced()
         seen = [each for each in (*history.of(Claim), *history.of(Observation)) if each.known]
-        for each in sorted(seen, key=history.end):  # what is seen first of a job is what was produced
+        for each in sorted(seen, key=history.end):  # the first seq of a job is the one it was produced with
             self._see(each)
         for claim in history.of(Claim):
             self._add_claim(claim)
@@ -89,7 +89,7 @@ class Tracks:
             job = self.jobs[seq]
             job.grants.sort(key=lambda grant: (grant.at, grant.era, grant.lease.deliveries))
             self.lives.setdefault(job.name, []).append(job)
-        #: Since when a node may hold leases that nobody knows of.
+        #: Since when a node may hold unknown leases.
         self._in_doubt_since: dict[str, float] = {}
         for claim in self.lost_claims:
             self._in_doubt_since.setdefault(claim.node, claim.invoked)
@@ -100,7 +100,7 @@ class Tracks:
 
     @property
     def most_lost(self) -> int:
-        """So many jobs lost claims may have taken. What is settled under a stream makes room for as many again."""
+        """How many jobs lost claims may have taken. Ending a job of a stream makes room for as many again."""
         return sum(2 * each.max if isinstance(each, Stream) else each.max for each in self.lost_claims)
 
     def _add_produced(self) -> None:
@@ -119,7 +119,8 @@ class Tracks:
             self.sighted(seq, name, self.history.end(answered))
 
     def sighted(self, seq: int, name: str, at: float) -> Job:
-        """A job seen somewhere by then. One whose append was not answered pulls the others of its batch with it."""
+        """A job was seen somewhere by then. If its append was not answered, this shows that the others of its batch
+        exist."""
         job = self.jobs.get(seq)
         if job is not None:
             job.seen = min(job.seen, at)
@@ -168,7 +169,7 @@ class Tracks:
             era = self.history.eras[settle.era]
             if settle.cut and not era.clean:
                 return
-            if era.clean:  # the process may have come first, whoever of the two has ended it
+            if era.clean:  # the end of the process may have come first, whichever of the two ended the lease
                 settle.invoked = min(settle.invoked, era.asked)
         for seq, token in zip(settle.seqs, settle.tokens, strict=True):
             grant = self._deal_of(settle, seq, token)
@@ -184,7 +185,7 @@ class Tracks:
                 self.problems.append(f"job {seq}: {settle.act.value} under {token} counted, and nobody has it")
 
     def _deal_of(self, settle: Settle, seq: int, token: str | None) -> GrantedLease | None:
-        """Whose lease it is about. Without a token it is the node's last one, if that is beyond doubt."""
+        """The lease that the call is about. Without a token it is the node's last one, if that is certain."""
         if token is not None:
             grant = self.grants.get(token)
             return grant if grant is not None and grant.lease.seq == seq else None
@@ -202,7 +203,7 @@ class Tracks:
     # -- what may have been ------------------------------------------------------------------------------------------
 
     def deadlines(self, grant: GrantedLease, since: float, until: float) -> list[Deadline]:
-        """What the deadline may have been at some instant between the two."""
+        """The possible deadlines at some instant between the two."""
         slack, end = self.history.rules.slack_ms, self.history.end
         found = [Deadline(grant.lease.deadline, grant.lease.deadline, None)]
         for settle in grant.settles:

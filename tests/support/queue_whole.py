@@ -1,4 +1,5 @@
-"""What holds for the queue as a whole: nothing is leased while it is paused; a stream brings so many jobs at a time."""
+"""What holds for the queue as a whole: nothing is leased while it is paused, and a stream has a limited number of jobs
+at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class WholeCheck:
     # -- pauses --------------------------------------------------------------------------------------------------------
 
     def _certainly_paused(self) -> Iterator[tuple[float, float]]:
-        """From when to when it was, over crashes too."""
+        """From when to when the queue was paused, also over crashes."""
         for pause in self._pauses:
             if pause.known and pause.paused:
                 since = self._history.end(pause)
@@ -78,7 +79,7 @@ class WholeCheck:
                 brought[id(claim.stream)] = [*held, grant]
 
     def _holds(self, grant: GrantedLease, at: float) -> bool:
-        """Beyond doubt a lease then."""
+        """Certainly leased at that time."""
         if min(each.low for each in self._tracks.deadlines(grant, at, at)) <= at:
             return False
         return not any(each.invoked <= at + self._slack for each in grant.ends())

@@ -1,4 +1,4 @@
-"""Holds a reopened engine to the ledger of a session with consumers.
+"""Compares a reopened engine with the ledger of a session with consumers.
 
 - Consumers whose making was answered are there, those whose deletion was answered are not.
 - No cursor is behind what was said to be durable, none beyond what has reached its readers, or the head; what comes
@@ -16,9 +16,9 @@ from tests.support.reader_session import Life, ReaderSession, number_of
 
 
 async def check(session: ReaderSession, *, killed: bool) -> list[str]:
-    """What is wrong right behind a recovery; the ledger's lives go on from what was found.
+    """What is wrong right after a recovery. The ledger continues from what was found.
 
-    `killed`: only the process has died, so that nothing acked may be missing.
+    `killed`: only the process died, so nothing acked may be missing.
     """
     engine, ledger = session.engine, session.ledger
     topics = await view(engine)
@@ -62,7 +62,7 @@ async def check(session: ReaderSession, *, killed: bool) -> list[str]:
 
 
 def _judge(life: Life, state: ConsumerState, records: list[StoredRecord]) -> list[str]:
-    """Where the cursor stands, and what it may not be said to have done."""
+    """Compare the position of the cursor with what it may be."""
     seq, who = state.cursor_seq, f"{life.name} of {life.topic}"
     problems: list[str] = []
     if seq > state.head_seq or state.durable_seq != seq:
@@ -82,7 +82,7 @@ def _judge(life: Life, state: ConsumerState, records: list[StoredRecord]) -> lis
 
 
 async def read_on(session: ReaderSession) -> list[str]:
-    """Read everything that every consumer has still to read, and compare it with what is there."""
+    """Read everything that each consumer has yet to read, and compare it with what is there."""
     problems: list[str] = []
     engine = session.engine
     topics = await view(engine)

@@ -1,8 +1,8 @@
 """Runs a consumer workload until the machine stops, and opens what is left again and again. See `crash_driver`.
 
-`examine` opens the directory, holds it to the ledger, has the independent decoder read it, kills that process and opens
-it again, stops a third recovery at some call and opens what that leaves; then every consumer reads on while more is
-written, the power is cut once more, and what is left is looked at again.
+`examine` opens the directory, compares it with the ledger, and has the independent decoder read it. It kills that
+process and opens the directory again, stops a third recovery at some call and opens what that leaves. Then every
+consumer reads on while more is written, the power is cut once more, and the rest is checked again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ run_with_error = DRIVER.run_with_error
 
 
 def examine(workload: ReaderWorkload, crashed: Crashed, cut: Cut) -> list[str]:
-    """Everything that can be wrong with what this cut leaves."""
+    """Everything that is wrong after this cut."""
     return run(_examine(workload.options, crashed, cut))
 
 
@@ -57,7 +57,7 @@ async def _examine(options: Options, crashed: Crashed, cut: Cut) -> list[str]:
 
 
 async def _go_on(found: ReaderSession) -> None:
-    """More records, read by everybody, most of it not yet known to the log."""
+    """Append more records, which everybody reads. Most of that is not in the log yet."""
     for state in found.engine.topics():
         await found.append(state.topic, 7)
     for life in list(found.ledger.lives):
@@ -66,7 +66,7 @@ async def _go_on(found: ReaderSession) -> None:
 
 
 async def _seen(session: ReaderSession) -> dict[str, Any]:
-    """All that can be seen of topics and consumers."""
+    """Everything that is visible of topics and consumers."""
     seen: dict[str, Any] = {}
     for name, topic in (await view(session.engine)).items():
         seen[name] = ([record.body for record in topic.records], topic.state.epoch, topic.state.config)

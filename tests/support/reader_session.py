@@ -1,4 +1,4 @@
-"""What consumer workloads are written with: a session, and a ledger of what consumers were given."""
+"""A session for workloads with consumers, and a ledger of what the consumers got."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def number_of(record: StoredRecord) -> int:
 class Life:
     """A consumer from one put to its deletion, as far as its clients know.
 
-    A crash may take it back to anything from `floor_seq` to `cursor_seq`, or to one of `maybe`: seqs that somebody has
-    asked for and was not answered. `ahead`: so many records more a strict read may have taken that was not answered.
+    A crash may take the cursor back to anything from `floor_seq` to `cursor_seq`, or to one of `maybe`: seqs that were
+    requested without an answer. `ahead`: how many more records a strict read without an answer may have taken.
     """
 
     topic: str
     name: str
-    #: At most so many records may come again, and whether none may, by any config that it may have.
+    #: The most records that may come again, and whether none may, under any config that it may have.
     persist_every: int
     strict: bool
     made: Outcome = Outcome.OPEN
@@ -39,27 +39,27 @@ class Life:
     cursor_seq: int = 0
     maybe: list[int] = field(default_factory=list[int])
     ahead: int = 0
-    #: (seq, number) handed out since the last seek or restart.
+    #: (seq, number) returned since the last seek or restart.
     handed: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    #: Numbers handed out since the last seek, over restarts.
+    #: Numbers returned since the last seek, over restarts.
     seen: set[int] = field(default_factory=set[int])
 
     def place(self, seq: int) -> None:
-        """The log says so for certain, whatever was before."""
+        """The log has this for certain, whatever was before."""
         self.floor_seq = self.cursor_seq = seq
         self.maybe, self.ahead, self.handed, self.seen = [], 0, [], set()
 
 
 @dataclass(slots=True)
 class ReaderLedger(SentLedger):
-    """What was asked and answered."""
+    """What was requested and answered."""
 
     lives: list[Life] = field(default_factory=list[Life])
-    #: The last stop was a clean one, with everything written: cursors are where they were.
+    #: Whether the last stop was clean with everything written, so that cursors are where they were.
     exact: bool = False
 
     def life(self, topic: str, name: str) -> Life | None:
-        """The one there is, or may be."""
+        """The consumer that exists, or may exist."""
         found = [each for each in self.lives if (each.topic, each.name) == (topic, name)]
         return found[-1] if found and found[-1].deleted is not Outcome.DONE else None
 
@@ -93,14 +93,14 @@ class ReaderSession(SentSession[ReaderLedger]):
 
     @staticmethod
     def _taken_back(life: Life) -> None:
-        """A stop that was not clean has left the cursor here: what is behind it comes again."""
+        """A stop that was not clean left the cursor here. Records after it come again."""
         again = [seq for seq, _ in life.handed if seq > life.cursor_seq]
         assert not (again and life.strict), f"{life.name} gives {again} again"
         assert len(again) <= life.persist_every, f"{life.name} gives {again} again, more than {life.persist_every}"
         life.handed = [(seq, number) for seq, number in life.handed if seq <= life.cursor_seq]
 
     async def pass_time(self, ms: float) -> None:
-        """Of a second or more: who was silent is known to the log now, where it takes anything."""
+        """For a second or more: afterwards the log knows the cursors of silent readers, if it takes anything."""
         await super().pass_time(ms)
         if self.engine.failed_shards or any(shard.log.full for shard in self.engine.shards):
             return
@@ -109,7 +109,7 @@ class ReaderSession(SentSession[ReaderLedger]):
                 life.floor_seq = max(life.floor_seq, life.cursor_seq)
 
     async def remove(self, name: str, before_seq: int) -> None:
-        """Delete what lies below a seq."""
+        """Delete everything below a seq."""
         self.ledger.capped.add(name)
         await self._ask(self.engine.delete_records(name, before_seq, None))
 
@@ -118,9 +118,9 @@ class ReaderSession(SentSession[ReaderLedger]):
     async def consumer(
         self, topic: str, name: str, *, strict: bool = False, every: int = 4, start: Start = "earliest"
     ) -> None:
-        """Make a consumer, or set it anew. It is refused where the topic is, or has become, one in memory only.
+        """Make a consumer, or set it anew. This is refused if the topic is, or has become, one in memory only.
 
-        Nothing is asked where it was to begin behind a record that was refused.
+        Nothing is requested if the consumer was to begin after a record that was refused.
         """
         if isinstance(start, int) and start > self._head(topic):
             return
@@ -149,7 +149,7 @@ class ReaderSession(SentSession[ReaderLedger]):
             life.deleted = None if outcome is Outcome.REFUSED else outcome
 
     async def read(self, topic: str, name: str, limit: int = 3, *, times: int = 1) -> None:
-        """Read so often, one after another. Nothing is handed out after a failure."""
+        """Read this often, one read after another. After a failure nothing more is returned."""
         life = self.ledger.life(topic, name)
         for _ in range(times):
             if life is None:
@@ -165,7 +165,7 @@ class ReaderSession(SentSession[ReaderLedger]):
 
     @staticmethod
     def take(life: Life, records: list[StoredRecord], cursor_seq: int) -> None:
-        """They were handed out, and have reached their reader."""
+        """The records were returned, and have reached their reader."""
         for record in records:
             assert not life.handed or record.seq > life.handed[-1][0], f"{life.name} was handed {record.seq} again"
             life.handed.append((record.seq, number_of(record)))

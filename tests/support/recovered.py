@@ -1,4 +1,5 @@
-"""Recovers a directory on the real disk and says all that came of it, so that two ways to recover can be compared."""
+"""Recovers a directory on the real disk and returns everything that resulted, so that two ways to recover can be
+compared."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from storage.recovery.recovery import recover
 
 
 def outcome(root: Path, options: Options, *, shards: int, trusted: bool = True) -> tuple[Any, ...]:
-    """What recovery gives, or the error it raises; what it logs; the bytes it leaves. Changes the directory."""
+    """The result of recovery or the error it raises, what it logs, and the bytes it leaves. Changes the directory."""
     fractions: list[float] = []
     with capture_logs() as logs:
         try:
@@ -37,7 +38,7 @@ def outcome(root: Path, options: Options, *, shards: int, trusted: bool = True) 
 
 
 def picture(value: Any) -> Any:
-    """Everything an object holds, in values that compare."""
+    """Everything that an object holds, as values that can be compared."""
     if isinstance(value, (array, bytearray)):
         return value.tolist() if isinstance(value, array) else bytes(value)
     if isinstance(value, dict):

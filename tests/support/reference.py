@@ -1,7 +1,7 @@
-"""The tables of the documentation that are made from the program: `python -m tests.support.reference` writes them anew.
+"""Writes the tables of the documentation that are generated from the program: `python -m tests.support.reference`.
 
-Each stands between `<!-- name: made by ... -->` and `<!-- end of name -->`. The rows of settings are written anew where
-they stand, since their order and the headings between them are chosen by hand.
+Each table is between `<!-- name: made by ... -->` and `<!-- end of name -->`. Rows of settings are replaced in place,
+because their order and the headings between them are chosen by hand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from topics_client.cli import app
 COMMAND: Final = "python -m tests.support.reference"
 REFERENCE: Final = ROOT / "docs/reference"
 SETTINGS: Final = REFERENCE / "settings.md"
-#: Where the headings are that texts of the program link to.
+#: The page with the headings that texts of the program link to.
 LINKS: Final = {
     "#keys": "api.md#keys",
     "#pages-of-other-sites": "api.md#pages-of-other-sites",
@@ -73,7 +73,7 @@ def errors() -> str:
 
 
 def commands() -> str:
-    """The commands of `topics`, those below others included."""
+    """The commands of `topics`, including those of groups."""
     return table(("command", "what it does"), ((f"`{name}`", text) for name, text in _commands(_root(), "topics")))
 
 
@@ -92,7 +92,7 @@ def _commands(group: Any, name: str) -> Iterable[tuple[str, str]]:
 
 
 def shown_default(value: Any) -> str:
-    """A default as one would set it; whole MiB are written as such."""
+    """A default in the form in which one would set it. Whole MiB are written as such."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -103,7 +103,7 @@ def shown_default(value: Any) -> str:
 
 
 def settings_rows() -> dict[str, str]:
-    """The row that the table of settings must have, by variable."""
+    """The row that each variable must have in the table of settings."""
     return {
         (name := PREFIX + field.upper()): f"| `{name}` | {shown_default(of.default)} | {of.description} |"
         for field, of in Settings.model_fields.items()
@@ -111,12 +111,12 @@ def settings_rows() -> dict[str, str]:
 
 
 def with_settings(page: str) -> str:
-    """The page with every row of a setting as it is in the program. Rows of settings that are gone stay, for a test."""
+    """The page with every row of a setting as the program has it. Rows of removed settings stay, for a test to find."""
     rows = settings_rows()
     return re.sub(rf"^\| `({PREFIX}\w+)` \|.*$", lambda row: rows.get(row[1], row[0]), page, flags=re.MULTILINE)
 
 
-#: By name: the page it is on, and what makes it.
+#: For each table: the page it is on, and what makes it.
 TABLES: Final[dict[str, tuple[Path, Callable[[], str]]]] = {
     "events": (REFERENCE / "events.md", events),
     "metrics": (REFERENCE / "metrics.md", metrics),
@@ -127,7 +127,7 @@ TABLES: Final[dict[str, tuple[Path, Callable[[], str]]]] = {
 
 
 def written(page: str, name: str, text: str) -> str:
-    """The page with `text` as its table `name`. Raises ValueError when the page has no place for it."""
+    """The page with `text` as its table `name`. Raises ValueError if the page has no place for it."""
     before, after = f"<!-- {name}: made by {COMMAND} -->\n", f"\n<!-- end of {name} -->"
     place = re.compile(re.escape(before) + ".*?" + re.escape(after), re.DOTALL)
     if len(place.findall(page)) != 1:

@@ -1,4 +1,4 @@
-"""Holds a reopened engine to the ledger of a session with routers.
+"""Compares a reopened engine with the ledger of a session with routers.
 
 - Every record that was promised is in its topic, once; a record stands once in any topic, whatever came in between.
 - For each router: what its source holds and it should copy is at dest, once, in order; what is missing there is the end
@@ -17,7 +17,7 @@ from tests.support.sent_session import Sent
 
 
 def number_of(record: StoredRecord) -> int:
-    """Which record it is, or a copy of which."""
+    """Which record it is, or which record it is a copy of."""
     return int(record.body[len(b'{"data":{"n":') :].partition(b",")[0])
 
 
@@ -56,7 +56,7 @@ class _Check:
         if sent.outcome is Outcome.DONE and kept and not there:
             self.problems.append(f"record {sent.number} of {sent.topic} is lost")
         if sent.outcome is Outcome.DONE and not there:
-            sent.outcome = Outcome.OPEN  # lost, as its class allows: it must not be missed again
+            sent.outcome = Outcome.OPEN  # lost, as its class allows: it must not be counted as missing again
         if sent.outcome is Outcome.REFUSED and there:
             self.problems.append(f"record {sent.number} of {sent.topic} was refused, and is there")
 
@@ -91,7 +91,7 @@ class _Check:
             wanted, copies = [n for n in wanted if n >= begin], [n for n in copies if n >= begin]
         lost = any(each.reason in ("source_trim", "mixed") for each in dest.tombstones)
         if dest_config.discard is Discard.OLD and (dest_config.cap_records or dest_config.cap_bytes):
-            wanted = [number for number in wanted if number in set(copies)]  # the others were evicted, or too large
+            wanted = [number for number in wanted if number in set(copies)]  # the others were evicted, or are too large
         if copies != [number for number in wanted if number in set(copies)]:
             self.problems.append(f"router {route.name}: {copies} came in another order than {wanted}")
         missing = [number for number in wanted if number not in set(copies)]

@@ -1,8 +1,8 @@
 """Runs a router workload until the machine stops, and opens what is left again and again. See `crash_driver`.
 
-`examine` opens the directory, lets it forward and holds it to the ledger, has the independent decoder read it, kills
-that process and opens it again, stops a third recovery at some call and opens what that leaves; then writes more to
-every topic, cuts the power once more, and looks again.
+`examine` opens the directory, lets it forward, compares it with the ledger, and has the independent decoder read it. It
+kills that process and opens the directory again, stops a third recovery at some call and opens what that leaves. Then
+it writes more to every topic, cuts the power once more, and checks again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ run_with_error = DRIVER.run_with_error
 
 
 def examine(workload: RouteWorkload, crashed: Crashed, cut: Cut) -> list[str]:
-    """Everything that can be wrong with what this cut leaves."""
+    """Everything that is wrong after this cut."""
     return run(_examine(workload.options, crashed, cut))
 
 
@@ -67,7 +67,7 @@ async def _examine(options: Options, crashed: Crashed, cut: Cut) -> list[str]:
 
 
 async def _seen(session: RouteSession) -> dict[str, Any]:
-    """All that can be seen of topics and routers. Times of copies differ from one recovery to the next."""
+    """Everything that is visible of topics and routers. Times of copies differ from one recovery to the next."""
     topics = await view(session.engine)
     seen: dict[str, Any] = {}
     for name, topic in topics.items():

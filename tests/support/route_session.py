@@ -1,4 +1,4 @@
-"""What router workloads are written with: a session, and a ledger of the routers that were asked for."""
+"""A session for workloads with routers, and a ledger of the routers that were requested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.sim_disk import SimDisk
 
 @dataclass(slots=True, eq=False)
 class Route:
-    """A router that somebody has asked for. `begins_at`: number of the first record that is certainly for it."""
+    """A router that was requested. `begins_at`: the number of the first record that is certainly copied."""
 
     name: str
     definition: Definition
@@ -28,7 +28,7 @@ class Route:
 
 @dataclass(slots=True)
 class RouteLedger(SentLedger):
-    """What was asked and answered. `restarts`: numbers of the first record behind each end of a process."""
+    """What was requested and answered. `restarts`: the number of the first record after each end of a process."""
 
     routes: list[Route] = field(default_factory=list[Route])
     restarts: list[int] = field(default_factory=list[int])
@@ -37,7 +37,7 @@ class RouteLedger(SentLedger):
 class RouteSession(SentSession[RouteLedger]):
     """One process."""
 
-    settling_turns = 300  # in which everything that can be forwarded has been forwarded
+    settling_turns = 300  # within which everything is forwarded that can be
 
     def __init__(
         self, disk: SimDisk, options: Options, *, clock: FakeClock | None = None, ledger: RouteLedger | None = None
@@ -50,7 +50,7 @@ class RouteSession(SentSession[RouteLedger]):
         await super().close()
 
     async def drop(self, name: str) -> Outcome:
-        """Delete a topic, and its routers with it; its name is not used again."""
+        """Delete a topic, and its routers with it. Its name is not used again."""
         of_it = [route for route in self.ledger.routes if name in (route.definition.source, route.definition.dest)]
         for route in of_it:
             if route.deleted is None:
@@ -66,7 +66,7 @@ class RouteSession(SentSession[RouteLedger]):
             each.volatile = durability is Durability.EPHEMERAL
 
     async def remove(self, name: str, tag: str) -> None:
-        """Delete what has this tag."""
+        """Delete the records with this tag."""
         for each in self.ledger.sent:
             each.deleted |= each.tag == tag
         await self._ask(self.engine.delete_records(name, None, TagMatch(tag.encode())))
@@ -76,7 +76,7 @@ class RouteSession(SentSession[RouteLedger]):
         definition = Definition(source=source, dest=dest, **more)
         route = next((each for each in self.ledger.routes if each.name == name and each.deleted is None), None)
         if route is not None and route.made is Outcome.REFUSED:
-            self.ledger.routes.remove(route)  # there was none: this one begins here
+            self.ledger.routes.remove(route)  # there was none, so this one begins here
             route = None
         if route is None:
             route = Route(name, definition, len(self.ledger.sent))

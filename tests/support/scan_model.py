@@ -1,4 +1,4 @@
-"""A read frame by frame, in plain Python: what `storage.reads.scan` must say, however it goes about it."""
+"""A read frame by frame in plain Python: the result that `storage.reads.scan` must give."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class ScanModel(Scan):
 
 
 def lengths_of_live(buffer: bytes, offset: int, length: int, topic_id: int, seq: int) -> tuple[int, int, int] | None:
-    """node_len, tag_len and data_len of the whole, valid, live frame of this record; None when it is not there."""
+    """node_len, tag_len and data_len of the complete, valid, live frame of this record. None if there is none."""
     try:
         frame = segment_frame.decode(buffer[offset : offset + length])
     except FrameError:

@@ -1,4 +1,4 @@
-"""A cell that is not there but for its socket: it answers requests as a test says, or goes away."""
+"""A cell of which only the socket exists. It answers requests as a test says, or goes away."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Self
 
-#: What it does with a request: (head, body) -> bytes of the answer; None: it goes away without one.
+#: How it answers a request: (head, body) -> bytes of the answer. None: it goes away without an answer.
 Act = Callable[[bytes, bytes], Awaitable[bytes | None]]
 
 
 def answer(status: int, body: bytes, headers: bytes = b"") -> bytes:
-    """A whole answer."""
+    """A complete answer."""
     return b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b" % (
         status,
         headers,
@@ -22,7 +22,7 @@ def answer(status: int, body: bytes, headers: bytes = b"") -> bytes:
 
 
 class ScriptedCell:
-    """`requests`: the heads that have come. `gone`: how many of its clients have closed a connection."""
+    """`requests`: the heads that have arrived. `gone`: how many of its clients have closed a connection."""
 
     def __init__(self, path: Path, act: Act) -> None:
         self.path = path

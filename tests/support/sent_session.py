@@ -1,6 +1,7 @@
-"""An engine on a simulated disk, and the records sent to it: what sessions of consumers and of routers have in common.
+"""An engine on a simulated disk and the records sent to it: the common part of sessions with consumers and with
+routers.
 
-Every record is told by its data, so it is known wherever it is.
+Every record is identified by its data, wherever it is.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.support.sim_disk import SimDisk
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A record as it was sent. `safe`: nothing may take it from its topic any more."""
+    """A record as it was sent. `safe`: nothing may remove it from its topic any more."""
 
     number: int
     topic: str
@@ -34,7 +35,7 @@ class Sent:
     outcome: Outcome = Outcome.OPEN
     safe: bool = False
     deleted: bool = False
-    #: In memory only, when it was sent.
+    #: Whether it was in memory only when it was sent.
     volatile: bool = False
 
     @property
@@ -44,7 +45,7 @@ class Sent:
 
 @dataclass(slots=True)
 class SentLedger:
-    """What was asked and answered."""
+    """What was requested and answered."""
 
     sent: list[Sent] = field(default_factory=list[Sent])
     #: Topics whose records may be evicted or deleted.
@@ -55,7 +56,7 @@ class SentLedger:
         return copy.deepcopy(self)
 
     def all_safe(self) -> None:
-        """What was answered so far can no longer be lost, but for what is in memory only."""
+        """What was answered so far can no longer be lost, except for what is in memory only."""
         for sent in self.sent:
             sent.safe = sent.safe or (sent.outcome is Outcome.DONE and not sent.volatile)
 
@@ -66,7 +67,7 @@ L = TypeVar("L", bound=SentLedger)
 class SentSession(Generic[L]):
     """One process."""
 
-    #: Turns of the loop in which everything that goes on by itself has been done.
+    #: Turns of the loop within which all background work is done.
     settling_turns: ClassVar[int] = 100
 
     def __init__(self, disk: SimDisk, options: Options, ledger: L, clock: FakeClock | None) -> None:
@@ -80,7 +81,7 @@ class SentSession(Generic[L]):
         return Engine(ROOT, self.options, fs=self.disk, clock=self.clock, threaded=False)
 
     async def start(self) -> None:
-        """Open the directory; after `close`, open it again."""
+        """Open the directory, or open it again after `close`."""
         if self.engine.closing:
             self.engine = self._made()
         await self.engine.start()
@@ -97,7 +98,7 @@ class SentSession(Generic[L]):
             await asyncio.sleep(0)
 
     async def pass_time(self, ms: float) -> None:
-        """Let the workers run; what was told before is then hardened, if no shard has stopped."""
+        """Let the workers run. What was answered before is then hardened, if no shard has stopped."""
         await self.clock.advance(ms)
         if ms >= 3 * self.options.disk_sync_ms and not self.engine.failed_shards:
             self.ledger.all_safe()
@@ -121,7 +122,7 @@ class SentSession(Generic[L]):
         await self._ask(self.engine.put_topic(name, config))
 
     async def drop(self, name: str) -> Outcome:
-        """Delete a topic; its name is not used again."""
+        """Delete a topic. Its name is not used again."""
         self.ledger.gone.add(name)
         outcome, _ = await self._ask(self.engine.delete_topic(name))
         return outcome
@@ -131,7 +132,7 @@ class SentSession(Generic[L]):
         return any(state.topic == name for state in self.engine.topics())
 
     async def append(self, name: str, count: int = 1, *, size: int = 10, tag: str | None = None) -> None:
-        """Append records made for the occasion, if there is such a topic."""
+        """Append new records, if there is such a topic."""
         if not self.has(name):
             return
         durability = self.engine.state(name).config.durability
@@ -146,7 +147,7 @@ class SentSession(Generic[L]):
             each.safe = outcome is Outcome.DONE and durability is Durability.FSYNC
 
     def _sending(self, batch: Sequence[Sent], durability: Durability) -> None:
-        """These records are about to be appended to a topic of that class."""
+        """Called before these records are appended to a topic of that class."""
 
     async def _ask(self, operation: Awaitable[Any]) -> tuple[Outcome, Any]:
         try:
@@ -154,7 +155,8 @@ class SentSession(Generic[L]):
         except StorageFailed:
             return Outcome.OPEN, None
         except InvalidRequest as error:
-            if error.detail.get("field") != "topic":  # that is one in memory only, perhaps for a change that has failed
+            # A topic in memory only, perhaps because a change failed.
+            if error.detail.get("field") != "topic":
                 raise
             return Outcome.REFUSED, None
         except StorageError:

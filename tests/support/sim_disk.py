@@ -1,14 +1,15 @@
-"""A disk in memory that forgets: storage's FileSystem, with crashes, faults, a full disk and damage at will.
+"""A disk in memory that forgets unsynced writes: storage's FileSystem, with crashes, faults, a full disk and damage on
+demand.
 
     disk = SimDisk()
     disk.crash_at(17)                    # the machine stops at the 18th call, and SimCrash is raised
     ...                                  # run something on it
     found = disk.power_cut(Loss.TORN, seed=3)     # what the next start finds; `disk` itself stays as it was
 
-What is kept is decided by the promises in `storage/platform/filesystem.py` and nothing else. The same calls, mode and
-seed give the same disk. A stopped disk answers every call with SimCrash, also through handles opened before, so that a
-thread of the crashed process never reaches the disk that is found after it; it may be cut again, in another way.
-A cross-directory rename is durable, as a whole, once either directory is synced.
+Only the promises in `storage/platform/filesystem.py` decide what is kept. The same calls, mode and seed give the same
+disk. A stopped disk answers every call with SimCrash, also through handles opened before, so a thread of the crashed
+process never reaches the disk of its successor. A stopped disk may be cut again, in another way. A cross-directory
+rename is durable, as a whole, once either directory is synced.
 """
 
 from __future__ import annotations
@@ -30,25 +31,25 @@ __all__ = ["Call", "Gate", "Loss", "SimCrash", "SimDisk", "SimFile", "SimLock", 
 
 T = TypeVar("T")
 
-#: Calls that leave the disk as it was.
+#: Calls that do not change the disk.
 _LOOKS = frozenset(
     ("pread", "size", "close", "listdir", "exists", "is_dir", "file_size", "boot_id", "runs", "lock_release")
 )
 
 
 class SimDisk(SimTree):
-    """The names of the simulated disk, and the machine it is in."""
+    """The names on the simulated disk, and its machine."""
 
-    #: What `open` gives of a file: the file as it is, or written by another backend (`tests/support/backends.py`).
+    #: What `open` returns for a file: the file itself, or one written by another backend (`tests/support/backends.py`).
     dress: Callable[[SimFile], File] = staticmethod(lambda file: file)
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         super().__init__()
         #: Space for file content; None for no limit. May be changed at any time.
         self.capacity_bytes = capacity_bytes
-        #: Processes that there are on this machine.
+        #: Processes that exist on this machine.
         self.running = {os.getpid()}
-        #: Every call made, in order, also those that raised.
+        #: Every call made, in order, including those that raised.
         self.calls: list[Call] = []
         self.crashed = False
         self._boot = 1
@@ -69,7 +70,7 @@ class SimDisk(SimTree):
         self._stops.append(Stop(When(when), rule=Rule(op, path_glob, nth)))
 
     def on_crash(self, callback: Callable[[], None]) -> None:
-        """Call this, in the thread whose call it was and holding the disk's lock, when the machine stops."""
+        """When the machine stops, call this in the thread whose call it was, with the disk's lock held."""
         self._on_crash.append(callback)
 
     def fail(
@@ -86,11 +87,10 @@ class SimDisk(SimTree):
     ) -> None:
         """Raise OSError from the nth matching call on, `times` times or (`sticky`) until `clear_faults`.
 
-        The failing call has no effect, but for a datasync or sync: what it should have written stays readable
-        and will never be durable, unless written again; with `torn` some sectors of it, chosen by
-        `seed`, are durable anyway.
-        Ops are the method names; of a lock `lock`, `lock_write`, `lock_release`. Handles match by the path they
-        were opened with.
+        The failing call has no effect, with one exception: after a datasync or sync, what it should have written stays
+        readable but never becomes durable, unless it is written again. With `torn` some of its sectors, chosen by
+        `seed`, are durable anyway. Ops are the method names; for a lock `lock`, `lock_write`, `lock_release`. Handles
+        match by the path with which they were opened.
         """
         self._faults.append(Fault(Rule(op, path_glob, nth, None if sticky else times), errno, torn, seed))
 
@@ -101,7 +101,7 @@ class SimDisk(SimTree):
         self._short_writes.append(ShortWrite(Rule("pwritev", path_glob, nth, None if sticky else times), keep_bytes))
 
     def hold(self, op: str, path_glob: str = "*", *, nth: int = 1, times: int | None = None) -> Gate:
-        """Make matching calls wait, before they happen, until the gate is opened or the machine stops."""
+        """Make matching calls wait, before they take effect, until the gate is opened or the machine stops."""
         gate = Gate(Rule(op, path_glob, nth, times))
         with self._mutex:
             self._gates.append(gate)
@@ -110,13 +110,14 @@ class SimDisk(SimTree):
         return gate
 
     def clear_faults(self) -> None:
-        """Take back every `fail` and `short_writes`."""
+        """Remove every `fail` and `short_writes`."""
         with self._mutex:
             self._faults.clear()
             self._short_writes.clear()
 
     def crash_points(self) -> list[int]:
-        """Indexes of the calls that changed the disk or made something durable: where a crash makes a difference."""
+        """Indexes of the calls that changed the disk or made something durable. A crash makes a difference only
+        there."""
         return [call.number for call in self.calls if call.op not in _LOOKS and not _opens_existing(call)]
 
     @property
@@ -128,7 +129,7 @@ class SimDisk(SimTree):
     # ---- the next start
 
     def power_cut(self, loss: Loss | str = Loss.TORN, seed: int = 0, *, entries: Loss | str | None = None) -> SimDisk:
-        """The disk as found after a power loss. `entries` is the mode for names when it is not that for bytes."""
+        """The disk as found after a power loss. `entries`: the mode for names, if it differs from that for bytes."""
         found = self._restarted()
         found._boot = self._boot + 1
         cut_power(found._root, found._entry_changes, Loss(loss), Loss(entries or loss), Random(seed))
@@ -136,7 +137,7 @@ class SimDisk(SimTree):
         return found
 
     def process_kill(self) -> SimDisk:
-        """The disk as found by the next process of the same boot: nothing is lost, and nothing more is durable."""
+        """The disk as found by the next process of the same boot: nothing is lost, and nothing more becomes durable."""
         found = self._restarted()
         found._boot = self._boot
         return found
@@ -169,7 +170,8 @@ class SimDisk(SimTree):
         half: Callable[[], object] | None = None,
         on_fault: Callable[[Fault], None] | None = None,
     ) -> T:
-        """Every call on the disk goes through here: counted, stopped, failed or carried out, one at a time."""
+        """Every call on the disk goes through here. It is counted, and stopped, failed or carried out, one at a
+        time."""
         for gate in tuple(self._gates):
             gate.pass_through(op, path)
         with self._mutex:
@@ -188,7 +190,7 @@ class SimDisk(SimTree):
             raise SimCrash(f"the machine stopped {when} call {index}: {op} {path} {args}")
 
     def _carry_out(self, op: str, path: str, effect: Callable[[], T], on_fault: Callable[[Fault], None] | None) -> T:
-        # Every rule counts every match, also when an earlier one already fails the call.
+        # Every rule counts every match, also if an earlier one already fails the call.
         due = [fault for fault in self._faults if fault.rule.picks(op, path)]
         if due:
             if on_fault:
@@ -197,7 +199,7 @@ class SimDisk(SimTree):
         return effect()
 
     def room(self, node: FileNode, end: int) -> int:
-        """How many bytes of growth to `end` the disk has no space for."""
+        """The number of bytes of growth to `end` for which the disk has no space."""
         if self.capacity_bytes is None:
             return 0
         growth = end - node.live.reserved_bytes

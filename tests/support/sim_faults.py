@@ -1,4 +1,4 @@
-"""What can be made to go wrong with the simulated disk: stops, errors, short writes, and calls that take long."""
+"""What can go wrong with the simulated disk: stops, errors, short writes, and slow calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class SimCrash(BaseException):
-    """The simulated machine has stopped. Not an Exception, so that no handler in the code under test survives it."""
+    """The simulated machine has stopped. Not an Exception, so that no handler in the code under test catches it."""
 
 
 class When(StrEnum):
@@ -36,17 +36,17 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Rule:
-    """Picks calls by name and path (both shell patterns), from the nth match on, for so many matches."""
+    """Selects calls by name and path (both shell patterns), from the nth match on, for a number of matches."""
 
     op: str
     path_glob: str = "*"
     nth: int = 1
-    #: None: from the nth on, all of them.
+    #: None: all of them from the nth on.
     times: int | None = 1
     seen: int = 0
 
     def picks(self, op: str, path: str) -> bool:
-        """Whether this call is meant. Counts it, so ask once a call."""
+        """Whether this call is selected. Counts it, so ask once for each call."""
         if not (fnmatchcase(op, self.op) and fnmatchcase(path, self.path_glob)):
             return False
         self.seen += 1
@@ -59,7 +59,7 @@ class Fault:
 
     rule: Rule
     errno: int = errno_numbers.EIO
-    #: Of a sync that fails: whether some sectors reached the device all the same.
+    #: For a sync that fails: whether some sectors reached the device even so.
     torn: bool = False
     seed: int = 0
 
@@ -114,12 +114,12 @@ class Gate:
 
     @property
     def held(self) -> int:
-        """How many calls are waiting here now."""
+        """How many calls are waiting here."""
         with self._changed:
             return self._held
 
     def wait_held(self, count: int = 1, timeout_s: float = 10.0) -> None:
-        """Return when `count` calls wait here. TimeoutError when they do not come."""
+        """Return when `count` calls wait here. Raises TimeoutError if they do not come."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._held >= count, timeout_s):
                 raise TimeoutError(f"{self._held} of {count} calls reached the gate")
@@ -138,7 +138,7 @@ class Gate:
 
 @contextmanager
 def quiet_crashes() -> Generator[None, None, None]:
-    """Let threads end by SimCrash without a word: a stopped machine's threads just are no more."""
+    """Let threads end silently by SimCrash: the threads of a stopped machine just disappear."""
     before = threading.excepthook
 
     def hook(args: threading.ExceptHookArgs) -> None:

@@ -138,7 +138,7 @@ class SimLock:
         self._node.change(Resize(len(data)))
 
     def _write_over(self, data: bytes) -> None:
-        """The end of a longer text before is still there."""
+        """The end of a longer old text is still there."""
         if not self._held:
             raise sim_error(errno.EBADF, self._path)
         self._node.change(Write(0, data))

@@ -1,4 +1,4 @@
-"""What a power cut takes: pure functions of what was unsynced, a mode and a source of chance."""
+"""What a power cut takes: pure functions of the unsynced changes, a mode and a source of randomness."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tests.support.sim_nodes import SECTOR_BYTES, Change, DirNode, EntryChange, 
 
 
 class Loss(StrEnum):
-    """How much of what was not synced is gone after a power cut."""
+    """How much of the unsynced data is gone after a power cut."""
 
     DROP = "drop"  # all of it
-    KEEP = "keep"  # nothing of it: the page cache was written back in the last moment
+    KEEP = "keep"  # nothing: the page cache was written back in the last moment
     PREFIX = "prefix"  # everything after some byte in the order of the calls, file by file and directory by directory
     TORN = "torn"  # any set of 512-byte sectors of the files; of directories as PREFIX
 
 
 def surviving_image(durable: Image, unsynced: list[Change], loss: Loss, rng: Random) -> Image:
-    """The content of a file after the cut. `durable` is left as it is."""
+    """The content of a file after the cut. `durable` is not changed."""
     image = durable.copy()
     match loss:
         case Loss.DROP:
@@ -44,11 +44,11 @@ def _keep_prefix(image: Image, unsynced: list[Change], rng: Random) -> None:
 
 
 def _keep_sectors(image: Image, unsynced: list[Change], rng: Random) -> None:
-    """Every sector holds its old content or that after any of the writes that touched it; the length is any it had.
+    """Every sector has its old content, or that after any of the writes to it. The length is any that the file had.
 
-    Within a sector order holds (the device writes it whole, from a page that had the earlier bytes too). Lengths
-    are metadata: the first so many changes made it, independent of the bytes. A write beyond a cut that was itself
-    lost has no block to be found in.
+    Within a sector the order holds (the device writes it as a whole, from a page that had the earlier bytes too).
+    Lengths are metadata: the first few changes survived, independent of the bytes. A write beyond a truncation that was
+    itself lost has no block, so it is lost too.
     """
     lengths_kept = rng.randint(0, len(unsynced))
     last_kept = _last_write_by_sector(unsynced, rng)
@@ -60,7 +60,8 @@ def _keep_sectors(image: Image, unsynced: list[Change], rng: Random) -> None:
             if index < lengths_kept:
                 length = max(length, change.offset + len(change.data))
         elif index < lengths_kept:
-            # The image may be longer than the file by kept sectors whose length was not: they are cut below.
+            # The image may be longer than the file, because of kept sectors whose length was lost: they are cut off
+            # below.
             change.apply(image)
             length = change.size if isinstance(change, Resize) else max(length, change.size)
         elif isinstance(change, Resize):
@@ -69,13 +70,13 @@ def _keep_sectors(image: Image, unsynced: list[Change], rng: Random) -> None:
 
 
 def _last_write_by_sector(unsynced: list[Change], rng: Random) -> dict[int, int]:
-    """For each sector, the index of the last change that reached it; absent when none did."""
+    """For each sector, the index of the last change that reached it. Missing if there was none."""
     touching: dict[int, list[int]] = {}
     for index, change in enumerate(unsynced):
         if isinstance(change, Write) and change.data:
             for sector in _sectors(change):
                 touching.setdefault(sector, []).append(index)
-    # Cuts that lose nearly all and nearly nothing are as likely as those that lose half.
+    # Cuts that lose nearly everything and nearly nothing are as likely as those that lose half.
     whole = rng.random()
     last: dict[int, int] = {}
     for sector, indexes in touching.items():
@@ -103,7 +104,7 @@ def _write_kept_sectors(
 
 
 def surviving_entries(changes: list[EntryChange], loss: Loss, rng: Random) -> list[EntryChange]:
-    """The unsynced entry changes that made it: of each directory the first so many."""
+    """The unsynced changes of entries that survived: the first few of each directory."""
     if loss is Loss.DROP:
         return []
     if loss is Loss.KEEP:
@@ -115,7 +116,7 @@ def surviving_entries(changes: list[EntryChange], loss: Loss, rng: Random) -> li
     budget = {key: rng.randint(0, count) for key, count in per_directory.items()}
     kept: list[EntryChange] = []
     for change in changes:
-        # A change is kept only if all its directories have room: dropping it closes them, so order holds in each.
+        # A change is kept only if all its directories allow it. Dropping it blocks them, so the order holds in each.
         if all(budget[key] > 0 for key in change.directories()):
             kept.append(change)
             for key in change.directories():
@@ -127,7 +128,7 @@ def surviving_entries(changes: list[EntryChange], loss: Loss, rng: Random) -> li
 
 
 def cut_power(root: DirNode, changes: list[EntryChange], loss: Loss, entries: Loss, rng: Random) -> None:
-    """Turn a tree into what is found when the power is back: no two sides any more, nothing pending."""
+    """Turn a tree into what is found when the power is back: one side only, and nothing pending."""
     for change in surviving_entries(changes, entries, rng):
         change.apply_durable()
     _settle(root, loss, rng, set())
@@ -147,9 +148,11 @@ def _settle(directory: DirNode, loss: Loss, rng: Random, seen: set[int]) -> None
 
 
 def unsynced_before(directory: DirNode, changes: list[EntryChange]) -> list[EntryChange]:
-    """The changes that syncing `directory` makes durable: its own, and what those need in other directories.
+    """The changes that become durable when `directory` is synced: its own, and those that they need in other
+    directories.
 
-    A rename between two directories happens as a whole, so syncing either end brings the other end's earlier changes.
+    A rename between two directories happens as a whole, so syncing one of them makes earlier changes of the other
+    durable.
     """
     involved = {id(directory)}
     needed: list[EntryChange] = []

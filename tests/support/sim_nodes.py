@@ -1,4 +1,4 @@
-"""What the simulated disk is made of: files and directories, each with a running and a durable side.
+"""The parts of the simulated disk: files and directories, each with a running and a durable side.
 
 A file's `live` image is what calls see (the page cache). Its `durable` image is what is certain to be
 found after a power cut, and `unsynced` lists, in order, the changes between the two. A directory has the
@@ -16,11 +16,11 @@ SECTOR_BYTES = 512
 
 @dataclass(slots=True)
 class Image:
-    """The bytes of a file. What lies between `len(data)` and `length` is zeros."""
+    """The bytes of a file. Bytes between `len(data)` and `length` are zeros."""
 
     data: bytearray = field(default_factory=bytearray)
     length: int = 0
-    #: Space the file has taken, in bytes: everything up to the last byte ever written or allocated.
+    #: Space that the file has taken, in bytes: up to the last byte ever written or allocated.
     reserved_bytes: int = 0
 
     def read(self, size: int, offset: int) -> bytes:
@@ -79,7 +79,7 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """[0, size) became zeros with space of their own."""
+    """[0, size) became zeros with space allocated."""
 
     size: int
 
@@ -91,7 +91,7 @@ Change: TypeAlias = Write | Resize | Allocate
 
 
 class FileNode:
-    """An inode: it lives as long as an entry or an open handle leads to it."""
+    """An inode. It lives as long as an entry or an open handle refers to it."""
 
     __slots__ = ("durable", "live", "locked", "unsynced")
 
@@ -106,7 +106,7 @@ class FileNode:
         self.unsynced.append(change)
 
     def sync(self) -> None:
-        """Bring the durable side up to date, but for bytes whose own sync had failed: those stay zeros or old."""
+        """Bring the durable side up to date, except for bytes whose own sync had failed: those stay zeros or old."""
         for change in self.unsynced:
             change.apply(self.durable)
         self.unsynced.clear()
@@ -115,21 +115,21 @@ class FileNode:
         self.durable.reserved_bytes = self.live.reserved_bytes
 
     def fail_sync(self, reached: Image) -> None:
-        """A sync failed: as on Linux the pages now pass for clean, so no later sync will write them.
+        """A sync failed. As on Linux, the pages now count as clean, so no later sync writes them.
 
-        `reached` is what did arrive on the device before the failure.
+        `reached`: what arrived on the device before the failure.
         """
         self.durable = reached
         self.unsynced.clear()
 
     def settle(self, image: Image) -> None:
-        """Be a file that was found with this content: nothing is pending."""
+        """Become a file that was found with this content, with nothing pending."""
         self.durable = image
         self.live = image.copy()
         self.unsynced.clear()
 
     def copy(self) -> FileNode:
-        """The same file for a machine that goes on separately: unsynced changes still are, locks are gone."""
+        """The same file for a machine that continues separately. Unsynced changes stay, and locks are gone."""
         twin = FileNode()
         twin.live = self.live.copy()
         twin.durable = self.durable.copy()
@@ -152,7 +152,7 @@ Node: TypeAlias = FileNode | DirNode
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """One step in the life of names: (directory, name, what it leads to now or None). Happens as a whole or not."""
+    """One change of names: (directory, name, what it now refers to or None). It happens as a whole or not at all."""
 
     edits: tuple[tuple[DirNode, str, Node | None], ...]
 
@@ -165,7 +165,7 @@ class EntryChange:
             _set_entry(directory.durable, name, node)
 
     def directories(self) -> tuple[int, ...]:
-        """The identities of the directories touched, each once, in an order that is the same in every run."""
+        """The identities of the directories touched, each once, in the same order in every run."""
         return tuple(dict.fromkeys(id(directory) for directory, _, _ in self.edits))
 
 
@@ -177,7 +177,7 @@ def _set_entry(entries: dict[str, Node], name: str, node: Node | None) -> None:
 
 
 def copy_tree(root: DirNode, changes: list[EntryChange]) -> tuple[DirNode, list[EntryChange]]:
-    """A twin of everything that names, durable names or unsynced changes lead to. Deleted open files are left out."""
+    """A copy of everything that names, durable names or unsynced changes refer to. Deleted open files are left out."""
     twins: dict[int, Node] = {}
 
     def twin_of(node: Node) -> Node:

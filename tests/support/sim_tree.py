@@ -1,6 +1,6 @@
-"""The directory tree of the simulated disk, and what tests do to it behind the back of the code under test.
+"""The directory tree of the simulated disk, and what tests do to it without the knowledge of the code under test.
 
-Nothing here is counted, stopped or failed: it reads, plants and damages. Paths are absolute.
+Nothing here is counted, stopped or failed. It reads, creates and damages files. Paths are absolute.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ N = TypeVar("N", DirNode, FileNode)
 
 
 class SimTree:
-    """Names, and the files they lead to."""
+    """Names, and the files that they refer to."""
 
     def __init__(self) -> None:
         self._root = DirNode()
@@ -35,7 +35,7 @@ class SimTree:
             return image.read(image.length, 0)
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Make the file hold exactly this, durably, with the directories it needs. Syncs those directories."""
+        """Make the file contain exactly this, durably, with the directories that it needs. Syncs those directories."""
         with self._mutex:
             directory = self._root
             for name in _parts(path)[:-1]:
@@ -68,7 +68,7 @@ class SimTree:
                     image.write(offset, bytes([image.read(1, offset)[0] ^ mask]))
 
     def zero(self, path: str, offset: int, size: int) -> None:
-        """Put zeros over stored bytes; never beyond the end of the file."""
+        """Put zeros over stored bytes, but never beyond the end of the file."""
         with self._mutex:
             node = self._file(path)
             for image in (node.live, node.durable):
@@ -84,7 +84,7 @@ class SimTree:
             }
 
     def content(self) -> dict[str, bytes]:
-        """Every file with what it holds: two disks with the same content compare equal."""
+        """Every file with its content. Two disks with the same content compare equal."""
         with self._mutex:
             return {path: node.live.read(node.live.length, 0) for path, node in self._files()}
 
@@ -115,7 +115,7 @@ class SimTree:
     def _need(self, path: str) -> Node:
         node = self._find(path)
         if node is None:
-            # Tells a missing directory on the way from a file in the place of one, as the kernel does.
+            # Distinguishes a missing directory on the way from a file in its place, as the kernel does.
             self._parent(path)
             raise sim_error(errno.ENOENT, path)
         return node
@@ -133,7 +133,7 @@ class SimTree:
         return node
 
     def _parent(self, path: str) -> tuple[DirNode, str]:
-        """The directory a name is in, and the name."""
+        """The directory that a name is in, and the name."""
         parts = _parts(path)
         if not parts:
             raise sim_error(errno.EBUSY, path)
@@ -182,7 +182,7 @@ class SimTree:
 
 
 def sim_error(number: int, path: str, target: str | None = None) -> OSError:
-    """The OSError the kernel would give, with its subclass and names."""
+    """The OSError that the kernel would raise, with its subclass and names."""
     if target is None:
         return OSError(number, os.strerror(number), path)
     return OSError(number, os.strerror(number), path, None, target)

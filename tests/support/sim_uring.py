@@ -1,9 +1,9 @@
-"""The backend `io_uring` on the simulated disk: its own code, on a ring that carries entries out by calls on that disk.
+"""The backend `io_uring` on the simulated disk: its own code, on a ring that carries entries out as calls on that disk.
 
     SimDisk.dress = SimUringFile          # files are opened as those of the backend
 
-Entries are carried out in order, when they are submitted: a call to the disk each, where the machine can stop and
-which can fail. A link whose write was short or failed is cut, as the kernel does it.
+Entries are carried out in order when they are submitted. Each is a call to the disk, where the machine can stop and
+which can fail. A link is cut if its write was short or failed, as the kernel does it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from storage.platform.io.uring import UringFile
 
 
 class CallRing:
-    """A ring whose entries are calls on `files`, by descriptor. `amiss` may give another result than the call's own."""
+    """A ring whose entries are calls on `files`, by descriptor. `amiss` may return another result than the call's
+    own."""
 
     entries = 8
     completions = 16
@@ -28,7 +29,7 @@ class CallRing:
     def __init__(self, files: dict[int, File], amiss: Callable[[Entry], int | None] = lambda _: None) -> None:
         self.files = files
         self.amiss = amiss
-        #: What was carried out, in order.
+        #: The entries carried out, in order.
         self.done: list[Entry] = []
         self._pushed: list[tuple[Entry, int]] = []
         self._completed: list[tuple[int, int]] = []
@@ -88,7 +89,7 @@ _numbers = count(1_000_000)
 
 
 class SimUringFile(UringFile):
-    """A file of the simulated disk that is written and synced by a ring of its own."""
+    """A file of the simulated disk that is written and synced with a ring of its own."""
 
     __slots__ = ("_file",)
 

@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 class _Wrapped:
-    """A ColdStore that leads every request through `_ask`."""
+    """A ColdStore that passes every request through `_ask`."""
 
     def __init__(self, inner: ColdStore) -> None:
         self.inner = inner
-        #: Every request that came, as (method, key), in order, also those that failed.
+        #: Every request that arrived, as (method, key), in order, including those that failed.
         self.calls: list[tuple[str, str]] = []
         self._mutex = threading.Lock()
 
@@ -92,7 +92,7 @@ class _Fault:
 
 
 class FailingStore(_Wrapped):
-    """Raises ColdUnavailable where it was told to."""
+    """Raises ColdUnavailable when a rule says so."""
 
     def __init__(self, inner: ColdStore) -> None:
         super().__init__(inner)
@@ -103,19 +103,20 @@ class FailingStore(_Wrapped):
     ) -> None:
         """From the nth matching request on, fail `times` of them (None: all until `mend`).
 
-        Patterns are those of fnmatch. A failing request is not carried out, or with `happened` is, unheard of.
+        Patterns are those of fnmatch. A failing request is not carried out, unless `happened` is set: then it is, and
+        its answer is lost.
         """
         with self._mutex:
             self._faults.append(_Fault(method=method, key=key, nth=nth, times=times, happened=happened))
 
     def mend(self) -> None:
-        """Take back every `fail`."""
+        """Remove every `fail`."""
         with self._mutex:
             self._faults.clear()
 
     def _ask(self, method: str, key: str, request: Callable[[], T]) -> T:
         with self._mutex:
-            # Every fault counts every match, also when an earlier one already fails the request.
+            # Every fault counts every match, also if an earlier one already fails the request.
             due = [fault for fault in self._faults if fault.due(method, key)]
         if due and not due[0].happened:
             with self._mutex:

@@ -1,8 +1,8 @@
-"""A file system of a few MiB that can be filled to the brim, seen only by the processes that are let in.
+"""A file system of a few MiB that can be filled completely, seen only by the processes that are let in.
 
-It is mounted in a mount namespace of its own, which a process that waits for the end of its input holds open: when
-the `with` block ends, or the test process dies, nothing of it is left. Needs Linux, and the right to mount: that of
-root, or of anybody where users may have namespaces.
+It is mounted in a mount namespace of its own, which a process that waits for the end of its input holds open. When the
+`with` block ends, or the test process dies, nothing of it is left. Needs Linux and the right to mount: that of root, or
+of any user where users may have namespaces.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.broker_process import TETHER
 
 _MOUNT = 'mount -t tmpfs -o size="$1",mode=0777 none "$2" && echo mounted && exec cat'
 _BALLAST = "ballast-{}"
-#: Settings of a broker on such a disk: its log's files and what it keeps in reserve are small, too.
+#: Settings of a broker on such a disk: the files of its log and its reserve are small too.
 SMALL_LOG = {
     "wal_shards": 1,
     "wal_file_bytes": 128 << 10,
@@ -34,7 +34,7 @@ class CannotMount(Exception):
 
 
 class SmallDisk:
-    """`mount_point` is an empty directory; outside it stays one."""
+    """`mount_point`: an empty directory. Outside the namespace it stays empty."""
 
     def __init__(self, mount_point: Path, size_bytes: int) -> None:
         self.mount_point = mount_point
@@ -62,7 +62,7 @@ class SmallDisk:
 
     @property
     def prefix(self) -> list[str]:
-        """What to put before a command that is to see this disk."""
+        """The command that runs another one so that it sees this disk."""
         assert self._holder is not None
         user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
         return ["nsenter", f"--target={self._holder.pid}", *user, "--mount", "--"]
@@ -77,7 +77,7 @@ class SmallDisk:
         return found.f_bavail * found.f_frsize
 
     def fill(self, leave_bytes: int) -> None:
-        """Let something else take all space but so much. Exact as long as nobody else takes or gives back any."""
+        """Let something else take all space except this much. Exact as long as nobody else takes or releases any."""
         size = self.free_bytes() - leave_bytes
         if size <= 0:
             return
@@ -91,7 +91,7 @@ class SmallDisk:
                 except OSError as error:
                     if error.errno != errno.ENOSPC:
                         raise
-                    size //= 2  # somebody was faster
+                    size //= 2  # another process was faster
 
     def relieve(self) -> None:
         """Give all that space back."""
@@ -100,7 +100,7 @@ class SmallDisk:
 
 
 def refusal() -> str | None:
-    """Why there can be no such disk on this machine; None when there can."""
+    """Why such a disk is not possible on this machine. None if it is."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             with SmallDisk(Path(folder), 1 << 20) as disk:

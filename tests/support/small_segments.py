@@ -1,4 +1,4 @@
-"""A real broker whose segments are small and sealed soon, for those who read them in bulk."""
+"""A real broker whose segments are small and sealed soon, for tests of bulk readers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support.broker_process import BrokerProcess
 from topics_client import Client, NewRecord
 
 SEGMENT_RECORDS = 500
-#: What is absorbed together stays together: larger ones would make larger segments.
+#: What is flushed together stays together, so larger batches would make larger segments.
 BATCH = 250
 _SOON = {
     "segment_max_events": SEGMENT_RECORDS,
@@ -21,7 +21,7 @@ _SOON = {
 
 
 class SmallSegments(BrokerProcess):
-    """Ready once it is made; `client` talks to it. Other settings as BrokerProcess has them."""
+    """Ready once it is made. `client` is connected to it. Other settings are those of BrokerProcess."""
 
     def __init__(self, directory: Path, **settings: object) -> None:
         directory.mkdir(exist_ok=True)
@@ -35,13 +35,13 @@ class SmallSegments(BrokerProcess):
         super().kill()
 
     def start_again(self) -> None:
-        """After a stop; at another port."""
+        """Start again after a stop, at another port."""
         self.start()
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = Client(self.url)
 
     def append(self, topic: str, count: int, first: int = 0, partition: int | None = None) -> None:
-        """Records {"n": first} and so on, durable on return; every third with a tag, every fifth with meta."""
+        """Append records {"n": first} and so on, durable on return. Every third has a tag, every fifth has meta."""
         for begin in range(first, first + count, BATCH):
             self.client.append(
                 topic,
@@ -64,7 +64,7 @@ class SmallSegments(BrokerProcess):
         return view["durable_seq"] == view["head_seq"]
 
     def await_sealed(self, topic: str, end_seq: int, partition: int = 0) -> None:
-        """Waits until everything below `end_seq` is in sealed segments."""
+        """Wait until everything below `end_seq` is in sealed segments."""
 
         def sealed() -> bool:
             segments = self.ok("GET", f"/v0/topics/{topic}/segments?partition={partition}")["segments"]

@@ -23,7 +23,7 @@ from tests.support.spec_segment import SegmentIndexEntry, SegmentViolation, deco
 Objects: TypeAlias = Mapping[str, Callable[[], bytes]]
 
 _KEYS = {"cluster_id", "name", "partition", "partitions", "epoch", "floors", "loss", "segments", "end_seq"}
-#: And this one, which files of before do not have.
+#: And this one, which older files do not have.
 _SINCE = {"topic"}
 _OF_A_LOG = re.compile(r"topics/[0-9a-f]{16}/(?:seg-[0-9]{20}(?:\.[1-9][0-9]*)?\.(?:data|idx)|topic\.json)")
 
@@ -40,7 +40,7 @@ class TopicFile:
 
 
 class ColdStore:
-    """What a cluster has there. `store` may hold other clusters' folders as well."""
+    """What a cluster has in the store. `store` may contain the folders of other clusters too."""
 
     def __init__(self, store: Objects, cluster_id: str) -> None:
         self._cluster_id = cluster_id
@@ -53,13 +53,13 @@ class ColdStore:
                 raise SpecViolation(prefix + key, 0, "the specification knows no such object")
 
     def get(self, path: str) -> bytes:
-        """The object of a file named as in the data directory. Raises SpecViolation."""
+        """The object of a file that is named as in the data directory. Raises SpecViolation."""
         if path not in self._objects:
             raise SpecViolation(f"{self._cluster_id}/{path}", 0, "the log says that it is in the cold store")
         return self._objects[path]()
 
     def judge_idx(self, path: str, here: bytes) -> None:
-        """The .idx there against the one here."""
+        """Compare the .idx there with the one here."""
         try:
             pairs = zip(decode_idx(self.get(path), path), decode_idx(here, path), strict=True)
             wrong = [index for index, (there, mine) in enumerate(pairs) if there not in (mine, _undeleted(mine))]
@@ -69,7 +69,7 @@ class ColdStore:
             raise SpecViolation(f"{self._cluster_id}/{path}", 20 * wrong[0], "the entry here says something else")
 
     def topic_file(self, topic_id: int) -> TopicFile | None:
-        """The log's topic.json, held against the objects. Raises SpecViolation."""
+        """Compare the log's topic.json with the objects. Raises SpecViolation."""
         folder = f"topics/{topic_id:016x}"
         key = f"{folder}/topic.json"
         if key not in self._objects:

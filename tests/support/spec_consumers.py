@@ -1,4 +1,4 @@
-"""What Consumer frames say of the named readers of a log. From the specification alone.
+"""What Consumer frames say of the named readers of a log, decoded from the specification alone.
 
 Readings, where the specification leaves a choice (docs/reference/format.md decides):
 
@@ -21,7 +21,7 @@ _CONFIG = {"consistency", "persist_every"}
 
 @dataclass(slots=True, kw_only=True)
 class SpecConsumer:
-    """A consumer as its frames tell it."""
+    """A consumer as its frames describe it."""
 
     name: str
     config: dict[str, Any]
@@ -30,14 +30,14 @@ class SpecConsumer:
 
 @dataclass(slots=True)
 class Readers:
-    """Consumers of one log by id. `partial`: frames that told of them are no longer in the log."""
+    """The consumers of one log by id. `partial`: frames about them are no longer in the log."""
 
     consumers: dict[int, SpecConsumer] = field(default_factory=dict[int, SpecConsumer])
     deleted: set[int] = field(default_factory=set[int])
     partial: bool = False
 
     def take(self, fields: dict[str, Any], head: int | None, durability: str) -> None:
-        """A frame of the log, whose head is known or not. Raises Wrong."""
+        """A frame of the log, whose head may be known. Raises Wrong."""
         if durability == "ephemeral":
             raise ControlViolation("a consumer of what is in memory only")
         consumer_id, event, seq = fields["consumer_id"], fields["event"], fields.get("seq")
@@ -87,7 +87,7 @@ def _judge_config(config: Any) -> None:
 
 
 def are_readers(value: Any) -> bool:
-    """Whether this is what a section says of consumers."""
+    """Whether this equals what a section says of consumers."""
     return isinstance(value, list) and bool(value) and all(map(_is_reader, value))
 
 
@@ -103,7 +103,7 @@ def _is_reader(value: Any) -> bool:
 
 
 def meet_readers(readers: Readers, fields: dict[str, Any]) -> None:
-    """The replay has come to a section's `as_of`: take over what the log could not know, compare the rest."""
+    """The replay has come to a section's `as_of`: take over what the log could not know, and compare the rest."""
     said = {
         one["consumer_id"]: SpecConsumer(name=one["name"], config=one["config"], cursor=one["cursor"])
         for one in fields.get("consumers", [])

@@ -1,4 +1,4 @@
-"""The maps of control frames and the JSON object of an Append, judged by the storage specification alone.
+"""Checks the maps of control frames and the JSON object of an Append, from the storage specification alone.
 
 Readings, where the specification leaves a choice:
 
@@ -59,8 +59,8 @@ class ControlViolation(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """The parts of an Append's JSON object, byte for byte; `extra` holds the further keys, decoded. Of a MessagePack
-    map `data` is all of it. `size`: bytes that the record counts for."""
+    """The parts of an Append's JSON object, byte for byte. `extra`: the other keys, decoded. For a MessagePack map,
+    `data` is the whole map. `size`: the bytes that the record counts for."""
 
     data: bytes
     meta: bytes | None
@@ -252,7 +252,7 @@ def decode_control(kind: int, data: bytes) -> dict[str, Any]:
 
 
 def checked_map(fields: Any, table: dict[str, Fits]) -> dict[str, Any]:
-    """The same map, once it has every field of the table that must be there, no other, and each fits."""
+    """The same map, after checking that it has every required field of the table and no other, and that each fits."""
     if not is_map(fields):
         raise ControlViolation("not a map with named keys")
     known = {name.rstrip("?") for name in table}
@@ -272,7 +272,7 @@ def _refuse_constant(word: str) -> None:
     raise ValueError(f"{word} is not JSON")
 
 
-# Numbers stay text: their size is none of the storage's business.
+# Numbers stay text: the storage does not interpret them.
 _VALUES = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse_constant)
 
 

@@ -1,7 +1,7 @@
 """An independent decoder of a data directory, written from the storage specification alone.
 
-It shares no code with the package under test (the other `spec_` modules neither), so that what both say has been
-understood twice. Whatever is not exactly as specified is a `SpecViolation` naming file, offset and reason; each
+It shares no code with the package under test, and neither do the other `spec_` modules, so that two independent
+programs have to agree. Whatever is not exactly as specified is a `SpecViolation` naming file, offset and reason. Each
 module's docstring lists how it reads what the specification leaves open.
 
 Readings here:
@@ -52,7 +52,8 @@ _OTHER_NAMES = re.compile(r"\.lock|FORMAT|meta/reserve|meta/cold-store|quarantin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """One shard: its files in order and where its log ends (file number, offset); torn = bytes lie behind it."""
+    """One shard: its files in order, and where its log ends (file number, offset). torn: there are bytes after that
+    end."""
 
     index: int
     files: tuple[WalFile, ...]
@@ -66,7 +67,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """A whole data directory. `logs` by topic_id, live ones only; `unnamed` are segment files that none of them has."""
+    """A whole data directory. `logs`: live logs by topic_id. `unnamed`: segment files that belong to none of them."""
 
     format: FormatFile
     lock: LockFile | None
@@ -77,12 +78,12 @@ class Decoded:
 
     @property
     def topics(self) -> dict[str, Log]:
-        """Partition 0 by name; of two with one name the higher id wins."""
+        """Partition 0 by name. Of two with one name, the higher id wins."""
         return {log.name: log for _, log in sorted(self.logs.items()) if log.partition == 0}
 
     @property
     def remarks(self) -> list[str]:
-        """What is not as specified, though nobody can misread it."""
+        """Deviations from the specification that no reader can misread."""
         frames = [frame for shard in self.shards for frame in shard.frames if frame.remark]
         return [f"{frame.file} at {frame.offset}: {frame.remark}" for frame in frames]
 
@@ -92,7 +93,7 @@ class Decoded:
 
 
 def read_data_dir(path: str | Path, cold: str | Path | None = None) -> Decoded:
-    """Decode the directory, and the one it has as cold store. Nothing is written, and the lock is not taken."""
+    """Decode the directory, and the one that it has as cold store. Nothing is written, and the lock is not taken."""
     return read_files(_files_below(path), _files_below(cold) if cold is not None else None)
 
 
@@ -102,9 +103,9 @@ def _files_below(path: str | Path) -> dict[str, Callable[[], bytes]]:
 
 
 def read_files(files: Mapping[str, Callable[[], bytes]], cold: Objects | None = None) -> Decoded:
-    """Decode a directory given as relative path → a function that gives the bytes, one file at a time.
+    """Decode a directory given as relative path → a function that returns the bytes, one file at a time.
 
-    `cold` is what its cold store holds, by key.
+    `cold`: the content of its cold store, by key.
     """
     for name in files:
         if not any(pattern.fullmatch(name) for pattern in (_WAL_NAME, _SNAPSHOT_NAME, SEGMENT_NAME, _OTHER_NAMES)):
@@ -178,7 +179,7 @@ def _shard(index: int, names: dict[int, str], files: Mapping[str, Callable[[], b
 
 
 def _judge_behind(used: list[WalFile], last: WalFile | None) -> None:
-    """The files behind the last one with a batch that hold more than zeros, though no batch."""
+    """The files after the last one with a batch that contain more than zeros, but no batch."""
     if used and last is not None and last.end != last.size:
         raise SpecViolation(last.name, last.end, "the next file was begun before this one was cut to its length")
     if len(used) > 1:
@@ -219,7 +220,7 @@ def _replay(shard: Shard, shard_count: int, snapshots: tuple[Snapshot, ...]) -> 
 
 
 def _judge_reach(shard: Shard, snapshots: tuple[Snapshot, ...]) -> None:
-    """The files of every snapshot's replay are there."""
+    """Check that the files of every snapshot's replay exist."""
     for snapshot in snapshots:
         if len(snapshot.redo_from) <= shard.index:
             raise SpecViolation(snapshot.name, 0, f"says nothing of shard {shard.index}")
@@ -235,7 +236,7 @@ def _judge_reach(shard: Shard, snapshots: tuple[Snapshot, ...]) -> None:
 
 
 def _meet_due(replay: Replay, due: list[Section], place: tuple[int, int]) -> list[Section]:
-    """Compare the sections whose `as_of` the replay has reached; those still to come."""
+    """Compare the sections whose `as_of` the replay has reached. Returns the others."""
     for section in due:
         if section.as_of <= place:
             log = replay.logs.get(section.topic_id)
@@ -247,7 +248,7 @@ def _meet_due(replay: Replay, due: list[Section], place: tuple[int, int]) -> lis
 
 
 def _meet_own(replay: Replay, due: list[Snapshot], place: tuple[int, int]) -> list[Snapshot]:
-    """The same of what belongs to no log, which is in shard 0."""
+    """The same for what belongs to no log, which is in shard 0."""
     left: list[Snapshot] = []
     for one in due:
         assert one.states is not None
@@ -259,7 +260,7 @@ def _meet_own(replay: Replay, due: list[Snapshot], place: tuple[int, int]) -> li
 
 
 def _judge_clean(replay: Replay, snapshot: Snapshot, shard: Shard) -> None:
-    """After a clean stop nothing is reserved beyond head, unless frames follow."""
+    """After a clean stop nothing is reserved beyond the head, unless frames follow."""
     for topic_id, section in snapshot.sections.items():
         log = replay.logs.get(topic_id)
         if log is None or log.durability in ("fsync", "ephemeral") or section.fields["head_seq"] != log.head:

@@ -1,4 +1,4 @@
-"""The files below topics/, held against what the log says of them. From the specification alone.
+"""Compares the files below topics/ with what the log says of them. From the specification alone.
 
 Readings, where the specification leaves a choice:
 
@@ -45,14 +45,14 @@ SEGMENT_NAME = re.compile(r"topics/[0-9a-f]{16}/seg-[0-9]{20}(?:\.[1-9][0-9]*)?\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """The records of a segment by seq, and the bytes of .data they take."""
+    """The records of a segment by seq, and the bytes of .data that they take."""
 
     records: dict[int, SegmentRecord]
     data_bytes: int
 
 
 def take_segments(files: Files, logs: Iterable[Log], cold: ColdStore | None) -> tuple[str, ...]:
-    """Give each log the records of its segments; names of the files that no log names. Raises SpecViolation."""
+    """Give each log the records of its segments. Returns the names of files that no log names. Raises SpecViolation."""
     named: set[str] = set()
     for log in logs:
         live: dict[int, Record] = {}
@@ -111,7 +111,7 @@ def _read(files: Files, path: str, log: Log, segment: Named, cold: ColdStore | N
 
 
 def _packed_data(path: str, log: Log, segment: Named, idx: bytes, content: bytes) -> bytes:
-    """The .data, with the delete bytes where a .data has them."""
+    """The .data with its delete bytes, where a .data has them."""
     try:
         found = decode_packed(content)
     except PackedViolation as error:
@@ -209,7 +209,7 @@ def _judge_topic_file(log: Log, live: dict[int, Record], cold: ColdStore | None)
 
 
 def _merge(log: Log, live: dict[int, Record]) -> None:
-    """What lies in segments, and behind them in the log, is what the log holds."""
+    """Check that the records in segments, and after them those in the log, are the records of the topic."""
     absorbed = log.manifest.absorbed
     place = f"topics/{log.topic_id:016x}"
     for seq, record in log.records.items():
@@ -224,7 +224,7 @@ def _merge(log: Log, live: dict[int, Record]) -> None:
 
 
 def live_in(log: Log, segment: dict[str, Any]) -> tuple[int, int]:
-    """(records, bytes of data and meta) that live in a section's segment."""
+    """(records, bytes of data and meta) that are live, for a segment in a section."""
     inside = [log.records[seq] for seq in range(segment["first_seq"], segment["end_seq"]) if seq in log.records]
     return len(inside), sum(one.size for one in inside)
 

@@ -8,8 +8,8 @@ Nothing of the package under test is imported here, so that a misunderstanding c
     6   topic_id u64                                           34  data_len u32
     14  seq u64                                                38  node, tag, data, then xxh3 u64 over [4 .. here)
 
-Two failures are kept apart. `NotAFrame`: length or checksum do not fit, which at the end of a log may be
-a torn write. `SpecViolation`: the checksum is right, so somebody meant these bytes, and they are not as specified.
+Two failures are kept apart. `NotAFrame`: length or checksum do not fit, which may be a torn write at the end of a log.
+`SpecViolation`: the checksum is right, so the bytes were meant, and they are not as specified.
 
 Readings, where the specification leaves a choice:
 
@@ -78,9 +78,9 @@ class NotAFrame(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """A frame and where it lies. `fields` is the map of a control frame, `body` the parts of an Append.
+    """A frame and where it is. `fields`: the map of a control frame. `body`: the parts of an Append.
 
-    `remark` names something not as specified that changes the meaning of nothing.
+    `remark`: a deviation from the specification that changes no meaning.
     """
 
     file: str
@@ -115,7 +115,7 @@ class Frame:
         return self.flags >> 5
 
     def field(self, name: str, default: Any = None) -> Any:
-        """A control field, `default` when it is absent."""
+        """A control field, or `default` if it is missing."""
         return (self.fields or {}).get(name, default)
 
 
@@ -149,7 +149,7 @@ def _integer(data: bytes, offset: int, size: int) -> int:
 
 
 def _checked_lengths(data: bytes, offset: int) -> tuple[int, int, int, int]:
-    """(frame_len, node_len, tag_len, data_len) once they fit each other, the file and the checksum."""
+    """(frame_len, node_len, tag_len, data_len), after checking that they fit each other, the file and the checksum."""
     left = len(data) - offset
     if left < 4:
         raise NotAFrame(f"{left} bytes are left, too few for a length")

@@ -1,4 +1,4 @@
-"""The queue part of a snapshot's section, and what it must have in common with the log. From the specification alone.
+"""The queue part of a snapshot's section, and what must agree with the log. From the specification alone.
 
 Readings, where the specification leaves a choice:
 
@@ -35,7 +35,7 @@ class Held(NamedTuple):
 
 
 def is_queue_section(value: Any) -> bool:
-    """Columns of one length, counters, the nodes that `holders` are places of, and attempts."""
+    """Columns of one length, counters, the nodes that `holders` refers to, and attempts."""
     names = {*_COLUMNS, *_COUNTERS, "nodes", "attempts"}
     if not is_map(value) or value.keys() - {"reasons"} != names or not all(is_u64(value[name]) for name in _COUNTERS):
         return False
@@ -96,7 +96,7 @@ def rows_of(section: dict[str, Any]) -> dict[int, Held]:
 
 
 def judge_volatile(fields: dict[str, Any]) -> None:
-    """Of a snapshot that is not of a clean stop. Raises Wrong."""
+    """For a snapshot that is not of a clean stop. Raises Wrong."""
     section = fields.get("queue")
     if section is None or fields["config"].get("leases_durable"):
         return
@@ -105,7 +105,8 @@ def judge_volatile(fields: dict[str, Any]) -> None:
 
 
 def meet_jobs(log: Log, fields: dict[str, Any]) -> None:
-    """Hold the section to what the frames below it say of jobs; take over what they no longer say. Raises Wrong."""
+    """Compare the section with what the frames below it say of jobs, and take over what they no longer say. Raises
+    Wrong."""
     section, moves = fields.get("queue"), fields.get("moves") or {"out": [], "came": []}
     if (section is not None) != (fields["config"]["type"] == "queue"):
         raise ControlViolation("a queue without its part of the section, or that of something else")

@@ -1,4 +1,4 @@
-"""What State frames, and Batch frames with a producer, come to. From the specification and docs/reference/format.md
+"""The result of State frames, and of Batch frames with a producer. From the specification and docs/reference/format.md
 alone.
 
 Readings, where the specification leaves a choice (docs/reference/format.md decides):
@@ -23,9 +23,9 @@ _PRODUCER = {"producer_id", "epoch", "ts", "batches"}
 
 @dataclass(slots=True)
 class Kept:
-    """Values by kind and key; of each producer its epoch and batches, [first sequence, last one, first seq] each.
+    """Values by kind and key. For each producer its epoch and batches, each [first sequence, last one, first seq].
 
-    `partial`: frames that told of them are no longer in the log.
+    `partial`: frames about them are no longer in the log.
     """
 
     values: dict[tuple[str, str], bytes] = field(default_factory=dict[tuple[str, str], bytes])
@@ -46,7 +46,7 @@ class Kept:
             self.values.pop((_OFFSET, fields["name"]), None)
 
     def batch(self, producer: list[int], first_seq: int, count: int) -> None:
-        """A Batch of so many records with a producer."""
+        """A Batch with this many records of a producer."""
         producer_id, epoch, base = producer
         known, batches = self.producers.get(producer_id, (epoch, []))
         if known > epoch and not self.partial:
@@ -56,7 +56,7 @@ class Kept:
         self.producers[producer_id] = (epoch, [*batches, [base, (base + count - 1) % _SEQUENCES, first_seq]][-5:])
 
     def meet(self, values: Any, producers: Any) -> None:
-        """The replay has come to a section's `as_of`: take over what the log could not know, compare the rest."""
+        """The replay has come to a section's `as_of`: take over what the log could not know, and compare the rest."""
         said = {(kind, key): value for kind, key, value in values}
         if [*said] != sorted(said) or len(said) < len(values):
             raise ControlViolation(f"values are not in order: {[*said]}")
@@ -73,11 +73,11 @@ class Kept:
                 raise ControlViolation(
                     f"producer {producer_id} is {found}, the frames say {self.producers.get(producer_id)}"
                 )
-        self.producers = known  # those that are left out are forgotten, or will not be missed
+        self.producers = known  # those that are missing are forgotten, or are not needed
 
 
 def are_values(value: Any) -> bool:
-    """Whether this is what a section says of State frames."""
+    """Whether this equals what a section says of State frames."""
     return isinstance(value, list) and all(map(_is_value, cast("list[Any]", value)))
 
 
@@ -90,7 +90,7 @@ def are_some_values(value: Any) -> bool:
 
 
 def are_producers(value: Any) -> bool:
-    """Whether this is what a section says of producers."""
+    """Whether this equals what a section says of producers."""
     return isinstance(value, list) and bool(cast("list[Any]", value)) and all(map(_is_known, cast("list[Any]", value)))
 
 

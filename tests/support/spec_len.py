@@ -13,7 +13,7 @@ HEADER_BYTES = 44
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecLengths:
-    """What a len file says; `payloads` in the order of the seqs, 0 where there is no record."""
+    """The content of a len file. `payloads`: in the order of the seqs, 0 where there is no record."""
 
     first_seq: int
     data_bytes: int

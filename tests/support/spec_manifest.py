@@ -1,4 +1,4 @@
-"""Which segments a log has, as Segment frames, CheckpointMarks and sections tell. From the specification alone.
+"""Which segments a log has, according to Segment frames, CheckpointMarks and sections. From the specification alone.
 
 Readings, where the specification leaves a choice:
 
@@ -48,13 +48,13 @@ class Named:
 
     @property
     def stem(self) -> str:
-        """What the names of its files begin with."""
+        """The beginning of the names of its files."""
         return f"seg-{self.first_seq:020d}" + (f".{self.gen}" if self.gen else "")
 
 
 @dataclass(slots=True, kw_only=True)
 class Manifest:
-    """Segments of a log by first_seq, ascending. `announced`: how far a section says that marks will go."""
+    """The segments of a log by first_seq, ascending. `announced`: how far marks will go according to a section."""
 
     absorbed: int = 0
     announced: int = 0
@@ -119,7 +119,8 @@ class Manifest:
         self.segments[first_seq] = Named(first_seq=first_seq, end_seq=first_seq)
 
     def meet(self, section: dict[str, Any]) -> None:
-        """What a section says is what the frames below its `as_of` come to, but for later marks. Raises Wrong."""
+        """Check that a section says what the frames below its `as_of` result in, except for later marks. Raises
+        Wrong."""
         told = manifest_of(section)
         if told.absorbed < self.absorbed:
             raise ControlViolation(f"absorbed is {told.absorbed}, the frames below as_of come to {self.absorbed}")

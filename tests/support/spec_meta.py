@@ -85,7 +85,7 @@ def decode_reserve(data: bytes, name: str = "reserve") -> int:
 
 
 def unseal_snapshot(data: bytes, name: str = "snapshot") -> dict[str, Any]:
-    """Magic, version, length and checksum checked; the map in the body. Raises SpecViolation."""
+    """Check magic, version, length and checksum. Returns the map in the body. Raises SpecViolation."""
     if len(data) < SNAPSHOT_HEADER_BYTES:
         raise SpecViolation(name, 0, f"{len(data)} bytes are too few for a header")
     if data[:4] != SNAPSHOT_MAGIC:

@@ -1,4 +1,4 @@
-"""A .zdata file, decoded from the words of docs/reference/format.md alone: the bytes of the .data that it stands for.
+"""A .zdata file, decoded from docs/reference/format.md alone: the bytes of the .data that it replaces.
 
 Nothing of the package under test is imported here, and another library uncompresses the blocks.
 
@@ -42,7 +42,7 @@ def _judge(ok: bool, what: str) -> None:
 
 
 def decode_packed(content: bytes) -> Packed:
-    """Every byte is looked at. Raises PackedViolation."""
+    """Check every byte. Raises PackedViolation."""
     _judge(content[:4] == b"TPAK" and _int(content, 4, 4) == 1, "magic or version")
     _judge(_int(content, 40, 8) == xxhash.xxh3_64_intdigest(content[:40]), "checksum of the header")
     count, data_bytes = _int(content, 32, 4), _int(content, 36, 4)

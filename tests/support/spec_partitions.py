@@ -1,7 +1,7 @@
 """Whether the logs of topics with several partitions fit together. From the specification alone.
 
-Partition 0's frame is synced behind those that make the others and ahead of those that delete them: whenever the
-directory is looked at, all that partition 0 counts is there. What it does not count may be there, and is nobody's.
+Partition 0's frame is synced after the frames that make the other partitions, and before those that delete them. So
+whenever the directory is read, all partitions that partition 0 counts exist. Others may exist, and belong to nobody.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.support.spec_replay import Log
 
 
 def judge_partitions(logs: Mapping[int, Log]) -> None:
-    """`logs` are all live ones. Raises SpecViolation."""
+    """`logs`: all live ones. Raises SpecViolation."""
     for log in logs.values():
         if (log.partition == 0) != (log.topic == log.topic_id):
             raise _wrong(log, f"partition {log.partition} has topic {log.topic}, which is partition 0's topic_id")
@@ -29,7 +29,7 @@ def judge_partitions(logs: Mapping[int, Log]) -> None:
 
 
 def unfinished(logs: Mapping[int, Log]) -> list[str]:
-    """What a start has to bring to an end: logs that no topic counts, settings that differ from partition 0's."""
+    """What a start has to complete: logs that no topic counts, and settings that differ from those of partition 0."""
     found: list[str] = []
     for log in logs.values():
         root = logs.get(log.topic)

@@ -36,18 +36,18 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecJob:
-    """A job that a frame has told something of."""
+    """A job that some frame is about."""
 
     row: Row
     node: bytes = b""
-    #: Where it is being moved to.
+    #: The target of its move.
     dest_id: int | None = None
     reason: str | None = None
 
 
 @dataclass(slots=True)
 class Jobs:
-    """The jobs of one log, and the copies in it. `partial`: frames that told of jobs are no longer in the log."""
+    """The jobs of one log, and the copies in it. `partial`: frames about jobs are no longer in the log."""
 
     jobs: dict[int, SpecJob] = field(default_factory=dict[int, SpecJob])
     tokens: set[int] = field(default_factory=set[int])
@@ -72,12 +72,12 @@ class Jobs:
 
     @property
     def standing_attempts(self) -> dict[tuple[bytes, str], list[tuple[int, int]]]:
-        """Of which a lease still stands."""
+        """The jobs whose leases are still in force."""
         current = {(seq, job.row.lease_id) for seq, job in self.leased.items()}
         return {key: jobs for key, jobs in self.attempts.items() if current.intersection(jobs)}
 
     def take_over(self, rows: dict[int, tuple[Row, str]], out: dict[int, int], came: set[tuple[int, int]]) -> None:
-        """What a snapshot's section says of jobs, where frames no longer do."""
+        """Take over what a snapshot's section says of jobs where frames no longer do."""
         self.jobs = {
             seq: SpecJob(row=row, node=node.encode(), dest_id=out.get(seq)) for seq, (row, node) in rows.items()
         }
@@ -120,7 +120,7 @@ class Jobs:
         self._step(event, row)
 
     def _step(self, event: str, row: Row) -> None:
-        """From what it was before, as far as that is known."""
+        """Check against its state before, as far as that is known."""
         before = self.jobs.get(row.seq)
         if not self.lasting:
             if event not in ("dead", "released"):
@@ -144,13 +144,13 @@ class Jobs:
             raise ControlViolation(f"job {row.seq} is {event} with {row}, it was {before.row}")
 
     def delete(self, seqs: list[int] | None, below: int | None) -> None:
-        """Their records are gone for good; a lease on them may end in a frame of its own."""
+        """Their records are gone for good. A lease on them may end in a frame of its own."""
         for seq in [seq for seq, job in self.jobs.items() if (seqs and seq in seqs) or (below and seq < below)]:
             if seqs or not self.jobs[seq].row.lease_id:
                 del self.jobs[seq]
 
     def copies_of(self, moves: list[list[int]], appends: int) -> None:
-        """A batch of copies, and the records that they are the copies of, in order. Raises Wrong."""
+        """A batch of copies, and the records that were copied, in order. Raises Wrong."""
         if appends != len(moves):
             raise ControlViolation(f"copies of {len(moves)} records in a batch of {appends} Appends")
         for source_id, seq in moves:

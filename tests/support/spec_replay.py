@@ -1,4 +1,4 @@
-"""What the batches of one shard say about its logs, applied one after another. From the specification alone.
+"""Applies the batches of one shard to its logs, one after another. From the specification alone.
 
 Readings, where the specification leaves a choice:
 
@@ -51,7 +51,7 @@ ANNOUNCED = frozenset({"cap", "ttl", "crash", "source_trim", "salvage"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record as stored: `data` and `meta` byte for byte, `extra` the further keys, `size` what it counts for."""
+    """A stored record: `data` and `meta` byte for byte, `extra` the other keys, `size` the bytes that it counts for."""
 
     seq: int
     ts: int
@@ -79,7 +79,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """An idempotency key and the run of seqs it stands for."""
+    """An idempotency key and the seqs of its write."""
 
     first_seq: int
     count: int
@@ -89,7 +89,7 @@ class Key:
 
 @dataclass(slots=True, kw_only=True)
 class Log:
-    """One log as its frames tell it. `head` is None while no frame has told it."""
+    """One log according to its frames. `head` is None until a frame sets it."""
 
     topic_id: int
     name: str
@@ -101,14 +101,14 @@ class Log:
     head: int | None = 0
     reserved: int = 0
     last_append_ts: int | None = None
-    #: False while only a snapshot knows the log and the replay has not come to where that snapshot was taken.
+    #: False while only a snapshot knows the log and the replay has not reached the `as_of` of that snapshot.
     settled: bool = True
     config_known: bool = True
-    #: False when its TopicCreate is no longer in the log, so that Appends of live records may be gone from it, too.
+    #: False if its TopicCreate is no longer in the log. Then Appends of live records may be gone from it too.
     complete: bool = True
     manifest: Manifest = field(default_factory=Manifest)
     deletions: list[Deletion] = field(default_factory=list)
-    #: The fields of the section met last, until a frame of the log comes behind it.
+    #: The fields of the last section, until a frame of the log comes after it.
     last_section: dict[str, Any] | None = None
     floors: dict[str, int] = field(default_factory=dict)
     loss: set[tuple[int, int, str]] = field(default_factory=set)
@@ -138,7 +138,7 @@ class Log:
 
     @property
     def promised_head(self) -> int:
-        """The greatest seq an ack may have gone out for, by these bytes."""
+        """The greatest seq for which an ack may have been sent, according to these bytes."""
         head = self.head or 0
         return head if self.durability == "fsync" else min(head, self.reserved)
 
@@ -156,11 +156,11 @@ class Log:
 
 
 class Replay:
-    """One shard's logs. `apply` takes its batches in order; `logs` is what they come to."""
+    """The logs of one shard. `apply` takes its batches in order, and `logs` is the result."""
 
     def __init__(self, logs: dict[int, Log] | None = None) -> None:
         self.logs = dict(logs or {})
-        #: ids met without a TopicCreate or section: logs deleted earlier. Their frames are passed over.
+        #: ids without a TopicCreate or section: logs that were deleted earlier. Their frames are skipped.
         self.orphans: set[int] = set()
         self.deleted: set[int] = set()
         #: What belongs to no log.
@@ -186,7 +186,7 @@ class Replay:
         self._route(batch)
 
     def _route(self, batch: Batch) -> None:
-        """What the batch says of routers into its log; copies stand before the cursor that goes with them."""
+        """Check what the batch says of routers into its log. Copies come before the cursor that belongs to them."""
         hops: list[int] = []
         for frame in batch.frames:
             log = self.logs.get(frame.topic_id)
@@ -239,7 +239,7 @@ class Replay:
         self.deleted.add(log.topic_id)
 
     def _remember_copy(self, batch: Batch) -> None:
-        """One copy is named by the Batch, several by a Moved frame behind them."""
+        """The Batch names one copy; a Moved frame after them names several."""
         head = batch.head
         if head is None or head.topic_id not in self.logs:
             return
@@ -380,7 +380,7 @@ def _evict(log: Log, frame: Frame) -> None:
 
 
 def _merge_loss(log: Log) -> None:
-    """Ranges the evict floor has reached become part of the floor of their own cause."""
+    """Ranges that the evict floor has reached become part of the floor of their own cause."""
     while reached := {one for one in log.loss if one[0] <= log.evict_floor}:
         log.loss -= reached
         for _, last, cause in reached:

@@ -1,4 +1,4 @@
-"""What RouterCreate, RouterDelete and RouterCursor frames say of the routers into a log. From the specification alone.
+"""What RouterCreate, RouterDelete and RouterCursor frames say of the routers into a log, from the specification alone.
 
 Readings, where the specification leaves a choice (docs/reference/format.md decides):
 
@@ -41,7 +41,7 @@ _DEFINITION = {
 
 @dataclass(slots=True, kw_only=True)
 class SpecRouter:
-    """A router as its frames tell it."""
+    """A router as its frames describe it."""
 
     name: str
     definition: dict[str, Any]
@@ -52,14 +52,14 @@ class SpecRouter:
 
 @dataclass(slots=True)
 class Routes:
-    """Routers into one log by id. `partial`: frames that told of them are no longer in the log."""
+    """The routers into one log by id. `partial`: frames about them are no longer in the log."""
 
     routers: dict[int, SpecRouter] = field(default_factory=dict[int, SpecRouter])
     deleted: set[int] = field(default_factory=set[int])
     partial: bool = False
 
     def take(self, kind: int, topic_id: int, fields: dict[str, Any], hops: Sequence[int]) -> None:
-        """A frame in the log `topic_id`, behind Appends with these hop counts in its batch. Raises Wrong."""
+        """A frame in the log `topic_id`, after Appends with these hop counts in its batch. Raises Wrong."""
         router_id = fields["router_id"]
         if kind == ROUTER_CREATE:
             self._create(topic_id, fields)
@@ -109,7 +109,7 @@ class Routes:
 
 
 def are_routers(value: Any) -> bool:
-    """Whether this is what a section says of routers."""
+    """Whether this equals what a section says of routers."""
     return isinstance(value, list) and bool(value) and all(map(_is_router, value))
 
 
@@ -127,7 +127,7 @@ def _is_router(value: Any) -> bool:
 
 
 def meet_routers(routes: Routes, fields: dict[str, Any], *, exact: bool) -> None:
-    """The replay has come to a section's `as_of`: take over what the log could not know, compare the rest."""
+    """The replay has come to a section's `as_of`: take over what the log could not know, and compare the rest."""
     said = {
         one["router_id"]: SpecRouter(
             **{name: one[name] for name in ("name", "definition", "source_id", "cursor", "forwarded")}
@@ -142,10 +142,10 @@ def meet_routers(routes: Routes, fields: dict[str, Any], *, exact: bool) -> None
         raise ControlViolation(f"routers {unknown} are in the section, and no frame has made them")
     for router_id, router in said.items():
         known = routes.routers[router_id]
-        # Of copies that were made in memory the log tells not all.
+        # The log does not tell of all copies that were made in memory.
         if exact and (replace(known, forwarded=router.forwarded) != router or known.forwarded > router.forwarded):
             raise ControlViolation(f"router {router_id} is {router}, the frames come to {known}")
-    # What is left out went with its source, whose deletion is in another log.
+    # What is missing went with its source, whose deletion is in another log.
     for router_id in routes.routers.keys() - said.keys():
         del routes.routers[router_id]
         routes.deleted.add(router_id)

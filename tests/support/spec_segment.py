@@ -1,4 +1,4 @@
-"""A segment's .data and .idx, decoded from the words of the storage specification alone.
+"""A segment's .data and .idx, decoded from the storage specification alone.
 
 Nothing of the package under test is imported here, so that a misunderstanding cannot be shared.
 
@@ -46,7 +46,7 @@ class SegmentViolation(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRecord:
-    """A record and where it lies in .data."""
+    """A record and where it is in .data."""
 
     offset: int
     size: int
@@ -170,10 +170,10 @@ def decode_segment(
     being_flagged: Callable[[SegmentRecord], bool] = _never,
     idx_decides: bool = False,
 ) -> dict[int, SegmentRecord]:
-    """Both files of a settled segment, held against each other; its records by seq, the deleted ones too.
+    """Decode and compare both files of a settled segment. Returns its records by seq, including deleted ones.
 
     `being_flagged`: whether the log says that a record is gone, so that .idx may not know yet what .data knows.
-    `idx_decides`: .data never changes, so that .idx may say of more records that they are deleted.
+    `idx_decides`: .data never changes, so .idx may name more records as deleted.
     """
     records = decode_data(data, f"{name}.data")
     entries = decode_idx(idx, f"{name}.idx")

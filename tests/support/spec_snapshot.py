@@ -1,6 +1,6 @@
-"""A snapshot's body and its sections, and what they must have in common with the log. From the specification alone.
+"""A snapshot's body and sections, and what must agree with the log, from the specification alone.
 
-The specification names what a section holds, not how the fields are called; the names are those of
+The specification names what a section contains, but not the names of the fields; those are from
 docs/reference/format.md.
 
 Readings, where the specification leaves a choice:
@@ -161,7 +161,7 @@ class Snapshot:
     clean: bool
     redo_from: list[Place]
     sections: dict[int, Section]
-    #: What belongs to no log: `as_of` and `values`; None: no frame has ever told of any.
+    #: What belongs to no log: `as_of` and `values`. None: no frame has ever set any.
     states: dict[str, Any] | None
 
     def meet_states(self, kept: Kept) -> None:
@@ -197,7 +197,7 @@ def decode_snapshot(data: bytes, *, number: int = 0, name: str = "snapshot") -> 
 
 
 def log_of(section: Section) -> Log:
-    """A log whose TopicCreate is no longer in the WAL: what is not known before `as_of` is left open."""
+    """A log whose TopicCreate is no longer in the WAL. What is not known before `as_of` is left open."""
     names = ("topic_id", "name", "topic", "partition", "partitions", "epoch", "config")
     known = {name: section.fields[name] for name in names}
     log = Log(**known, head=None, settled=False, config_known=False, complete=False)
@@ -207,7 +207,7 @@ def log_of(section: Section) -> Log:
 
 
 def meet(log: Log, section: Section) -> None:
-    """The replay has come to the section's `as_of`: take over what the log could not know, compare the rest."""
+    """The replay has come to the section's `as_of`: take over what the log could not know, and compare the rest."""
     fields = section.fields
     if log.head is None:
         log.head = fields["head_seq"]
@@ -243,9 +243,9 @@ def _with_place(section: Section, judge: Callable[[dict[str, Any]], None]) -> No
 
 
 def _counts(log: Log, fields: dict[str, Any]) -> tuple[int, int]:
-    """(records, bytes) that live: by the log, or, where it begins too late, by what segments are said to hold.
+    """(records, bytes) that are live: according to the log, or, if it begins too late, according to the segments.
 
-    Bytes of a segment are always those it is said to hold when these are assumed, which no log can tell.
+    The bytes of a segment are taken from its statement if that is an assumption, which no log can check.
     """
     segments: list[dict[str, Any]] = fields.get("segments", [])
     begin = 0 if log.complete else fields["absorbed"] + 1
@@ -286,7 +286,7 @@ def _compare(log: Log, section: Section) -> None:
 
 
 def _joined(loss: Iterable[Any]) -> list[tuple[str, int, int]]:
-    """(cause, from, to), with ranges of one cause that touch each other made one."""
+    """(cause, from, to), with touching ranges of one cause merged."""
     joined: list[tuple[str, int, int]] = []
     for cause, first, last in sorted((cause, first, last) for first, last, cause in loss):
         if joined and joined[-1][0] == cause and first <= joined[-1][2] + 1:

@@ -13,7 +13,7 @@ HEADER_BYTES = 56
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecTags:
-    """What a tag file says; `seqs` by tag, in the file's order."""
+    """The content of a tag file. `seqs`: by tag, in the file's order."""
 
     first_seq: int
     data_bytes: int

@@ -1,4 +1,4 @@
-"""One write-ahead-log file: its frames, its batches, and where and why it ends. From the specification alone.
+"""One write-ahead-log file: its frames and batches, and where and why it ends. From the specification alone.
 
 Readings, where the specification leaves a choice:
 
@@ -25,13 +25,13 @@ import xxhash
 from tests.support.spec_control import APPEND, BATCH, SYNC_POINT
 from tests.support.spec_frames import BINARY, Frame, NotAFrame, SpecViolation, decode_frame
 
-# Type 16, any flags, topic_id 0, seq 0: what a SyncPoint has behind its frame_len. Overlaps are found by the lookahead.
+# Type 16, any flags, topic_id 0, seq 0: what follows the frame_len of a SyncPoint. The lookahead finds overlaps.
 _SYNC_POINT_HEAD = re.compile(rb"(?=\x10[\x00-\xff]\x00{16})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is applied together: a lone frame, or a Batch frame (`head`) and the frames behind it."""
+    """What is applied together: a single frame, or a Batch frame (`head`) and the frames after it."""
 
     head: Frame | None
     frames: tuple[Frame, ...]
@@ -43,8 +43,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalFile:
-    """A decoded file. `end` is where the last complete batch ends; `torn` says why nothing follows although
-    bytes other than zero do ('' when the file ends there, or only zeros follow)."""
+    """A decoded file. `end`: where the last complete batch ends. `torn`: why nothing follows although there are bytes
+    other than zero ('' if the file ends there, or only zeros follow)."""
 
     name: str
     number: int
@@ -60,7 +60,7 @@ class WalFile:
 
 
 def decode_wal_file(data: bytes, *, number: int, name: str = "wal") -> WalFile:
-    """Decode a whole file. Raises SpecViolation for everything but a torn end."""
+    """Decode a whole file. Raises SpecViolation for anything but a torn end."""
     batches: list[Batch] = []
     offset = 0
     boundaries = {0}
@@ -82,7 +82,7 @@ def decode_wal_file(data: bytes, *, number: int, name: str = "wal") -> WalFile:
 
 
 def _decode_batch(data: bytes, offset: int, name: str) -> tuple[Batch, int]:
-    """The batch at `offset` and its end. Raises NotAFrame when any of its frames is not there."""
+    """The batch at `offset` and its end. Raises NotAFrame if one of its frames is incomplete or invalid."""
     first = decode_frame(data, offset, name)
     if first.type != BATCH:
         if first.more:
@@ -124,7 +124,7 @@ def _judge_batch(batch: Batch, size: int) -> None:
 
 
 def batch_hash(appends: list[Frame]) -> bytes:
-    """xxh3_128 over node, tag, data and meta of each record, each behind its length."""
+    """xxh3_128 over node, tag, data and meta of each record, each after its length."""
     hasher = xxhash.xxh3_128()
     for frame in appends:
         assert frame.body is not None
@@ -145,12 +145,12 @@ def _judge_sync_point(batch: Batch, number: int, boundaries: set[int]) -> None:
 
 
 def _refuse_synced_damage(data: bytes, damage: int, number: int, name: str, reason: str) -> None:
-    """Every offset behind the damage is tried for a SyncPoint that calls the damaged place synced."""
+    """Try every offset after the damage for a SyncPoint that names the damaged place as synced."""
     for found in _SYNC_POINT_HEAD.finditer(data, damage + 5):
         offset = found.start() - 4
         try:
             frame = decode_frame(data, offset, name)
         except (NotAFrame, SpecViolation):
-            continue  # not one of this file at this place; stale bytes may hold any
+            continue  # not one of this file at this place; stale bytes may contain any
         if frame.field("file") == number and frame.field("offset") > damage:
             raise SpecViolation(name, damage, f"{reason}; yet the SyncPoint at {offset} says this was synced")

@@ -1,4 +1,4 @@
-"""Stands for a nats-server where there is none: as much of JetStream as the measurements ask for, kept in memory.
+"""Replaces a nats-server where there is none: the part of JetStream that the measurements use, in memory.
 
 python -m tests.support.stand_in_nats -c CONFIG
 python -m tests.support.stand_in_nats --version
@@ -18,7 +18,7 @@ STREAMS: dict[str, int] = {}
 
 
 class Client(StreamRequestHandler):
-    """One connection; each message is answered where its sender wants it."""
+    """One connection. Each message is answered to the subject that its sender names."""
 
     def handle(self) -> None:
         self.wfile.write(b'INFO {"server_name":"stand-in"} \r\n')
@@ -31,7 +31,7 @@ class Client(StreamRequestHandler):
 
 
 def answered(subject: str, payload: bytes) -> dict[str, object]:
-    """What JetStream says to a message."""
+    """JetStream's answer to a message."""
     if not subject.startswith("$JS.API."):
         STREAMS[subject] += 1
         return {"stream": subject, "seq": STREAMS[subject]}

@@ -1,7 +1,7 @@
-"""Jobs that are made, claimed and settled until a broker stops, and what has to be left of them afterwards.
+"""Jobs that are made, claimed and acked until a broker stops, and what must be left of them afterwards.
 
-A job whose ack was answered is gone for good; one whose making was answered is there until then. What was not answered
-may be either, and is settled by looking.
+A job whose ack was answered is gone for good. A job whose creation was answered exists until then. Without an answer
+both are possible, and the state after the restart decides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Jobs:
 
     def __init__(self, dice: Random) -> None:
         self._dice = dice
-        #: By name: made for certain, asked for; settled for certain, asked for.
+        #: By name: creation certain, creation requested; ack certain, ack requested.
         self.made: set[str] = set()
         self.perhaps_made: set[str] = set()
         self.done: set[str] = set()
@@ -38,7 +38,7 @@ class Jobs:
             assert status in (200, 201), answer
 
     async def run(self, port: int) -> None:
-        """Until everybody's connection has ended."""
+        """Run until all connections have ended."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(PRODUCERS):
                 tasks.create_task(self._produce(port))
@@ -93,7 +93,7 @@ class Jobs:
         self.done |= {job["data"] for job in jobs if job["$seq"] not in skipped}
 
     async def check(self, connection: Connection) -> None:
-        """Compare with what is there now, and settle what was open."""
+        """Compare with the present state, which decides what was open."""
         there = await _all(connection)
         names = set(there)
         assert len(names) == len(there), "a job is there twice"

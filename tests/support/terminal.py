@@ -1,4 +1,4 @@
-"""A directory in which the documents' commands are typed, with a real server that `make run` starts there."""
+"""A directory in which the documents' commands are run, with a real server that `make run` starts there."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LOOK_AGAIN_S = 0.02
 
 
 class Terminal:
-    """Commands run in `directory`; the server keeps its data there and listens on a port of its own.
+    """Runs commands in `directory`. The server keeps its data there and listens on a port of its own.
 
-    Where a command says 127.0.0.1:4000, that port is meant. Every wait ends with an AssertionError after PATIENCE_S.
+    127.0.0.1:4000 in a command is replaced by that port. Every wait ends with an AssertionError after PATIENCE_S.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -36,7 +36,7 @@ class Terminal:
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
         self._environment["PYTHONPATH"] = PYTHON_PATH
         self._environment["PATH"] = f"{directory / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        # The commands of the environment under their documented names, wherever this environment really is.
+        # The commands of the environment under their documented names, wherever this environment is.
         self._command(".venv/bin/topics", f'"{sys.executable}" -c "from topics_client.cli import main; main()" "$@"')
         self._command(".venv/bin/python", f'"{sys.executable}" "$@"')
         if shutil.which("curl") is None:
@@ -49,7 +49,7 @@ class Terminal:
         file.chmod(0o755)
 
     def do(self, step: Step) -> str:
-        """What the step prints, on either output. AssertionError when it ends with an error."""
+        """The output of the step, on both streams. AssertionError if it ends with an error."""
         if step.text == START:
             self._start()
             return ""
@@ -75,7 +75,7 @@ class Terminal:
         return done.stdout
 
     def _start(self) -> None:
-        """Start a server and wait until it serves. The one before it must be about to end."""
+        """Start a server and wait until it serves. The one before must be about to end."""
         if self._server is not None:
             self._server.wait(PATIENCE_S)
         self._port_file.unlink(missing_ok=True)
@@ -106,7 +106,7 @@ class Terminal:
         time.sleep(LOOK_AGAIN_S)
 
     def close(self) -> int:
-        """Ask the server to stop; its exit code, 0 when there is none."""
+        """Ask the server to stop. Returns its exit code, 0 if there is none."""
         if self._server is None:
             return 0
         self._server.send_signal(signal.SIGTERM)

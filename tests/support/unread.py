@@ -1,4 +1,4 @@
-"""Clients that ask for much and read nothing, of every door, and what a broker is like meanwhile.
+"""Clients of every protocol that ask for much and read nothing, and measurements of the broker meanwhile.
 
 with Unread(broker.port) as clients:      # sockets of this process: what they are sent stays in the kernel, or below
     clients.http1(100, target)
@@ -23,7 +23,7 @@ import h2.settings
 
 from tests.support.broker_process import BrokerProcess
 
-#: What a client has in the kernel at most: the rest stays with the broker.
+#: The most that a client's connection has in the kernel. The rest stays in the broker.
 RECEIVE_BYTES = 4096
 RECORD_BYTES = 900_000
 
@@ -42,7 +42,7 @@ class UnreadClients:
         self.leave()
 
     def leave(self) -> None:
-        """All of them go."""
+        """Close all of them."""
         for each in self.sockets:
             each.close()
         self.sockets.clear()
@@ -56,12 +56,12 @@ class UnreadClients:
         return made
 
     def http1(self, count: int, requests: bytes) -> None:
-        """So many connections; each sends these requests, pipelined if they are several."""
+        """Open this many connections. Each sends these requests, pipelined if there are several."""
         for _ in range(count):
             self.connect().sendall(requests)
 
     def http2(self, count: int, target: str, streams: int, window: int = 0) -> None:
-        """So many connections with so many streams each, none of which makes room."""
+        """Open this many connections with this many streams each. None of them reads."""
         for _ in range(count):
             made = self.connect()
             config = h2.config.H2Configuration(client_side=True)
@@ -76,7 +76,7 @@ class UnreadClients:
             made.sendall(peer.data_to_send())
 
     def websockets(self, count: int, message: bytes) -> None:
-        """So many WebSockets; each sends one message, which subscribes."""
+        """Open this many WebSockets. Each sends one message, which subscribes."""
         key = base64.b64encode(os.urandom(16))
         for _ in range(count):
             made = self.connect()
@@ -90,7 +90,7 @@ class UnreadClients:
             made.sendall(struct.pack(">BBH4x", 0x81, 0x80 | 126, len(message)) + message)
 
     def kafka(self, count: int, topic: str, *, fetches: int = 1, max_bytes: int = 50 << 20) -> None:
-        """So many connections; each sends so many requests to fetch all of a topic's partition 0."""
+        """Open this many connections. Each sends this many requests to fetch all of partition 0 of a topic."""
         for _ in range(count):
             self.connect().sendall(b"".join(fetch(topic, max_bytes, number) for number in range(fetches)))
 
@@ -101,7 +101,7 @@ def get(target: str) -> bytes:
 
 
 def fetch(topic: str, max_bytes: int, number: int) -> bytes:
-    """A Fetch of version 4, as it is sent."""
+    """A Fetch of version 4, as sent."""
     name = topic.encode()
     body = struct.pack(">hhih", 1, 4, number, 1) + b"x"
     body += struct.pack(">iiiib", -1, 1000, 1, max_bytes, 0)
@@ -110,16 +110,17 @@ def fetch(topic: str, max_bytes: int, number: int) -> bytes:
 
 
 class Seen(NamedTuple):
-    """What was seen while a block ran."""
+    """What was measured while a block ran."""
 
     peak_bytes: int
-    #: How long the probe took at most, and how often it was answered.
+    #: The longest time of the probe, and how often it was answered.
     slowest_s: float
     answered: int
 
 
 class Watch:
-    """Looks at a broker's memory and asks how it is, ten times a second; kills it should it grow beyond all bounds."""
+    """Measures a broker's memory and asks for its health, ten times a second. Kills the broker if it grows without
+    limit."""
 
     def __init__(self, broker: BrokerProcess, *, kill_bytes: int = 1_500 << 20) -> None:
         self._broker = broker

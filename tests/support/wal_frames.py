@@ -1,4 +1,4 @@
-"""One frame of the log, as the product reads it: by the kernel."""
+"""One frame of the log, as the kernel reads it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Frame(NamedTuple):
 
 
 def decode(buffer: bytes, offset: int = 0) -> Frame:
-    """The frame at `offset`. Raises FrameError when the bytes there are not one whole valid frame."""
+    """The frame at `offset`. Raises FrameError if the bytes there are not one complete valid frame."""
     found = kernel.scan(buffer, start=min(offset, len(buffer)), max_frames=1)
     if not found.columns:
         raise FrameError(found.reason or "no byte is left")

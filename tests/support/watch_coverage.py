@@ -1,4 +1,4 @@
-"""What a watcher was told of each topic, held against what a topic is: every seq, or that it is gone."""
+"""What a watcher was told of each topic, compared with the topic: every seq, or that it is gone."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-#: An event of a stream; its data has no line break.
+#: An event of a stream. Its data has no line break.
 EVENT = re.compile(rb"event: (\S+)\n(?:id: (\S+)\n)?data: (.*)\n\n")
 
 
 class Event(NamedTuple):
-    """Of a stream, or a message of a WebSocket with the name as there."""
+    """The event of a stream, or the message of a WebSocket as an event with its name."""
 
     name: str
     id: str | None
@@ -20,7 +20,7 @@ class Event(NamedTuple):
 
 
 class Chunked:
-    """The content of an answer in chunks (RFC 9112 §7.1), as it comes over its socket. A large event is several."""
+    """Decodes an answer in chunks (RFC 9112 §7.1) as it arrives at its socket. A large event is several chunks."""
 
     def __init__(self) -> None:
         self._raw = bytearray()
@@ -28,7 +28,7 @@ class Chunked:
         self._left = 0
 
     def take(self, data: bytes) -> bytes:
-        """What these bytes bring of the content."""
+        """The content in these bytes."""
         self._raw += data
         if self._is_head:
             head, end, rest = bytes(self._raw).partition(b"\r\n\r\n")
@@ -44,7 +44,7 @@ class Chunked:
                 found += part
                 self._left -= len(part)
                 del self._raw[: len(part)]
-            elif self._left:  # the line end behind a chunk
+            elif self._left:  # the line end after a chunk
                 gone = min(self._left, len(self._raw))
                 self._left -= gone
                 del self._raw[:gone]
@@ -58,7 +58,7 @@ class Chunked:
 
 
 def events_of(received: bytearray) -> Iterator[Event]:
-    """The whole events in front, which are taken out."""
+    """The complete events at the beginning, which are removed."""
     end = received.rfind(b"\n\n")
     if end < 0:
         return
@@ -71,9 +71,9 @@ def events_of(received: bytearray) -> Iterator[Event]:
 
 
 class Coverage:
-    """How far a watcher of topics that nobody deletes from was brought, and over which gaps.
+    """How far a watcher of topics that nobody deletes from has come, and over which gaps.
 
-    `take` fails where something is left out, comes again, or comes too early.
+    `take` fails if something is left out, comes again, or comes too early.
     """
 
     def __init__(self, **at: int) -> None:

@@ -1,4 +1,4 @@
-"""The time records are stamped with follows the wall clock, and never goes back."""
+"""The time with which records are stamped follows the wall clock, and never goes back."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.support.fake_clock import FakeClock
 
 
 def _in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
-    """Start `work` in a thread; its answer is put in the list."""
+    """Start `work` in a thread. Its answer is added to the list."""
     answers: list[object] = []
     thread = threading.Thread(target=lambda: answers.append(work()))
     thread.start()

@@ -1,4 +1,4 @@
-"""The contract of storage/platform/filesystem.py, held to by the real disk and by the simulated one alike."""
+"""The contract of storage/platform/filesystem.py, checked with the real disk and with the simulated one."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_write_larger_than_a_system_call_allows_is_written_and_synced(place: P
 def test_a_short_write_is_completed_before_the_sync(
     tmp_path: Path, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system may write less than it was given: the rest is written, and only then is anything synced."""
+    """The system may write less than it was given. The rest is written too, and only then anything is synced."""
     pwritev, fdatasync = os.pwritev, os.fdatasync
     steps: list[str] = []
 

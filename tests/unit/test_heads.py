@@ -12,7 +12,7 @@ from broker.api.routing import Route
 from broker.server.http1 import END, MAX_HEAD_BYTES, MAX_HEADS, KnownHeads, message_bytes
 
 TARGET = Target(Route(OPERATIONS[0]), OPERATIONS[0], ["t"], b"")
-#: All that a head can say of its length, in all ways of writing it, and much that it cannot.
+#: All that a head can say about its length, in all spellings, and much that it cannot say.
 NAMES = st.sampled_from(
     [
         b"content-length",
@@ -66,7 +66,8 @@ BODIES = st.sampled_from([b"", b"{}", b"{}{}", b"\r\n\r\n", b"POST /v0/topics/t 
 
 
 def parsed(data: bytes) -> int | None:
-    """The size of the message that `data` begins with, as the parser sees it; None: it is refused, or not whole."""
+    """The size of the message at the beginning of `data` according to the parser. None: it is refused, or
+    incomplete."""
     connection = zttp.Connection(zttp.SERVER)
     for size in range(1, len(data) + 1):
         try:
@@ -94,7 +95,7 @@ def test_message_bytes_is_the_size_of_the_parser_or_none(head: bytes, body: byte
 def test_find_returns_only_requests_that_the_parser_accepts(
     first: bytes, body: bytes, second: bytes, other: bytes
 ) -> None:
-    """`second` with its body is taken without the parser only if the parser takes all of it as one message."""
+    """`second` with its body bypasses the parser only if the parser accepts all of it as one message."""
     heads = KnownHeads()
     if parsed(first + body) is None:
         return

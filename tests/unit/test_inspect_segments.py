@@ -1,4 +1,4 @@
-"""`python -m storage dump|verify` on segments: every byte is checked, and what belongs to no log is said to."""
+"""`python -m storage dump|verify` on segments: every byte is checked, and what belongs to no log is reported."""
 
 from __future__ import annotations
 

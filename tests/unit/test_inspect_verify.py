@@ -1,4 +1,5 @@
-"""`python -m storage verify`: every kind of damage is found, named with its place, and told from a torn end."""
+"""`python -m storage verify`: every kind of damage is found, named with its place, and distinguished from a torn
+end."""
 
 from __future__ import annotations
 
@@ -318,7 +319,7 @@ def test_a_missing_reserve_is_noted(verify: Verify, root: Path) -> None:
 
 
 class LiveFileSystem(PosixFileSystem):
-    """Lets a broker do something just before the first time that a certain file is opened."""
+    """Lets a broker do something just before a certain file is first opened."""
 
     def __init__(self, name: str, meanwhile: Callable[[], None]) -> None:
         self._name = name
@@ -332,7 +333,7 @@ class LiveFileSystem(PosixFileSystem):
 
 
 def live(root: Path, file: int, meanwhile: Callable[[], None]) -> list[Finding]:
-    """The findings when something happens just before the given file is opened."""
+    """The findings if something happens just before the given file is opened."""
     findings: list[Finding] = []
     fs = LiveFileSystem(layout.wal_name(file), meanwhile)
     run_verify(DataDirectory(fs, str(root)), findings.append)
@@ -372,7 +373,7 @@ def void(_: object) -> None:
 
 
 def resealed(frame: bytes, data: bytes) -> bytes:
-    """The control frame with other data and a right checksum."""
+    """The control frame with other data and a correct checksum."""
     decoded = wal_frames.decode(frame)
     return wal_frame.encode(decoded.type, decoded.flags, decoded.topic_id, 0, decoded.ts, data=data)
 

@@ -1,4 +1,4 @@
-"""An answer delivered by a callback of the engine: called, awaited, or given up."""
+"""An answer that a callback of the engine delivers: called, awaited, or given up."""
 
 from __future__ import annotations
 

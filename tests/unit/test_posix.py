@@ -129,7 +129,7 @@ def test_a_folder_open_to_other_users_is_not_private(
 
 @pytest.mark.parametrize("fill", [True, False])
 def test_an_allocated_file_has_allocated_blocks(fs: PosixFileSystem, tmp_path: Path, fill: bool) -> None:
-    # One and a half times the chunk it is zeroed by, so that the last chunk is a part.
+    # One and a half times the chunk with which it is zeroed, so that the last chunk is partial.
     size = 3 << 19
     file = fs.open(str(tmp_path / "f"), create=True)
     file.allocate(size, fill=fill)

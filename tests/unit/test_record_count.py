@@ -1,4 +1,4 @@
-"""Records of a large body are counted before anything is made of them."""
+"""Records of a large body are counted before any object is made of them."""
 
 from __future__ import annotations
 

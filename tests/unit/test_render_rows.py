@@ -1,4 +1,4 @@
-"""Records rendered a stretch at a time: the same text as one by one, and one by one where something is left out."""
+"""Records rendered together give the same text as one by one. They are rendered one by one if some are left out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ONE_BY_ONE = {
 
 
 def stretch_of(bodies: Sequence[bytes], first_seq: int, stamps: Sequence[int], *, moved: bool) -> FrameRecords:
-    """These records as a read finds them, in the log or `moved` into a segment."""
+    """These records as a read finds them: in the log, or `moved` into a segment."""
     records = [StoredRecord(first_seq + at, stamps[at], b"", b"", body) for at, body in enumerate(bodies)]
     frames = [wal_frame.encode(FrameType.APPEND, 0, TOPIC_ID, *record) for record in records]
     if moved:

@@ -1,4 +1,4 @@
-"""The simulated disk keeps over a power cut what storage/platform/filesystem.py promises, and no more in its modes."""
+"""In each mode the simulated disk keeps over a power cut what storage/platform/filesystem.py promises, and no more."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.support.sim_disk import Loss, SimCrash, SimDisk, When, quiet_crashes
 
 
 def _replace_file(disk: SimDisk) -> None:
-    """Every step of replacing a file safely, with a few looks in between."""
+    """Every step of replacing a file safely, with some reads in between."""
     disk.listdir("/d")
     file = disk.open("/d/f.tmp", create=True)
     file.pwritev([b"new ", b"content"], 0)

@@ -1,4 +1,4 @@
-"""Errors, short writes and a full disk, as the simulated disk gives them."""
+"""Errors, short writes and a full disk, as the simulated disk returns them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _disk(*paths: str) -> SimDisk:
 
 
 def _outcome(file: SimFile, data: bytes = b"x") -> int:
-    """The errno of a write at the end of the file, 0 when it succeeds."""
+    """The errno of a write at the end of the file, 0 if it succeeds."""
     try:
         file.pwritev([data], file.size())
     except OSError as error:
@@ -144,7 +144,7 @@ def test_a_torn_failed_sync_makes_some_sectors_durable() -> None:
         disk.fail("datasync", torn=True, seed=seed)
         with pytest.raises(OSError, match="Input/output"):
             file.datasync()
-        # What reached the device is settled by then: the cut has no more say in it.
+        # What reached the device is decided by then: the cut does not change it.
         assert disk.power_cut(Loss.DROP).content() == disk.power_cut(Loss.KEEP).content()
         found.add(disk.power_cut(Loss.DROP).read_file("/f")[::512])
     assert all(set(sectors) <= set(b"a\0") for sectors in found)

@@ -9,7 +9,7 @@ from storage.records import CELL_SHIFT, MAX_CELLS, cell_of, first_id
 
 
 def test_a_name_always_has_the_same_home_cell() -> None:
-    # Fixed for ever: topics are found by it after an upgrade.
+    # Fixed for ever: after an upgrade, topics are found by it.
     assert [home_cell(name, 8) for name in ("orders", "mails", "mails-dead", "ä")] == [3, 0, 3, 4]
 
 

@@ -1,4 +1,4 @@
-"""A batch shows the records as they were read, however late it is accessed and whatever happened to them since."""
+"""A batch returns the records as they were read, however late it is accessed and whatever happened to them since."""
 
 from __future__ import annotations
 

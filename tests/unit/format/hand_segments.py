@@ -1,4 +1,4 @@
-"""Segments beside a log that is written frame by frame, so that a test can damage exact places.
+"""Segments beside a log that is written frame by frame, so that a test can damage exact bytes.
 
 seq 1   live, with a tag            segment from 1, sealed      seq 5   live    segment from 5, active
 seq 2   no record                                               seq 6   live
@@ -56,7 +56,7 @@ def mark(**absorbed: int) -> bytes:
     return controlled(value, topic_id=0)
 
 
-#: The log that says all this; a test may put something else in the place of a part.
+#: The log that describes all this. A test may replace a part of it.
 PARTS = {
     "create": create(),
     "records": b"".join(FRAMES.get(seq, append(seq)) for seq in range(1, 5)),
@@ -72,7 +72,7 @@ PARTS = {
 
 
 def log(**instead: bytes) -> bytes:
-    """The frames, other ones where a part is named (with _ for a space)."""
+    """The frames of the log. A keyword replaces the part with that name (with _ for a space)."""
     other = {name.replace("_", " "): frames for name, frames in instead.items()}
     assert other.keys() <= PARTS.keys() | {"end"}
     return b"".join((PARTS | other).values())

@@ -1,4 +1,4 @@
-"""Data directories written frame by frame, so that a test can damage exact places."""
+"""Data directories written frame by frame, so that a test can damage exact bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def create(
 
 
 def batch(*frames: bytes, first_seq: int | None = None, topic_id: int = LOG, **fields: Any) -> bytes:
-    """A Batch frame and the frames, each of which must have been made without `more`."""
+    """A Batch frame and these frames, each of which must have been made without `more`."""
     value = control.Batch(
         **{"frames": len(frames), "body_bytes": sum(map(len, frames)), "first_seq": first_seq, **fields}
     )
@@ -48,7 +48,7 @@ def batch(*frames: bytes, first_seq: int | None = None, topic_id: int = LOG, **f
 
 
 def with_flag(frame: bytes, flag: int) -> bytes:
-    """The same frame with one more flag, its checksum right again."""
+    """The same frame with one more flag and a correct checksum."""
     decoded = wal_frames.decode(frame)
     return wal_frame.encode(decoded.type, decoded.flags | flag, *decoded[2:8])
 

@@ -16,6 +16,6 @@ def one_byte_changes(original: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def truncations(original: bytes) -> Iterator[bytes]:
-    """Every proper prefix, the empty one included."""
+    """Every proper prefix, including the empty one."""
     for size in range(len(original)):
         yield original[:size]

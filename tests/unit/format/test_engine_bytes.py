@@ -31,7 +31,7 @@ TOPICS = {
 
 
 def record(choice: random.Random, number: int) -> NewRecord:
-    """Something to append, now with and now without node, tag and meta."""
+    """Data to append, with or without node, tag and meta."""
     return NewRecord(
         data=msgspec.Raw(b'{"n": %d, "x":1.10}' % number),
         meta=choice.choice([None, msgspec.Raw(b'{"k":"v"}'), msgspec.Raw(b"null")]),
@@ -41,7 +41,7 @@ def record(choice: random.Random, number: int) -> NewRecord:
 
 
 async def live(engine: Engine, choice: random.Random, writes: int) -> None:
-    """A while of writing, deleting and changing."""
+    """Write, delete and change for a while."""
     for name, config in TOPICS.items():
         await engine.put_topic(name, config)
     for number in range(writes):

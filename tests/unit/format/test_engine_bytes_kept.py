@@ -1,4 +1,4 @@
-"""Bodies made already, producers, states and offsets, read back by the independent decoder and by the command line."""
+"""Prepared bodies, producers, states and offsets, read back by the independent decoder and by the command line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MIXED = StoredBodies(
 
 
 async def live(engine: Engine) -> None:
-    """A while of everything."""
+    """Do a little of everything."""
     mixed = StoredBodies(MIXED.bodies, MIXED.tags, MIXED.binary, payload_sizes(MIXED.bodies))
     await engine.put_topic("t", FSYNC)
     await engine.put_topic("d", TopicConfig(durability=Durability.DISK))

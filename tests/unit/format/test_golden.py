@@ -1,4 +1,4 @@
-"""The bytes of format version 1, as they lie in data directories: read by this program, and written the same."""
+"""The bytes of format version 1 in data directories: this program reads them, and writes the same."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_golden_frame_is_read(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(FRAMES))
 def test_a_golden_frame_is_as_the_specification_says(name: str) -> None:
     point = FRAMES[name].control
-    at = point.at if isinstance(point, control.SyncPoint) else 0  # a SyncPoint tells where it lies
+    at = point.at if isinstance(point, control.SyncPoint) else 0  # a SyncPoint contains its own offset
     frame = decode_frame(bytes(at) + _golden(name), at, name)
     assert frame.size == len(_golden(name))
 

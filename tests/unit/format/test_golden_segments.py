@@ -1,4 +1,4 @@
-"""The bytes of a segment of format version 1, as they lie in data directories: read, and written the same."""
+"""The bytes of a segment of format version 1: this program reads them, and writes the same."""
 
 from __future__ import annotations
 

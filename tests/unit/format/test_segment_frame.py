@@ -32,7 +32,7 @@ def in_log(record: Record) -> bytes:
 
 
 def is_live(data: bytes, length: int, topic_id: int, seq: int) -> bool:
-    """Whether the whole frame of this very record is there, as a read looks for it."""
+    """Whether the complete frame of this very record is there, checked as in a read."""
     stop = min(length, len(data))
     frames, _, reason = kernel.scan(data, kernel.Kind.SEGMENT, stop=stop, topic_id=topic_id, first_seq=seq)
     return not reason and frames.sizes.tolist() == [length] and frames.delete_bytes == b"\0"

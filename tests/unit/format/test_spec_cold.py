@@ -1,4 +1,4 @@
-"""The independent decoder holds the cold tier to what log, index and topic.json say."""
+"""The independent decoder compares the cold tier with the log, the index and topic.json."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def moved() -> bytes:
 
 
 class Tiers:
-    """The directory of `hand_segments`, its sealed segment in a cold store beside it."""
+    """The directory of `hand_segments`, with its sealed segment in a cold store beside it."""
 
     def __init__(self, parent: Path, frames: bytes | None = None) -> None:
         self.root, self.cold = parent / "data", parent / "cold"
@@ -217,7 +217,7 @@ def test_a_byte_flipped_in_a_len_file_is_seen() -> None:
 
 
 def _summed(content: bytes) -> bytes:
-    """With a checksum that fits."""
+    """With a correct checksum."""
     digest = xxh3_64_intdigest(content[:36] + content[44:])
     return content[:36] + digest.to_bytes(8, "little") + content[44:]
 

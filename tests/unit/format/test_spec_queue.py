@@ -1,4 +1,5 @@
-"""The independent decoder finds what Lease frames, acks, moves and the queue part of snapshots must not say."""
+"""The independent decoder finds everything that Lease frames, acks, moves and the queue part of snapshots must not
+say."""
 
 from __future__ import annotations
 

@@ -12,19 +12,19 @@ from tests.support.spec_segment import SegmentViolation, decode_data, decode_idx
 from tests.unit.format.mutations import truncations
 
 DATA, IDX = segment_files().values()
-#: Where the frames are, and the entries of records among those without one.
+#: The frames, and the entries of records among those without one.
 FRAMES = [0, 59, 156, 225, 282]
 HOLES = [0, 3, 4, 7]
 
 
 def entry(offset: int, size: int, ts: int, flags: int) -> bytes:
-    """An entry with a right checksum, whatever it says."""
+    """An entry with a correct checksum, whatever it says."""
     fields = offset.to_bytes(4, "little") + size.to_bytes(4, "little") + ts.to_bytes(8, "little") + bytes((flags,))
     return fields + xxhash.xxh3_64_digest(fields)[:4:-1]
 
 
 def replaced(number: int, change: Callable[[list[int]], object]) -> bytes:
-    """The index with one entry saying something else."""
+    """The index with one changed entry."""
     old = IDX[number * 20 : number * 20 + 20]
     values = [int.from_bytes(old[begin:end], "little") for begin, end in ((0, 4), (4, 8), (8, 16), (16, 17))]
     change(values)

@@ -18,13 +18,13 @@ from tests.unit.format.mutations import one_byte_changes, truncations
 Pairs = set[tuple[bytes, int]]
 
 FIRST = 1_000_001
-# Few letters, 0xff among them, so that tags share beginnings and ends of ranges are met.
+# Few letters, with 0xff among them, so that tags share prefixes and the ends of ranges occur.
 TAGS = st.lists(st.sampled_from([b"a", b"b", b"\xff"]), min_size=1, max_size=4).map(b"".join)
 PAIRS = st.sets(st.tuples(TAGS, st.integers(FIRST, FIRST + 60)), max_size=40)
 
 
 class Source:
-    """Bytes read through calls that are counted."""
+    """Bytes whose reads are counted."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content

@@ -1,6 +1,6 @@
-"""Three readers of one damaged directory come to one verdict: the engine's start, `verify`, the independent decoder.
+"""Three readers of one damaged directory agree: the engine's start, `verify`, and the independent decoder.
 
-Each was written on its own from the same specification; where one accepts what another refuses, one of them is wrong.
+Each was written separately from the same specification. If one accepts what another refuses, one of them is wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SMALL = Options(wal_file_bytes=1 << 16, wal_reserve_bytes=1 << 12)
 
 
 def _files() -> list[bytes]:
-    """Three files with everything in them: batches, a deletion, SyncPoints, records synced and not."""
+    """Three files with everything in them: batches, a deletion, SyncPoints, synced and unsynced records."""
     first = create() + append(1) + append(2) + batch(append(3), append(4), append(5), first_seq=3)
     first += sync_point(len(first)) + append(6) + append(7)
     second = append(8) + controlled(control.Delete(bound_head=8, before_seq=3)) + append(9)
@@ -60,7 +60,7 @@ def _junk(content: bytes, at: int, amount: int) -> bytes:
 
 
 def _repeat(content: bytes, at: int, amount: int) -> bytes:
-    """Stale bytes: a piece from elsewhere in the file stands here too."""
+    """Stale bytes: a piece from elsewhere in the file is repeated here."""
     return content[:at] + content[at // 2 : at // 2 + amount] + content[at + amount :]
 
 

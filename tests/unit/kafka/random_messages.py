@@ -1,4 +1,4 @@
-"""Messages with something in every field that a version has."""
+"""Messages with a value in every field that a version has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BITS = {schema.Int8: 8, schema.Int16: 16, schema.Int32: 32, schema.Int64: 64}
 
 
 def filled(kind: type[M], version: int, seed: int) -> M:
-    """The same one for the same seed."""
+    """The same message for the same seed."""
     return _part(kind, version, random.Random(f"{kind.__name__} {version} {seed}"))
 
 
@@ -66,5 +66,5 @@ def _value(hint: Any, version: int, dice: random.Random) -> Any:
 
 
 def _nullable_now(_: Any) -> bool:
-    # Some are nullable from a later version on only; there the other side refuses null.
+    # Some are nullable from a later version on only. The other side refuses null before that.
     return False

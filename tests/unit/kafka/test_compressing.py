@@ -71,7 +71,7 @@ def test_without_a_codec_the_batch_is_unchanged() -> None:
 
 
 class _Compressing:
-    """Counts, and stands still while it is held."""
+    """Counts its calls, and blocks while it is held."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -136,7 +136,7 @@ async def test_the_cache_stays_within_its_bound(compressing: _Compressing) -> No
         await packed.get(topic_id, Codec.GZIP, LARGE, compressing)
     assert packed.bytes == 3 * size
     assert compressing.calls == 4
-    await packed.get(1, Codec.GZIP, LARGE, compressing)  # was asked for after 2
+    await packed.get(1, Codec.GZIP, LARGE, compressing)  # it was requested after 2
     assert compressing.calls == 4
     await packed.get(2, Codec.GZIP, LARGE, compressing)
     assert compressing.calls == 5

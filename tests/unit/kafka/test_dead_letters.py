@@ -1,4 +1,4 @@
-"""Jobs that Kafka clients produced, to the dead letters and back: keys, headers, times, raw bytes and all."""
+"""Jobs that Kafka clients produced, to the dead letters and back, with keys, headers, times and raw bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def record(stored: StoredBodies, seq: int = 4) -> StoredRecord:
 
 
 def given_to_kafka(found: StoredRecord) -> tuple[Any, ...]:
-    """Key, value, headers, time: the same one by one and by columns."""
+    """Key, value, headers and time: the same one by one and by columns."""
     key, value, headers, stamp = to_kafka(found.body, found.tag, found.node, found.ts)
     _, columns = columns_of([found])
     assert [*columns.values] == [value]
@@ -143,7 +143,8 @@ async def test_to_the_dead_letters_and_back_over_crashes(machine: Machine, lease
     await engine.queues.nack("q", "n", [record.seq for record in sent], reason="no good")
     await turns(when)
     engine = await machine.cut_power()
-    while left := await claim_seqs(engine, len(ODD)):  # without durable leases those not yet moved are jobs again
+    # Without durable leases, jobs that are not moved yet become ready again.
+    while left := await claim_seqs(engine, len(ODD)):
         await engine.queues.nack("q", "n", left, reason="no good")
     await until_moved(engine)
     dead = sorted(await records_of(engine, "dead"), key=lambda each: int(each.meta["$dead_letter_src_seq"]))

@@ -1,4 +1,4 @@
-"""Frames out of a stream that is cut up in any way."""
+"""Frames from a stream that is split in any way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Kafka client gets its records back byte for byte; records from other doors are mapped by the table."""
+"""A Kafka client gets its records back byte for byte. Records from HTTP are mapped by the table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ a_json_value = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 ).map(lambda value: json.dumps(value, ensure_ascii=False).encode())
-# What looks like the further keys of a stored object, within data.
+# Data with text that looks like the other keys of a stored object.
 lookalikes = st.sampled_from(
     [
         b'{"a":1,"ct":5}',
@@ -57,7 +57,7 @@ def back(stored: StoredBodies, node: bytes = b"", ts: int = 77) -> list[Any]:
 
 
 def check_whole(stored: StoredBodies) -> None:
-    """That these are bodies as the log wants them."""
+    """Check that the log accepts these bodies."""
     assert stored.payloads == payload_sizes(stored.bodies)
     for body, binary in zip(stored.bodies, stored.binary or bytes(len(stored)), strict=True):
         assert (body[:1] != b"{") == bool(binary)

@@ -1,4 +1,4 @@
-"""Declared messages against kafka-python's own schemas of the same protocol, and against bytes that are no messages."""
+"""Declared messages, compared with kafka-python's own schemas, and bytes that are not messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.kafka.random_messages import filled
 AREAS = (
     "api_versions", "configs", "groups", "metadata", "offsets", "positions", "producers", "sasl", "share", "topics",
 )  # fmt: skip
-#: What kafka-python does not know: see `test_share_messages`, and `tests/kafka/java/test_schemas.py`.
+#: Messages that kafka-python does not know: see `test_share_messages`, and `tests/kafka/java/test_schemas.py`.
 UNKNOWN_TO_OTHERS = "Share"
 OTHERS = ("admin", "consumer", "metadata", "producer", "sasl")
 
@@ -74,10 +74,10 @@ def test_encoding_equals_another_implementation(name: str, version: int) -> None
     for seed in range(5):
         message: Any = filled(kind, version, seed)
         if name == "ApiVersionsResponse":
-            message.error_code = 0  # with an error they read it as version 0
+            message.error_code = 0  # with an error they are read as version 0
         written = encode(message, version)
         again = other.decode(written, version=version)
-        again._header = None  # which `decode` leaves out, and `encode` looks at
+        again._header = None  # which `decode` leaves out, and `encode` uses
         rewritten = bytes(again.encode(version=version))
         assert rewritten == written
         assert encode(decode(kind, version, written), version) == written

@@ -1,4 +1,4 @@
-"""Groups and the consumers that hold their offsets: one name for each id, and back."""
+"""Groups and the consumers that hold their offsets: one name for each id, and the id for each name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record batches: those of stock clients are read, stock clients read ours, and all others are rejected."""
+"""Record batches: those of other clients are read, other clients read ours, and all else is rejected."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def with_attributes(batch: bytes, attributes: int) -> bytes:
 
 
 def compressed_by_hand(records: bytes, codec: Codec, like: bytes) -> bytes:
-    """The batch `like` with other bytes for its records."""
+    """The batch `like` with other bytes as its records."""
     changed = bytearray(like[:HEADER_SIZE] + records)
     changed[8:12] = (len(changed) - 12).to_bytes(4, "big")
     changed[ATTRIBUTES_AT + 1] = codec
@@ -150,7 +150,7 @@ def test_the_producer_is_in_the_header() -> None:
 def test_every_changed_byte_is_detected(at: int) -> None:
     batch = bytearray(produced(SOME))
     batch[at] ^= 0x40
-    if at < 8 or 12 <= at < 16:  # the broker sets these: the checksum leaves them out
+    if at < 8 or 12 <= at < 16:  # the broker sets these, so the checksum leaves them out
         read_batch(bytes(batch))
         return
     with pytest.raises(BatchError):
@@ -198,7 +198,7 @@ def test_more_records_than_are_taken_are_refused() -> None:
         read_batch(produced(SOME), max_records=2)
 
 
-# A long run of zeros, as each codec makes it small.
+# A long run of zeros, in the form in which each codec makes it small.
 ZEROS = bytes(32 << 20)
 BOMBS = {
     Codec.GZIP: gzip.compress(ZEROS),
@@ -250,7 +250,7 @@ def test_snappy_frames_of_the_java_client_are_read() -> None:
 
 @pytest.mark.parametrize("codec", Codec)
 def test_mutated_records_never_do_more_than_be_refused(codec: Codec) -> None:
-    """With a right checksum, so that the bytes get as far as the decoders."""
+    """With a correct checksum, so that the bytes reach the decoders."""
     chance = random.Random(20_261 + codec)
     with_headers = produced([(b"key", b"v" * 50, [("h", b"x")], 5)] * 20, codec)
     without = produced([(b"key", b"v" * 50, [], 5)] * 100, codec)

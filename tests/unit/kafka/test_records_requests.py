@@ -1,4 +1,4 @@
-"""Requests of Produce and Fetch with anything in them: read as another implementation writes them, or refused."""
+"""Requests of Produce and Fetch with any content: read as another implementation writes them, or refused."""
 
 from __future__ import annotations
 

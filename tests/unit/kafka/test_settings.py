@@ -1,4 +1,4 @@
-"""Kafka's settings of a topic and ours."""
+"""Kafka's settings of a topic, and the broker's own."""
 
 from __future__ import annotations
 

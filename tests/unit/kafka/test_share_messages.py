@@ -1,4 +1,4 @@
-"""The messages of share groups as KIP-932, KIP-1206 and KIP-1222 lay them out, byte by byte."""
+"""The messages of share groups, byte by byte as in KIP-932, KIP-1206 and KIP-1222."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SAID = [
         ],
     )
 ]
-#: One topic, one partition, one batch, two types; tagged fields at every end.
+#: One topic, one partition, one batch, two types, and tagged fields at every level.
 SAID_BYTES = (
     b"\x02" + UUID + b"\x02" + struct.pack(">i", 0) + b"\x02" + struct.pack(">qq", 1, 2) + b"\x03\x01\x03" + b"\0" * 3
 )

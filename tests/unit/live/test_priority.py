@@ -60,7 +60,7 @@ def test_within_a_band_order_is_first_in_first_out() -> None:
 
 
 def taken(priorities: list[int], turns: int, now_ms: float = NOW) -> dict[int, int]:
-    """How often each gets a turn, when each always has something waiting that has just come."""
+    """How often each gets a turn, if each always has something new waiting."""
     bands: Bands[int] = Bands()
     for priority in priorities:
         bands.add(priority, priority, now_ms)

@@ -1,4 +1,4 @@
-"""Watch sessions: how long they live, and how many."""
+"""Watch sessions: their lifetime and their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns at delivering."""
+"""The order in which watchers get their turns."""
 
 from __future__ import annotations
 

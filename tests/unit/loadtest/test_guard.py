@@ -19,7 +19,7 @@ def test_every_path_has_a_figure_to_be_held_to() -> None:
     all_known = guard.read_known()
     assert guard_work.PATHS.keys() in [known.multiples.keys() for known in all_known.values()]
     for known in all_known.values():
-        assert known.multiples.keys() <= guard_work.PATHS.keys()  # of a new one, not every build has figures yet
+        assert known.multiples.keys() <= guard_work.PATHS.keys()  # not every build has figures of a new path yet
         assert known.multiples["floor"] == 1
 
 
@@ -45,12 +45,12 @@ def test_figures_of_another_build_of_python_are_not_compared(
     assert guard.main([]) == 0
     counting(monkeypatch, path, {**costs, "append-1": 1200.0})
     assert guard.main([]) == 1
-    assert guard.read_known()["3.9.0, another compiler"] == other  # kept beside the new ones
+    assert guard.read_known()["3.9.0, another compiler"] == other  # listed beside the new ones
 
 
 def test_a_more_expensive_path_fails_the_guard_and_a_cheaper_path_does_not() -> None:
     known = guard.Known(floor_instructions=100, multiples={"floor": 1.0, "a": 2.0, "b": 3.0})
-    found = {"floor": 200.0, "a": 439.0, "b": 300.0}  # another interpreter, for which all costs twice as much
+    found = {"floor": 200.0, "a": 439.0, "b": 300.0}  # another interpreter, for which everything costs twice as much
     shown, holds = guard.lines(found, known)
     assert holds
     assert not [line for line in shown if "TOO DEAR" in line]

@@ -1,4 +1,4 @@
-"""The ledger of the mixed load finds every kind of fault, and none where there is none."""
+"""The ledger of the mixed load finds every kind of fault, and none in a correct history."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Fault = Callable[[dict[str, Topic], Held], object]
 
 
 def ran() -> tuple[dict[str, Topic], Held]:
-    """Two writers of three records each in "t", read by two; five jobs in "q", of which two are done."""
+    """Two writers of three records each in "t", read by two readers; five jobs in "q", of which two are done."""
     log, queue = Topic(), Topic()
     for seq, (writer, number) in enumerate([("a", 1), ("b", 1), ("a", 2), ("b", 2), ("b", 3), ("a", 3)], 1):
         log.wrote(seq, [(writer, number)])
     log.saw("consumer", [1, 2, 3])
     log.saw("consumer", [4, 5, 6])
-    log.saw("watcher", [3, 4, 5, 6])  # came later
+    log.saw("watcher", [3, 4, 5, 6])  # it came later
     queue.wrote(1, [("c", number) for number in range(1, 6)])
     queue.done.update([2, 3])
     held = {"t": dict(log.acked), "q": {seq: stamp for seq, stamp in queue.acked.items() if seq not in (2, 3)}}

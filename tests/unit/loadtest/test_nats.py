@@ -16,7 +16,7 @@ INFO = b'INFO {"server_id":"N","max_payload":1048576} \r\n'
 
 
 class Wire:
-    """Stands for a transport: records the bytes sent."""
+    """Replaces a transport: records the bytes sent."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []

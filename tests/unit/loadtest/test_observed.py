@@ -8,7 +8,7 @@ import sys
 
 from loadtest.observed import children_s, cpu_of
 
-#: Works for so long, then waits until its input ends.
+#: Works for this long, then waits until its input ends.
 BUSY = """
 import sys, time
 while time.process_time() < 0.3:

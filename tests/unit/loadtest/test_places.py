@@ -1,4 +1,4 @@
-"""Counters show where records were read from; a figure is refused when it is another place."""
+"""Counters show where records were read from. A figure is refused if it was another place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def scenario(place: str) -> Scenario:
 
 
 def counted(place: str) -> dict[str, float]:
-    """Of a broker that has the records there."""
+    """The counters of a broker that has the records there."""
     common = {"topics_cold_reads_total": 0.0, "topics_read_records_total": 0.0, "topics_live_bytes": 4e6}
     segments = (0.0, 0.0, 0.0) if place == "tail" else (40_000.0, 4.0, 4.0 if place == "cold" else 0.0)
     names = ("topics_flushed_records_total", "topics_segments_sealed_total", "topics_segments_cold")
@@ -25,7 +25,7 @@ def counted(place: str) -> dict[str, float]:
 
 
 def read(place: str) -> dict[str, float]:
-    """The same after the reads."""
+    """The counters after the reads."""
     asked = {"topics_cold_reads_total": float(READS)} if place == "cold" else {}
     return counted(place) | {"topics_read_records_total": float(READS * LIMIT)} | asked
 

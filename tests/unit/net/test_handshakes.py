@@ -1,4 +1,4 @@
-"""Handshakes take turns by address; in a crowd, the newest go first."""
+"""Handshakes take turns by address. When there are many, the newest go first."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_in_a_crowd_the_newest_of_an_address_goes_first() -> None:
     turns = ByAddress()
     added(turns, b"a", CROWD + 2)
     assert taken(turns, 2) == [f"a{CROWD + 1}", f"a{CROWD}"]
-    assert taken(turns, 2) == ["a0", "a1"]  # no crowd is left
+    assert taken(turns, 2) == ["a0", "a1"]  # there are not many any more
 
 
 def test_in_a_crowd_a_new_address_goes_first() -> None:

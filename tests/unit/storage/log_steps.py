@@ -1,4 +1,4 @@
-"""Short ways to drive a log: the steps of writer, publisher and recovery, one call each."""
+"""Short functions that drive a log: the steps of writer, publisher and recovery, one call each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_at(
 
 
 def reserve(log: Log, payloads: list[int], **more) -> tuple[AppendedRecords, int]:
-    """Assign the next seqs to such records."""
+    """Assign the next seqs to these records."""
     run = run_at(log.assigned_head + 1, payloads, **more)
     return run, log.reserve(run)
 

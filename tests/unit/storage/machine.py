@@ -53,13 +53,13 @@ def sized(size: int) -> NewRecord:
 
 
 class Machine:
-    """Disk and clock, and the engines started on them; the last one is closed with the machine."""
+    """A disk and a clock, and the engines started on them. The last engine is closed with the machine."""
 
     def __init__(self) -> None:
         self.disk = SimDisk()
         self.clock = FakeClock()
         self._engine: Engine | None = None
-        #: Is done to the disk that the next start finds behind a crash.
+        #: A change to the disk before the next start after a crash.
         self.before_start: Callable[[Machine], None] | None = None
 
     async def __aenter__(self) -> Machine:
@@ -109,12 +109,12 @@ class Machine:
 
 
 def log_of(engine: Engine, name: str) -> Log:
-    """The log of a topic, for looking at seqs that are assigned and not yet published."""
+    """The log of a topic, for tests of seqs that are assigned and not yet published."""
     return engine.catalog.topics[name].log
 
 
 async def seqs(engine: Engine, name: str, **query: Any) -> list[int]:
-    """Seqs that one read gives."""
+    """The seqs that one read returns."""
     result = await engine.read(name, ReadQuery(**{"limit": 1000, **query}))
     return [each.seq for each in result.records]
 

@@ -1,4 +1,4 @@
-"""One shard's log without an engine: groups go in, and what became of each submission comes out, in order."""
+"""One shard's log without an engine: groups go in, and the outcome of each submission comes out, in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def name(number: int) -> str:
 
 
 class ShardRig:
-    """`outcomes`: batches of submissions in the order they were settled. `jobs`: spawned and not run yet."""
+    """`outcomes`: batches of submissions in the order of their completion. `jobs`: spawned and not run yet."""
 
     def __init__(self, disk: SimDisk | None = None, **changes: Any) -> None:
         self.disk = disk or SimDisk()
@@ -79,7 +79,7 @@ class ShardRig:
         )
 
     def commit(self, *group: Submission) -> list[Submission]:
-        """Commit a group; its members in the order in which they were settled."""
+        """Commit a group. Returns its members in the order of their completion."""
         before = len(self.settled)
         self.log.commit(list(group))
         return [each for batch in self.settled[before:] for each in batch]
@@ -105,7 +105,7 @@ class ShardRig:
         ]
 
     def calls(self, *ops: str, path: str = "") -> list[tuple[str, str]]:
-        """(op, file name) of the calls so far, of these ops."""
+        """(op, file name) of the calls so far, for these ops."""
         return [
             (call.op, call.path.removeprefix("/wal/"))
             for call in self.disk.calls

@@ -1,4 +1,4 @@
-"""How much of a topic stays in the log: by its records, batches and bytes, and by how its records go."""
+"""How much of a topic stays in the log, depending on its records, batches and bytes, and on how records are deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULTS = Options()
 
 
 async def looked(engine: Engine) -> int:
-    """How many records of `t` are in segments when the absorber has looked."""
+    """How many records of `t` are in segments after the flusher has run."""
     await engine.segment_worker.tick()
     return engine.topic("t").log.held.flushed
 

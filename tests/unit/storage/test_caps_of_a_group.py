@@ -93,7 +93,7 @@ async def test_a_deletion_between_two_writes_finds_the_floor_of_the_first_write(
     machine: Machine, raised: list[int]
 ) -> None:
     """Seqs 1 to 4 go with the first write, 5 and 6 with the deletion of 4 to 6, 7 and 8 with the second write, which
-    was planned when 5 to 8 were there."""
+    was planned when 5 to 8 existed."""
     engine = await full(machine, in_segments=False)
     log = log_of(engine, "t")
     told: list[Any] = []

@@ -1,4 +1,4 @@
-"""Sets of cells on a real disk: their backups, restores and checks; and what no set is made of."""
+"""Sets of cells on a real disk: their backups, restores and checks, and what a set refuses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _cell(root: Path, cell: int, cells: int = CELLS) -> Engine:
 
 @pytest.fixture
 async def made(tmp_path: Path) -> Path:
-    """A set with topics in their home cells; "guest" is in cell 0, and another cell decides about its name."""
+    """A set with topics in their home cells, except "guest": it is in cell 0, and its home is another cell."""
     root = tmp_path / "data"
     open_set(FS, str(root), CELLS)
     for cell in range(CELLS):

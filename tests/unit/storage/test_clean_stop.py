@@ -16,7 +16,7 @@ TOPICS = 20
 
 
 async def filled(machine: Machine) -> Engine:
-    """As much in each topic as is worth moving."""
+    """In each topic as much as is worth moving."""
     engine = await machine.start()
     for number in range(TOPICS):
         await engine.append(f"t{number}", [record(number)] * 1000, config=TopicConfig())

@@ -1,4 +1,4 @@
-"""Reads by columns give the same records as reads frame by frame, and none of a frame with a wrong byte."""
+"""Reads by columns return the same records as reads frame by frame, and none of a damaged frame."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Reading(NamedTuple):
 
 
 def few(most: int) -> st.SearchStrategy[frozenset[int]]:
-    """Mostly none: the effect of one argument shows when the others are plain."""
+    """Mostly none, so that the effect of one argument shows."""
     nothing: frozenset[int] = frozenset()
     return st.just(nothing) | st.just(nothing) | st.frozensets(st.integers(0, most), max_size=2)
 
@@ -140,7 +140,7 @@ READINGS = st.builds(
 )
 
 
-#: Each thing that keeps a read from going by columns, or ends it early, alone.
+#: Everything that makes a read not use columns, or ends it early, one at a time.
 ALONE: list[dict[str, Any]] = [
     *({"dead": frozenset({index})} for index in (0, 1, 5, 19, 20)),
     *({"odd": frozenset({index})} for index in (0, 2, 3, 19)),
@@ -178,7 +178,7 @@ def outcome(scan: Scan, cursors: list[int], error: RecordCorrupt | None) -> Any:
 
 
 def scanned_log(reading: Reading, frames: Frames, verified: bool, made: type[Scan]) -> Any:
-    """In two pieces, as if of two batches."""
+    """In two pieces, as if from two batches."""
     scan = new_scan(query_of(reading), reading.max_scan, made=made, ttl_ms=reading.ttl_ms, dedupe_node=True)
     data = damaged(frames.log, frozenset() if verified else reading.flips)
     cursors: list[int] = []
@@ -307,7 +307,7 @@ def pieces_of(reading: Reading, frames: Frames, verified: bool) -> list[Piece]:
 
 
 def taken(reading: Reading, pieces: list[Piece], merged_bytes: int | None) -> Any:
-    """`merged_bytes` None: each piece by itself."""
+    """`merged_bytes` None: each piece alone."""
     made = new_scan(query_of(reading), reading.max_scan, ttl_ms=reading.ttl_ms, dedupe_node=True)
     last = 0
     try:

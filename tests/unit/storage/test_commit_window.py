@@ -1,4 +1,4 @@
-"""How long a writer waits for company: a lone write never, a crowd for as long as it pays."""
+"""How long a writer waits for more writes: never for a lone write, and as long as it pays for many."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_alternating_writers_are_counted_periodically(window: CommitWindow) -> N
     wanted: list[int] = []
     for _ in range(2 * GROUPS_A_COUNT):
         wanted.append(window.wait_for(1)[0])
-        # There are but 40, which the turns of 32 do not show.
+        # There are only 40, so rounds of 32 do not show all.
         window.committed(min(wanted[-1], 40), gathering_ns=4000 * US, syncing_ns=2000 * US)
     counted = GROUPS_A_COUNT - GROUPS_TO_COUNT
     assert wanted[:counted] == [32] * counted
@@ -208,7 +208,7 @@ class _ClosedLoop:
     def __init__(self, window: CommitWindow, *, clients: int, cost_us: int, sync_us: int, late_us: int = 0) -> None:
         self._window = window
         self._cost, self._sync, self._late = cost_us * US, sync_us * US, late_us * US
-        #: When the loop is done with each request on its way, in order.
+        #: When the loop is done with each request in progress, in order.
         self._coming: deque[int] = deque()
         self._loop_free = self.now = self.idle = self.answered = 0
         self._arrive(clients)

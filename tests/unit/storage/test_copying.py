@@ -1,4 +1,4 @@
-"""Copying records of the log into a segment: the copied bytes, and files that an earlier attempt has left."""
+"""Copying records of the log into a segment: the copied bytes, and files left by an earlier attempt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ID = SegmentId(7, 1)
 
 
 def disk_with(batches: Sequence[tuple[int, int, Sequence[int]]]) -> tuple[SimDisk, SliceColumns]:
-    """A log of batches (first seq, time, data lengths), something before each of them, and where they are."""
+    """A log of batches (first seq, time, data lengths) with other frames before each of them, and their places."""
     rows, log = SliceColumns.none(), bytearray()
     for first_seq, ts, lengths in batches:
         log += b"head" * 5
@@ -46,7 +46,7 @@ def disk_with(batches: Sequence[tuple[int, int, Sequence[int]]]) -> tuple[SimDis
 
 
 def copy(disk: SimDisk, wal_directory: str, job: Copy) -> Copied:
-    """All of it, as the flusher does with files that it has not open."""
+    """Copies all of it, as the flusher does if the files are not open."""
     parts = read(WalReader(disk, [wal_directory]), 0, job)
     writer = open_writer(disk, job)
     try:
@@ -61,7 +61,7 @@ def bytes_of(disk: SimDisk, ext: str) -> bytes:
 
 
 def found(disk: SimDisk) -> list[tuple[int, int, int, int] | None]:
-    """(seq, time, data length, flags of the index) of every seq of the segment; None where there is no record."""
+    """(seq, time, data length, flags of the index) of every seq of the segment. None where there is no record."""
     data, entries = bytes_of(disk, names.DATA), idx_entry.parse(bytes_of(disk, names.IDX))
     return [_record(data, entry) if entry.len else None for entry in entries]
 
@@ -112,7 +112,7 @@ def test_added_records_follow_the_marked_records() -> None:
     both = copy(disk, WAL, Copy(ROOT, ID, 5, rest, 0))
     assert [record and record[0] for record in found(disk)] == list(range(1, 9))
     assert (first.data_bytes, both.written) == (sum(rows.sizes[:4]), sum(rows.sizes[4:]))
-    # Copy again, as after a turn whose mark failed; fewer records, because some were deleted meanwhile.
+    # Copy again, as after a round whose mark failed. There are fewer records, because some were deleted meanwhile.
     assert copy(disk, WAL, Copy(ROOT, ID, 5, rest, 0)) == both
     copy(disk, WAL, Copy(ROOT, ID, 5, rest, 0b1110))
     assert [record and record[0] for record in found(disk)] == [1, 2, 3, 4, 5, None, None, None]
@@ -120,7 +120,7 @@ def test_added_records_follow_the_marked_records() -> None:
 
 @pytest.mark.parametrize("left", [(names.DATA,), (names.DATA, names.IDX), (names.IDX,)])
 def test_files_without_marked_records_are_recreated(left: tuple[str, ...]) -> None:
-    """A process that was killed may have left one of them, or both, with names that are not durable."""
+    """A killed process may have left one of them or both, with names that are not durable."""
     disk, rows = disk_with([(1, 100, [5] * 4)])
     for path in (names.topics_folder(ROOT), names.folder(ROOT, ID.topic_id)):
         disk.mkdir(path)
@@ -139,7 +139,7 @@ def test_a_large_copy_is_written_part_by_part_and_synced_once(monkeypatch: pytes
     ops = [call.op for call in calls if call.op in ("pwritev", "datasync")]
     writes = ops.count("pwritev")
     assert ops == ["pwritev"] * writes + ["datasync"]
-    assert writes > sum(rows.sizes[:40]) // 300  # a part is no larger, but for a record that is
+    assert writes > sum(rows.sizes[:40]) // 300  # a part is not larger, unless a single record is
     assert [record and record[0] for record in found(disk.power_cut(Loss.DROP))] == list(range(1, 43))
 
 
@@ -157,7 +157,7 @@ def test_a_copy_that_failed_in_a_later_part_can_be_repeated(monkeypatch: pytest.
     assert bytes_of(disk, names.DATA)[: len(marked[0])] == marked[0]
     assert bytes_of(disk, names.IDX) == marked[1]
     log.pwritev([b"\x01"], place)
-    # Less than the time before, whose bytes lie behind the end: none of them stays.
+    # Less than before. The bytes of the first copy are after the end, and none of them stays.
     copy(disk, WAL, Copy(ROOT, ID, 5, rest.first(1), 0b1110))
     assert [record and record[0] for record in found(disk)] == [1, 2, 3, 4, 5, None, None, None]
     assert len(bytes_of(disk, names.DATA)) == sum(rows.sizes[:5])
@@ -166,7 +166,7 @@ def test_a_copy_that_failed_in_a_later_part_can_be_repeated(monkeypatch: pytest.
 def test_a_log_file_deleted_between_two_parts_fails_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "PART_BYTES", 100)
     disk, rows = disk_with([(1, 100, [5] * 4), (5, 200, [6] * 4)])
-    rows.lsns[1] = position(2, 40)  # of a file that there is not any more
+    rows.lsns[1] = position(2, 40)  # of a file that no longer exists
     with pytest.raises(WalFileGone):
         copy(disk, WAL, Copy(ROOT, ID, 1, rows, 0))
     assert bytes_of(disk, names.IDX) == b""

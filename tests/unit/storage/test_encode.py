@@ -1,4 +1,4 @@
-"""A write as bytes: what the format says, computed a second time by hand."""
+"""A write as bytes, compared with a second computation of the format by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEAD = Header(7, 41, 1_700_000_000_000, b"", DURABLE)
 
 
 def encoded(batch: list[NewRecord], head: Header = HEAD, **more):
-    made = RecordColumns(batch)  # whatever the limits would say of it
+    made = RecordColumns(batch)  # whatever the limits would say
     appends, run = encoded_records(made, head, made.payloads, more=bool(more.get("after")))
     return assemble(appends, run, head, **more)
 

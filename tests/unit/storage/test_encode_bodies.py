@@ -1,4 +1,4 @@
-"""Bodies made already give the frames that records one by one would give."""
+"""Prepared bodies give the same frames as records one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A write without a task: on its way at once and told once, or not begun at all."""
+"""A write without a task: either it is submitted at once and its outcome reported once, or it is not begun at all."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ async def test_a_write_that_shares_a_pending_key_shares_its_failure(machine: Mac
     reported = Outcomes()
     sharing = [asyncio.create_task(outcome(engine.append("t", [record(1)], idempotency_key="k"))) for _ in range(3)]
     sharing[0].get_loop().call_soon(sharing[1].cancel)
-    # The tasks take their first step behind this, and ahead of the write's outcome.
+    # The tasks take their first step after this, and before the outcome of the write.
     assert engine.try_append("t", plain(1), reported, idempotency_key="k")
     outcomes = await asyncio.gather(*sharing, return_exceptions=True)
     assert [type(each) for each in outcomes] == [StorageFailed, asyncio.CancelledError, StorageFailed]
@@ -233,7 +233,7 @@ async def test_a_write_that_shares_a_pending_key_shares_its_failure(machine: Mac
 
 
 async def test_a_result_callback_may_write_again(machine: Machine) -> None:
-    """As a connection does that has the next request already."""
+    """Like a connection that has the next request already."""
     engine = await machine.start()
     await engine.put_topic("t", FSYNC)
     reported = Outcomes()

@@ -1,4 +1,4 @@
-"""Appending: seqs without gaps or doubles, expected_seq exact, and a refused write that leaves no trace."""
+"""Appending: seqs without gaps or duplicates, exact expected_seq, and refused writes that leave no trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw bytes in the engine: kept byte for byte, counted by their own size, wherever they are stored."""
+"""Raw bytes in the engine: stored byte for byte and counted by their own size, wherever they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments in the cold tier: moved, read, deleted in, dropped, found again, as if they were still here."""
+"""Segments in the cold tier are moved, read, deleted from, dropped and found again as if they were local."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Bench:
         await self.engine.relocator.work()
 
     async def restart(self, how: str = "kill", *, store_down: bool = False, **changes: object) -> None:
-        """Stop in one of three ways and come up again."""
+        """Stop in one of three ways and start again."""
         if how == "clean":
             await self.engine.close()
         else:
@@ -154,7 +154,7 @@ async def test_the_stricter_of_the_hot_retention_bounds_applies(bench: Bench) ->
     await fill(bench.engine, 45)
     await bench.engine.segment_worker.flush_all()
     size = bench.engine.catalog.topics["t"].log.held.manifest.segments[0].data_bytes
-    await bench.restart(hot_retain_segments=4, hot_retain_bytes=2 * size + 30)  # later ones have two digits
+    await bench.restart(hot_retain_segments=4, hot_retain_bytes=2 * size + 30)  # later numbers have two digits
     await bench.settle()
     assert bench.tiers == [COLD] * 2 + [HOT] * 3
     await bench.restart(hot_retain_segments=1)

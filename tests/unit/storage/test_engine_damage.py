@@ -18,7 +18,7 @@ from tests.unit.storage.machine import DATA, WAL, Machine, outcome, record, seqs
 from tests.unit.storage.routers.routed import everything, turns
 
 FSYNC = TopicConfig(durability=Durability.FSYNC)
-#: Of the second of three segments.
+#: The second of three segments.
 SECOND = f"{DATA}/topics/0000000000000001/seg-00000000000000000006"
 
 
@@ -40,7 +40,7 @@ def remove(machine: Machine, engine: Engine, ext: str) -> None:
 
 
 def cut(machine: Machine, engine: Engine, ext: str) -> None:
-    """Two records and a half are left."""
+    """Two and a half records are left."""
     machine.disk.write_file(SECOND + ext, machine.disk.read_file(SECOND + ext)[: 50 if ext == ".idx" else 150])
     forget(engine)
 
@@ -98,7 +98,7 @@ async def test_deleted_records_of_a_damaged_segment_are_not_listed_as_corrupt(ma
 async def test_the_number_of_corrupt_seqs_in_an_answer_is_bounded(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert MAX_CORRUPT >= 1000  # else a page could be too small for its list
+    assert MAX_CORRUPT >= 1000  # otherwise a page could be too small for its list
     monkeypatch.setattr("storage.reads.scan.MAX_CORRUPT", 3)
     engine = await written(machine)
     remove(machine, engine, ".idx")
@@ -246,7 +246,7 @@ async def test_records_before_an_unreadable_record_are_returned_first(
 ) -> None:
     engine = await written(machine, absorbed=absorbed)
     real = machine.disk.fail
-    real("pread", path, times=1)  # of many at once
+    real("pread", path, times=1)  # many at once
     real("pread", path, nth=5, sticky=True)
     result = await engine.read("t", ReadQuery(limit=1000, skip_corrupt=True))
     given = [each.seq for each in result.records]
@@ -346,7 +346,7 @@ async def test_a_consumer_of_an_unreadable_log_keeps_its_cursor(
     engine = await written(machine, absorbed=absorbed)
     await engine.consumers.put("t", "c", None)
     machine.disk.fail("pread", path, sticky=True)
-    for _ in range(2):  # and keeps no turn
+    for _ in range(2):  # and takes no turn
         assert isinstance(await outcome(engine.consumers.read("t", "c", ReadQuery())), kind)
     machine.disk.clear_faults()
     assert (await engine.consumers.read("t", "c", ReadQuery())).cursor_seq == 20

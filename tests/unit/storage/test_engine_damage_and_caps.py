@@ -13,7 +13,7 @@ from storage.errors import SegmentUnreadable, TopicFull
 from storage.segments.names import SegmentId
 from tests.unit.storage.machine import DATA, Machine, log_of, outcome, sized
 
-#: Of the first of two segments.
+#: The first of two segments.
 FIRST = f"{DATA}/topics/0000000000000001/seg-00000000000000000001"
 
 
@@ -49,7 +49,7 @@ DAMAGES = pytest.mark.parametrize("damage", [remove, cut, fail])
 
 
 def nothing(_: Machine) -> None:
-    """All is well: it is only not known yet."""
+    """Nothing is wrong; it is only not known yet."""
 
 
 Damage: TypeAlias = Callable[[Machine], None]
@@ -72,7 +72,7 @@ async def earliest(engine: Engine, count: int) -> list[int]:
 
 
 def settled(engine: Engine) -> None:
-    """Both views of the log hold what its segments and its tail hold."""
+    """Both views of the log contain what its segments and its tail contain."""
     log = log_of(engine, "t")
     floor = log.marks.live_floor
     assert (log.count, log.bytes) == log.held.totals(floor, log.head + 1, floor)
@@ -175,10 +175,10 @@ REJECTING = {"cap_records": 20, "discard": Discard.REJECT, "ttl_ms": 10_000}
 async def test_expired_records_of_a_segment_are_read_off_the_loop(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A log that reads for itself does so on the loop."""
+    """A log that reads by itself does so on the loop."""
     engine = await full(machine, **REJECTING)
     damaged(machine, engine, nothing)
-    await machine.clock.advance(8250)  # 1 to 3 have expired: it takes the details of their segment to know
+    await machine.clock.advance(8250)  # 1 to 3 have expired, which only the details of their segment can show
     monkeypatch.setattr(log_of(engine, "t").held, "access", None)
     await engine.append("t", [sized(10)] * 3)
     assert engine.state("t").earliest_seq == 4

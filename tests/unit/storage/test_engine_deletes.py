@@ -1,4 +1,5 @@
-"""Deleting records: below a seq, by tag, or both; permanent, silent, and bounded by the head at the call."""
+"""Deleting records below a seq, by tag, or both: permanent, without announcement, and bounded by the head at the
+call."""
 
 from __future__ import annotations
 

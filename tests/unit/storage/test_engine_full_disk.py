@@ -1,4 +1,4 @@
-"""A full disk, seen from outside: writes are refused, deleting and reading go on, and appends resume by themselves."""
+"""A full disk, seen from outside: writes are refused, deletes and reads work, and appends resume by themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No seq is ever handed out twice: reservations are durable first, renewed ahead, and handed back at a clean stop."""
+"""No seq is ever used twice: reservations are durable first, renewed ahead, and returned at a clean stop."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Task = asyncio.Task[Any]
 
 @asynccontextmanager
 async def stuck(engine: Engine, disk: SimDisk, op: str = "pwritev") -> AsyncIterator[Gate]:
-    """The writer thread hangs in the disk with one write in its hands."""
+    """The writer thread hangs in the disk during a write."""
     with disk.hold(op, "*/wal-*", times=1) as gate:
         first = asyncio.create_task(engine.append("t", records(1)))
         await asyncio.to_thread(gate.wait_held)
@@ -28,7 +28,7 @@ async def stuck(engine: Engine, disk: SimDisk, op: str = "pwritev") -> AsyncIter
 
 
 async def some_done(tasks: list[Task], count: int) -> tuple[set[Task], set[Task]]:
-    """Done and pending tasks, a moment after this many are done."""
+    """Done and pending tasks, shortly after this many are done."""
     async with asyncio.timeout(PATIENCE_S):
         while sum(each.done() for each in tasks) < count:
             await asyncio.sleep(0.005)

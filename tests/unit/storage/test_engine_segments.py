@@ -1,4 +1,4 @@
-"""Records in segments: read, evicted, deleted, expired and counted as if they were still in the log."""
+"""Records in segments are read, evicted, deleted, expired and counted as if they were still in the log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL = options(segment_max_events=10, checkpoint_records=1, wal_shards=2)
 
 
 class Bench:
-    """An engine that is absorbed when told to, and restarted."""
+    """An engine that flushes when told to, and is restarted."""
 
     def __init__(self) -> None:
         self.disk = SimDisk()
@@ -36,7 +36,7 @@ class Bench:
         await self.engine.segment_worker.flush_all()
 
     async def restart(self, *, power: bool = False, clean: bool = False) -> None:
-        """Stop in one of three ways and come up again."""
+        """Stop in one of three ways and start again."""
         if clean:
             await self.engine.close()
             disk = self.disk
@@ -286,7 +286,7 @@ async def test_sealing_a_segment_and_opening_the_next_takes_a_single_sync(
     stats = engine.shards[log.shard].log.stats
     groups = stats.groups
     await bench.mark_flushed()
-    # The first one is opened beforehand; then each turn says all there is to say of a run in one unit.
+    # The first one is opened beforehand. Then each round describes a run in one unit.
     assert stats.groups - groups == 1 + units(len(segments))
     assert [each.count for each in log.held.manifest.segments] == segments
     ended = [each.sealed for each in log.held.manifest.segments]

@@ -1,4 +1,4 @@
-"""Values kept for other components are durable when the call returns and survive every kind of restart."""
+"""Values stored for other components are durable when the call returns, and survive every kind of restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Appends of stored bodies: handled as any other append, with the same counts after every restart."""
+"""Appends of stored bodies: like any other append, with the same counts after every restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deletions wait for company before they are flagged in a segment's files (Options.flag_age_ms)."""
+"""Deletions wait to be flagged in a segment's files together (Options.flag_age_ms)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.unit.storage.machine import Machine, record, records
 
 
 async def begin(machine: Machine) -> Engine:
-    """Ten records in a sealed segment, the odd ones tagged, and one behind them."""
+    """Ten records in a sealed segment, the odd ones tagged, and one after them."""
     engine = await machine.start(segment_max_events=10, flag_age_ms=10_000)
     await engine.append("t", [record(seq, tag="odd" if seq % 2 else "even") for seq in range(1, 11)])
     await engine.append("t", records(1))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-#: Frees and takes 10 MiB again and again in buffers as reads have them; prints the page faults of a round.
+#: Frees and allocates 10 MiB again and again in buffers like those of reads. Prints the page faults of a round.
 _PROGRAM = """
 import resource, sys, tempfile
 from storage import BlockingEngine, Options
@@ -30,7 +30,7 @@ for _ in range(20):
     del held
 print(faults() - before)
 """
-#: Of a round: a fifth of its pages at least are made anew, or next to none.
+#: In a round: at least a fifth of its pages are new, or almost none.
 _MANY = (2 << 20) // os.sysconf("SC_PAGE_SIZE")
 _FEW = _MANY // 8
 

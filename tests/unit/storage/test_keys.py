@@ -1,4 +1,4 @@
-"""Idempotency keys at full size; the model test has the rest."""
+"""Idempotency keys at full size. The model test covers the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay has found of partitions, and which of it counts."""
+"""What a replay finds of partitions, and which of it counts."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_an_address_has_topic_and_partition(p: int, text: str) -> None:
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        # As Kafka's own tests have them, as signed numbers.
+        # From Kafka's own tests, as signed numbers.
         (b"21", -973932308),
         (b"foobar", -790332482),
         (b"a-little-bit-long-string", -985981536),
@@ -64,7 +64,7 @@ async def test_each_partition_has_its_own_seqs(machine: Machine) -> None:
     assert [state.topic for state in engine.topics()] == ["t"]
     with pytest.raises(TopicNotFound):
         engine.state("t/3")
-    with pytest.raises(TopicNotFound):  # an address makes no topic
+    with pytest.raises(TopicNotFound):  # an address creates no topic
         await engine.append("t/3", 1)
     with pytest.raises(TopicNotFound):
         await engine.append("new/1", 1)
@@ -122,7 +122,7 @@ async def test_the_number_of_partitions_is_limited(machine: Machine) -> None:
             await engine.put_topic("t", TopicConfig(partitions=wrong))
         assert refused.value.detail == {"field": "partitions"}
     await engine.put_topic("t", TopicConfig(partitions=4))
-    await engine.append("u", 1)  # partitions are no topics: there are two
+    await engine.append("u", 1)  # partitions are not topics: there are two topics
     with pytest.raises(LimitReached) as caught:
         await engine.append("v", 1)
     assert caught.value.detail == {"limit": "max_topics", "max": 2}

@@ -16,7 +16,7 @@ def batch(base: int, epoch: int = 0, producer_id: int = 7) -> ProducerBatch:
 
 
 def table(*batches: tuple[int, int], epoch: int = 0) -> ProducerTable:
-    """Of (base, count) each, at seqs 1 and on, ms 1 and on."""
+    """(base, count) of each, at seqs from 1, ms from 1."""
     made, seq = ProducerTable(), 1
     for ts, (base, count) in enumerate(batches, 1):
         made.take(batch(base, epoch), count, seq, ts)

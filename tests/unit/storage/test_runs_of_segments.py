@@ -1,4 +1,4 @@
-"""One round fills several segments of a log: after a failure, with concurrent deletes, and the kept records."""
+"""One round fills several segments of a log: after a failure, with concurrent deletes, and with all records kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FSYNC = TopicConfig(durability=Durability.FSYNC)
 
 
 async def filled(machine: Machine, config: TopicConfig = FSYNC) -> Engine:
-    """45 records, each with one of three tags: one round makes five segments of them."""
+    """45 records, each with one of three tags. One round makes five segments of them."""
     engine = await machine.start(**SMALL)
     for number in range(45):
         await engine.append("t", [record(number, tag=f"tag-{number % 3}")], config=config)

@@ -179,7 +179,7 @@ async def test_records_stay_durable_when_the_topic_becomes_ephemeral(engine: Eng
 async def test_records_up_to_durable_seq_survive_a_power_cut(machine: Machine, synced: int) -> None:
     engine = await machine.start(**SMALL)
     await engine.put_topic("t", TopicConfig(durability=Durability.DISK))
-    await engine.append("t", [record(1)])  # has more seqs reserved than are used here: no other sync comes
+    await engine.append("t", [record(1)])  # more seqs are reserved than are used here, so no other sync comes
     engine.shards[0].log.sync()
     for number in range(2, 9):
         await engine.append("t", [record(number), record(number)])
@@ -282,7 +282,7 @@ async def test_a_delete_byte_alone_withholds_a_record(machine: Machine, engine: 
     download = await open_download(engine, "t", 1, DATA)
     assert deleted_seqs(await download.read(0, download.size)) == [7]
     assert b"secret-6" not in await download.read(0, download.size)
-    # Also when the read ends before the byte.
+    # Also if the read ends before the byte.
     assert b"secret" not in await download.read(entry.offset, entry.end - 1)
 
 
@@ -371,7 +371,7 @@ async def test_no_segment_begins_elsewhere(engine: Engine, first_seq: int) -> No
 
 
 async def fetched(engine: Engine, what: str) -> SegmentDownload:
-    """Begin a download, then have the segment go or be rewritten."""
+    """Begin a download, then let the segment be dropped or rewritten."""
     await fill(engine, 15)
     await engine.segment_worker.flush_all()
     download = await open_download(engine, "t", 1, DATA)
@@ -462,7 +462,7 @@ async def test_downloads_of_cold_and_hot_segments_are_equal(machine: Machine) ->
     for key, body in bodies.items():
         download = await open_download(engine, "t", *key)
         assert (download.etag, await download.read(0, download.size)) == (hot[key].etag, body)
-        # A download that was begun before continues.
+        # A download that began before continues.
         assert await hot[key].read(50, 99) == body[50:99]
 
 

@@ -1,4 +1,4 @@
-"""A shard's log turns over its files in an order that no crash can spoil, and marks how far it is durable."""
+"""A shard's log changes its files in an order that no crash can spoil, and marks how far it is durable."""
 
 from __future__ import annotations
 

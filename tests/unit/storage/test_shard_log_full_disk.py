@@ -1,4 +1,4 @@
-"""A full disk is no failure: what frees space still goes to the reserve, and service resumes when there is space."""
+"""A full disk is not a failure: writes that free space go to the reserve, and service resumes when there is space."""
 
 from __future__ import annotations
 

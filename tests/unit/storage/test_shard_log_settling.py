@@ -16,7 +16,7 @@ def rig() -> ShardRig:
 
 
 def syncs_before(rig: ShardRig) -> list[int]:
-    """For each batch that was settled: how many datasyncs had been done by then."""
+    """For each completed batch: how many datasyncs had been done by then."""
     return [sum(call.op == "datasync" for call in rig.disk.calls[:at]) for _, at in rig.trace]
 
 

@@ -17,7 +17,7 @@ from tests.unit.storage.shard_rig import ShardRig
 
 
 class Queue:
-    """A shard run inline, over a rig's log."""
+    """A shard that runs inline, over a rig's log."""
 
     def __init__(self, **changes: Any) -> None:
         self.rig = ShardRig(**changes).open()

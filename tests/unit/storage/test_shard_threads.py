@@ -1,4 +1,4 @@
-"""The writer thread: it sleeps until there is work, never lets a lone write wait, and hardens by the timer."""
+"""The writer thread sleeps until there is work, never delays a lone write, and hardens by the timer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DISK = TopicConfig(durability=Durability.DISK)
 
 
 class Threads:
-    """A threaded engine under a clock that stands still."""
+    """A threaded engine with a clock that stands still."""
 
     def __init__(self) -> None:
         self.disk = SimDisk()
@@ -29,11 +29,11 @@ class Threads:
         self.engine = Engine(DATA, options(gc_min_us=500, gc_max_us=10_000), fs=self.disk, clock=self.clock)
 
     async def asleep(self) -> None:
-        """Return when the writer waits, for work or for time."""
+        """Return when the writer waits for work or for time."""
         await asyncio.to_thread(self.clock.until_waiting)
 
     async def close(self) -> None:
-        """Close, with the time that a writer needs that waits for company."""
+        """Close, with the time that a waiting writer needs."""
         closing = asyncio.create_task(self.engine.close())
         while not closing.done():
             self.clock.tick(10)
@@ -66,7 +66,7 @@ async def test_a_writer_that_returns_early_is_not_counted_in_its_former_group(
 
     def commit(group: list[Submission]) -> None:
         real(group)
-        for _ in range(200):  # the answered one has written again before this thread goes on
+        for _ in range(200):  # the answered writer has written again before this thread continues
             if shard._queue:
                 return
             time.sleep(0.001)
@@ -122,7 +122,7 @@ async def test_a_failure_fails_all_pending_writes_and_the_thread_ends(threads: T
         await asyncio.sleep(0)
     async with asyncio.timeout(10):
         while not all(each.done() for each in waiting):
-            threads.clock.tick(1)  # the writer may be waiting for company
+            threads.clock.tick(1)  # the writer may be waiting for more writes
             await asyncio.sleep(0)
         outcomes = await asyncio.gather(*waiting)
     assert len(errors_among(outcomes)) == 10

@@ -1,4 +1,4 @@
-"""Going through many things in slices: everything in order, and others get their turn."""
+"""Going through many items in slices: all in order, and other tasks get their turns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.fake_clock import FakeClock
 
 
 class TickingClock(FakeClock):
-    """Each look at it takes so long."""
+    """Each look at it takes this long."""
 
     step_ns = 0
 
@@ -19,7 +19,7 @@ class TickingClock(FakeClock):
 
 
 async def _turns(step_ns: int, count: int) -> int:
-    """How often another task was let in."""
+    """How often another task got a turn."""
     clock, turns = TickingClock(), 0
     clock.step_ns = step_ns
 

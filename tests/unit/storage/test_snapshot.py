@@ -1,4 +1,4 @@
-"""A topic becomes a section of a snapshot and comes back the same; what did not change is not encoded again."""
+"""A topic is encoded as a section of a snapshot and restored unchanged. Unchanged topics are not encoded again."""
 
 from __future__ import annotations
 

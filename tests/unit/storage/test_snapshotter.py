@@ -13,7 +13,7 @@ FSYNC = TopicConfig(durability=Durability.FSYNC)
 
 
 def needed(engine: Engine) -> list[int]:
-    """By asking every log there is."""
+    """By asking every log."""
     places = [shard.applied_lsn for shard in engine.shards]
     for topic in engine.catalog.topics.values():
         place = topic.log.wal_needed_from()
@@ -34,7 +34,7 @@ async def test_every_kind_of_need_for_the_log_is_noticed(machine: Machine) -> No
             assert redo(engine) == needed(engine)
     await engine.segment_worker.flush_all()
     assert redo(engine) == needed(engine) == [shard.applied_lsn for shard in engine.shards]
-    await engine.delete_records("b", match=TagMatch(b"tag-1"))  # to be flagged in its segment
+    await engine.delete_records("b", match=TagMatch(b"tag-1"))  # must be flagged in its segment
     assert log_of(engine, "b").wal_needed_from() is not None
     assert redo(engine) == needed(engine)
     await engine.put_topic("m", TopicConfig(durability=Durability.EPHEMERAL))

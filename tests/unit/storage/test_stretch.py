@@ -1,4 +1,4 @@
-"""Records that are made when a reader looks at them behave as a list of records."""
+"""Records that are created when a reader looks at them behave like a list of records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BODIES = {
     "JSON": [b'{"data":"%04d"}' % number for number in range(300)],
     "JSON of many sizes": [b'{"data":%d}' % number for number in range(300)],
     "JSON with meta": [b'{"data":1,"meta":%d}' % (number % 10) for number in range(20)],
-    # As long as raw bytes would be, and nearly like them.
+    # As long as raw bytes would be, and almost like them.
     "one that is JSON": [*[binary_body(b"1")] * 10, b'{"data":7}', *[binary_body(b"2")] * 10],
     "another form of them": [*[binary_body(b"1")] * 10, b"\x81\xd9\x01v\xc4\x04four", *[binary_body(b"2")] * 3],
 }

@@ -1,4 +1,4 @@
-"""The tail cache: the newest batches of all logs, never more memory than allowed, oldest first out."""
+"""The tail cache: the newest batches of all logs, never more memory than allowed, and the oldest are dropped first."""
 
 from __future__ import annotations
 

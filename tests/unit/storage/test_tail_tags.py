@@ -1,4 +1,4 @@
-"""Tags of the tail: found exactly, in any mixture of batches, and forgotten from the front."""
+"""Tags of the tail: found exactly, in any mixture of batches, and dropped from the front."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ CLASSES = pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DI
 class CoalescedWriters:
     """Submits writes to be coalesced, and records the outcome of each by number; LEFT: the engine declined the write.
 
-    A first write is in flight from the beginning, because a write is coalesced only behind a pending write.
+    A first write is in flight from the beginning, because a write is only coalesced while another is pending.
     """
 
     LEFT = "left"
@@ -54,7 +54,7 @@ class CoalescedWriters:
             if not self._engine.try_append_coalesced(name, raw(value), report, lambda: report(self.LEFT), node=node):
                 report(self.LEFT)
         except StorageError:
-            report(self.LEFT)  # as declined, but at once
+            report(self.LEFT)  # as if declined, but at once
 
     async def all(self) -> list[Any]:
         for _ in range(2000):
@@ -71,7 +71,7 @@ async def started(machine: Machine, **changes: Any) -> Engine:
 
 
 def submissions(engine: Engine) -> list[int]:
-    """How many writes each submission to the log has, from now on."""
+    """From now on, how many writes each submission to the log has."""
     counts: list[int] = []
     for shard in engine.shards:
         enqueue = shard.enqueue
@@ -85,7 +85,7 @@ def submissions(engine: Engine) -> list[int]:
 
 
 def appends(machine: Machine, shard: str) -> list[Any]:
-    """The Append frames of the log, each a unit, as a decoder made from the specification reads them."""
+    """The Append frames of the log, each as a unit, read by a decoder made from the specification."""
     found: list[Any] = []
     for name in sorted(machine.disk.listdir(shard)):
         if match := re.fullmatch(r"wal-(\d+)\.log", name):
@@ -238,7 +238,7 @@ async def test_an_eviction_for_a_coalesced_write_is_in_the_same_submission(machi
         writers.add("t", value)
     outcomes = await writers.all()
     assert [each.first_seq for each in outcomes] == [1, 2, 3, 4, 5]
-    assert counts == [5]  # one unit: what goes and what comes, all or nothing
+    assert counts == [5]  # one unit: what is removed and what is added, all or nothing
     assert await data(engine, "t") == [2, 3, 4]
     assert await data(await machine.kill(), "t") == [2, 3, 4]
 

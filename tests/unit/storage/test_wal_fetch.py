@@ -1,4 +1,4 @@
-"""Reading frames back: neighbours in one go, no more bytes than it is worth, and few files open."""
+"""Reading frames back: adjacent frames in one read, no more bytes than useful, and few open files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Rig:
         return job(*arguments)
 
     async def read(self, *spans: BatchSlice) -> int:
-        """Fetch and check; how many reads it took."""
+        """Fetch and check. Returns how many reads it took."""
         before = self.count("pread")
         found = await self.fetcher.fetch(0, list(spans))
         for span in spans:

@@ -1,4 +1,4 @@
-"""Files of one shard: made whole and durable before they count, prepared ahead, never two with one number."""
+"""Files of one shard are complete and durable before they count, prepared ahead, and never two have one number."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_file_prepared_too_small_is_grown(rig: Rig) -> None:
 
 
 def made(rig: Rig) -> list[bool]:
-    """Of each log file that was made, whether it was filled."""
+    """For each log file that was made, whether it was filled."""
     return [len(call.args) == 1 for call in rig.disk.calls if call.op == "allocate" and call.path.endswith(".log")]
 
 

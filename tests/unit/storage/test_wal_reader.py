@@ -1,4 +1,4 @@
-"""One file as a stream of frames: it ends at the first bytes that are none, and says why. Lengths are not believed."""
+"""One file as a stream of frames. It ends at the first invalid bytes, and says why. Lengths are not trusted."""
 
 from __future__ import annotations
 

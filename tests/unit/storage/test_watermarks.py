@@ -1,4 +1,5 @@
-"""A log's losses and how readers are told: floors, loss ranges, tombstones; one row of the rules per test."""
+"""A log's losses, and what readers are told of them: floors, loss ranges, tombstones. One row of the rules for each
+test."""
 
 from __future__ import annotations
 

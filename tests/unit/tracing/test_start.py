@@ -122,7 +122,7 @@ def test_a_broker_without_tracing_imports_no_tracing_library() -> None:
     done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True, capture_output=True, text=True)
     loaded = done.stdout.split()
     assert "broker.tracing.notes" in loaded
-    # The API alone is what the framework imports.
+    # The framework imports only the API.
     assert not {"broker.tracing.spans", "broker.tracing.provider", "opentelemetry.sdk"}.intersection(loaded)
 
 

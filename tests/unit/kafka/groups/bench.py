@@ -1,4 +1,4 @@
-"""A group with its clock, and members that speak to it as clients do."""
+"""A group with its clock, and members that send requests as clients do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def asking(member_id: str = "", **changes: Any) -> Join:
 
 
 class Bench:
-    """`now` moves by `pass_ms` alone. What waits is known by its token; `saved`: every generation that was begun."""
+    """Only `pass_ms` moves `now`. Waiting requests are known by their tokens. `saved`: every generation that was
+    begun."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.group = Group("g", limits)
@@ -74,7 +75,7 @@ class Bench:
         return error
 
     def pass_ms(self, ms: int) -> None:
-        """With a tick at every deadline on the way, as the coordinator has it."""
+        """With a tick at every deadline on the way, as the coordinator does it."""
         until = self.now + ms
         while (deadline := self.group.deadline()) is not None and deadline <= until:
             self.now = max(self.now, deadline)
@@ -86,7 +87,7 @@ class Bench:
         for each in self.group.outbox:
             if isinstance(each, JoinAnswer):
                 assert each.token not in self.joined
-                # A generation is durable before anybody hears of it.
+                # A generation is durable before any member hears of it.
                 assert each.error or each.generation == self.saved[-1].generation
                 self.joined[each.token] = each  # pyright: ignore[reportArgumentType]
             elif isinstance(each, SyncAnswer):
@@ -97,7 +98,7 @@ class Bench:
         self.group.outbox.clear()
 
     def stable(self, members: int, **changes: Any) -> list[str]:
-        """A group of members m1, m2, … that have their assignments: a1, a2, …"""
+        """A group of members m1, m2, … with their assignments a1, a2, …"""
         tokens = [self.join(**changes) for _ in range(members)]
         self.pass_ms(LIMITS.rebalance_delay_ms)
         ids = [self.joined[token].member_id for token in tokens]

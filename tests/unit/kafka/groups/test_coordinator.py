@@ -295,7 +295,7 @@ async def test_an_empty_group_expires_with_its_offsets(tmp_path: Path) -> None:
         await clock.advance(9_000)
         await groups.sweep()
         assert offsets.groups() == {"g"}, "it has committed since"
-        await until(lambda: len(groups) == 0)  # that is written down before the clock moves on
+        await until(lambda: len(groups) == 0)  # which is written before the clock moves on
         await clock.advance(11_000)
         await groups.sweep()
         assert offsets.groups() == set()

@@ -1,4 +1,4 @@
-"""The table of a group: every pair is decided, or known to be impossible."""
+"""The table of a group: for every pair there is a decision, or a note that it is impossible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine with segments on a simulated disk, backed up and restored as a test says."""
+"""An engine with segments on a simulated disk, backed up and restored when a test says so."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOUNT = "/mnt/cold"
 
 
 class Rig(Machine):
-    """Three segments' worth a turn; the workers run when told to."""
+    """Enough records for three segments each time. The workers run when told to."""
 
     SETTINGS: ClassVar[dict[str, Any]] = {
         "wal_shards": 2,
@@ -42,7 +42,7 @@ class Rig(Machine):
         return self.engine
 
     async def fill(self, topic: str = "t", count: int = 25, *, tag: str | None = None, first: int = 0) -> None:
-        """Records that say their number."""
+        """Records that contain their number."""
         if topic not in {state.topic for state in self.engine.topics()}:
             await self.engine.put_topic(topic, FSYNC)
         await self.engine.append(topic, [record(first + each, tag=tag) for each in range(count)])

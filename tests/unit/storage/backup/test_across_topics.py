@@ -1,4 +1,4 @@
-"""Writes that span topics, and so shards, around the instant of a backup: nothing is doubled or lost."""
+"""Writes to several topics and shards around the instant of a backup: none is doubled or lost."""
 
 from __future__ import annotations
 

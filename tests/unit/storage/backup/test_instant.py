@@ -1,4 +1,4 @@
-"""The instant: whatever has been answered is below it, also what overtook a write that still waits for its sync."""
+"""The instant of a backup: every answered write is below it, even one that overtook a write waiting for its sync."""
 
 from __future__ import annotations
 

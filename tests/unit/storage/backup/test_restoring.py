@@ -1,4 +1,4 @@
-"""Restores: checked to the last byte, into a new directory, and never taken for the original."""
+"""Restores: every byte is checked, the target is a new directory, and the result is never taken for the original."""
 
 from __future__ import annotations
 

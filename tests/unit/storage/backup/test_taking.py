@@ -1,4 +1,4 @@
-"""Backups of an engine at work: incremental, of one instant, refused where they must be."""
+"""Backups of a working engine: incremental, as of one instant, and refused where they must be."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_changes_after_the_instant_are_not_in_the_backup(rig: Rig, monkeyp
     run_io = rig.engine.run_io
 
     async def unhurried(job: Callable[..., Any], *arguments: Any) -> Any:
-        if isinstance(getattr(job, "__self__", None), Taking):  # the churn is all done while it copies
+        if isinstance(getattr(job, "__self__", None), Taking):  # all the changes happen while it copies
             for _ in range(5000):
                 await asyncio.sleep(0)
         return await run_io(job, *arguments)
@@ -220,7 +220,7 @@ async def test_a_segment_with_a_known_name_and_other_records_is_copied(rig: Rig)
         old.sync_dir(folder)
     rig.disk = old
     await rig.clock.advance(5000)
-    await rig.kill()  # the data directory as it was once, the backups as they are
+    await rig.kill()  # the data directory as it once was, and the present backups
     await rig.fill(count=20, first=50)
     await rig.mark_flushed()
     there = await rig.seen()
@@ -334,7 +334,7 @@ async def test_a_full_disk_during_a_backup_ends_the_backup(rig: Rig) -> None:
     def fill_up() -> None:
         for shard in rig.engine.shards:
             shard.log.full = True
-        assert not rig.engine.backups.pins.holds_log()  # as a trim asks
+        assert not rig.engine.backups.pins.holds_log()  # as a trim asks for it
 
     with pytest.raises(BackupFailed, match="full"):
         await rig.back_up(at_instant=fill_up)

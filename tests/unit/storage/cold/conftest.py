@@ -27,7 +27,7 @@ class Rig:
     folder: str
 
     def local(self, data: bytes, name: str = "local.bin") -> str:
-        """A local file that holds this."""
+        """A local file with this content."""
         path = f"{self.folder}/{name}"
         file = self.fs.open(path, create=True)
         file.truncate(0)

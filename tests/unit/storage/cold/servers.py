@@ -1,4 +1,4 @@
-"""Servers for the tests of object stores: one works; others stay silent, leak credentials or stall."""
+"""Servers for the tests of object stores. One works; the others stay silent, leak credentials or stall."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKEN = "tok3n-of-a-session"
 
 
 def credentials(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
-    """The environment a broker would be started with."""
+    """The environment with which a broker would be started."""
     for name, value in {
         "AWS_ACCESS_KEY_ID": KEY_ID,
         "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -32,7 +32,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
 
 @contextlib.contextmanager
 def s3_server() -> Iterator[str]:
-    """An S3 in this process, with one bucket, which is empty. Gives its endpoint. One at a time."""
+    """An S3 in this process, with one empty bucket. Yields its endpoint. One at a time."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -47,7 +47,7 @@ def s3_server() -> Iterator[str]:
 
 @contextlib.contextmanager
 def silent_server() -> Iterator[str]:
-    """Takes connections and never says a word."""
+    """Accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 

@@ -1,4 +1,4 @@
-"""What every cold store does, whatever it is made of."""
+"""What every cold store does, whatever its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory as store: whatever stops it, an object is whole or as it was, and what returned stays."""
+"""A directory as store: whatever stops it, an object is complete or as before, and a completed call stays done."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def prepared(before: bytes | None, neighbour: bytes | None) -> SimDisk:
 
 
 def found(store: DirectoryStore, key: str = KEY) -> bytes | None:
-    """The object that a reader gets; None if missing. The list must agree."""
+    """The object that a reader gets, None if it is missing. The list must agree."""
     try:
         data = store.get(key)
     except ColdMissing:
@@ -54,7 +54,7 @@ ACTIONS: dict[str, tuple[Callable[[DirectoryStore], None], bytes | None]] = {
 
 
 def crashes(action: str, before: bytes | None, neighbour: bytes | None) -> list[SimDisk]:
-    """The disk of every run that stops at some call of the action, before, amid or after it."""
+    """The disk of every run that stops at some call of the action: before, during or after it."""
     act, _ = ACTIONS[action]
     run = prepared(before, neighbour)
     store = DirectoryStore(run, ROOT)

@@ -1,4 +1,4 @@
-"""An object store that fails, refuses, stalls or is not there: in bounded time, and without a word of a credential."""
+"""An object store that fails, refuses, stalls or is missing: errors come in bounded time and contain no credential."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.storage.cold.servers import BUCKET, KEY_ID, SECRET, TOKEN, answe
 KEY = "c/topics/00000000000000aa/seg-1.data"
 LOCAL = "/data/seg-1.data"
 TIMEOUT_S = 0.6
-#: A machine that is busy with other tests may come back this much late.
+#: A machine that is busy with other tests may be this much late.
 LATE_S = 10.0
 
 REQUESTS: dict[str, Callable[[ColdStore], object]] = {
@@ -174,7 +174,7 @@ def test_a_local_file_truncated_during_an_upload_is_not_stored_in_part(
 
 
 def parts_left(endpoint: str) -> list[str]:
-    """Uploads that were begun and neither completed nor taken back."""
+    """Uploads that were begun and neither completed nor aborted."""
     return re.findall("<UploadId>(.+?)</UploadId>", httpx.get(f"{endpoint}/{BUCKET}?uploads").text)
 
 

@@ -1,4 +1,4 @@
-"""The stores that are slow or fail on purpose do so where they were told to, and nowhere else."""
+"""The stores that are slow or fail on purpose do so when told to, and never otherwise."""
 
 from __future__ import annotations
 

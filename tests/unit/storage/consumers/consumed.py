@@ -42,7 +42,7 @@ async def answer(engine: Engine, limit: int = 1000, name: str = "c", **more: Any
 
 
 async def take(engine: Engine, limit: int = 1000, name: str = "c", **more: Any) -> list[int]:
-    """Seqs that one read hands out."""
+    """The seqs that one read returns."""
     return [each.seq for each in (await answer(engine, limit, name, **more)).result.records]
 
 

@@ -14,7 +14,7 @@ from tests.unit.storage.machine import DATA, Machine, log_of, records
 CONSUMED = TopicConfig(durability=Durability.FSYNC, retention=Retention.CONSUMED)
 #: Segments of four records, made when a test says so.
 SEGMENTS = {"segment_max_events": 4, "checkpoint_records": 1, "checkpoint_interval_ms": 10**9}
-#: Turns of the loop in which everything that can be done at once has been done.
+#: Turns of the loop within which everything is done that can be done at once.
 MANY_TURNS = 50
 
 
@@ -23,7 +23,7 @@ def consumed(**changes: Any) -> TopicConfig:
 
 
 async def filled(machine: Machine, count: int, config: TopicConfig = CONSUMED, *readers: str, **options: Any) -> Engine:
-    """An engine with this many records in `t`, in segments, and consumers that begin at the first."""
+    """An engine with this many records in `t`, in segments, and consumers that begin at the first record."""
     engine = await machine.start(**{**SEGMENTS, **options})
     await engine.put_topic("t", config)
     for name in readers:

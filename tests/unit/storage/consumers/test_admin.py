@@ -1,4 +1,4 @@
-"""Consumers are made, set, listed, deleted, and their cursors put elsewhere."""
+"""Consumers are made, changed, listed and deleted, and their cursors are moved."""
 
 from __future__ import annotations
 
@@ -373,7 +373,7 @@ async def test_before_the_start_there_are_none(machine: Machine) -> None:
 
 
 async def test_a_delete_of_a_consumer_with_unknown_outcome_fails_with_storage_failed(machine: Machine) -> None:
-    """Its making, of open end, may be in the log: the next start would find it."""
+    """The outcome of its creation is open: the frame may be in the log, and the next start would find it."""
     engine = await consumed(machine, 2)
     machine.disk.fail("datasync")
     for _ in range(2):

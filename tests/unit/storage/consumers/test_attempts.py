@@ -1,4 +1,4 @@
-"""A lost answer is given again to the same attempt_key, for a while, within bounds."""
+"""A lost answer is given again for the same attempt_key, for a limited time and within limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One cursor alone: which records may be handed out, what must be saved, and what a crash would repeat."""
+"""One cursor alone: which records may be returned, what must be saved, and what a crash would repeat."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def consumer(persist_every: int = 10, seq: int = 0, *, strict: bool = False) -> 
 
 
 def persist(each: Consumer) -> None:
-    """A frame goes out, and is durable."""
+    """A frame is written, and is durable."""
     each.durable_seq = each.write()
     each.written(durable=True)
 

@@ -19,7 +19,7 @@ CONSUMED = TopicConfig(retention=Retention.CONSUMED)
 
 
 def segments(*bounds: tuple[int, int], active: bool) -> Manifest:
-    """Segments [first_seq, end_seq) of which all are sealed but, if `active`, the last."""
+    """Segments [first_seq, end_seq). All are sealed, except the last one if `active`."""
     last = len(bounds) - 1
     return Manifest(
         [

@@ -1,4 +1,5 @@
-"""retention "consumed": a sealed segment goes when every consumer's durable cursor has passed it, and never before."""
+"""retention "consumed": a sealed segment is deleted when every consumer's durable cursor has passed it, never
+before."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from tests.unit.storage.routers.routed import everything, route
 def intercept(
     engine: Engine, floor: Callable[[Callable[[], asyncio.Future[int | None]]], asyncio.Future[int | None]]
 ) -> None:
-    """From now on `floor` decides when a floor is written, and whether: it is given what writes it."""
+    """From now on `floor` decides whether and when a floor is written. It gets the function that writes it."""
     submit = engine.submit_controls
 
     def decide(log: Log, encoded: EncodedUnit, **more: Any) -> asyncio.Future[int | None]:
@@ -338,7 +339,7 @@ async def test_only_changed_topics_are_checked_for_reclaim(machine: Machine, mon
 async def test_bound_and_consumption_together(machine: Machine) -> None:
     engine = await filled(machine, 4, consumed(consumed_max_bytes=12), "c")
     await engine.consumers.commit("t", "c", 3)
-    await engine.append("t", [sized(10)])  # 1 to 2 have to go, and all have passed them
+    await engine.append("t", [sized(10)])  # 1 to 2 have to go, and all consumers have passed them
     assert (floors(engine), engine.state("t").bytes) == ({"consumed": 3}, 12)
     assert (await engine.read("t", ReadQuery())).tombstone is None
     await engine.append("t", [sized(10)])

@@ -1,4 +1,4 @@
-"""Consumers of a log shortened by salvage: no cursor stands behind the end, and every consumer reads new records."""
+"""Consumers of a log shortened by salvage: no cursor is beyond the end, and every consumer reads new records."""
 
 from __future__ import annotations
 

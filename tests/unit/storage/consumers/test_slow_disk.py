@@ -29,7 +29,7 @@ async def engine(disk: SimDisk) -> AsyncIterator[Engine]:
 
 
 async def until_held(disk: SimDisk, engine: Engine) -> None:
-    """A frame was sent off, and is not back."""
+    """A frame was submitted, and its outcome is not known yet."""
     async with asyncio.timeout(10):
         while not engine.shards[0].unresolved:
             await asyncio.sleep(0.001)

@@ -41,7 +41,7 @@ class Holding:
 
 
 class Side:
-    """One of the two tables. It hands out a grant or jobs; settling takes the same kind back."""
+    """One of the two tables. It returns a grant or jobs, and takes the same kind back for acks and nacks."""
 
     def __init__(self, limits: Limits, together: bool) -> None:
         self.limits = limits
@@ -82,7 +82,7 @@ class Side:
             self.table.put_back(taken)
 
     def hold(self, leased: Leased, now_ms: int) -> LeaseBatch | list[Job] | None:
-        """What an ack of these would be of, busy from here on; None: not all of them are held, or free to be."""
+        """The seqs of an ack of these jobs, which are busy from here on. None: some are not held, or not free."""
         grant = self.table.held_batch(leased.seqs, leased.tokens, leased.node, now_ms)
         if grant is not None:
             grant.busy = True
@@ -96,7 +96,7 @@ class Side:
         return jobs
 
     def image(self, live: int) -> Any:
-        """All there is to see."""
+        """Everything that is visible."""
         table = self.table
         ended, self.holder.ended = self.holder.ended, []
         attempts = {key: (each.jobs, each.remaining) for key, each in table.attempts.items()}
@@ -145,7 +145,7 @@ class Pair:
         self.leased: list[Leased] = []
         self.claiming: list[tuple[LeaseBatch | list[Job], list[Job]]] = []
         self.acking: list[tuple[LeaseBatch | list[Job], list[Job], list[int]]] = []
-        #: What a log would have: done to a new table, it makes the same of it.
+        #: What a log would contain: applied to a new table, it gives the same state.
         self.journal: list[Callable[[Side], None]] = []
         self.grants = 0
 
@@ -160,7 +160,7 @@ class Pair:
         self.grants += bool(self.sides[0].table.batches)
 
     def write(self, step: Callable[[Side], None]) -> None:
-        """Committed: done to both, and again by a replay."""
+        """A committed frame: applied to both tables, and again by a replay."""
         self.journal.append(step)
         for side in self.sides:
             step(side)
@@ -215,7 +215,7 @@ class Pair:
         self.leased.append(Leased(node, seqs, tokens))
 
     def picked(self) -> Leased | None:
-        """A claim as it was answered, or a part of it, or its jobs in another order, or those of another node."""
+        """A claim as it was answered, or a part of it, or its jobs in another order, or jobs of another node."""
         if not self.leased:
             return None
         found = self.leased[-min(len(self.leased), self.random.randint(1, 6))]
@@ -327,7 +327,7 @@ class Pair:
             self.write(lambda side: side.table.forget_deleted(dying))
 
     def snapshot(self) -> None:
-        """Replace both tables by their restored snapshots, when no operation is in flight."""
+        """Replace both tables by their restored snapshots, if no operation is in flight."""
         if self.claiming or self.acking or self.random.random() < 0.7:
             return
         sections = [capture(side.table, leases=True) for side in self.sides]
@@ -356,7 +356,7 @@ def zip_of(leased: Leased) -> Iterable[tuple[str, int, int]]:
 
 
 def rows_of_frame(jobs: list[Job], tokens: list[int], deadline: int) -> list[Any]:
-    """After the fact: they have been delivered once more by now."""
+    """The deliveries afterwards: by now the jobs have been delivered once more."""
     return [
         (job.seq, token, deadline, job.deliveries, 0, job.forgiven) for job, token in zip(jobs, tokens, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""A queue on a simulated machine: what its tests are written with."""
+"""A queue on a simulated machine: shared helpers of the queue tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine, record
 
 LONG_MS = 30_000
-#: Turns of the loop in which everything that can be done at once has been done.
+#: Turns of the loop within which everything is done that can be done at once.
 MANY_TURNS = 60
 
 
@@ -35,7 +35,7 @@ async def add(engine: Engine, count: int = 1, **more: Any) -> None:
 
 
 async def claim(engine: Engine, most: int = 1, node: str = "n", **more: Any) -> list[tuple[int, int]]:
-    """(seq, token) of each job given."""
+    """(seq, token) of each returned job."""
     claimed = await engine.queues.claim("q", node, max=most, **more)
     return [(job.record.seq, job.lease_id) for job in claimed.jobs]
 
@@ -45,7 +45,7 @@ async def claim_seqs(engine: Engine, most: int = 1, node: str = "n", **more: Any
 
 
 async def parked(engine: Engine, most: int = 1, node: str = "p", **more: Any) -> asyncio.Task[list[int]]:
-    """A claim that waits; its seqs."""
+    """A claim that waits. Returns its seqs."""
     task = asyncio.create_task(claim_seqs(engine, most, node, **{"wait_ms": LONG_MS, **more}))
     await turns()
     assert not task.done(), task

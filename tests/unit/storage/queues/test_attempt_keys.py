@@ -1,4 +1,4 @@
-"""A claim with an attempt key may be repeated: it gives the same leases as long as any of them is held."""
+"""A claim with an attempt key may be repeated. It returns the same leases as long as any of them is held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job whose record is damaged in memory: its claim goes the long way, and others are not lost to it."""
+"""A job whose record is damaged in memory: its claim takes the slow path, and no other job is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lease is held to the very ms of its deadline, and not one longer."""
+"""A lease lasts exactly to the ms of its deadline."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_a_lease_is_lost_one_ms_after_its_deadline(machine: Machine, lease
     assert (await engine.queues.extend("q", "n", [1], LEASE_MS)).skipped == [1]
     assert (await engine.queues.nack("q", "n", [2], lease_ids=[tokens[1]])).skipped == [2]
     assert (await engine.queues.ack("q", "n", [1, 2, 3], lease_ids=tokens)).skipped == [1, 2, 3]
-    await turns()  # that they have run out may have to be written
+    await turns()  # their expiry may have to be written
     assert engine.queues.figures("q").in_flight == 0
     claimed = await engine.queues.claim("q", "other", max=3)
     assert [(job.record.seq, job.deliveries) for job in claimed.jobs] == [(1, 2), (2, 2), (3, 2)]

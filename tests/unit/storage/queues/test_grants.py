@@ -10,7 +10,7 @@ from storage.state.queues.policy import Limits
 from tests.unit.storage.queues.grant_pair import Holding, Pair, Side
 
 HEAPS = ("_back", "_due", "_ends", "_low", "_firsts")
-#: Number of entries that a heap may have beyond those that jobs need.
+#: The most entries that a heap may have beyond those that jobs need.
 SLACK = 1024
 
 

@@ -1,4 +1,4 @@
-"""Jobs read from files ahead of their claims: fewer reads, and never a job that is none any more."""
+"""Jobs are read from files ahead of their claims: fewer reads, and never a job that no longer exists."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.unit.storage.machine import Machine, outcome, sized
 from tests.unit.storage.queues.jobs import add, claim_seqs, config, flushed, kept, states, turns
 
 DURABLE = pytest.mark.parametrize("leases_durable", [False, True])
-#: Whether the records are in the log, and no longer in memory; else they are in segments.
+#: Whether the records are only in the log and no longer in memory. Otherwise they are in segments.
 IN_LOG = pytest.mark.parametrize("in_log", [False, True])
 
 
 class Reads:
-    """Every read of records that there is; they can be held up before they begin, or when they are over."""
+    """Every read of records. Reads can be held up before they begin, or when they have ended."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -259,7 +259,7 @@ async def test_a_queue_deleted_during_a_read_drops_its_read_ahead_jobs(
     outcomes = [await outcome(claim) for claim in claims]
     if leases_durable:
         assert [type(each) for each in outcomes] == [TopicNotFound, TopicNotFound]
-    else:  # as if they had come a moment before the deletion
+    else:  # as if they had arrived just before the deletion
         assert outcomes == [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]
     assert kept(engine) == {}
     await engine.put_topic("q", settings)
@@ -281,7 +281,7 @@ async def test_deleting_a_queue_drops_its_read_ahead_jobs(machine: Machine, in_l
 
 
 def damage(machine: Machine, content: bytes) -> None:
-    """Change a byte of the one record with this content, in its segment, else in the log."""
+    """Change a byte of the only record with this content, in its segment or else in the log."""
     found = [path for path, data in machine.disk.content().items() if content in data]
     path = max(found, key=lambda path: path.endswith(".data"))
     data = machine.disk.read_file(path)

@@ -1,4 +1,4 @@
-"""How much of the jobs that are read ahead is kept."""
+"""How many of the jobs that are read ahead are held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A rejected job is not delivered again: it is a dead letter at its first delivery, or deleted where there are none."""
+"""A rejected job is not delivered again: it becomes a dead letter at its first delivery, or is deleted if the queue has
+no dead letter topic."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ async def filled(machine: Machine, jobs: int, **settings: Any) -> Engine:
 
 
 async def calls_of(work: Awaitable[Any]) -> int:
-    """How many functions are called on the way."""
+    """How many functions are called meanwhile."""
     count = 0
 
     def note(frame: Any, event: str, argument: Any) -> None:
@@ -121,12 +121,12 @@ async def come_back(machine: Machine, engine: Engine, jobs: int, how: str) -> No
 
 
 async def looks(delayed: int) -> list[int]:
-    """Function calls of each kind of claim, in a queue with this many delayed jobs and one ready job behind them."""
+    """Function calls of each kind of claim, in a queue with this many delayed jobs and one ready job after them."""
     async with Machine() as machine:
         engine = await with_jobs(machine)
         await add(engine, delayed, delay_ms=60_000)
         await add(engine, 1)
-        engine.state("q")  # what this finds out needs not be found out again
+        engine.state("q")  # what this finds out need not be found out again
         page = partial(engine.queues.leases, "q", after=delayed - 9, limit=20)
         ways: list[Callable[[], object]] = [
             partial(engine.queues.figures, "q"),
@@ -147,6 +147,7 @@ async def _at_once(look: Callable[[], object]) -> None:
 
 
 async def test_the_cost_of_figures_and_listings_does_not_grow_with_delayed_jobs() -> None:
-    """Delayed jobs are known one by one: neither the age of the oldest ready one nor a page walks past them all."""
+    """Delayed jobs are known one by one: neither the age of the oldest ready job nor a page of jobs looks at all of
+    them."""
     few, many = await looks(100), await looks(10_000)
     assert all(after < 3 * before + 100 for before, after in zip(few, many, strict=True)), (few, many)

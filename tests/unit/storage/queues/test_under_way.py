@@ -124,7 +124,7 @@ async def test_a_claim_gets_other_jobs_when_its_jobs_are_deleted_during_the_read
 
     monkeypatch.setattr(reading, "cached", lambda *_: None)
     monkeypatch.setattr(reading, "read", read_late)
-    monkeypatch.setattr(read_ahead, "RECORDS", 0)  # each is read by itself
+    monkeypatch.setattr(read_ahead, "RECORDS", 0)  # each is read alone
     assert await claim_seqs(engine, 2) == [3, 4]
     assert deleted == [1, 2]
     assert await claim_seqs(engine, 2) == []

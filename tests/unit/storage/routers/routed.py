@@ -11,7 +11,7 @@ from storage.state.routers.router import Definition
 from tests.unit.storage.machine import Machine, record
 
 FSYNC = TopicConfig(durability=Durability.FSYNC)
-#: Turns of the loop in which everything that can be done at once has been done.
+#: Turns of the loop within which everything is done that can be done at once.
 MANY_TURNS = 200
 
 
@@ -20,7 +20,7 @@ async def route(engine: Engine, name: str = "r", source: str = "a", dest: str = 
 
 
 async def routed(machine: Machine, config: TopicConfig = FSYNC, **more: Any) -> Engine:
-    """An engine with a router from `a` to `b`, both of that config."""
+    """An engine with a router from `a` to `b`. Both topics have this config."""
     engine = await machine.start()
     for name in "ab":
         await engine.put_topic(name, config)
@@ -48,7 +48,7 @@ async def bodies(engine: Engine, name: str = "b") -> list[bytes]:
 
 
 async def datas(engine: Engine, name: str = "b") -> list[Any]:
-    """Data of all records from the beginning, those behind losses too."""
+    """Data of all records from the beginning, including those after losses."""
     return [item for item in await everything(engine, name) if not isinstance(item, Tombstone)]
 
 

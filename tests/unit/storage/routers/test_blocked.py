@@ -1,4 +1,5 @@
-"""A dest that refuses records delays its routers, in order; records that it can never accept are announced as lost."""
+"""A destination that refuses records delays its routers, in order. Records that it can never accept are announced as
+lost."""
 
 from __future__ import annotations
 

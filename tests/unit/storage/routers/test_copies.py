@@ -1,4 +1,4 @@
-"""Copies by columns are the copies one by one."""
+"""Copies made by columns equal copies made one by one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DELAYED = b'{"data":1,"deliver_at":1700000000000}'
 
 
 def stretch(count: int, size: int, first_seq: int) -> FrameRecords:
-    """Records as they lie in the log."""
+    """Records as they are in the log."""
     datas = PlainRecords([msgspec.Raw(b"7" * size)] * count)
     head = kernel.Header(3, first_seq, 1_700_000_000_000, b"", 0)
     frames, _ = encoded(datas, head, datas.sizes(), more=False)
@@ -56,7 +56,7 @@ def one_by_one(records: Sequence[StoredRecord], definition: Definition) -> Mixed
 
 
 def framed(records: Sequence[StoredRecord]) -> FrameRecords:
-    """The same as they lie in the log."""
+    """The same as they are in the log."""
     flags = [int(FrameFlag.BINARY) if record.binary else 0 for record in records]
     data = b"".join([wal_frame.encode(1, flag, 3, *each) for flag, each in zip(flags, records, strict=True)])
     return FrameRecords(data, kernel.scan(data).columns)
@@ -162,5 +162,5 @@ def test_records_with_mixed_nodes_hops_or_delays_are_copied_one_by_one() -> None
     ]
     bare = copies_of([delayed], {}, ALL, delays=True, keep_delays=False)
     assert [each.body for each in bare.records] == [b'{"data":1}']
-    # To a topic that is no queue this is a key like any other.
+    # For a topic that is not a queue, this is a key like any other.
     assert isinstance(copies_of([delayed], {}, ALL, delays=False, keep_delays=False), MixedCopies)

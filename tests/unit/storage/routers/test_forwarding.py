@@ -1,4 +1,4 @@
-"""Records appended to the source arrive in dest: in order, once, unchanged."""
+"""Records appended to the source arrive at the destination: in order, once, unchanged."""
 
 from __future__ import annotations
 

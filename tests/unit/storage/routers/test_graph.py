@@ -1,4 +1,4 @@
-"""Circles of routers are found, and the error names the shortest one."""
+"""Cycles of routers are found, and the error names the shortest one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader of dest gets every record that the sources had before the read began."""
+"""A reader of the destination gets every record that the sources had before the read began."""
 
 from __future__ import annotations
 

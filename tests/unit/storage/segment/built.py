@@ -19,7 +19,7 @@ TS = 1_755_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """A record to be. Its time is TS plus `ms`."""
+    """A record to be written. Its time is TS plus `ms`."""
 
     data: bytes = b'{"data":1}'
     tag: bytes = b""
@@ -47,7 +47,7 @@ class Built:
         return sum(map(len, self.frames[:number]))
 
     def live_with(self, tag: bytes, *, prefix: bool = False) -> list[int]:
-        """Seqs that a search for the tag has to find."""
+        """The seqs that a search for the tag has to find."""
         return [
             self.id.first_seq + number
             for number, each in enumerate(self.made)
@@ -80,14 +80,14 @@ def build(made: Iterable[Made | None], *, first_seq: int = 1, gen: int = 0, topi
 
 
 def put(disk: SimDisk, built: Built) -> Built:
-    """Have the files on the disk, durably."""
+    """Put the files on the disk, durably."""
     disk.write_file(names.path(ROOT, built.id, names.DATA), bytes(built.data))
     disk.write_file(names.path(ROOT, built.id, names.IDX), bytes(built.idx))
     return built
 
 
 def spoil(disk: SimDisk, built: Built, ext: str, offset: int) -> None:
-    """Change one byte of one of the files; a second time, back."""
+    """Change one byte of one of the files. A second call changes it back."""
     disk.flip_byte(names.path(ROOT, built.id, ext), offset, 0x5A)
 
 

@@ -27,7 +27,7 @@ class Flushed(NamedTuple):
 
     @property
     def data_bytes(self) -> int:
-        """Of the frames that live."""
+        """For the frames that are live."""
         return sum(
             size
             for part in self.parts
@@ -41,10 +41,10 @@ def data_of(seq: int) -> bytes:
 
 
 def flushed(first_seq: int, seqs: Iterable[int], *, end_seq: int | None = None) -> Flushed:
-    """[first_seq, end_seq) with a record for each of `seqs`; without end_seq up to the last of them."""
+    """[first_seq, end_seq) with a record for each of `seqs`. Without end_seq, up to the last of them."""
     present = {*seqs}
     end = end_seq or max(present) + 1
-    # A seq at the end without a record is one whose frame is dead; elsewhere it is one without a frame.
+    # A seq at the end without a record has a dead frame. Elsewhere it has no frame.
     last = max(present, default=first_seq - 1)
     frames = [
         wal_frame.encode(
@@ -66,7 +66,7 @@ def new_disk() -> SimDisk:
 
 
 def made(disk: SimDisk, *parts: Flushed, id: SegmentId = ID) -> ActiveSegment:
-    """A segment with these appended."""
+    """A segment with these records appended."""
     segment = ActiveSegment.create(disk, ROOT, id)
     for part in parts:
         segment.append(*part)

@@ -1,4 +1,4 @@
-"""What recovery makes of segment files: every row of the table in storage/segments/check.py."""
+"""The findings of recovery about segment files: every row of the table in storage/segments/check.py."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.unit.storage.segment.steps import (
     spoil,
 )
 
-#: Seqs 41 to 60, of which 44, 45 and 58 have no record; 42, 59 deleted.
+#: Seqs 41 to 60. 44, 45 and 58 have no record; 42 and 59 are deleted.
 PRESENT = [seq for seq in range(41, 61) if seq not in (44, 45, 58)]
 END = 61
 LIVE = [seq for seq in PRESENT if seq not in (42, 59)]
@@ -171,7 +171,7 @@ def test_frames_of_another_log_or_position_are_refused(disk: SimDisk) -> None:
 
 @pytest.mark.parametrize("intruders", [[55], [50, 51]])
 def test_foreign_frames_between_valid_entries_are_reported(disk: SimDisk, intruders: list[int]) -> None:
-    """Entry 50 is damaged, and valid frames lie where its own was that cannot be all there is to it."""
+    """Entry 50 is damaged, and at its place are valid frames that cannot be everything that belongs there."""
     lost = decoded(disk, END)[50]
     sizes = [lost.size - 50 * (len(intruders) - 1)] + [50] * (len(intruders) - 1)
     frames = b""

@@ -1,4 +1,4 @@
-"""The machine stops at every call of a segment's life: marked records are found whole, unmarked ones are gone.
+"""The machine stops at every call of a segment's life. Marked records are found complete, and unmarked ones are gone.
 
 The test's manifest is `Manifest`: it changes only where the engine would have synced the corresponding frame.
 """
@@ -29,7 +29,7 @@ class Manifest:
     records: list[int] = field(default_factory=list[int])
     due: list[int] = field(default_factory=list[int])
     flushed: set[int] = field(default_factory=set[int])
-    #: Records that a rewrite left out: their deletions are no longer due.
+    #: Records that a rewrite left out. Their deletions are no longer due.
     excluded_nodes: set[int] = field(default_factory=set[int])
 
 
@@ -75,7 +75,7 @@ def recover(disk: SimDisk, manifest: Manifest) -> None:
     size = reconcile_active(disk, ROOT, manifest.id, manifest.end_seq)
     flip(disk, ROOT, manifest.id, [seq - ID.first_seq for seq in manifest.due])  # its Delete is replayed
     found = disk.power_cut(Loss.DROP)
-    # A cut that the killed process had not synced may be undone by now; what counts never is.
+    # A truncation that the killed process had not synced may be undone by now. What counts never is.
     assert reconcile_active(found, ROOT, manifest.id, manifest.end_seq) == size
     records = decoded(found, manifest.end_seq, manifest.id)
     assert [*records] == [seq for seq in manifest.records if seq not in manifest.excluded_nodes]
@@ -104,7 +104,7 @@ def crashes(run: Callable[[SimDisk], object], start: Callable[[], SimDisk]) -> I
             except SimCrash:
                 yield disk, f"{when} {trial.calls[point]}"
             else:
-                # A call that fails has no moment after it: here only the unlink of a file that is not there.
+                # A failing call has no moment after it. Here that is only the unlink of a missing file.
                 assert (when, trial.calls[point].op) == (When.AFTER, "unlink")
 
 
@@ -155,7 +155,8 @@ def test_a_crash_during_recovery_is_repaired_by_the_next_recovery(sealed: bool) 
         sweep(disk, ROOT, ID.topic_id, {ID})
         if sealed:
             if len(content(disk, path("idx"))) > 100:
-                disk.write_file(path("idx"), content(disk, path("idx"))[:50])  # by size alone damage is not seen
+                # A check by size alone does not find damage.
+                disk.write_file(path("idx"), content(disk, path("idx"))[:50])
             reconcile_sealed(disk, ROOT, ID, end, size)
         else:
             assert reconcile_active(disk, ROOT, ID, end) == size
@@ -166,7 +167,7 @@ def test_a_crash_during_recovery_is_repaired_by_the_next_recovery(sealed: bool) 
                 run(found)
                 assert seqs(found, end) == [*range(42, 46), *range(47, 60)]
                 later = found.power_cut(Loss.DROP)
-                run(later)  # a cut that the killed process had not synced may have been undone
+                run(later)  # a truncation that the killed process had not synced may have been undone
                 assert seqs(later.power_cut(Loss.DROP), end) == [*range(42, 46), *range(47, 60)]
             except Exception as error:
                 raise AssertionError(f"stopped {where}, found after {how}") from error

@@ -1,4 +1,4 @@
-"""Deleting in place: .data first, then .idx, and no other byte changes."""
+"""Deleting in place: .data changes first, then .idx, and no other byte changes."""
 
 from __future__ import annotations
 

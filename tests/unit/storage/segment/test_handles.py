@@ -1,4 +1,4 @@
-"""Open files of segments: few, shared by threads, closed as soon as no read uses them and not before."""
+"""Open files of segments: few, shared by threads, and closed as soon as no read uses them, not before."""
 
 from __future__ import annotations
 

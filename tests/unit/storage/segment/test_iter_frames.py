@@ -11,7 +11,7 @@ from storage.segments import SegmentCorrupt, check, iter_frames
 
 
 class Bytes:
-    """A file that holds these bytes."""
+    """A file with these bytes."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content

@@ -1,4 +1,5 @@
-"""A packed segment is its .data to every reader, over crashes and deletions; damage is said and never served."""
+"""A packed segment equals its .data for every reader, over crashes and deletions. Damage is reported and never
+served."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def pack(disk: SimDisk, root: str, id: SegmentId, end_seq: int, dead_bits: int) 
 
 
 def settle_packed(disk: SimDisk, end_seq: int, data_bytes: int, packed_bytes: int) -> None:
-    """As a start does: by size, and by the entries where one of them is damaged."""
+    """As a start does it: by size, and by the entries if one of them is damaged."""
     reconcile_sealed(disk, ROOT, NEW, end_seq, data_bytes, packed_bytes)
     if idx_entry.damaged(content(disk, path("idx", NEW))):
         rebuild_idx(disk, ROOT, NEW, end_seq, data_bytes)
@@ -197,7 +198,7 @@ def test_an_index_rebuild_of_a_packed_segment_stopped_by_a_crash_is_repeated() -
         return disk
 
     def run(disk: SimDisk) -> None:
-        sweep(disk, ROOT, 7, {NEW})  # makes the name durable that a killed process had not synced
+        sweep(disk, ROOT, 7, {NEW})  # makes a name durable that a killed process had not synced
         settle_packed(disk, END, size, stored)
 
     for disk, where in crashes(run, start):
@@ -300,7 +301,7 @@ def test_a_packed_file_of_another_segment_is_refused() -> None:
 
 
 def forged(stored: bytes, data_bytes: int) -> SimDisk:
-    """A file with one block whose checksums are all right."""
+    """A file with one block whose checksums are all correct."""
     header = Header(*NEW[:3], 0, data_bytes)
     disk = new_disk()
     disk.mkdir(names.topics_folder(ROOT))

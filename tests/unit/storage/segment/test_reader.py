@@ -217,7 +217,7 @@ def test_short_data_is_reported_as_corrupt() -> None:
 
 
 def _with_entry(rig: Rig, number: int, offset: int, size: int) -> None:
-    """A valid entry that says something untrue."""
+    """A valid entry with a wrong statement."""
     path = rig.path(names.IDX)
     content = bytearray(rig.disk.read_file(path))
     content[entry_at(number) : entry_at(number + 1)] = idx_entry.pack(offset, size, TS, 0)

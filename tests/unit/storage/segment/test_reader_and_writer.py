@@ -44,7 +44,7 @@ def test_a_reader_follows_a_segment_from_its_creation_to_its_removal() -> None:
     assert seqs(reader, id, 11) == list(range(1, 11))
     assert reader.tagged(id, 11, TagMatch(b"t")) == list(range(1, 11))
 
-    append(active, build(numbered(10, tag=b"t"), first_seq=16))  # behind five seqs without a record
+    append(active, build(numbered(10, tag=b"t"), first_seq=16))  # after five seqs without a record
     end = active.end_seq
     assert seqs(reader, id, end) == [*range(1, 11), *range(16, 26)]
     assert reader.tagged(id, end, TagMatch(b"t")) == [*range(1, 11), *range(16, 26)]

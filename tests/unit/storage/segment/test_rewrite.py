@@ -1,4 +1,4 @@
-"""The next generation of a segment: what lives, where it was, and damage still visible."""
+"""The next generation of a segment: it has the live records at their places, and damage is still visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searching a segment by tag: through a sidecar that is made when needed, and never believed more than the index."""
+"""Searching a segment by tag, with a sidecar that is made when needed. The index always decides."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_new_records_of_a_growing_segment_are_found() -> None:
     before = rig.times("open", "tag")
     rig.exact(b"orders")
     assert rig.times("open", "tag") == before
-    opened = sum(call.op == "open" for call in rig.disk.calls) - 1  # the first search looked for a sidecar in vain
+    opened = sum(call.op == "open" for call in rig.disk.calls) - 1  # the first search found no sidecar
     rig.reader.close()
     assert sum(call.op == "close" for call in rig.disk.calls) == opened
 
@@ -318,7 +318,7 @@ def test_a_leftover_temporary_sidecar_is_replaced() -> None:
 
 
 def _rig_with_leftovers() -> Rig:
-    """What an earlier crash may have left: a sidecar half written under its other name."""
+    """What an earlier crash may have left: a half-written sidecar under its temporary name."""
     rig = Rig()
     rig.disk.write_file(rig.tag_path + ".tmp", b"TTAG" + bytes(600))
     return rig
